@@ -1,0 +1,66 @@
+"""Runs what a paper's table still needs, then writes the table and its figure.
+
+    python scripts/table.py table5 --data cora --methods centered layernorm --columns L=16
+    python scripts/table.py table5 --plan
+    python scripts/table.py table5 --draw
+
+Results in the output folder or among the committed ones count as done; --fresh counts only the
+output folder. Words after -- go to every run: `-- device=cpu threads=1`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from oversmoothing.check import Problems
+from oversmoothing.errors import InputError
+from oversmoothing.report.collect import collect, write_records
+from oversmoothing.report.expected import load, select
+from oversmoothing.report.plan import describe, run_missing
+from oversmoothing.report.publish import publish
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main() -> int:
+    options = arguments()
+    cells = [c for c in load(RESULTS / "expected.yaml") if c.table == options.table]
+    chosen = select(cells or load(RESULTS / "expected.yaml"), options.table, options.data)
+    chosen = select(chosen, options.table, (), options.methods, options.columns)
+    records = None if options.fresh else RESULTS / f"{options.table}.jsonl"
+    planned = collect(chosen, options.overrides, records)
+    missing = [p for p in planned if p.missing and (not p.cell.reason or options.all)]
+    if options.plan:
+        print(describe(missing, planned))
+        return 0
+    failures = [] if options.draw else run_missing(missing, options.jobs)
+    everything = collect(cells, options.overrides, records)
+    write_records(RESULTS / f"{options.table}.jsonl", everything)
+    print(*publish(everything, RESULTS), sep="\n")
+    return 1 if failures else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("table", help="name in results/expected.yaml")
+    parser.add_argument("--data", nargs="*", default=[], help="only these data sets")
+    parser.add_argument("--methods", nargs="*", default=[], help="only these rows")
+    parser.add_argument("--columns", nargs="*", default=[], help="only these columns")
+    parser.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
+    parser.add_argument("--draw", action="store_true", help="draw what there is, run nothing")
+    parser.add_argument("--fresh", action="store_true", help="do not count committed results")
+    parser.add_argument("--all", action="store_true", help="also what the table marks as not run")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:cut])
+    options.overrides = words[cut + 1 :]
+    return options
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (InputError, Problems) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

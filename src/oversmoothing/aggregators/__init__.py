@@ -1,0 +1,1 @@
+"""What mixes, or repairs the mixing of, tokens, nodes and pixels: one method, one file."""

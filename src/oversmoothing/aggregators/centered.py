@@ -1,0 +1,81 @@
+"""Centered aggregation (Ali, Galanti, Wolf: Centered Self-Attention Layers, Sec. 3.2).
+
+.. math:: S_γ(X) = (M + γ 11ᵀ/n) V
+
+with M the row-stochastic mixing (softmax attention, or a normalised adjacency). The paper's second
+form puts γ 11ᵀ/n inside the softmax, which ignores a constant added to a row: that form is plain
+attention, whatever γ, so the first is the one implemented.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from oversmoothing.aggregators.base import Context, Inside
+from oversmoothing.errors import InputError
+
+
+class Centered(Inside):
+    """Adds γ times the mean value to every mixed token; rows of M + γ 11ᵀ/n sum to 1 + γ.
+
+    No N×N matrix is formed, so fused attention and sparse adjacencies stay as they are.
+
+    Args:
+        gamma: γ; −1 centers the rows, 0 changes nothing. A tensor broadcasts against
+            (..., N, C): one γ per leading entry.
+        warmup: γ grows linearly from 0 over this many training steps (0: full from the start).
+        prefix_in_mean: whether prefix tokens (CLS, distillation) take part in the mean.
+        row_sum: scale the mean by the row sums of M. For a mixing that is not row-stochastic
+            (symmetric adjacency) this centers at γ = −1; the paper's formula is without it.
+
+    Raises:
+        InputError: γ not finite, or a negative warm-up.
+
+    Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C).
+    """
+
+    def __init__(
+        self,
+        gamma: float | Tensor = -1.0,
+        warmup: int = 0,
+        prefix_in_mean: bool = True,
+        row_sum: bool = False,
+    ) -> None:
+        super().__init__()
+        if not _finite(gamma):
+            raise InputError(
+                f"aggregator.gamma: expected a finite number, got {gamma}; "
+                "-1 centers the rows, 0 changes nothing"
+            )
+        if warmup < 0:
+            raise InputError(f"aggregator.warmup: expected 0 or more training steps, got {warmup}")
+        self.gamma = gamma
+        self.warmup = warmup
+        self.prefix_in_mean = prefix_in_mean
+        self.row_sum = row_sum
+        self.progress = 0.0 if warmup else 1.0  # share of γ in force
+
+    def advance(self, step: int) -> None:
+        if self.warmup:
+            self.progress = min(1.0, step / self.warmup)
+
+    def get_extra_state(self) -> dict[str, float]:
+        return {"progress": self.progress}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        self.progress = state["progress"]
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
+        counted = v if self.prefix_in_mean else v[..., context.prefix :, :]
+        mean = counted.mean(dim=-2, keepdim=True)
+        if self.row_sum and context.row_sum is not None:
+            mean = context.row_sum * mean
+        return mixed + self.progress * self.gamma * mean
+
+    def extra_repr(self) -> str:
+        return f"gamma={self.gamma}, warmup={self.warmup}"
+
+
+def _finite(gamma: float | Tensor) -> bool:
+    return bool(torch.isfinite(gamma).all()) if isinstance(gamma, Tensor) else math.isfinite(gamma)

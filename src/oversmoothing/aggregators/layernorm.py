@@ -1,0 +1,24 @@
+"""Layer normalisation (Ba, Kiros, Hinton 2016), per token over its channels."""
+
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import After, Context
+
+
+class LayerNorm(After):
+    """x̂ = (x − mean_C x) / sqrt(var_C x + eps), then a learned scale and shift per channel.
+
+    Args:
+        dim: channels C.
+        eps: added to the variance.
+        affine: learn scale and shift.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-5, affine: bool = True) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps=eps, elementwise_affine=affine)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.norm(x)

@@ -1,0 +1,1 @@
+"""Networks, and where each lets an aggregator act."""

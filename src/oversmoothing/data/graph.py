@@ -1,0 +1,113 @@
+"""A graph with node features, labels and masks."""
+
+import dataclasses
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oversmoothing.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One graph and one way to divide its nodes; shared, so never write into its tensors.
+
+    Args:
+        name: of the data set.
+        x: features, CSR sparse float32 (N, F).
+        y: labels (N,), int64.
+        edges: (2, E), both directions of every edge once, sorted; self-loops of the raw data are
+            kept and none is added (a backbone adds its I).
+        num_classes: labels are 0 … num_classes - 1.
+        train: boolean (N,).
+        val: boolean (N,).
+        test: boolean (N,).
+        checksum: short hash of the raw files or of the generator's arguments.
+    """
+
+    name: str
+    x: Tensor
+    y: Tensor
+    edges: Tensor
+    num_classes: int
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    checksum: str
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.y.shape[0]
+
+    def to(self, device: torch.device | str) -> "Graph":
+        """The same graph with its tensors on a device."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        tensors = {key: value.to(device) for key, value in fields.items() if torch.is_tensor(value)}
+        return dataclasses.replace(self, **tensors)
+
+
+def check_graph(graph: Graph) -> Graph:
+    """Returns the graph if a network can be trained and tested on it.
+
+    Warns of isolated nodes: they keep only their own features, through the backbone's self-loop.
+
+    Raises:
+        InputError: fewer than 2 nodes, a class without training node, no validation or test node,
+            or features that are not finite.
+    """
+    name, N = graph.name, graph.num_nodes
+    if N < 2:
+        raise InputError(f"data {name}: expected a graph of 2 nodes or more, got {N}")
+    per_class = torch.bincount(graph.y[graph.train], minlength=graph.num_classes)
+    if (per_class == 0).any():
+        raise InputError(
+            f"data {name}: class {int(per_class.argmin())} has no training node; "
+            "change data.protocol, data.split or data.train_per_class"
+        )
+    for part in ("val", "test"):
+        if not getattr(graph, part).any():
+            raise InputError(
+                f"data {name}: no {part} node; change data.protocol, data.split or data.num_nodes"
+            )
+    if not graph.x.values().isfinite().all():
+        raise InputError(f"data {name}: features hold nan or inf; mend the raw data")
+    if isolated := count_isolated(graph.edges, N):
+        nodes = "1 node has" if isolated == 1 else f"{isolated} nodes have"
+        warnings.warn(f"data {name}: {nodes} no neighbour", stacklevel=2)
+    return graph
+
+
+def count_isolated(edges: Tensor, num_nodes: int) -> int:
+    """How many nodes have no neighbour but, at most, themselves. Shapes: edges (2, E)."""
+    rows, columns = edges
+    return num_nodes - rows[rows != columns].unique().numel()
+
+
+def symmetrised(edges: Tensor, num_nodes: int) -> Tensor:
+    """Both directions of every edge, each once, sorted by row and column; self-loops are kept.
+
+    Shapes: edges (2, E) -> (2, E').
+    """
+    rows, columns = torch.cat([edges, edges.flip(0)], dim=1)
+    keys = (rows * num_nodes + columns).unique()
+    return torch.stack([keys // num_nodes, keys % num_nodes])
+
+
+def to_csr(x: Tensor) -> Tensor:
+    """Shapes: dense (N, F) -> CSR (N, F)."""
+    with warnings.catch_warnings():  # that CSR is in beta: only products with dense ones are used
+        warnings.simplefilter("ignore", UserWarning)
+        return x.to_sparse_csr()
+
+
+def row_normalised(x: Tensor) -> Tensor:
+    """Each row over its sum + 1e-6, as in the ContraNorm code. Shapes: CSR (N, F) -> CSR (N, F)."""
+    counts = x.crow_indices().diff()
+    rows = torch.repeat_interleave(counts)
+    sums = x.values().new_zeros(x.shape[0]).index_add_(0, rows, x.values())
+    values = x.values() / (sums + 1e-6)[rows]
+    pattern = (x.crow_indices(), x.col_indices())
+    return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=True)

@@ -1,0 +1,8 @@
+"""The error that a user can mend."""
+
+
+class InputError(ValueError):
+    """Bad input. The message is one line: what is wrong, what was expected, the way out.
+
+    `train.py` prints the message without a traceback and exits with code 2.
+    """

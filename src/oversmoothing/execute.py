@@ -1,0 +1,168 @@
+"""From a composed config to a result in the store."""
+
+import os
+import platform
+import subprocess
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import call, instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.errors import InputError
+from oversmoothing.files import write_atomically
+from oversmoothing.identity import run_id, run_name
+from oversmoothing.runs import Run, claimed, read_result, write_result
+
+
+def execute(config: DictConfig, wait: bool = False) -> dict[str, Any]:
+    """Runs what a config asks for and its store lacks; a finished run costs nothing.
+
+    Seeds do not take part in a run's identity: asking for more seeds trains only the new ones.
+
+    Args:
+        config: composed and checked.
+        wait: wait for another process that is at this run.
+
+    Returns:
+        The content of ``result.json``.
+
+    Raises:
+        Busy: another process is at this run.
+        InputError: bad input; anything else a task raises is left in ``error.txt`` too.
+    """
+    folder = run_folder(config)
+    with claimed(folder, wait):
+        known = read_result(folder) or {}
+        missing = _missing(config, known)
+        if not missing:
+            return known
+        started = time.monotonic()
+        data = instantiate(config.data, _convert_="all") if config.data else None
+        _describe(folder, config)
+        fresh = _run_task(folder, config, data, missing, known.get("logged_bytes", 0))
+        seconds = known.get("seconds", 0.0) + time.monotonic() - started
+        checksum = getattr(data, "checksum", None)
+        return _store(folder, config, known, fresh, {**environment(), "data": checksum}, seconds)
+
+
+def finished(config: DictConfig) -> bool:
+    """Whether the store has a result for every seed of a config."""
+    return not _missing(config, read_result(run_folder(config)) or {})
+
+
+def _missing(config: DictConfig, result: dict[str, Any]) -> list[int]:
+    return [seed for seed in config.seeds if str(seed) not in result.get("seeds", {})]
+
+
+def run_folder(config: DictConfig) -> Path:
+    """Where the run of a config lives."""
+    return Path(config.paths.outputs) / run_name(config)
+
+
+def _run_task(
+    folder: Path, config: DictConfig, data: Any, seeds: list[int], logged: int
+) -> dict[int, dict]:
+    _set_up(config)
+    sink = instantiate(config.logger)(folder=folder, config=config) if config.logger else None
+    arguments = {
+        **parts(config),
+        "seeds": seeds,
+        "run": Run(folder, seeds, config.checkpoint_seconds, logged, sink),
+        "device": device(config.device),
+    }
+    if data is not None:
+        arguments["data"] = data
+    try:
+        return instantiate(config.task, _partial_=True, _convert_="all")(**arguments)
+    except Exception:
+        (folder / "error.txt").write_text(traceback.format_exc())
+        raise
+    finally:
+        if sink:
+            sink.close()
+
+
+def parts(config: DictConfig) -> dict[str, Any]:
+    """What a task is made of, data aside: backbone, aggregators, trainer."""
+    built = {
+        key: instantiate(config[key], _convert_="all")
+        for key in ("backbone", "trainer")
+        if config[key]
+    }
+    built["aggregators"] = [instantiate(config[k], _convert_="all") for k in ("aggregator", "then")]
+    return built
+
+
+def _store(
+    folder: Path, config: DictConfig, known: dict, fresh: dict[int, dict], env: dict, seconds: float
+) -> dict[str, Any]:
+    seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
+    metrics = folder / "metrics.jsonl"
+    result = {
+        "id": run_id(config),
+        "name": folder.name,
+        "config": OmegaConf.to_container(config, resolve=False),
+        "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0]))),
+        "env": env,
+        "seconds": round(seconds, 2),
+        "logged_bytes": metrics.stat().st_size if metrics.exists() else 0,
+    }
+    write_result(folder, result)
+    for leftover in ("checkpoint.pt", "error.txt"):
+        (folder / leftover).unlink(missing_ok=True)
+    return result
+
+
+def _describe(folder: Path, config: DictConfig) -> None:
+    text = OmegaConf.to_yaml(config)
+    write_atomically(folder / "config.yaml", lambda file: file.write(text.encode()))
+
+
+def _set_up(config: DictConfig) -> None:
+    """Threads and determinism: how, never what, is computed."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    torch.use_deterministic_algorithms(
+        config.deterministic != "off", warn_only=config.deterministic == "warn"
+    )
+
+
+def device(name: str) -> torch.device:
+    """``auto`` is the GPU where there is one.
+
+    Raises:
+        InputError: a device that torch does not know or have.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device: torch sees no GPU for {name!r}; use device=cpu or auto")
+    return chosen
+
+
+def environment() -> dict[str, Any]:
+    """What a number may depend on beyond its config."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "git": _git("rev-parse", "--short=12", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "gpu": gpu,
+        "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(),
+    }
+
+
+def _git(*words: str) -> str | None:
+    here = Path(__file__).parent
+    done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None

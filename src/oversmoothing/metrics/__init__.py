@@ -1,0 +1,1 @@
+"""How alike the tokens have become."""

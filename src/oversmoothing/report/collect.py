@@ -1,0 +1,80 @@
+"""From published cells to the runs that measure them, and to their results."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from oversmoothing.check import compose_config
+from oversmoothing.execute import run_folder
+from oversmoothing.files import write_atomically
+from oversmoothing.identity import identity, run_id
+from oversmoothing.report.cells import Cell
+from oversmoothing.report.verdict import Measured
+from oversmoothing.runs import read_result
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A published cell, the config that measures it, and the result if there is one."""
+
+    cell: Cell
+    config: DictConfig
+    result: dict[str, Any] | None
+
+    @property
+    def missing(self) -> bool:
+        """Whether some seed of it has no result."""
+        seeds = self.result["seeds"] if self.result else {}
+        return any(str(seed) not in seeds for seed in self.config.seeds)
+
+    @property
+    def measured(self) -> Measured | None:
+        """The cell's metric over the seeds that the config names; None while one is missing."""
+        if self.missing:
+            return None
+        seeds = [self.result["seeds"][str(seed)] for seed in self.config.seeds]
+        values = tuple(seed[self.cell.metric] for seed in seeds)
+        return Measured(values, self.result["id"], self.result["seconds"])
+
+
+def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) -> list[Planned]:
+    """Composes every cell and looks for its result: first in the outputs, then in the records.
+
+    Args:
+        cells: in the order of the table.
+        extra: further overrides for all of them (device=cpu, logger=none).
+        recorded: committed JSON lines of earlier results; None to count only what the output
+            folder holds.
+    """
+    known = read_records(recorded) if recorded else {}
+    planned = []
+    for cell in cells:
+        config = compose_config([f"experiment={cell.experiment}", *cell.overrides, *extra])
+        fresh = Planned(cell, config, read_result(run_folder(config)))
+        planned.append(Planned(cell, config, known.get(run_id(config))) if fresh.missing else fresh)
+    return planned
+
+
+def read_records(path: Path) -> dict[str, dict[str, Any]]:
+    """Run id -> result, from a file of JSON lines; empty where there is no file."""
+    if not path.exists():
+        return {}
+    return {line["id"]: line for line in map(json.loads, path.read_text().splitlines())}
+
+
+def write_records(path: Path, planned: Iterable[Planned]) -> None:
+    """Adds the results that were found to the records: one line a run, sorted by name."""
+    found = {p.result["id"]: _record(p) for p in planned if p.result}
+    records = sorted((read_records(path) | found).values(), key=lambda r: (r["name"], r["id"]))
+    text = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _record(planned: Planned) -> dict[str, Any]:
+    """A result with only the part of its config that decides the numbers."""
+    kept = {key: planned.result[key] for key in ("id", "name", "seeds", "env", "seconds")}
+    return {**kept, "config": identity(planned.config)}

@@ -1,0 +1,136 @@
+"""Accuracy against depth: one panel a data set, one line a method, published values beside ours."""
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from oversmoothing.files import write_atomically
+from oversmoothing.report.depth_data import depth_of, to_csv
+from oversmoothing.report.grid import Entry
+
+COLOURS = (
+    "#000000",
+    "#E69F00",
+    "#0072B2",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+)  # Okabe, Ito
+MARKERS = "osD^vPX"
+GREY, HOLLOW = "#666666", {"markerfacecolor": "none", "linestyle": (0, (4, 2))}
+SPREAD = 0.035  # by how much of an octave neighbouring methods are set apart, so that bars show
+STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "axes.axisbelow": True,
+    "pdf.fonttype": 42,  # text stays text
+}
+
+
+def draw(entries: Sequence[Entry], stem: Path) -> list[Path]:
+    """Writes ``stem``.png, .pdf and .csv (the data) and returns their paths.
+
+    Solid: measured mean ± std over seeds. Dashed and hollow: published.
+
+    Raises:
+        InputError: a cell without a depth, or a file that cannot be written.
+    """
+    data = to_csv(entries).encode()
+    with matplotlib.rc_context(STYLE):
+        figure = _figure(entries)
+        paths = [_save(figure, stem.with_name(f"{stem.name}.{kind}")) for kind in ("png", "pdf")]
+    path = stem.with_name(f"{stem.name}.csv")
+    write_atomically(path, lambda file: file.write(data))
+    return [*paths, path]
+
+
+def _figure(entries: Sequence[Entry]) -> Figure:
+    blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
+    labels = list(dict.fromkeys(entry.label for entry in entries))
+    columns = min(len(blocks), 2)
+    rows = math.ceil(len(blocks) / columns)
+    size = (max(4.3 * columns, 6.0), 2.9 * rows + 0.8)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    for axis, block in zip(axes.flat, blocks):
+        _panel(axis, block, [entry for entry in entries if entry.cell.block == block], labels)
+    for axis in [*axes.flat][len(blocks) :]:
+        axis.remove()
+    for axis in figure.axes[-columns:]:
+        axis.set_xlabel("layers L")
+    quantity = f"{entries[0].cell.metric.replace('_', ' ')} ({entries[0].cell.about.unit})"
+    for axis in axes[:, 0]:
+        axis.set_ylabel(quantity)
+    _legend(figure, labels, size[0])
+    return figure
+
+
+def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[str]) -> None:
+    for i, label in enumerate(labels):
+        line = sorted((e for e in entries if e.label == label), key=lambda e: depth_of(e.cell))
+        shift = 2 ** (SPREAD * (i - (len(labels) - 1) / 2))
+        _published(axis, line, shift, _style(i))
+        _measured(axis, line, shift, _style(i))
+    depths = sorted({depth_of(entry.cell) for entry in entries})
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(depths, [str(depth) for depth in depths])
+    axis.minorticks_off()
+    axis.tick_params(labelbottom=True)
+    axis.set_ylim(bottom=0)
+    axis.set_title(block, loc="left", fontweight="bold", fontsize="medium")
+
+
+def _measured(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
+    """A line never runs through a cell that was not measured."""
+    x = [depth_of(entry.cell) * shift for entry in line]
+    y = [math.nan if entry.measured is None else entry.measured.mean for entry in line]
+    bars = [0.0 if entry.measured is None else entry.measured.std or 0.0 for entry in line]
+    axis.errorbar(x, y, bars, **style, markersize=4.5, linewidth=1.5, elinewidth=1, capsize=2)
+
+
+def _published(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
+    x = [depth_of(entry.cell) * shift for entry in line]
+    y = [entry.cell.target for entry in line]
+    axis.plot(x, y, **style, **HOLLOW, alpha=0.55, markersize=6.5, linewidth=0.9)
+
+
+def _style(i: int) -> dict[str, str]:
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+
+
+def _legend(figure: Figure, labels: Sequence[str], width: float) -> None:
+    """Methods above, what solid and dashed mean below."""
+    fitting = int(width / (0.65 + 0.07 * max(map(len, labels))))  # inches of handle and letters
+    top = {"loc": "outside upper center", "ncols": min(len(labels), max(fitting, 1))}
+    figure.legend(handles=_methods(labels), frameon=False, **top)
+    figure.legend(
+        handles=_key(), loc="outside lower center", ncols=2, frameon=False, handlelength=3
+    )
+
+
+def _methods(labels: Sequence[str]) -> list[Line2D]:
+    return [Line2D([], [], **_style(i), label=label) for i, label in enumerate(labels)]
+
+
+def _key() -> list[Line2D]:
+    ours = Line2D([], [], color=GREY, marker="o", label="measured, mean ± std over seeds")
+    return [ours, Line2D([], [], color=GREY, marker="o", **HOLLOW, label="published")]
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    """No date inside: the same data make the same file."""
+    data = io.BytesIO()
+    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
+    figure.savefig(data, format=path.suffix[1:], dpi=200, metadata=metadata)
+    write_atomically(path, lambda file: file.write(data.getvalue()))
+    return path

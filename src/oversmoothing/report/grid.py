@@ -1,0 +1,127 @@
+"""Cells with their verdicts, laid out in blocks, rows and columns: what every format shows."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oversmoothing.report.cells import Cell
+from oversmoothing.report.verdict import Measured, Verdict, verdict
+
+Pair = tuple[Cell, Measured | None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell, its measurement and what came of it.
+
+    Args:
+        best: whether it has the highest mean of its block and column.
+    """
+
+    cell: Cell
+    measured: Measured | None
+    verdict: Verdict
+    best: bool = False
+
+    @property
+    def label(self) -> str:
+        """Of the row, with the reading that it belongs to."""
+        cell = self.cell
+        return f"{cell.row}, {cell.reading}" if cell.reading else cell.row
+
+    @property
+    def difference(self) -> float | None:
+        """Ours − published, in the unit of the cell."""
+        return None if self.measured is None else self.measured.mean - self.cell.target
+
+    @property
+    def ours(self) -> str:
+        """``mean ± std``, with n where it is not the published number of runs."""
+        if self.measured is None:
+            return str(self.verdict)
+        n = self.measured.n
+        return spread(self.measured.mean, self.measured.std) + (
+            "" if n == self.cell.runs else f", n = {n}"
+        )
+
+    @property
+    def printed(self) -> str:
+        """The published value with its printed decimals; † where it is a misprint."""
+        dagger = "" if self.cell.corrected is None else "†"
+        return f"{self.cell.value:.{self.cell.decimals}f}{dagger}"
+
+    @property
+    def mark(self) -> str:
+        """✓ within, ▲ above, ▼ below, ✗ contradicted; nothing where nothing was measured."""
+        if self.difference is None:
+            return ""
+        if self.verdict is Verdict.OFF:
+            return "▼" if self.difference < 0 else "▲"
+        return "✓" if self.verdict is Verdict.WITHIN else "✗"
+
+    @property
+    def details(self) -> list[str]:
+        """Block, row, column, n, measured, published, difference, verdict, run."""
+        cell, measured = self.cell, self.measured
+        published = self.printed + ("" if cell.std is None else f" ± {cell.std:.2f}")
+        place = [cell.block, self.label, cell.column]
+        if measured is None:
+            word = str(self.verdict) + (f": {cell.reason}" if cell.reason else "")
+            return [*place, "0", "", published, "", word, ""]
+        ours, shift = spread(measured.mean, measured.std), f"{self.difference:+.2f}"
+        return [*place, str(measured.n), ours, published, shift, str(self.verdict), measured.run_id]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows × columns; None where a row has no such cell."""
+
+    name: str
+    columns: list[str]
+    rows: dict[str, list[Entry | None]]
+
+
+def spread(mean: float, std: float | None) -> str:
+    """``mean ± std`` with two decimals."""
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def judge(pairs: Sequence[Pair]) -> list[Entry]:
+    """Every cell with its verdict; the best mean of every column is marked.
+
+    Judge a whole table before narrowing it: a verdict may need the baseline row.
+    """
+    entries = []
+    for cell, measured in pairs:
+        rivals = [m.mean for c, m in pairs if m is not None and _column(c) == _column(cell)]
+        highest = max((mean for mean in rivals if math.isfinite(mean)), default=None)
+        best = measured is not None and measured.mean == highest
+        entries.append(Entry(cell, measured, verdict(cell, measured, _baseline(cell, pairs)), best))
+    return entries
+
+
+def layout(entries: Sequence[Entry]) -> list[Block]:
+    """The blocks of a table; columns, rows and blocks in the order of the cells."""
+    blocks = []
+    columns = list(dict.fromkeys(entry.cell.column for entry in entries))
+    for name in dict.fromkeys(entry.cell.block for entry in entries):
+        rows: dict[str, list[Entry | None]] = {}
+        for entry in entries:
+            if entry.cell.block == name:
+                row = rows.setdefault(entry.label, [None] * len(columns))
+                row[columns.index(entry.cell.column)] = entry
+        blocks.append(Block(name, columns, rows))
+    return blocks
+
+
+def _column(cell: Cell) -> tuple[str, str, str]:
+    return cell.table, cell.block, cell.column
+
+
+def _baseline(cell: Cell, pairs: Sequence[Pair]) -> Pair | None:
+    """The baseline row's cell of the same column and reading."""
+    if cell.key == cell.about.baseline:
+        return None
+    place = (*_column(cell), cell.reading)
+    same = (p for p in pairs if p[0].key == cell.about.baseline)
+    return next((p for p in same if (*_column(p[0]), p[0].reading) == place), None)

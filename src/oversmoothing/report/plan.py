@@ -1,0 +1,85 @@
+"""What a table still needs, how long that may take, and doing it."""
+
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from omegaconf import DictConfig
+
+from oversmoothing.errors import InputError
+from oversmoothing.execute import execute
+from oversmoothing.report.collect import Planned
+from oversmoothing.runs import Busy
+from oversmoothing.summary import summary
+
+
+def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
+    """Seconds that a run may take, from those that have a result; None where none is near.
+
+    A deeper network takes longer in proportion; the run of the same block and row whose depth is
+    closest serves, or of the same row in another block.
+    """
+    done = [p for p in planned if p.result and p.cell.key == wanted.cell.key]
+    same_block = [p for p in done if p.cell.block == wanted.cell.block]
+    near = same_block or done
+    if not near:
+        return None
+    depth = _depth(wanted.config)
+    closest = min(near, key=lambda p: abs(_depth(p.config) - depth))
+    share = len(wanted.config.seeds) / max(1, len(closest.result["seeds"]))
+    return closest.result["seconds"] * depth / _depth(closest.config) * share
+
+
+def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
+    """A line a missing run, and the sum of the estimates."""
+    if not missing:
+        return "nothing is missing"
+    times = [estimate(p, planned) for p in missing]
+    lines = [f"{_time(seconds):>9}  {_command(p)}" for p, seconds in zip(missing, times)]
+    known = [seconds for seconds in times if seconds is not None]
+    total = f"{_time(sum(known))} for {len(known)} of them" if known else "no run to estimate from"
+    return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])
+
+
+def run_missing(missing: Sequence[Planned], jobs: int) -> list[str]:
+    """Runs what is missing, in several processes; returns one line for every run that failed.
+
+    Other processes may be at the same table: what they hold is waited for at the end.
+    """
+    configs = [p.config for p in missing]
+    if jobs <= 1:
+        outcomes = [_attempt(config) for config in configs]
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+            outcomes = list(pool.map(_attempt, configs))
+    outcomes = [_attempt(c, wait=True) if o == "busy" else o for c, o in zip(configs, outcomes)]
+    return [outcome for outcome in outcomes if outcome]
+
+
+def _attempt(config: DictConfig, wait: bool = False) -> str | None:
+    """One run; None when it went well, ``busy``, or what went wrong."""
+    try:
+        print(summary(execute(config, wait), already=False), flush=True)
+    except Busy:
+        return "busy"
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return str(error)
+    return None
+
+
+def _command(planned: Planned) -> str:
+    words = [f"experiment={planned.cell.experiment}", *planned.cell.overrides]
+    return "python train.py " + " ".join(words)
+
+
+def _depth(config: DictConfig) -> int:
+    return config.backbone.depth
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,32 @@
+"""Writes everything that shows a table: tables, figure, the README's section."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from oversmoothing.report import depth_figures
+from oversmoothing.report.collect import Planned
+from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.markers import replace_between_markers
+from oversmoothing.report.tables import markdown, write_tables
+
+
+def publish(planned: Sequence[Planned], results: Path) -> list[Path]:
+    """Writes ``results/tables`` and ``results/figures`` and returns the paths.
+
+    Args:
+        planned: all cells of one table.
+        results: folder.
+    """
+    entries = judge([(p.cell, p.measured) for p in planned])
+    name = entries[0].cell.table
+    for folder in ("tables", "figures"):
+        (results / folder).mkdir(parents=True, exist_ok=True)
+    paths = write_tables(entries, results / "tables" / name)
+    if any(entry.measured for entry in entries):
+        paths += depth_figures.draw(entries, results / "figures" / name)
+    return paths
+
+
+def refresh_readme(readme: Path, entries: Sequence[Entry]) -> None:
+    """Puts a table between its markers in the README."""
+    replace_between_markers(readme, entries[0].cell.table, markdown(entries))

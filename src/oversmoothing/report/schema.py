@@ -1,0 +1,137 @@
+"""The form of the file of published numbers: what may stand where, checked before use."""
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from oversmoothing.check_names import meant
+from oversmoothing.errors import InputError
+
+SHARED = {"experiment", "metric", "tolerance", "runs", "not_run", "std_is"}
+ITEM = SHARED | {"overrides", "label", "also", "note"}
+BODY = {"cells", "remarks"}
+READING = ITEM | {"rows", "columns", "blocks"}
+TABLE = SHARED | BODY | {"title", "source", "note", "unit", "baseline", "readings", "of"}
+TABLE |= {"rows", "columns", "blocks"}
+REMARK = {"row", "column", "note", "corrected"}
+PRINTED = re.compile(r"(?P<value>-?\d+(\.\d+)?)( *± *(?P<std>\d+(\.\d+)?))?")
+
+Spec = dict[str, Any]
+
+
+def read(path: Path) -> dict[str, Spec]:
+    """Tables by name, with everything that ``of`` points at filled in.
+
+    Raises:
+        InputError: no such file, bad YAML (a key given twice included), an unknown key, a missing
+            key or a value of the wrong kind; names file, table and place.
+    """
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
+        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+    content = mapping(content, str(path), known=("tables",), needed=("tables",))
+    tables = mapping(content["tables"], f"{path}: tables")
+    return {name: _table(tables, name, f"{path}: {name}") for name in tables}
+
+
+def mapping(
+    node: Any, where: str, known: Collection[str] | None = None, needed: Collection[str] = ()
+) -> Spec:
+    """``node``, if it is a mapping with no key but ``known`` ones and all ``needed`` ones."""
+    if not isinstance(node, Mapping):
+        raise InputError(f"{where}: expected `key: value` lines, got {node!r}")
+    for key in node:
+        if known is not None and key not in known:
+            raise InputError(f"{where}: unknown key {key!r}; {meant(str(key), [*known])}")
+    for key in needed:
+        if node.get(key) is None:
+            raise InputError(f"{where}: {key!r} is missing; add it")
+    return dict(node)
+
+
+def items(node: Any, where: str, known: Collection[str]) -> dict[str, Spec]:
+    """Rows, columns or blocks by key; a bare list is short for its overrides."""
+    long = {
+        str(key): {"overrides": value} if isinstance(value, list) else value
+        for key, value in mapping(node, where).items()
+    }
+    return {key: _item(value, f"{where}: {key}", known) for key, value in long.items()}
+
+
+def printed(text: Any, where: str) -> tuple[float, float | None, int]:
+    """Value, ± and decimals of a cell as printed; the ± is None where there is none."""
+    match = PRINTED.fullmatch(str(text).strip())
+    if match is None:
+        raise InputError(f"{where}: expected a number such as 79.96 ± 0.73 or 79.96, got {text!r}")
+    std = None if match["std"] is None else float(match["std"])
+    return float(match["value"]), std, len(match["value"].partition(".")[2])
+
+
+def names(node: Any, where: str) -> tuple[str, ...]:
+    """A list of words."""
+    if not isinstance(node, list) or not all(isinstance(word, str) for word in node):
+        raise InputError(f"{where}: expected a list such as [a, b], got {node!r}")
+    return tuple(node)
+
+
+def _table(tables: Spec, name: str, where: str) -> Spec:
+    table = mapping(tables[name], where, TABLE)
+    if "of" in table:
+        if table["of"] not in tables or "of" in mapping(tables[table["of"]], where):
+            plain = [key for key, value in tables.items() if "of" not in value]
+            raise InputError(f"{where}: of: {table['of']!r} holds no cells; {meant(name, plain)}")
+        table = mapping(tables[table["of"]], where, TABLE) | table
+    mapping(table, where, TABLE, needed=("title", "source", "unit", "rows", "columns"))
+    table["rows"] = items(table["rows"], f"{where}: rows", ITEM)
+    table["columns"] = items(table["columns"], f"{where}: columns", ITEM)
+    table["blocks"] = items(_blocks(table), where, ITEM | BODY)
+    for block, spec in table["blocks"].items():
+        _check_remarks(spec.get("remarks", []), table, f"{where}: {block}: remarks")
+    table["readings"] = [
+        _item(reading, f"{where}: readings", READING, ("label",))
+        for reading in table.get("readings", [])
+    ]
+    _check_shared(table, where)
+    if table.get("baseline") is not None and table["baseline"] not in table["rows"]:
+        raise InputError(f"{where}: baseline: {meant(str(table['baseline']), [*table['rows']])}")
+    return table
+
+
+def _blocks(table: Spec) -> Spec:
+    """A table without blocks is one block without a name."""
+    if "blocks" in table:
+        return table["blocks"]
+    return {"": {key: table[key] for key in BODY if key in table}}
+
+
+def _item(node: Any, where: str, known: Collection[str], needed: Collection[str] = ()) -> Spec:
+    item = mapping(node, where, known, needed)
+    for key in ("overrides", "also", "rows", "columns", "blocks"):
+        item[key] = names(item[key], f"{where}: {key}") if key in item else ()
+    _check_shared(item, where)
+    return item
+
+
+def _check_remarks(remarks: list[Spec], table: Spec, where: str) -> None:
+    for remark in remarks:
+        remark = mapping(remark, where, REMARK, ("row", "column", "note"))
+        for kind in ("row", "column"):
+            if remark[kind] not in table[f"{kind}s"]:
+                known = meant(str(remark[kind]), [*table[f"{kind}s"]])
+                raise InputError(f"{where}: there is no {kind} {remark[kind]!r}; {known}")
+
+
+def _check_shared(node: Spec, where: str) -> None:
+    tolerance, runs = node.get("tolerance", 0), node.get("runs", 1)
+    if not isinstance(tolerance, (int, float)) or not tolerance >= 0:
+        raise InputError(f"{where}: tolerance: expected a number of at least 0, got {tolerance!r}")
+    if not isinstance(runs, int) or not runs >= 1:
+        raise InputError(f"{where}: runs: expected a whole number of at least 1, got {runs!r}")
+    if node.get("std_is", "points") not in ("points", "fraction"):
+        raise InputError(f"{where}: std_is: expected points or fraction, got {node['std_is']!r}")

@@ -1,0 +1,100 @@
+"""A table as Markdown to read, CSV to compute with, LaTeX to print."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from oversmoothing.files import write_atomically
+from oversmoothing.report.grid import Block, Entry, layout
+from oversmoothing.report.latex import latex
+from oversmoothing.report.remarks import LEGEND, counts, notes
+from oversmoothing.report.verdict import Verdict
+
+FIELDS: dict[str, Callable[[Entry], object]] = {
+    "table": lambda e: e.cell.table,
+    "block": lambda e: e.cell.block,
+    "row": lambda e: e.cell.row,
+    "key": lambda e: e.cell.key,
+    "reading": lambda e: e.cell.reading,
+    "column": lambda e: e.cell.column,
+    "n": lambda e: e.measured and e.measured.n,
+    "mean": lambda e: e.measured and e.measured.mean,
+    "std": lambda e: e.measured and e.measured.std,
+    "published": lambda e: e.cell.value,
+    "published_std": lambda e: e.cell.std,
+    "corrected": lambda e: e.cell.corrected,
+    "difference": lambda e: e.difference,
+    "verdict": lambda e: str(e.verdict),
+    "reason": lambda e: e.cell.reason if e.verdict is Verdict.NOT_RUN else None,
+    "run": lambda e: e.measured and e.measured.run_id,
+    "seconds": lambda e: e.measured and e.measured.seconds,
+    "metric": lambda e: e.cell.metric,
+    "unit": lambda e: e.cell.about.unit,
+    "tolerance": lambda e: e.cell.tolerance,
+    "experiment": lambda e: e.cell.experiment,
+    "overrides": lambda e: " ".join(e.cell.overrides),
+    "values": lambda e: e.measured and " ".join(map(repr, e.measured.values)),
+    "note": lambda e: e.cell.note,
+}
+
+
+def write_tables(entries: Sequence[Entry], stem: Path) -> list[Path]:
+    """Writes ``stem``.md, .csv and .tex and returns their paths.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    texts = {
+        ".md": markdown(entries) + "\n" + every_cell(entries),
+        ".csv": to_csv(entries),
+        ".tex": latex(entries),
+    }
+    return [_write(stem.with_name(stem.name + kind), text) for kind, text in texts.items()]
+
+
+def markdown(entries: Sequence[Entry]) -> str:
+    """One small table a block, then counts, legend and notes."""
+    parts = [_block(block) for block in layout(entries)]
+    parts.append(f"**{counts(entries)}** {LEGEND}")
+    if remarks := notes(entries):
+        parts.append("\n".join(f"- {note}" for note in remarks))
+    return "\n\n".join(parts) + "\n"
+
+
+def every_cell(entries: Sequence[Entry]) -> str:
+    """A line a cell, folded away: n, mean ± std, published ±, difference, verdict, run."""
+    head = ["", "", "", "n", "measured", "published", "difference", "verdict", "run"]
+    lines = [_line(head), _line(["---"] * len(head)), *(_line(entry.details) for entry in entries)]
+    return "\n".join(["<details><summary>Every cell</summary>", "", *lines, "", "</details>", ""])
+
+
+def to_csv(entries: Sequence[Entry]) -> str:
+    """The long form: a line a cell with everything there is, every seed's value included."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(FIELDS)
+    writer.writerows([get(entry) for get in FIELDS.values()] for entry in entries)
+    return file.getvalue()
+
+
+def _write(path: Path, text: str) -> Path:
+    write_atomically(path, lambda file: file.write(text.encode()))
+    return path
+
+
+def _block(block: Block) -> str:
+    head = [_line([block.name, *block.columns]), _line(["---"] * (1 + len(block.columns)))]
+    rows = [_line([label, *map(_cell, row)]) for label, row in block.rows.items()]
+    return "\n".join(head + rows)
+
+
+def _cell(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    ours = f"**{entry.ours}**" if entry.best else entry.ours
+    return f"{ours} ({' '.join(filter(None, [entry.printed, entry.mark]))})"
+
+
+def _line(fields: Sequence[str]) -> str:
+    return f"| {' | '.join(field.replace('|', '/') for field in fields)} |"

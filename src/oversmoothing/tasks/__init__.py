@@ -1,0 +1,1 @@
+"""What is trained or simulated, and measured: each task is one `run(...)` function."""

@@ -1,0 +1,54 @@
+"""A grid of γ, and the aggregator that it is for."""
+
+import inspect
+import math
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor
+
+from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.errors import InputError
+
+Factories = list[Callable[..., Aggregator]]
+Gammas = list[float] | dict[str, float] | None
+
+
+def gamma_grid(gammas: Gammas) -> list[float] | None:
+    """The values of γ: a list as it is, ``{start, stop, step}`` with both ends, or None.
+
+    Raises:
+        InputError: no value, one that is not finite, or a grid that leads nowhere.
+    """
+    if gammas is None:
+        return None
+    values = _steps(gammas) if isinstance(gammas, dict) else [float(gamma) for gamma in gammas]
+    if not values or not all(math.isfinite(gamma) for gamma in values):
+        raise InputError(f"task.gammas: expected one or more finite numbers, got {gammas}")
+    return values
+
+
+def _steps(grid: dict[str, float]) -> list[float]:
+    keys = ("start", "stop", "step")
+    if set(grid) != set(keys) or not all(math.isfinite(grid[key]) for key in keys):
+        raise InputError(f"task.gammas: expected finite numbers start, stop and step, got {grid}")
+    start, stop, step = (grid[key] for key in keys)
+    if step <= 0 or stop < start:
+        raise InputError(f"task.gammas: expected start <= stop and step > 0, got {grid}")
+    count = math.floor((stop - start) / step + 1e-9) + 1
+    return [round(start + i * step, 10) for i in range(count)]  # -1 exactly, not -0.99999…
+
+
+def with_gamma(aggregators: Factories, gamma: Tensor) -> Factories:
+    """Gives γ (G, 1, 1), one a copy of the network, to the one aggregator that has a gamma.
+
+    Raises:
+        InputError: none has, or several.
+    """
+    has_gamma = ["gamma" in inspect.signature(make).parameters for make in aggregators]
+    if sum(has_gamma) != 1:
+        raise InputError(
+            f"task.gammas: {sum(has_gamma)} of the aggregators have a gamma, expected one; choose "
+            "aggregator=centered, or set task.gammas=null to take the aggregators as they are"
+        )
+    return [partial(f, gamma=gamma) if has else f for f, has in zip(aggregators, has_gamma)]

@@ -1,0 +1,75 @@
+"""Every YAML in configs/aggregator, by itself: laws that hold for all of them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from oversmoothing.aggregators.base import Aggregator, Context, make, require_sites
+from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.errors import InputError
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "aggregator"
+EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
+N, C = 10, 8
+
+
+def build(name: str) -> Aggregator:
+    torch.manual_seed(0)
+    return make(instantiate(OmegaConf.load(CONFIGS / f"{name}.yaml")), C).double()
+
+
+def apply(aggregator: Aggregator, x: torch.Tensor, context: Context) -> torch.Tensor:
+    if aggregator.site != "inside":
+        return aggregator(x, context)
+    m = torch.full((x.shape[-2],) * 2, 1 / x.shape[-2], dtype=x.dtype)
+    return aggregator((m + torch.eye(len(m), dtype=x.dtype)) @ x / 2, x, context)
+
+
+def tokens() -> torch.Tensor:
+    return torch.randn(2, N, C, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+def path_graph(order: torch.Tensor) -> Context:
+    """A path whose i-th node is ``order[i]``."""
+    i = torch.arange(N)
+    edges = torch.cat(
+        [torch.stack([i[1:], i[:-1]]), torch.stack([i[:-1], i[1:]]), i.expand(2, -1)], 1
+    )
+    return Context(edges=order[edges], num_nodes=N)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_permutation_equivariant(name: str) -> None:
+    """Renaming the nodes renames the output: A(Πx, ΠG) = ΠA(x, G)."""
+    x, aggregator = tokens(), build(name)
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(4))
+    plain = apply(aggregator, x, path_graph(torch.arange(N)))
+    moved = torch.empty_like(x).index_copy_(1, order, x)
+    renamed = apply(aggregator, moved, path_graph(order))
+    assert torch.allclose(renamed[:, order], plain, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_leading_dimensions_are_independent(name: str) -> None:
+    x, aggregator, context = tokens(), build(name), path_graph(torch.arange(N))
+    together = apply(aggregator, x, context)
+    alone = torch.stack([apply(aggregator, one[None], context)[0] for one in x])
+    assert torch.allclose(together, alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_gradient_reaches_input_and_every_parameter(name: str) -> None:
+    x, aggregator = tokens().requires_grad_(), build(name)
+    weight = torch.randn(2, N, C, generator=torch.Generator().manual_seed(5), dtype=x.dtype)
+    (apply(aggregator, x, path_graph(torch.arange(N))) * weight).sum().backward()
+    assert x.grad.abs().sum() > 0
+    for parameter_name, parameter in aggregator.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, parameter_name
+
+
+def test_a_site_that_a_backbone_lacks_is_refused_with_the_list() -> None:
+    with pytest.raises(InputError, match="NoAggregator acts inside .* only: after"):
+        require_sites([NoAggregator()], ("after",), "some")

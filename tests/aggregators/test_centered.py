@@ -1,0 +1,90 @@
+"""Laws of centered aggregation, against the explicit N×N matrix in float64."""
+
+import math
+
+import pytest
+import torch
+
+from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.centered import Centered
+from oversmoothing.errors import InputError
+
+N, D = 12, 5
+
+
+def attention() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores, row-stochastic M (2, 3, N, N) and values v (2, 3, N, D)."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2, 3, N, N, generator=generator, dtype=torch.float64)
+    v = torch.randn(2, 3, N, D, generator=generator, dtype=torch.float64)
+    return scores, scores.softmax(dim=-1), v
+
+
+@pytest.mark.parametrize("gamma", [-1.5, -1.0, -0.3, 0.0, 0.7])
+def test_equals_the_explicit_matrix(gamma: float) -> None:
+    _, m, v = attention()
+    explicit = (m + gamma * torch.ones(N, N, dtype=m.dtype) / N) @ v
+    assert torch.allclose(Centered(gamma)(m @ v, v, Context()), explicit, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("gamma", [-1.5, -1.0, 0.5])
+def test_rows_sum_to_one_plus_gamma(gamma: float) -> None:
+    """With v = I the output is the mixing matrix itself."""
+    _, m, _ = attention()
+    eye = torch.eye(N, dtype=m.dtype).expand(2, 3, N, N)
+    rows = Centered(gamma)(m @ eye, eye, Context()).sum(dim=-1)
+    assert torch.allclose(rows, torch.full_like(rows, 1 + gamma), atol=1e-14)
+
+
+def test_constant_values_are_erased_at_minus_one() -> None:
+    _, m, v = attention()
+    constant = v[..., :1, :].expand_as(v)
+    assert Centered(-1.0)(m @ constant, constant, Context()).abs().max() < 1e-14
+
+
+def test_the_papers_second_form_changes_nothing() -> None:
+    """γ 11ᵀ/n inside the softmax: a constant added to every score."""
+    scores, m, _ = attention()
+    assert torch.allclose((scores - 1.0 / N).softmax(dim=-1), m, rtol=0, atol=1e-15)
+
+
+def test_a_tensor_of_gammas_equals_one_by_one() -> None:
+    _, m, v = attention()
+    gammas = torch.tensor([-1.0, 0.25], dtype=m.dtype)
+    together = Centered(gammas.view(-1, 1, 1, 1))(m @ v, v, Context())
+    for i, gamma in enumerate(gammas.tolist()):
+        assert torch.equal(together[i], Centered(gamma)(m[i] @ v[i], v[i], Context()))
+
+
+def test_prefix_tokens_can_be_left_out_of_the_mean() -> None:
+    _, m, v = attention()
+    out = Centered(-1.0, prefix_in_mean=False)(m @ v, v, Context(prefix=2))
+    expected = m @ v - v[..., 2:, :].mean(dim=-2, keepdim=True)
+    assert torch.allclose(out, expected, atol=1e-15)
+
+
+def test_row_sums_center_a_mixing_that_is_not_stochastic() -> None:
+    m = attention()[1][0, 0] * torch.arange(1.0, N + 1, dtype=torch.float64)[:, None]
+    eye = torch.eye(N, dtype=m.dtype)
+    context = Context(row_sum=m.sum(dim=-1, keepdim=True))
+    assert Centered(-1.0, row_sum=True)(m, eye, context).sum(dim=-1).abs().max() < 1e-13
+    assert Centered(-1.0)(m, eye, context).sum(dim=-1).abs().max() > 1
+
+
+def test_warm_up_reaches_gamma_and_survives_a_checkpoint() -> None:
+    _, m, v = attention()
+    warm = Centered(-1.0, warmup=10)
+    for step, share in ((0, 0.0), (5, 0.5), (10, 1.0), (99, 1.0)):
+        warm.advance(step)
+        expected = Centered(-share)(m @ v, v, Context())
+        assert torch.allclose(warm(m @ v, v, Context()), expected, atol=1e-15)
+    warm.advance(5)
+    resumed = Centered(-1.0, warmup=10)
+    resumed.load_state_dict(warm.state_dict())
+    assert resumed.progress == 0.5
+
+
+@pytest.mark.parametrize("gamma", [math.nan, math.inf])
+def test_gamma_must_be_finite(gamma: float) -> None:
+    with pytest.raises(InputError, match=r"aggregator\.gamma.*finite"):
+        Centered(gamma)

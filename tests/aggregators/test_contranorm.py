@@ -1,0 +1,116 @@
+"""ContraNorm against its formula, written out in float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.contranorm_d import ContraNormD
+from oversmoothing.errors import InputError
+from oversmoothing.metrics.smoothness import token_variance
+
+N, C = 14, 6
+
+
+def tokens() -> torch.Tensor:
+    return torch.randn(3, N, C, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def ring() -> Context:
+    """A ring with self-loops."""
+    i = torch.arange(N)
+    edges = torch.stack([torch.cat([i, i, i]), torch.cat([i, (i + 1) % N, (i - 1) % N])])
+    return Context(edges=edges, num_nodes=N)
+
+
+def p_matrix(x: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    x_hat = x / x.norm(dim=-1, keepdim=True)
+    return (x_hat @ x_hat.mT / temperature).softmax(dim=-1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.2])
+def test_both_forms(temperature: float) -> None:
+    x = tokens()
+    px = p_matrix(x, temperature) @ x
+    plain = ContraNorm(C, 0.3, temperature, identity=False)(x, Context())
+    identity = ContraNorm(C, 0.3, temperature, identity=True)(x, Context())
+    assert torch.allclose(plain, x - 0.3 * px, atol=1e-12)
+    assert torch.allclose(identity, 1.3 * x - 0.3 * px, atol=1e-12)
+
+
+def test_scale_zero_is_the_identity_or_layernorm() -> None:
+    x = tokens()
+    assert torch.equal(ContraNorm(C, 0.0)(x, ring()), x)
+    normed = ContraNorm(C, 0.0, identity=False, layernorm=True).double()(x, Context())
+    assert torch.allclose(normed, F.layer_norm(x, (C,), eps=1e-6), atol=1e-12)
+
+
+def test_graph_mask_hides_self_and_neighbours() -> None:
+    x, context = tokens(), ring()
+    x_hat = x / x.norm(dim=-1, keepdim=True)
+    similarity = (x_hat @ x_hat.mT).masked_fill(~context.strangers, -torch.inf)
+    expected = 1.5 * x - 0.5 * similarity.softmax(dim=-1) @ x
+    assert torch.allclose(ContraNorm(C, 0.5)(x, context), expected, atol=1e-12)
+    assert context.strangers.sum() == N * (N - 3)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_a_node_that_neighbours_everyone_stays_finite(dual: bool) -> None:
+    """The authors' code has NaN here: a softmax over nothing."""
+    hub = torch.stack([torch.zeros(N, dtype=torch.long), torch.arange(N)])
+    edges = torch.cat([hub, hub.flip(0), torch.arange(N).expand(2, -1)], dim=1).unique(dim=1)
+    context = Context(edges=edges, num_nodes=N)
+    x = tokens().requires_grad_()
+    out = ContraNorm(C, 0.5, dual=dual)(x, context)
+    out.square().sum().backward()
+    assert out.isfinite().all() and x.grad.isfinite().all()
+    if not dual:
+        assert torch.allclose(out[:, 0], 1.5 * x[:, 0])
+
+
+def test_dual_adds_the_softmax_over_columns() -> None:
+    x = tokens()
+    x_hat = x / x.norm(dim=-1, keepdim=True)
+    similarity = x_hat @ x_hat.mT
+    both = similarity.softmax(dim=-1) + similarity.softmax(dim=-2)
+    out = ContraNorm(C, 0.4, dual=True, identity=False)(x, Context())
+    assert torch.allclose(out, x - 0.4 * both @ x, atol=1e-12)
+
+
+def test_learnable_identity_is_sigma_x_minus_sigma_px() -> None:
+    x = tokens()
+    layer = ContraNorm(C, 0.5, learnable=True, positive=True).double()
+    out = layer(x, Context())
+    assert torch.allclose(out, 0.5 * (x - p_matrix(x) @ x), atol=1e-7)
+    out.square().sum().backward()
+    assert layer.scale.grad.abs().min() > 0
+
+
+def test_pre_norm_uses_the_normalised_tokens_everywhere() -> None:
+    x = tokens()
+    x_hat = x / x.norm(dim=-1, keepdim=True)
+    out = ContraNorm(C, 0.4, identity=False, pre_norm=True)(x, Context())
+    assert torch.allclose(out, x_hat - 0.4 * p_matrix(x) @ x_hat, atol=1e-12)
+
+
+def test_raises_the_variance_of_similar_tokens() -> None:
+    """Guo et al., Proposition 1, on nearly collapsed tokens: the code's (1 + s) form widens them."""
+    x = tokens() * 0.01 + 1
+    assert (token_variance(ContraNorm(C, 0.5)(x, Context())) > token_variance(x)).all()
+
+
+def test_the_dual_form_is_its_formula_and_never_n_by_n() -> None:
+    x = tokens()
+    expected = F.layer_norm(x - 0.7 * x @ (x.mT @ x).softmax(dim=-1), (C,))
+    assert torch.allclose(ContraNormD(C, 0.7).double()(x, Context()), expected, atol=1e-12)
+    many = torch.randn(1, 300_000, C)  # an N×N matrix would take 360 GB
+    assert ContraNormD(C)(many, Context()).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "options", [{"temperature": 0}, {"positive": True}, {"learnable": True, "scale": 0.0}]
+)
+def test_refuses_what_has_no_meaning(options: dict) -> None:
+    with pytest.raises(InputError, match=r"aggregator\."):
+        ContraNorm(C, **options)

@@ -1,0 +1,31 @@
+"""Real data where they are, and no network anywhere."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that reaches for the network fails."""
+    connect = socket.socket.connect
+
+    def refuse(self: socket.socket, address: object) -> None:
+        if self.family == socket.AF_UNIX:
+            return connect(self, address)
+        raise AssertionError(f"a test tried to reach {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder with the real data sets; tests that need them are skipped without."""
+    root = Path(os.environ.get("DATA_ROOT") or SHARED).resolve()
+    if not (root / "graphs").is_dir():
+        pytest.skip("no real data: set DATA_ROOT")
+    return root

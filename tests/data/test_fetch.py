@@ -1,0 +1,131 @@
+"""Raw files: verified, downloaded, or asked for in one line. Mirrors are file:// addresses."""
+
+import hashlib
+import os
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.data import fetch
+from oversmoothing.data.fetch import Source, ensure
+from oversmoothing.errors import InputError
+
+CONTENT = {"a": b"alpha" * 100, "b": b"beta" * 100}
+HASHES = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
+
+
+def folder_with(path: Path, **changes: bytes) -> Path:
+    path.mkdir()
+    for name, content in (CONTENT | changes).items():
+        (path / name).write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def mirror(tmp_path) -> Path:
+    return folder_with(tmp_path / "mirror")
+
+
+@pytest.fixture
+def no_urls(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_files_that_are_there_need_no_network(mirror, no_urls):
+    ensure([Source(["https://nowhere.invalid"], HASHES)], mirror)
+
+
+@pytest.mark.parametrize("change", [CONTENT["b"][:-1], b"", b"x" + CONTENT["b"][1:]])
+def test_an_altered_file_is_named_and_left(tmp_path, no_urls, change):
+    folder = folder_with(tmp_path / "data", b=change)
+    with pytest.raises(InputError, match="altered or truncated") as caught:
+        ensure([Source(["https://nowhere.invalid"], HASHES)], folder)
+    got = hashlib.sha256(change).hexdigest()
+    for part in (str(folder / "b"), HASHES["b"][:12], got[:12], "delete the file"):
+        assert part in str(caught.value)
+    assert read(folder)["b"] == change
+
+
+def test_a_missing_file_comes_from_the_first_mirror_that_is_right(tmp_path, mirror):
+    wrong = folder_with(tmp_path / "wrong", a=b"not alpha")
+    urls = [(tmp_path / "absent").as_uri(), wrong.as_uri(), mirror.as_uri()]
+    folder = tmp_path / "deep" / "data"
+    ensure([Source(urls, HASHES)], folder)
+    assert read(folder) == CONTENT
+
+
+def test_wrong_content_never_takes_the_place(tmp_path):
+    wrong = folder_with(tmp_path / "wrong", a=b"not alpha")
+    folder = tmp_path / "data"
+    with pytest.raises(InputError, match="1 mirrors gave a: other content"):
+        ensure([Source([wrong.as_uri()], HASHES)], folder)
+    assert read(folder) == {}
+
+
+def test_one_line_says_what_to_put_where_and_from_which_address(tmp_path, mirror):
+    folder = tmp_path / "data"
+    first = Source([(tmp_path / "absent").as_uri()], {"a": HASHES["a"]})
+    second = Source([mirror.as_uri()], {"b": HASHES["b"]})
+    with pytest.raises(InputError) as caught:
+        ensure([first, second], folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"{folder}: ")
+    assert f"a from {first.urls[0]}/; b from {second.urls[0]}/" in message
+
+
+def test_offline_never_asks(tmp_path, mirror, no_urls, monkeypatch):
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
+    with pytest.raises(InputError, match="OVERSMOOTHING_OFFLINE=1 .* put there: a, b from file:"):
+        ensure([Source([mirror.as_uri()], HASHES)], tmp_path / "data")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, mirror, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(fetch.tempfile, "NamedTemporaryFile", refuse)  # root may write anywhere
+    with pytest.raises(InputError, match=r"Permission denied\); put there: a, b from"):
+        ensure([Source([mirror.as_uri()], HASHES)], tmp_path / "data")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_named(tmp_path, mirror):
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o555)
+    with pytest.raises(InputError, match="Permission denied"):
+        ensure([Source([mirror.as_uri()], HASHES)], folder)
+
+
+def test_the_catalogue_is_complete():
+    catalogue = fetch.catalogue()
+    assert len(catalogue) == 6
+    for folder, sources in catalogue.items():
+        files = [name for source in sources for name in source.files]
+        count = {"raw": 8, "geom-gcn": 18, "geom_gcn": 12}
+        parts = folder.split("/")
+        assert len(set(files)) == count[parts[2] if len(parts) == 4 else "raw"]
+        for source in sources:
+            assert len(source.urls) >= 2
+            assert all(url.startswith("https://") for url in source.urls)
+            assert all(len(sha) == 64 for sha in source.files.values())
+
+
+def test_real_files_match_the_catalogue(data_root, no_urls):
+    for folder, sources in fetch.catalogue().items():
+        ensure(sources, data_root / "graphs" / folder)
+
+
+def test_the_checksum_sees_every_file():
+    base = fetch.checksum([Source([], HASHES)])
+    assert base == fetch.checksum([Source(["https://other.invalid"], HASHES)])
+    for name in HASHES:
+        assert base != fetch.checksum([Source([], HASHES | {name: "0" * 64})])

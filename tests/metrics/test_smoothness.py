@@ -1,0 +1,140 @@
+"""Laws of the smoothness metrics."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from oversmoothing.metrics import smoothness
+
+PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def with_spectrum(sigma: Tensor, seed: int = 0) -> Tensor:
+    """A matrix with random singular vectors and the given singular values."""
+    u, v = (torch.linalg.qr(draw(len(sigma), len(sigma), seed=seed + i))[0] for i in (0, 1))
+    return u * sigma @ v.mT
+
+
+def test_identity_has_full_rank() -> None:
+    eye = torch.eye(100)
+    assert smoothness.rank(eye) == 100
+    assert smoothness.effective_rank(eye).item() == pytest.approx(100)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+def test_rank_does_not_depend_on_scale(scale: float) -> None:
+    x = torch.outer(draw(30), draw(20, seed=1)) * scale
+    assert smoothness.rank(x) == 1
+    assert smoothness.effective_rank(x).item() == pytest.approx(1, abs=1e-4)
+
+
+def test_zero_has_rank_zero() -> None:
+    assert smoothness.rank(torch.zeros(5, 4)) == 0
+    assert smoothness.effective_rank(torch.zeros(5, 4)) == 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_nan_and_spoils_no_neighbour(bad: float) -> None:
+    x = torch.eye(6).repeat(2, 1, 1)
+    x[0, 2, 3] = bad
+    for metric in (smoothness.rank, smoothness.effective_rank):
+        values = metric(x)
+        assert values[0].isnan() and values[1].item() == pytest.approx(6)
+
+
+def test_rank_counts_relative_to_the_frobenius_norm() -> None:
+    sigma = torch.tensor([1.0, 1.001e-3, 0.999e-3, 0.0], dtype=torch.float64)
+    sigma[0] = (1 - sigma[1:].square().sum()).sqrt()
+    assert smoothness.rank(7 * with_spectrum(sigma)) == 2
+    assert smoothness.rank(with_spectrum(sigma).float()) == 2
+    assert smoothness.rank(with_spectrum(sigma), eps=0.9e-3) == 3
+
+
+def test_gram_matrix_is_exact_at_the_threshold() -> None:
+    """Values 1e-9 (relative) above and below 1e-3 are told apart, as an SVD does."""
+    for sign, expected in ((1, 100), (-1, 1)):
+        tail = torch.full((99,), 1e-3 * (1 + sign * 1e-9), dtype=torch.float64)
+        head = (1 - tail.square().sum()).sqrt()
+        x = with_spectrum(torch.cat([head[None], tail]))
+        assert smoothness.rank(x) == expected
+        exact, fast = (smoothness.singular_values(x, exact) for exact in (True, False))
+        assert (exact - fast).abs().max() < 2e-12
+
+
+@pytest.mark.parametrize("decades", [1, 4, 8, 16])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_effective_rank_is_within_its_stated_error(decades: int, clustered: bool) -> None:
+    sigma = torch.logspace(0, -decades, 100, dtype=torch.float64)
+    if clustered:
+        sigma[3:] = 10.0**-decades
+    p = sigma / sigma.sum()
+    expected = torch.special.entr(p).sum().exp()
+    assert (smoothness.effective_rank(with_spectrum(sigma)) - expected).abs() < 1e-4
+
+
+def test_small_eps_takes_the_exact_way() -> None:
+    sigma = torch.tensor([1.0, 1e-10, 1e-14], dtype=torch.float64)
+    assert smoothness.rank(with_spectrum(sigma), eps=1e-11) == 2
+
+
+def test_batches_and_transposes_change_nothing() -> None:
+    x = draw(2, 3, 12, 5)
+    for metric in (smoothness.rank, smoothness.effective_rank):
+        values = metric(x)
+        torch.testing.assert_close(values, metric(x.mT))
+        torch.testing.assert_close(values[1, 2], metric(x[1, 2]))
+
+
+def test_mean_cosine_is_the_mean_over_pairs() -> None:
+    x = draw(2, 7, 4)
+    for one, value in zip(x, smoothness.mean_cosine(x)):
+        pairs = [torch.cosine_similarity(one[i], one[j], 0) for i in range(7) for j in range(i)]
+        torch.testing.assert_close(value, torch.stack(pairs).mean())
+    assert smoothness.mean_cosine(torch.ones(9, 3)).item() == pytest.approx(1)
+    assert smoothness.mean_cosine(torch.eye(9)).item() == pytest.approx(0, abs=1e-12)
+    assert smoothness.mean_cosine(torch.ones(1, 3)).isnan()
+
+
+def test_variances_are_two_quantities() -> None:
+    same_tokens = draw(4).expand(5, 4)
+    assert smoothness.token_variance(same_tokens).item() == pytest.approx(0, abs=1e-15)
+    expected = 5 * same_tokens[0].var()
+    torch.testing.assert_close(smoothness.channel_variance(same_tokens), expected)
+    x = draw(5, 4)
+    around_mean = (x - x.mean(0)).square().sum() / 5
+    torch.testing.assert_close(smoothness.token_variance(x), around_mean)
+    assert smoothness.channel_variance(torch.ones(5, 4)) == 0
+
+
+def test_dirichlet_energy_sees_edges_only() -> None:
+    assert smoothness.dirichlet_energy(torch.ones(4, 3), PATH) == 0
+    ramp = torch.arange(4.0)[:, None]
+    assert smoothness.dirichlet_energy(ramp, PATH).item() == pytest.approx(6 / 4)
+    loops = torch.cat([PATH, torch.arange(4).repeat(2, 1)], dim=1)
+    assert smoothness.dirichlet_energy(ramp, loops) == smoothness.dirichlet_energy(ramp, PATH)
+
+
+def test_pieces_of_the_edges_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = draw(2, 4, 3)
+    metrics = (smoothness.dirichlet_energy, smoothness.mean_average_distance)
+    whole = [metric(x, PATH) for metric in metrics]
+    monkeypatch.setattr(smoothness, "EDGES_AT_ONCE", 1)
+    for metric, expected in zip(metrics, whole):
+        torch.testing.assert_close(metric(x, PATH), expected)
+
+
+def test_mean_average_distance() -> None:
+    scaled = torch.arange(1.0, 5)[:, None] * torch.ones(4, 3)
+    assert smoothness.mean_average_distance(scaled, PATH).item() == pytest.approx(0, abs=1e-12)
+    axes = torch.eye(4)
+    assert smoothness.mean_average_distance(axes, PATH).item() == pytest.approx(1)
+    x = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [5, 5]])  # distances 1, 1 and 1 to nobody
+    lonely = PATH[:, :4]
+    assert smoothness.mean_average_distance(x, lonely).item() == pytest.approx(1)
+    assert smoothness.mean_average_distance(x, PATH[:, :0]).isnan()
