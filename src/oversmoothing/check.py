@@ -6,7 +6,6 @@ first: every override, every combination of a sweep, every argument of every par
 
 import itertools
 import os
-import sys
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
@@ -19,7 +18,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from oversmoothing.check_names import unknown_names
 from oversmoothing.check_parts import part_problems
-from oversmoothing.errors import InputError
 
 CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or Path(__file__).parents[2] / "configs")
 _ASKS_ONLY = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "--version", "-sc")
@@ -59,11 +57,12 @@ def configs(overrides: list[str], multirun: bool = False) -> list[DictConfig]:
         Problems: every mistake found.
     """
     parsed = _parse(overrides)
-    _stop_at(unknown_names([o for o in parsed if not o.key_or_group.startswith("hydra")], CONFIGS))
-    sweeps = _swept(parsed, multirun)
+    hydras = [override for override in parsed if override.key_or_group.startswith("hydra")]
+    problems, good = unknown_names([o for o in parsed if o not in hydras], CONFIGS)
+    sweeps = _swept([*hydras, *good], multirun)
     composed = [compose_config(list(combination)) for combination in itertools.product(*sweeps)]
-    _stop_at([line for config in composed for line in part_problems(config)])
-    _stop_at(_output_problems(composed[0]))
+    problems += [line for config in composed for line in part_problems(config)]
+    _stop_at(problems + _output_problems(composed[0]))
     return composed
 
 

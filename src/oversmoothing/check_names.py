@@ -9,20 +9,29 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 
-def unknown_names(overrides: list[Override], folder: Path) -> list[str]:
-    """One line for every name that does not exist.
+def unknown_names(overrides: list[Override], folder: Path) -> tuple[list[str], list[Override]]:
+    """One line for every name that does not exist, and the overrides that have none.
 
     Args:
         overrides: parsed, without Hydra's own.
         folder: of the configs.
     """
     groups = {path.name for path in folder.iterdir() if path.is_dir()}
-    chosen = [override for override in overrides if override.key_or_group in groups]
-    others = [override for override in overrides if override.key_or_group not in groups]
-    problems = [line for override in chosen for line in _unknown_options(override, folder)]
-    if problems:
-        return problems + [line for o in others for line in _unknown_root(o, groups)]
-    return [line for override in others for line in _unknown_key(override, chosen, groups, folder)]
+    problems, good, unclear = [], [], set()
+    for override in overrides:
+        if override.key_or_group in groups:
+            found = _unknown_options(override, folder)
+            problems += found
+            unclear |= {override.package or override.key_or_group} if found else set()
+            good += [] if found else [override]
+    chosen = list(good)
+    for override in (o for o in overrides if o.key_or_group not in groups):
+        if override.key_or_group.split(".")[0] in unclear:
+            continue  # the keys of a group are known only with its option
+        found = _unknown_key(override, chosen, groups, folder)
+        problems += found
+        good += [] if found else [override]
+    return problems, good
 
 
 def meant(name: str, candidates: list[str]) -> str:
@@ -45,13 +54,6 @@ def _values(override: Override) -> list[str]:
     if override.is_sweep_override():
         return [str(value) for value in override.sweep_string_iterator()]
     return [str(override.get_value_string())]
-
-
-def _unknown_root(override: Override, groups: set[str]) -> list[str]:
-    """Without a composed config only the first part of a key can be judged."""
-    root = override.key_or_group.split(".")[0]
-    known = [*groups, *_top_level()]
-    return [] if root in known else [f"{root}: no such key or group; {meant(root, known)}"]
 
 
 def _unknown_key(
@@ -86,7 +88,3 @@ def _all_keys(node: DictConfig, prefix: str = "") -> list[str]:
         if OmegaConf.is_dict(child := node._get_node(name)):
             keys += _all_keys(child, f"{prefix}{name}.")
     return keys
-
-
-def _top_level() -> list[str]:
-    return ["seeds", "device", "threads", "deterministic", "checkpoint_seconds", "paths", "then"]

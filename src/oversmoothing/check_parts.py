@@ -3,15 +3,18 @@
 import inspect
 import types
 import typing
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
-from hydra.utils import get_object, instantiate
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from oversmoothing.aggregators.base import make
 from oversmoothing.check_names import meant
 from oversmoothing.errors import InputError
-from oversmoothing.execute import device, finished, parts
+from oversmoothing.execute import build, device, finished, parts
 
 PARTS = ("task", "data", "backbone", "aggregator", "then", "trainer", "logger")
 
@@ -107,16 +110,24 @@ def _describe(hint: Any) -> str:
 
 
 def _building_problems(config: DictConfig) -> list[str]:
-    """Builds every part once; a finished run is not built again."""
+    """Builds every part once, then all together; a finished run is not built again."""
     if finished(config):
         return []
     problems = _fit_problems(config)
-    for build in () if problems else (_device, _data, _parts):
-        try:
-            build(config)
-        except InputError as error:
-            problems.append(str(error))
-    return problems
+    steps = [lambda: device(config.device)]
+    steps += [partial(build, config[key]) for key in ("data", "trainer") if config[key]]
+    steps += [partial(_make, config[key]) for key in ("aggregator", "then")]
+    steps += [partial(_probe, config, aggregators=[])]  # the backbone's own complaints
+    problems += [line for step in steps for line in _complaint(step)]
+    return problems or _complaint(partial(_probe, config))
+
+
+def _complaint(step: Callable[[], object]) -> list[str]:
+    try:
+        step()
+    except InputError as error:
+        return [str(error)]
+    return []
 
 
 def _fit_problems(config: DictConfig) -> list[str]:
@@ -132,24 +143,21 @@ def _fit_problems(config: DictConfig) -> list[str]:
     return problems
 
 
-def _device(config: DictConfig) -> None:
-    device(config.device)
+def _make(node: DictConfig) -> None:
+    make(build(node), dim=4)
 
 
-def _data(config: DictConfig) -> None:
-    """Finds missing and altered files; loaders keep what they have read."""
-    if config.data:
-        instantiate(config.data, _convert_="all")
-
-
-def _parts(config: DictConfig) -> None:
+def _probe(config: DictConfig, **instead: Any) -> None:
     """A task says by ``probe`` whether it can work with the parts that it is given."""
     probe = getattr(inspect.getmodule(get_object(config.task._target_)), "probe", None)
-    built = parts(config)
     if probe is None:
         return
+    wanted = inspect.signature(probe).parameters
+    built = {key: build(config[key]) for key in ("backbone", "trainer") if key in wanted}
+    built["aggregators"] = [build(config[key]) for key in ("aggregator", "then")]
+    built |= instead
     try:
-        probe(**{k: v for k, v in built.items() if k in inspect.signature(probe).parameters})
+        probe(**{name: part for name, part in built.items() if name in wanted})
     except TypeError as error:
         reason = str(error).splitlines()[0]
         raise InputError(

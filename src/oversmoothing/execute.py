@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import call, instantiate
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError
@@ -41,7 +42,7 @@ def execute(config: DictConfig, wait: bool = False) -> dict[str, Any]:
         if not missing:
             return known
         started = time.monotonic()
-        data = instantiate(config.data, _convert_="all") if config.data else None
+        data = build(config.data) if config.data else None
         _describe(folder, config)
         fresh = _run_task(folder, config, data, missing, known.get("logged_bytes", 0))
         seconds = known.get("seconds", 0.0) + time.monotonic() - started
@@ -67,7 +68,7 @@ def _run_task(
     folder: Path, config: DictConfig, data: Any, seeds: list[int], logged: int
 ) -> dict[int, dict]:
     _set_up(config)
-    sink = instantiate(config.logger)(folder=folder, config=config) if config.logger else None
+    sink = build(config.logger)(folder=folder, config=config) if config.logger else None
     arguments = {
         **parts(config),
         "seeds": seeds,
@@ -77,7 +78,7 @@ def _run_task(
     if data is not None:
         arguments["data"] = data
     try:
-        return instantiate(config.task, _partial_=True, _convert_="all")(**arguments)
+        return build(config.task, _partial_=True)(**arguments)
     except Exception:
         (folder / "error.txt").write_text(traceback.format_exc())
         raise
@@ -88,13 +89,19 @@ def _run_task(
 
 def parts(config: DictConfig) -> dict[str, Any]:
     """What a task is made of, data aside: backbone, aggregators, trainer."""
-    built = {
-        key: instantiate(config[key], _convert_="all")
-        for key in ("backbone", "trainer")
-        if config[key]
-    }
-    built["aggregators"] = [instantiate(config[k], _convert_="all") for k in ("aggregator", "then")]
+    built = {key: build(config[key]) for key in ("backbone", "trainer") if config[key]}
+    built["aggregators"] = [build(config[key]) for key in ("aggregator", "then")]
     return built
+
+
+def build(node: DictConfig, **arguments: Any) -> Any:
+    """What a config node's ``_target_`` makes, without Hydra's wrapping of its errors."""
+    try:
+        return instantiate(node, _convert_="all", **arguments)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        raise
 
 
 def _store(

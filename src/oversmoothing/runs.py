@@ -8,6 +8,7 @@ which the kernel drops when the process dies, so no claim can outlive its owner.
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import time
@@ -71,7 +72,9 @@ class Run:
         """Replaces the checkpoint; tensors, numbers, strings, lists and dicts only."""
         logged = self._metrics.stat().st_size if self._metrics.exists() else 0
         payload = {"state": state, "seeds": self._seeds, "logged_bytes": logged}
-        write_atomically(self.dir / "checkpoint.pt", lambda file: torch.save(payload, file))
+        buffer = io.BytesIO()  # torch.save into a file says nothing of a full disk
+        torch.save(payload, buffer)
+        write_atomically(self.dir / "checkpoint.pt", lambda file: file.write(buffer.getbuffer()))
         self._last_checkpoint = time.monotonic()
 
     def load_checkpoint(self) -> dict[str, Any] | None:

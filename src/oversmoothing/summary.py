@@ -12,7 +12,7 @@ def summary(result: dict[str, Any], already: bool) -> str:
         already: it was there before the command.
     """
     seeds = list(result["seeds"].values())
-    numbers = [key for key, value in seeds[0].items() if isinstance(value, (int, float))]
+    numbers = [key for key, value in seeds[0].items() if isinstance(value, float)]
     shown = [f"{key} {_spread([seed[key] for seed in seeds])}" for key in numbers]
     time = "already there" if already else f"{result['seconds']:.0f} s"
     return f"{result['name']}: {', '.join(shown)} ({len(seeds)} seeds, {time})"

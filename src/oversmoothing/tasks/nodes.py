@@ -139,7 +139,7 @@ class _Training:
         return last or self.epoch % self.trainer.eval_every == 0
 
     def _record(self, losses: Tensor) -> None:
-        measured = {"train_loss": losses.tolist(), **_accuracies(self.model, self.graph)}
+        measured = {**_accuracies(self.model, self.graph), "train_loss": losses.tolist()}
         self.run.log(epoch=self.epoch, **measured)
         if not losses.isfinite().all():
             raise InputError(
@@ -147,7 +147,7 @@ class _Training:
                 "lower trainer.lr or choose other aggregator settings"
             )
         seeds = range(len(losses))
-        now = [{"epoch": self.epoch, **{k: v[s] for k, v in measured.items()}} for s in seeds]
+        now = [{**{k: v[s] for k, v in measured.items()}, "epoch": self.epoch} for s in seeds]
         if self.trainer.selection == "last" or not self.chosen:
             self.chosen = now
         else:
@@ -170,7 +170,7 @@ def _accuracies(model: nn.Module, graph: Graph) -> dict[str, list[float]]:
     """Percent of nodes right, per mask and seed."""
     model.eval()
     right = (model().argmax(dim=-1) == graph.y).double()
-    masks = {"train": graph.train, "val": graph.val, "test": graph.test}
+    masks = {"test": graph.test, "val": graph.val, "train": graph.train}
     return {
         f"{name}_accuracy": (100 * right[:, mask].mean(dim=1)).tolist()
         for name, mask in masks.items()

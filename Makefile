@@ -1,0 +1,59 @@
+# Every target sets up what it needs. `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+JOBS ?= 1
+export DATA_ROOT ?= data
+FILTER = $(if $(DATA),--data $(DATA)) $(if $(METHODS),--methods $(METHODS)) $(if $(COLUMNS),--columns $(COLUMNS))
+FLAGS = $(FILTER) $(if $(FRESH),--fresh) $(if $(ALL),--all)
+RUNS = --jobs $(JOBS) -- $(if $(filter-out 1,$(JOBS)),threads=1) $(OVERRIDES)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint data plan table5 table5_readings table6 fig1 report bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+	@echo "  DATA=cora METHODS='centered layernorm' COLUMNS=L=16 narrow a table; JOBS=2 runs processes"
+	@echo "  side by side; FRESH=1 ignores committed results; OVERRIDES='device=cuda' goes to every run"
+
+setup: $(VENV)/.installed  ## make .venv and install the pinned packages
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: setup  ## five minutes: a small Figure 1 and a depth study, as a table and a page
+	$(PY) scripts/demo.py
+
+test: setup  ## all tests
+	$(PY) -m pytest
+
+lint: setup  ## format and lint
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check .
+
+data: setup  ## fetch and verify the graphs: make data DATA='cora squirrel'
+	$(PY) scripts/fetch_data.py $(DATA) --root $(DATA_ROOT)
+
+plan: setup  ## what the tables still need, with an estimate of time: make plan TABLE=table5
+	$(PY) scripts/table.py $(or $(TABLE),table5) --plan $(FLAGS)
+
+table5: setup  ## run what is missing of Table 5 and write it: make table5 DATA=cora METHODS=centered
+table5_readings: setup  ## other readings of the paper beside Table 5's numbers
+table6: setup  ## Table 6, whose tuning is not published
+table5 table5_readings table6:
+	$(PY) scripts/table.py $@ $(FLAGS) $(RUNS)
+
+fig1: setup  ## the nine panels of Figure 1 and the check of the claim
+	$(PY) scripts/fig1.py $(if $(FRESH),--fresh) $(RUNS)
+
+report: setup  ## one page of everything measured: results/report.html
+	$(PY) scripts/report.py
+
+bench: setup  ## speed and memory beside the reference forms
+	$(PY) benchmarks/graphs.py
+	$(PY) benchmarks/centering.py
+
+clean:  ## remove the environment and all outputs
+	rm -rf $(VENV) outputs
