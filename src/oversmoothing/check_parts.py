@@ -155,7 +155,8 @@ def _probe(config: DictConfig, **instead: Any) -> None:
     wanted = inspect.signature(probe).parameters
     built = {key: build(config[key]) for key in ("backbone", "trainer") if key in wanted}
     built["aggregators"] = [build(config[key]) for key in ("aggregator", "then")]
-    built |= instead
+    own = OmegaConf.to_container(config.task, resolve=True)
+    built |= {key: value for key, value in own.items() if key in wanted} | instead
     try:
         probe(**{name: part for name, part in built.items() if name in wanted})
     except TypeError as error:

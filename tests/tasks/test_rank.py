@@ -115,7 +115,7 @@ def test_contradictions_are_those_of_the_claim() -> None:
 
 
 def test_grid_holds_minus_one_exactly() -> None:
-    grid = gammas.gamma_grid({"start": -1.5, "stop": 1.5, "step": 0.05})
+    grid = gammas.gamma_grid("-1.5:1.5:0.05")
     assert len(grid) == 61 and grid[10] == -1.0 and grid[30] == 0.0 and grid[-1] == 1.5
 
 
@@ -124,10 +124,13 @@ def test_grid_holds_minus_one_exactly() -> None:
     [
         {"gammas": [float("nan")]},
         {"gammas": []},
-        {"gammas": {"start": 0, "stop": 1}},
-        {"gammas": {"start": 0, "stop": 1, "step": 0}},
-        {"gammas": {"start": 1, "stop": 0, "step": 0.1}},
-        {"gammas": {"start": 0, "stop": float("inf"), "step": 0.1}},
+        {"gammas": "0:1"},
+        {"gammas": "0:1:0"},
+        {"gammas": "0:1:-0.1"},
+        {"gammas": "1:0:0.1"},
+        {"gammas": "0:inf:0.1"},
+        {"gammas": "0:1:nan"},
+        {"gammas": "all"},
         {"every": 0},
         {"dtype": "float16"},
     ],
@@ -148,5 +151,9 @@ def test_probe_refuses_another_backbone() -> None:
     rank.probe(BACKBONE, CENTERED)
     with pytest.raises(InputError, match="backbone=transformer"):
         rank.probe(partial(torch.nn.Linear, 3, 3), CENTERED)
+    with pytest.raises(InputError, match="task.gammas"):
+        rank.probe(BACKBONE, [NoAggregator], gammas=[0.0])
+    with pytest.raises(InputError, match="task.every"):
+        rank.probe(BACKBONE, CENTERED, every=0)
     with pytest.raises(InputError, match="backbone.depth"):
         rank.probe(partial(BACKBONE, depth=0), CENTERED)

@@ -20,7 +20,9 @@ def load(path: Path) -> list[Cell]:
     Raises:
         InputError: the file has another form than its head says; names table, block and row.
     """
-    return [cell for name, spec in read(path).items() for cell in _cells(path, name, spec)]
+    return [
+        cell for name, spec in read(path).items() for cell in _cells(f"{path}: {name}", name, spec)
+    ]
 
 
 def select(
@@ -59,7 +61,7 @@ def _cells(where: str, name: str, spec: Spec) -> Iterator[Cell]:
     about = Table(name, *texts, spec.get("baseline"), str(spec.get("note") or ""))
     for reading in spec["readings"] or [{}]:
         for block, row, column, text in _places(where, spec, reading):
-            place = ", ".join(part for part in (f"{where}: {block}", row, column))
+            place = ": ".join(filter(None, (where, block, row, column)))
             levels = (reading, spec["rows"][row], spec["columns"][column], spec["blocks"][block])
             remark = _remark(spec["blocks"][block], row, column)
             yield Cell(
@@ -94,14 +96,14 @@ def _value(text: Any, shared: ChainMap[str, Any], place: str) -> dict[str, Any]:
 
 def _remark(block: Spec, row: str, column: str) -> Spec:
     """The remark on one cell, empty where there is none."""
-    remarks = block.get("remarks", ())
+    remarks = block.get("remarks") or ()
     return next((r for r in remarks if (r["row"], r["column"]) == (row, column)), {})
 
 
 def _places(where: str, spec: Spec, reading: Spec) -> Iterator[tuple[str, str, str, Any]]:
     """Block, row, column and printed text of every cell that a reading takes up."""
     for block in _named(spec["blocks"], reading.get("blocks"), f"{where}: block"):
-        place = f"{where}: {block}".removesuffix(": ")
+        place = ": ".join(filter(None, (where, block)))
         lines = mapping(spec["blocks"][block].get("cells"), f"{place}: cells", spec["rows"])
         for row in _named(spec["rows"], reading.get("rows"), f"{where}: row"):
             if row not in lines:

@@ -33,9 +33,8 @@ def _split(path: Path, marker: str) -> tuple[str, str, str]:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-    if (content.count(start), content.count(end)) != (1, 1) or content.find(end) < content.find(
-        start
-    ):
+    once = content.count(start) == content.count(end) == 1
+    if not once or content.find(end) < content.find(start):
         raise InputError(f"{path}: expected one line {start} and after it one line {end}; add them")
     before, _, rest = content.partition(start)
     between, _, after = rest.partition(end)

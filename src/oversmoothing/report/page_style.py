@@ -33,6 +33,7 @@ th:first-child { text-align: left; }
 thead th { border-bottom: 2px solid var(--ink); }
 tbody th { font-weight: 500; }
 td small { display: block; color: #4b5560; font-size: .76rem; }
+.grid { table-layout: fixed; min-width: 46rem; }
 .plain { width: auto; }
 .plain td, .plain th { text-align: left; }
 .within { background: #e3f3e6; }

@@ -6,7 +6,7 @@ from oversmoothing.report.grid import Entry
 from oversmoothing.report.verdict import Verdict
 
 LEGEND = (
-    "Each cell: measured mean ± std over seeds (ddof = 1), in brackets the published value and "
+    "Each cell: measured mean ± std over seeds (ddof = 1), then the published value and "
     "✓ within, ▲ ▼ off (above, below), ✗ contradicted. Bold: best measured of its column."
 )
 

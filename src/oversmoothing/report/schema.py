@@ -13,9 +13,10 @@ from oversmoothing.check_names import meant
 from oversmoothing.errors import InputError
 
 SHARED = {"experiment", "metric", "tolerance", "runs", "not_run", "std_is"}
-ITEM = SHARED | {"overrides", "label", "also", "note"}
+COLUMN = SHARED | {"overrides", "note"}
+ROW = COLUMN | {"label", "also"}
 BODY = {"cells", "remarks"}
-READING = ITEM | {"rows", "columns", "blocks"}
+READING = COLUMN | {"label", "rows", "columns", "blocks"}
 TABLE = SHARED | BODY | {"title", "source", "note", "unit", "baseline", "readings", "of"}
 TABLE |= {"rows", "columns", "blocks"}
 REMARK = {"row", "column", "note", "corrected"}
@@ -83,23 +84,25 @@ def names(node: Any, where: str) -> tuple[str, ...]:
 def _table(tables: Spec, name: str, where: str) -> Spec:
     table = mapping(tables[name], where, TABLE)
     if "of" in table:
-        if table["of"] not in tables or "of" in mapping(tables[table["of"]], where):
-            plain = [key for key, value in tables.items() if "of" not in value]
-            raise InputError(f"{where}: of: {table['of']!r} holds no cells; {meant(name, plain)}")
-        table = mapping(tables[table["of"]], where, TABLE) | table
+        other = str(table["of"])
+        if other not in tables or "of" in mapping(tables[other], where):
+            known = meant(other, [key for key in tables if key != name])
+            raise InputError(f"{where}: of: there is no table {other!r} with cells; {known}")
+        table = mapping(tables[other], where, TABLE) | table
     mapping(table, where, TABLE, needed=("title", "source", "unit", "rows", "columns"))
-    table["rows"] = items(table["rows"], f"{where}: rows", ITEM)
-    table["columns"] = items(table["columns"], f"{where}: columns", ITEM)
-    table["blocks"] = items(_blocks(table), where, ITEM | BODY)
+    table["rows"] = items(table["rows"], f"{where}: rows", ROW)
+    table["columns"] = items(table["columns"], f"{where}: columns", COLUMN)
+    table["blocks"] = items(_blocks(table), where, COLUMN | BODY)
     for block, spec in table["blocks"].items():
-        _check_remarks(spec.get("remarks", []), table, f"{where}: {block}: remarks")
+        _check_remarks(spec.get("remarks") or [], table, f"{where}: {block}: remarks")
     table["readings"] = [
         _item(reading, f"{where}: readings", READING, ("label",))
-        for reading in table.get("readings", [])
+        for reading in table.get("readings") or []
     ]
     _check_shared(table, where)
     if table.get("baseline") is not None and table["baseline"] not in table["rows"]:
-        raise InputError(f"{where}: baseline: {meant(str(table['baseline']), [*table['rows']])}")
+        known = meant(str(table["baseline"]), [*table["rows"]])
+        raise InputError(f"{where}: baseline: there is no row {table['baseline']!r}; {known}")
     return table
 
 
@@ -125,6 +128,8 @@ def _check_remarks(remarks: list[Spec], table: Spec, where: str) -> None:
             if remark[kind] not in table[f"{kind}s"]:
                 known = meant(str(remark[kind]), [*table[f"{kind}s"]])
                 raise InputError(f"{where}: there is no {kind} {remark[kind]!r}; {known}")
+        if not isinstance(remark.get("corrected", 0.0), (int, float)):
+            raise InputError(f"{where}: corrected: expected a number, got {remark['corrected']!r}")
 
 
 def _check_shared(node: Spec, where: str) -> None:

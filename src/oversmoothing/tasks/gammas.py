@@ -11,31 +11,34 @@ from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.errors import InputError
 
 Factories = list[Callable[..., Aggregator]]
-Gammas = list[float] | dict[str, float] | None
+Gammas = list[float] | str | None
 
 
 def gamma_grid(gammas: Gammas) -> list[float] | None:
-    """The values of γ: a list as it is, ``{start, stop, step}`` with both ends, or None.
+    """The values of γ: a list as it is, ``start:stop:step`` with both ends, or None.
 
     Raises:
         InputError: no value, one that is not finite, or a grid that leads nowhere.
     """
     if gammas is None:
         return None
-    values = _steps(gammas) if isinstance(gammas, dict) else [float(gamma) for gamma in gammas]
+    values = _steps(gammas) if isinstance(gammas, str) else [float(gamma) for gamma in gammas]
     if not values or not all(math.isfinite(gamma) for gamma in values):
         raise InputError(f"task.gammas: expected one or more finite numbers, got {gammas}")
     return values
 
 
-def _steps(grid: dict[str, float]) -> list[float]:
-    keys = ("start", "stop", "step")
-    if set(grid) != set(keys) or not all(math.isfinite(grid[key]) for key in keys):
-        raise InputError(f"task.gammas: expected finite numbers start, stop and step, got {grid}")
-    start, stop, step = (grid[key] for key in keys)
-    if step <= 0 or stop < start:
-        raise InputError(f"task.gammas: expected start <= stop and step > 0, got {grid}")
-    count = math.floor((stop - start) / step + 1e-9) + 1
+def _steps(grid: str) -> list[float]:
+    try:
+        start, stop, step = (float(number) for number in grid.split(":"))
+        count = math.floor((stop - start) / step + 1e-9) + 1
+    except (ValueError, OverflowError, ZeroDivisionError):  # inf and nan have no floor
+        start = stop = step = math.nan
+    if not (step > 0 and stop >= start):
+        raise InputError(
+            "task.gammas: expected start:stop:step with start <= stop and step > 0 "
+            f"(-1.5:1.5:0.05), or a list, got {grid}"
+        )
     return [round(start + i * step, 10) for i in range(count)]  # -1 exactly, not -0.99999…
 
 

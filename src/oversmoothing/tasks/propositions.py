@@ -24,12 +24,18 @@ from oversmoothing.runs import Run
 from oversmoothing.tasks import simulation
 from oversmoothing.tasks.gammas import Factories, Gammas, gamma_grid
 
-RESOLVED = 0  # a layer's output this many roundings of its input above 0 is no rounding error
+RESOLVED = 1e3  # a layer's output this many roundings of its input above 0 is no rounding error
 
 
-def probe(backbone: Callable[..., RandomTransformer], aggregators: Factories) -> None:
-    """Raises InputError where backbone or aggregators do not fit this task."""
-    simulation.probe(backbone, aggregators)
+def probe(
+    backbone: Callable[..., RandomTransformer],
+    aggregators: Factories,
+    gammas: Gammas = None,
+    dtype: Literal["float64", "float32"] = "float64",
+) -> None:
+    """Raises before any work where backbone, aggregators and γ do not fit."""
+    grid, cpu = gamma_grid(gammas), torch.device("cpu")
+    simulation.build(backbone, aggregators, [0], grid, cpu, dtype)
 
 
 def run(
@@ -49,14 +55,12 @@ def run(
         backbone: ``RandomTransformer``, lacking what this task adds.
         aggregators: factories; one has a gamma if ``gammas`` are given.
         seeds: seed s takes the draws s·draws … s·draws + draws − 1.
-        run: the run directory; gets ``curves-seed{seed}.npz`` with gamma (G,), depth (L,), and
-            rank, ratio (σ₂/σ₁), size (largest entry), all of the mean, and draw_rank (the highest
-            rank of a draw), all (G, L).
+        run: gets ``curves-seed{seed}.npz`` with gamma (G,), depth (L,), and (G, L) rank, ratio
+            (σ₂/σ₁) and size (largest entry) of the mean, and draw_rank (the highest of a draw).
         device: where to compute.
         proposition: 1 or 2.
         draws: of the weights, for each seed; 1 for Proposition 1.
-        gammas: the propositions speak of 0, another γ is shown beside it; None takes the
-            aggregators as they are.
+        gammas: the propositions speak of 0; None takes the aggregators as they are.
         dtype: float64 or float32.
 
     Raises:
@@ -102,10 +106,8 @@ def _verdicts(grid: list[float] | None, curves: dict[str, Tensor], eps: float) -
     verdicts = []
     for g, gamma in enumerate(grid or [None]):
         depth = _resolved(curves["size"][g], eps)
-        at = {
-            name: simulation.numbers(values[g])[max(depth - 1, 0)]
-            for name, values in curves.items()
-        }
+        last = max(depth - 1, 0)
+        at = {name: simulation.numbers(v[g, last : last + 1])[0] for name, v in curves.items()}
         holds = at["rank"] is not None and at["rank"] <= 1
         verdicts.append({"gamma": gamma, "depth": depth, **at, "holds": holds})
         verdicts[-1]["verdict"] = _in_words(verdicts[-1], len(curves["size"][g]))

@@ -20,9 +20,17 @@ from oversmoothing.tasks.gammas import Factories, Gammas, gamma_grid
 NOT_FINITE = -1  # rank in the saved curves where the output is NaN or infinite
 
 
-def probe(backbone: Callable[..., RandomTransformer], aggregators: Factories) -> None:
-    """Raises InputError where backbone or aggregators do not fit this task."""
-    simulation.probe(backbone, aggregators)
+def probe(
+    backbone: Callable[..., RandomTransformer],
+    aggregators: Factories,
+    gammas: Gammas = None,
+    dtype: Literal["float64", "float32"] = "float64",
+    every: int = 1,
+) -> None:
+    """Raises before any work what ``run`` would raise."""
+    grid, cpu = gamma_grid(gammas), torch.device("cpu")
+    model = simulation.build(backbone, aggregators, [0], grid, cpu, dtype)
+    simulation.measured_depths(model.depth, every)
 
 
 def run(
@@ -44,7 +52,7 @@ def run(
         run: the run directory; gets ``curves-seed{seed}.npz`` with gamma (G,), depth (D,), and
             rank, effective_rank, mean_cosine, token_variance (G, D); rank −1: not finite.
         device: where to compute.
-        gammas: a list, ``{start, stop, step}``, or None to take the aggregators as they are.
+        gammas: a list, ``start:stop:step``, or None to take the aggregators as they are.
         dtype: float64 or float32, of the simulation; the measuring is in float64.
         every: measure at every so many layers, and at the last.
 

@@ -15,21 +15,6 @@ LOGGED = 100  # lines in a run's log, about
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
-def probe(backbone: Callable[..., RandomTransformer], aggregators: Factories) -> RandomTransformer:
-    """Builds a network of one seed, to see whether the parts fit.
-
-    Raises:
-        InputError: a backbone of another kind, or one that refuses its arguments or aggregators.
-    """
-    kind = getattr(backbone, "func", backbone)
-    if kind is not RandomTransformer:
-        raise InputError(
-            f"backbone: this task simulates RandomTransformer, got {kind.__name__}; choose "
-            "backbone=transformer"
-        )
-    return backbone(aggregators=aggregators, seeds=[0])
-
-
 def build(
     backbone: Callable[..., RandomTransformer],
     aggregators: Factories,
@@ -41,8 +26,15 @@ def build(
     """The simulated network, with a copy for each γ in the one aggregator that has a γ.
 
     Raises:
-        InputError: an unknown dtype, or a grid of γ for none or several of the aggregators.
+        InputError: an unknown dtype, another kind of backbone, one that refuses its arguments or
+            aggregators, or a grid of γ for none or several of the aggregators.
     """
+    kind = getattr(backbone, "func", backbone)
+    if kind is not RandomTransformer:
+        raise InputError(
+            f"backbone: this task simulates RandomTransformer, got {kind.__name__}; choose "
+            "backbone=transformer"
+        )
     if dtype not in DTYPES:
         raise InputError(f"task.dtype: expected one of {', '.join(DTYPES)}; got {dtype}")
     if gammas is not None:

@@ -1,0 +1,46 @@
+"""Invented cells and measurements for the tests of the report."""
+
+from oversmoothing.report.cells import Cell, Table
+from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.verdict import Measured
+
+TABLE = Table("one", "Title & more", "Paper, Table 1", "%", "base", "A note on all.")
+
+
+def cell(
+    value: float, std: float | None = None, key: str = "ours", column: str = "L=2", **more: object
+) -> Cell:
+    """A published cell; tolerance 1, 5 runs."""
+    fields = {
+        "about": TABLE,
+        "block": "Cora",
+        "row": f"w/ {key}",
+        "experiment": "gnn",
+        "overrides": ("data=cora", f"backbone.depth={column[2:]}"),
+        "metric": "test_accuracy",
+        "tolerance": 1.0,
+        "runs": 5,
+    }
+    return Cell(value=value, std=std, key=key, column=column, **(fields | more))
+
+
+def measured(*values: float, run: str = "0a1b2c") -> Measured:
+    """A run with these values, one a seed."""
+    return Measured(values, run, 12.5)
+
+
+def entries() -> list[Entry]:
+    """Two data sets × two rows × two depths with every verdict among them."""
+    odd = {"corrected": 22.37, "note": "a misprint"}
+    return judge(
+        [
+            (cell(80.0, 0.5, "base"), measured(80.1, 79.7, 80.6, run="r1")),
+            (cell(20.0, 0.0, "base", "L=16"), measured(60.0, 60.2, run="r2")),
+            (cell(79.0, 3.0), measured(79.5, 79.1, 78.2, run="r3")),
+            (cell(70.0, None, column="L=16"), measured(50.0, 50.5, 51.1, run="r4")),
+            (cell(23.37, 0.0, "base", block="Squirrel", **odd), measured(22.37, 22.37, run="r5")),
+            (cell(40.0, 1.0, block="Squirrel"), measured(30.0, run="r6")),
+            (cell(35.5, 1.0, block="Squirrel", column="L=16", decimals=1), None),
+            (cell(19.0, 1.0, "base", "L=16", block="Squirrel", reason="too | long"), None),
+        ]
+    )

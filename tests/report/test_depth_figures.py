@@ -1,0 +1,83 @@
+"""The figure shows what its data say."""
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up import cell, entries, measured
+from matplotlib.container import ErrorbarContainer
+from matplotlib.lines import Line2D
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.depth_data import depth_of
+from oversmoothing.report.depth_figures import _figure, draw
+from oversmoothing.report.grid import judge
+
+SIGNATURES = {".png": b"\x89PNG", ".pdf": b"%PDF"}
+
+
+def heights(line: Line2D) -> list[float]:
+    return [float(y) for y in line.get_ydata()]
+
+
+def test_files_and_data(tmp_path: Path) -> None:
+    png, pdf, data = draw(entries(), tmp_path / "depth")
+    for path in (png, pdf):
+        assert path.read_bytes().startswith(SIGNATURES[path.suffix])
+    lines = list(csv.DictReader(data.read_text(encoding="utf-8").splitlines()))
+    assert len(lines) == len(entries())
+    for line, entry in zip(lines, entries()):
+        assert (line["panel"], line["line"]) == (entry.cell.block, entry.label)
+        assert int(line["depth"]) == depth_of(entry.cell)
+        assert float(line["published"]) == entry.cell.target
+        assert (float(line["mean"]) if line["mean"] else None) == (
+            entry.measured and entry.measured.mean
+        )
+
+
+def test_the_same_data_make_the_same_files(tmp_path: Path) -> None:
+    first = [path.read_bytes() for path in draw(entries(), tmp_path / "depth")]
+    assert [path.read_bytes() for path in draw(entries(), tmp_path / "depth")] == first
+
+
+def test_one_panel_a_block_with_means_and_bars() -> None:
+    cora, squirrel = _figure(entries()).axes
+    assert (cora.get_title(loc="left"), squirrel.get_title(loc="left")) == ("Cora", "Squirrel")
+    base, ours = [c for c in cora.containers if isinstance(c, ErrorbarContainer)]
+    assert heights(base.lines[0]) == pytest.approx([80.1333, 60.1], abs=1e-3)
+    assert heights(ours.lines[0]) == pytest.approx([78.9333, 50.5333], abs=1e-3)
+    low, high = map(heights, ours.lines[1])
+    stds = [entry.measured.std for entry in entries()[2:4]]
+    assert [(b - a) / 2 for a, b in zip(low, high)] == pytest.approx(stds)
+
+
+def test_published_values_are_drawn_with_misprints_corrected() -> None:
+    _, squirrel = _figure(entries()).axes
+    hollow = [line for line in squirrel.lines if line.get_markerfacecolor() == "none"]
+    assert [heights(line) for line in hollow] == [[22.37, 19.0], [40.0, 35.5]]
+
+
+def test_a_line_breaks_where_nothing_was_measured() -> None:
+    line = [cell(50.0, column=f"L={depth}") for depth in (2, 4, 8)]
+    found = judge([(line[0], measured(50.0)), (line[1], None), (line[2], measured(40.0))])
+    (axis,) = _figure(found).axes
+    (container,) = axis.containers
+    assert [math.isnan(y) for y in container.lines[0].get_ydata()] == [False, True, False]
+
+
+def test_three_panels_leave_no_empty_one() -> None:
+    found = [replace(e, cell=replace(e.cell, block=name)) for name in "abc" for e in entries()[:2]]
+    figure = _figure(found)
+    assert len(figure.axes) == 3
+    assert all(axis.has_data() for axis in figure.axes)
+
+
+def test_a_cell_without_depth_is_met_with_one_line() -> None:
+    with pytest.raises(InputError, match="backbone.depth=8"):
+        depth_of(cell(50.0, overrides=("data=cora",)))
+
+
+def test_the_last_override_sets_the_depth() -> None:
+    assert depth_of(cell(50.0, overrides=("backbone.depth=4", "backbone.depth=16"))) == 16

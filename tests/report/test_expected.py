@@ -1,0 +1,199 @@
+"""The published numbers are those of the paper, and a faulty file is met with one line."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.cells import Cell
+from oversmoothing.report.expected import load, select
+
+FILE = Path(__file__).parents[2] / "results" / "expected.yaml"
+SMALL = """
+tables:
+  one:
+    {title: One, source: Paper, unit: "%", experiment: e, metric: m, tolerance: 1, runs: 5,
+     baseline: a,
+     columns: {L=2: [depth=2], L=4: [depth=4]},
+     rows: {a: {label: A, overrides: [x=a]}, b: {label: B, std_is: fraction, overrides: [x=b]}},
+     cells: {a: [1.0 ± 0.5, –], b: [3.00, 4.0 ± 0.02]}}
+"""
+READINGS = """
+  again:
+    of: one
+    readings:
+      - {label: dropout, overrides: [dropout=0.3], rows: [b]}
+      - {label: residual, overrides: [residual=1], columns: [L=4], not_run: too long}
+"""
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[Cell]:
+    return load(FILE)
+
+
+def cell(cells: list[Cell], table: str, block: str, row: str, column: str) -> Cell:
+    (found,) = select(cells, table, [block], [row], [column])
+    return found
+
+
+def loaded(folder: Path, text: str) -> list[Cell]:
+    path = folder / "expected.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load(path)
+
+
+@pytest.mark.parametrize(("table", "blocks"), [("table5", 4), ("table6", 3)])
+def test_every_cell_is_there_once(cells: list[Cell], table: str, blocks: int) -> None:
+    chosen = select(cells, table)
+    assert len(chosen) == blocks * 5 * 5
+    assert len({(c.block, c.key, c.column) for c in chosen}) == len(chosen)
+    assert len({c.overrides for c in chosen}) == len(chosen)
+
+
+@pytest.mark.parametrize(
+    ("table", "block", "row", "column", "value", "std"),
+    [
+        ("table5", "Cora", "vanilla", "L=2", 81.75, 0.51),
+        ("table5", "Cora", "layernorm", "L=16", 7.79, 0.0),
+        ("table5", "Cora", "centered", "L=32", 52.12, 7.0),
+        ("table5", "CiteSeer", "pairnorm", "L=8", 55.76, 4.45),
+        ("table5", "Chameleon", "vanilla", "L=32", 23.37, 0.0),
+        ("table5", "Chameleon", "centered", "L=32", 39.05, 11.0),
+        ("table5", "Squirrel", "layernorm", "L=32", 19.40, 0.19),
+        ("table5", "Squirrel", "contranorm", "L=16", 32.37, 0.93),
+        ("table5", "Squirrel", "centered", "L=8", 38.12, 8.0),
+        ("table6", "Cora", "vanilla", "L=4", 81.22, 2.2),
+        ("table6", "CiteSeer", "contranorm", "L=2", 69.45, 0.2),
+        ("table6", "Chameleon", "pairnorm", "L=2", 67.32, 7.7),
+        ("table6", "Chameleon", "centered", "L=32", 50.11, 1.3),
+    ],
+)
+def test_transcription(
+    cells: list[Cell], table: str, block: str, row: str, column: str, value: float, std: float
+) -> None:
+    found = cell(cells, table, block, row, column)
+    assert (found.value, found.std) == (value, pytest.approx(std))
+
+
+def test_sums_of_the_printed_tables(cells: list[Cell]) -> None:
+    """Added up from the paper's text; a slip in any digit shows."""
+    sums = {t: round(sum(c.value for c in select(cells, t)), 2) for t in ("table5", "table6")}
+    assert sums == {"table5": 4515.68, "table6": 4469.03}
+
+
+def test_the_misprint_is_kept_and_corrected(cells: list[Cell]) -> None:
+    (found,) = [c for c in cells if c.corrected is not None]
+    assert (found.value, found.target) == (23.37, 22.37)
+    assert found.target == pytest.approx(100 * 102 / 456, abs=0.005)
+    assert "misprint" in found.note
+
+
+def test_overrides_make_the_papers_rows(cells: list[Cell]) -> None:
+    found = cell(cells, "table5", "Cora", "w/ Ours", "L=16")
+    assert set(found.overrides) == {
+        "data=cora",
+        "aggregator=centered",
+        "aggregator@then=layernorm",
+        "backbone.depth=16",
+    }
+    assert (found.experiment, found.metric, found.runs) == ("gnn_table5", "test_accuracy", 5)
+
+
+def test_table6_is_not_run_and_says_why(cells: list[Cell]) -> None:
+    assert {c.reason for c in select(cells, "table6")} == {"search space not published"}
+    assert {c.reason for c in select(cells, "table5")} == {None}
+
+
+def test_select_knows_other_names_and_case(cells: list[Cell]) -> None:
+    assert {c.key for c in select(cells, "table5", ["CORA"], ["none", "centered"])} == {
+        "vanilla",
+        "centered",
+    }
+    assert len(select(cells, "table5", columns=["L=2", "L=32"])) == 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("tabel5",), "table5"),
+        (("table5", ["coral"]), "Cora"),
+        (("table5", [], ["centred"]), "centered"),
+        (("table5", [], [], ["L=3"]), "L=32"),
+    ],
+)
+def test_select_says_what_was_meant(cells: list[Cell], arguments: tuple, meant: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"did you mean {meant!r}?")):
+        select(cells, *arguments)
+
+
+def test_table_without_blocks(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SMALL)
+    assert [(c.key, c.column, c.value, c.std) for c in found] == [
+        ("a", "L=2", 1.0, 0.5),  # "–" makes no cell
+        ("b", "L=2", 3.0, None),
+        ("b", "L=4", 4.0, 2.0),
+    ]
+
+
+def test_readings_repeat_the_published_values_under_other_overrides(tmp_path: Path) -> None:
+    plain = {(c.key, c.column): c for c in select(loaded(tmp_path, SMALL), "one")}
+    found = select(loaded(tmp_path, SMALL + READINGS), "again")
+    assert [(c.reading, c.key, c.column) for c in found] == [
+        ("dropout", "b", "L=2"),
+        ("dropout", "b", "L=4"),
+        ("residual", "b", "L=4"),
+    ]
+    for c in found:
+        same = plain[c.key, c.column]
+        assert (c.value, c.std) == (same.value, same.std)
+        assert c.overrides[:-1] == same.overrides
+    assert [c.overrides[-1] for c in found] == ["dropout=0.3", "dropout=0.3", "residual=1"]
+    assert [c.reason for c in found] == [None, None, "too long"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("3.00, 4.0 ± 0.02", "3.00", ["one", "b", "1 values for 2 columns"]),
+        ("3.00, 4.0", "3.00, 4.0.0", ["one", "b", "L=4", "4.0.0"]),
+        (", b: [3.00, 4.0 ± 0.02]", "", ["one", "'b'", "missing"]),
+        ("metric: m, ", "", ["one", "'metric'", "missing"]),
+        ("title: One, ", "", ["one", "'title'", "missing"]),
+        ("metric: m", "metrik: m", ["one", "metrik", "did you mean 'metric'?"]),
+        ("tolerance: 1", "tolerance: -1", ["one", "tolerance", "-1"]),
+        ("runs: 5", "runs: five", ["one", "runs", "five"]),
+        ("std_is: fraction", "std_is: percent", ["one", "b", "percent"]),
+        ("[x=b]", "x=b", ["one", "b", "overrides"]),
+        ("baseline: a", "baseline: c", ["one", "baseline"]),
+        ("b: [3.00", "c: [3.00", ["one", "'c'"]),
+        ("a: {label: A", "b: {label: A", ["b"]),  # a key twice
+        ("tables:", "tables: [", []),
+        ("tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
+        ("of: one", "of: won", ["again", "won"]),
+        ("rows: [b]", "rows: [d]", ["again", "'d'"]),
+        ("label: residual, ", "", ["again", "label"]),
+    ],
+)
+def test_a_faulty_file_is_met_with_one_line(
+    tmp_path: Path, old: str, new: str, named: list[str]
+) -> None:
+    good = SMALL + READINGS
+    assert old in good
+    with pytest.raises(InputError) as error:
+        loaded(tmp_path, good.replace(old, new, 1))
+    message = str(error.value)
+    assert "\n" not in message
+    assert all(word in message for word in ["expected.yaml", *named])
+
+
+def test_a_missing_file_is_met_with_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.yaml"):
+        load(tmp_path / "nowhere.yaml")
+
+
+def test_a_remark_on_no_cell_is_refused(tmp_path: Path) -> None:
+    remark = "remarks: [{row: a, column: L=3, note: n}],\n     cells:"
+    with pytest.raises(InputError, match="L=3"):
+        loaded(tmp_path, SMALL.replace("cells:", remark))

@@ -1,0 +1,113 @@
+"""The page stands alone and shows what the tables show."""
+
+import base64
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_up import entries
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.page import Section, page, write_page
+from oversmoothing.report.tables import markdown
+
+VOID = {"meta", "img", "link", "br"}
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+
+
+class Reader(HTMLParser):
+    """Collects tags, text and attributes; fails on tags that do not match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    assert not reader.open
+    return reader
+
+
+@pytest.fixture
+def figure(tmp_path: Path) -> Path:
+    path = tmp_path / "depth_study.png"
+    path.write_bytes(PNG)
+    return path
+
+
+@pytest.fixture
+def text(figure: Path) -> str:
+    rows = [["panel", "γ"], ["a & b", "<i>-1.05"]]
+    sections = [
+        Section("Table <b>5", "One.\n\nTwo.", "make table5", entries(), figures=[figure]),
+        Section("Rank", rows=rows),
+    ]
+    return page("Results & more", sections)
+
+
+def test_nothing_is_fetched(text: str) -> None:
+    for name, value in read(text).attributes:
+        if name in ("src", "href", "srcset", "data", "action"):
+            assert value.startswith(("data:image/", "#"))
+    assert not re.search(r"url\(|@import|https?://|<script|<link", text)
+
+
+def test_the_figure_is_inside(text: str) -> None:
+    (source,) = [value for name, value in read(text).attributes if name == "src"]
+    assert base64.b64decode(source.removeprefix("data:image/png;base64,")) == PNG
+
+
+def test_contents_lead_to_every_section(text: str) -> None:
+    attributes = read(text).attributes
+    links = [value[1:] for name, value in attributes if name == "href"]
+    assert links == [value for name, value in attributes if name == "id"]
+    assert len(links) == 2
+
+
+def test_what_is_given_is_text_not_html(text: str) -> None:
+    texts = read(text).texts
+    for wanted in ("Table <b>5", "a & b", "<i>-1.05", "make table5", "One.", "Two."):
+        assert wanted in texts
+
+
+def test_the_numbers_are_those_of_the_markdown(text: str) -> None:
+    shown = "\n".join(line for line in markdown(entries()).splitlines() if line.startswith("| w/"))
+    grids = "\n".join(re.findall(r'<table class="grid">.*?</table>', text, re.DOTALL))
+    inside = re.sub(r' title="[^"]*"', "", grids)
+    assert re.findall(r"\d+\.\d+", inside) == re.findall(r"\d+\.\d+", shown)
+
+
+def test_every_verdict_has_its_colour(text: str) -> None:
+    classes = {value for name, value in read(text).attributes if name == "class"}
+    for verdict in ("within", "off", "contradicted", "not-run", "missing"):
+        assert verdict in classes
+        assert f".{verdict}" in text
+
+
+def test_a_missing_figure_is_met_with_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.png.*draw the figure first"):
+        write_page(tmp_path / "page.html", "x", [Section("x", figures=[tmp_path / "gone.png"])])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_that_is_no_image_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="PNG"):
+        page("x", [Section("x", figures=[tmp_path / "figure.pdf"])])

@@ -1,0 +1,147 @@
+"""Markdown, CSV and LaTeX say the same."""
+
+import csv
+import io
+import re
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up import cell, entries, measured
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.latex import latex, tex
+from oversmoothing.report.remarks import counts
+from oversmoothing.report.tables import every_cell, markdown, to_csv, write_tables
+from oversmoothing.report.verdict import Verdict
+
+
+def numbers(text: str) -> list[str]:
+    """Mean, std, n, published value of every table row, in reading order."""
+    return re.findall(r"\d+\.\d+", text)
+
+
+def table_lines(text: str, sign: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(sign)]
+
+
+def test_every_verdict_is_among_the_cells() -> None:
+    found = [entry.verdict for entry in entries()]
+    assert set(found) == set(Verdict)
+    assert found[3] is Verdict.CONTRADICTED
+
+
+def test_markdown_and_latex_hold_the_same_numbers() -> None:
+    ours = entries()
+    md = "\n".join(table_lines(markdown(ours), "| w/"))
+    tex_rows = "\n".join(table_lines(latex(ours), "w/"))
+    assert numbers(md) == numbers(tex_rows)
+    assert len(numbers(md)) > 15
+
+
+def test_csv_holds_what_the_markdown_rounds() -> None:
+    lines = list(csv.DictReader(io.StringIO(to_csv(entries()))))
+    details = [line.split(" | ") for line in table_lines(every_cell(entries()), "| ")[2:]]
+    assert len(lines) == len(details) == len(entries())
+    for line, (_, _, column, n, ours, published, difference, word, run) in zip(lines, details):
+        assert (line["column"], line["run"]) == (column, run.removesuffix(" |"))
+        assert word.startswith(line["verdict"])
+        assert numbers(published)[0] == f"{float(line['published']):.{decimals(published)}f}"
+        if line["n"]:
+            spread = f" ± {float(line['std']):.2f}" if line["std"] else ""
+            assert ours == f"{float(line['mean']):.2f}{spread}"
+            assert (line["n"], difference) == (n, f"{float(line['difference']):+.2f}")
+
+
+def decimals(published: str) -> int:
+    return len(numbers(published)[0].partition(".")[2])
+
+
+def test_csv_keeps_every_seed_exactly() -> None:
+    values = (80.1, 79.7, 100 / 3)
+    (line,) = csv.DictReader(io.StringIO(to_csv(judge([(cell(80.0), measured(*values))]))))
+    read = tuple(map(float, line["values"].split()))
+    assert read == values
+    assert float(line["mean"]) == statistics.fmean(read)
+    assert float(line["std"]) == statistics.stdev(read)
+    assert float(line["difference"]) == pytest.approx(statistics.fmean(read) - 80.0)
+
+
+def test_missing_and_not_run_are_shown() -> None:
+    text = markdown(entries())
+    assert "missing (35.5)" in text
+    assert "not run (19.00)" in text
+    assert "too | long" in text
+    assert "missing" in latex(entries())
+    assert "8 cells within, 2 off, 1 contradicted, 1 not run, 1 missing." in counts(entries())
+
+
+def test_the_misprint_is_marked_and_explained() -> None:
+    text = markdown(entries())
+    assert "22.37 ± 0.00, n = 2 (23.37† ✓)" in text
+    assert "Squirrel, w/ base, L=2: a misprint" in text
+    lines = list(csv.DictReader(io.StringIO(to_csv(entries()))))
+    assert [(line["published"], line["corrected"]) for line in lines][4] == ("23.37", "22.37")
+    assert sum(bool(line["corrected"]) for line in lines) == 1
+
+
+def test_the_best_of_a_column_is_bold_and_a_missing_one_never() -> None:
+    best = {(e.cell.block, e.cell.column): e.cell.key for e in entries() if e.best}
+    assert best == {("Cora", "L=2"): "base", ("Cora", "L=16"): "base", ("Squirrel", "L=2"): "ours"}
+    for text, bold in ((markdown(entries()), r"\*\*\d"), (latex(entries()), r"\\textbf\{\d")):
+        assert len(re.findall(bold, text)) == 3 + text.count("**3 of")
+
+
+def test_readings_are_rows_of_their_own_and_meet_their_own_baseline() -> None:
+    base, ours = cell(60.0, 1.0, "base"), cell(70.0, 1.0)
+    low, high = measured(50.0, 50.1), measured(80.0, 80.1)
+    found = judge(
+        [
+            (base, low),
+            (ours, low),
+            (replace(base, reading="deep"), high),
+            (replace(ours, reading="deep"), low),
+        ]
+    )
+    assert [e.verdict for e in found][1::2] == [Verdict.OFF, Verdict.CONTRADICTED]
+    assert "| w/ ours, deep | 50.05" in markdown(found)
+
+
+@pytest.mark.parametrize("text", ["100 % & more_of {this} #1 $2", "a\\b~c^d", "7.79 ± 0.00 † ≤ γ"])
+def test_latex_escapes(text: str) -> None:
+    written = tex(text)
+    assert not re.search(r"(?<!\\)[%&_#]", written)
+    assert written.isascii()
+
+
+def test_the_latex_table_is_whole() -> None:
+    text = latex(entries())
+    rows = [line for line in table_lines(text, "w/")]
+    assert {line.count(" & ") for line in rows} == {2}
+    assert all(line.endswith(r" \\") for line in rows)
+    assert text.replace("\\{", "").count("{") == text.replace("\\}", "").count("}")
+    assert sorted(re.findall(r"\\begin\{(\w+)\}", text)) == sorted(
+        re.findall(r"\\end\{(\w+)\}", text)
+    )
+    assert len(table_lines(text, "% Cora") + table_lines(text, "% Squirrel")) == len(entries())
+
+
+def test_files_are_written_and_repeatable(tmp_path: Path) -> None:
+    paths = write_tables(entries(), tmp_path / "table.v1")
+    assert [path.name for path in paths] == ["table.v1.md", "table.v1.csv", "table.v1.tex"]
+    first = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in write_tables(entries(), tmp_path / "table.v1")] == first
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in paths)
+
+
+def test_a_missing_folder_is_met_with_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        write_tables(entries(), tmp_path / "nowhere" / "table")
+
+
+def test_judging_does_not_depend_on_order() -> None:
+    pairs = [(e.cell, e.measured) for e in entries()]
+    backwards: list[Entry] = judge(pairs[::-1])
+    assert backwards[::-1] == entries()

@@ -1,0 +1,136 @@
+"""Laws of the verdict."""
+
+import math
+import random
+import statistics
+
+import pytest
+from made_up import cell, measured
+from scipy.stats import ttest_ind
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.verdict import Measured, Verdict, differ, margin, verdict
+
+
+def draws(seed: int, n: int = 5, spread: float = 3.0) -> list[float]:
+    source = random.Random(seed)
+    return [50 + source.gauss(0, spread) for _ in range(n)]
+
+
+def test_mean_and_sample_deviation() -> None:
+    values = draws(0)
+    ours = measured(*values)
+    assert ours.n == 5
+    assert ours.mean == pytest.approx(sum(values) / 5)
+    assert ours.std == pytest.approx(statistics.stdev(values))
+    assert measured(1.0).std is None
+
+
+def test_no_seed_is_no_measurement() -> None:
+    with pytest.raises(InputError, match="r7"):
+        Measured((), "r7", 0.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_symmetric_around_the_published_value(seed: int) -> None:
+    ours = measured(*draws(seed))
+    mirrored = measured(*(100 - value for value in ours.values))
+    published = cell(50.0, 1.0)
+    assert verdict(published, ours) is verdict(published, mirrored)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_greater_tolerance_never_takes_agreement_away(seed: int) -> None:
+    ours = measured(*draws(seed))
+    found = [verdict(cell(47.0, 0.5, tolerance=t), ours) for t in (0, 0.5, 1, 2, 4, 8, 16)]
+    words = [word is Verdict.WITHIN for word in found]
+    assert words == sorted(words)
+    assert words[-1]
+
+
+@pytest.mark.parametrize("std", [0.5, 2.0, 8.0])
+def test_a_greater_spread_in_print_never_takes_agreement_away(std: float) -> None:
+    ours = measured(*draws(1))
+    assert margin(cell(50.0, 2 * std), ours) >= margin(cell(50.0, std), ours)
+    assert margin(cell(50.0, std), ours) >= margin(cell(50.0, None), ours) >= 1.0
+
+
+def test_margin_by_hand() -> None:
+    ours = measured(48.0, 52.0)
+    by_hand = 2 * math.sqrt(9 / 5 + 8 / 2)
+    assert margin(cell(50.0, 3.0), ours) == pytest.approx(by_hand)
+    assert verdict(cell(50.0 + by_hand - 1e-6, 3.0), ours) is Verdict.WITHIN
+    assert verdict(cell(50.0 + by_hand + 1e-6, 3.0), ours) is Verdict.OFF
+
+
+def test_one_class_predicted_on_both_sides() -> None:
+    """7.79 ± 0.00 in print, 161 of 2,068 nodes here, in every seed."""
+    share = 100 * 161 / 2068
+    published = cell(7.79, 0.0)
+    assert verdict(published, measured(*[share] * 5)) is Verdict.WITHIN
+    assert verdict(cell(7.79, 0.0, tolerance=0.0), measured(*[7.79] * 5)) is Verdict.WITHIN
+    assert verdict(published, measured(*[19.65] * 5)) is Verdict.OFF
+
+
+def test_a_difference_equal_to_the_tolerance_is_within_it() -> None:
+    assert verdict(cell(79.79), measured(80.79)) is Verdict.WITHIN
+    assert verdict(cell(79.79), measured(80.80)) is Verdict.OFF
+
+
+def test_a_correction_is_what_counts() -> None:
+    ours = measured(*[22.3684] * 5)
+    assert verdict(cell(23.37, 0.0, tolerance=0.1, corrected=22.37), ours) is Verdict.WITHIN
+    assert verdict(cell(23.37, 0.0, tolerance=0.1), ours) is Verdict.OFF
+
+
+def test_not_measured() -> None:
+    assert verdict(cell(50.0), None) is Verdict.MISSING
+    assert verdict(cell(50.0, reason="no data"), None) is Verdict.NOT_RUN
+    assert verdict(cell(50.0, reason="no data"), measured(50.0)) is Verdict.WITHIN
+
+
+def test_a_diverged_run_is_off() -> None:
+    ours = measured(50.0, math.nan)
+    baseline = cell(40.0, key="base"), measured(60.0, 60.1)
+    assert verdict(cell(50.0, 1.0), ours, baseline) is Verdict.OFF
+
+
+BASE = cell(60.0, 1.0, "base")  # the paper: ours, 70, is better by 10
+
+
+@pytest.mark.parametrize(
+    ("ours", "base", "word"),
+    [
+        ([50.0, 50.5, 49.5], [60.0, 60.5, 59.5], Verdict.CONTRADICTED),
+        ([60.5, 61.0, 60.0], [59.0, 59.5, 58.5], Verdict.OFF),  # same sign
+        ([50.0, 70.0, 45.0], [60.0, 75.0, 45.0], Verdict.WITHIN),  # noise covers it
+        ([50.0, 50.5, 49.5], [50.1, 50.6, 49.6], Verdict.OFF),  # other sign, by chance
+        ([50.0], [60.0, 60.5, 59.5], Verdict.OFF),  # one seed shows nothing
+        ([50.0, 50.0], [60.0, 60.0], Verdict.CONTRADICTED),  # no spread at all
+        ([50.0, 50.0], [60.0, 60.5, 59.5], Verdict.CONTRADICTED),  # none on one side
+        ([50.0, 50.0], [50.0, 50.0], Verdict.OFF),
+    ],
+)
+def test_contradicted_needs_the_other_sign_and_significance(
+    ours: list[float], base: list[float], word: Verdict
+) -> None:
+    assert verdict(cell(70.0, 1.0), measured(*ours), (BASE, measured(*base))) is word
+
+
+def test_what_agrees_is_not_contradicted() -> None:
+    """Whatever the baseline does."""
+    baseline = BASE, measured(90.0, 90.1)
+    assert verdict(cell(70.0, 1.0), measured(70.0, 70.1), baseline) is Verdict.WITHIN
+
+
+def test_no_baseline_no_contradiction() -> None:
+    ours = measured(50.0, 50.1)
+    assert verdict(cell(70.0, 1.0), ours) is Verdict.OFF
+    assert verdict(cell(70.0, 1.0), ours, (BASE, None)) is Verdict.OFF
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_significance_is_welchs(seed: int) -> None:
+    a, b = measured(*draws(seed, 4)), measured(*(v + 4 for v in draws(seed + 100, 6, 1.0)))
+    expected = ttest_ind(a.values, b.values, equal_var=False).pvalue < 0.05
+    assert differ(a, b) == differ(b, a) == expected
