@@ -110,16 +110,16 @@ def _describe(hint: Any) -> str:
 
 
 def _building_problems(config: DictConfig) -> list[str]:
-    """Builds every part once, then all together; a finished run is not built again."""
+    """Builds every part once and the network on a toy; a finished run is not built again."""
     if finished(config):
         return []
-    problems = _fit_problems(config)
+    if problems := _fit_problems(config):
+        return problems
     steps = [lambda: device(config.device)]
     steps += [partial(build, config[key]) for key in ("data", "trainer") if config[key]]
     steps += [partial(_make, config[key]) for key in ("aggregator", "then")]
-    steps += [partial(_probe, config, aggregators=[])]  # the backbone's own complaints
-    problems += [line for step in steps for line in _complaint(step)]
-    return problems or _complaint(partial(_probe, config))
+    steps += [partial(_probe, config)]
+    return problems + [line for step in steps for line in _complaint(step)]
 
 
 def _complaint(step: Callable[[], object]) -> list[str]:
@@ -147,7 +147,7 @@ def _make(node: DictConfig) -> None:
     make(build(node), dim=4)
 
 
-def _probe(config: DictConfig, **instead: Any) -> None:
+def _probe(config: DictConfig) -> None:
     """A task says by ``probe`` whether it can work with the parts that it is given."""
     probe = getattr(inspect.getmodule(get_object(config.task._target_)), "probe", None)
     if probe is None:
@@ -156,8 +156,7 @@ def _probe(config: DictConfig, **instead: Any) -> None:
     built = {key: build(config[key]) for key in ("backbone", "trainer") if key in wanted}
     built["aggregators"] = [build(config[key]) for key in ("aggregator", "then")]
     own = OmegaConf.to_container(config.task, resolve=True)
-    built |= {key: value for key, value in own.items() if key in wanted} | instead
-    try:
+    built |= {key: value for key, value in own.items()XX:
         probe(**{name: part for name, part in built.items() if name in wanted})
     except TypeError as error:
         reason = str(error).splitlines()[0]

@@ -33,7 +33,8 @@ th:first-child { text-align: left; }
 thead th { border-bottom: 2px solid var(--ink); }
 tbody th { font-weight: 500; }
 td small { display: block; color: #4b5560; font-size: .76rem; }
-.grid { table-layout: fixed; min-width: 46rem; }
+.grid { table-layout: fixed; min-width: 58rem; }
+.grid tbody th { white-space: normal; }
 .plain { width: auto; }
 .plain td, .plain th { text-align: left; }
 .within { background: #e3f3e6; }
@@ -52,6 +53,7 @@ figcaption { color: var(--grey); font-size: .86rem; }
   main { max-width: none; padding: 0; }
   table { font-size: 7.5pt; }
   .wide { overflow: visible; }
+  .grid { min-width: 0; }
   tr, figure { break-inside: avoid; }
   h2 { break-after: avoid; }
   td { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
