@@ -156,7 +156,8 @@ def _probe(config: DictConfig) -> None:
     built = {key: build(config[key]) for key in ("backbone", "trainer") if key in wanted}
     built["aggregators"] = [build(config[key]) for key in ("aggregator", "then")]
     own = OmegaConf.to_container(config.task, resolve=True)
-    built |= {key: value for key, value in own.items()XX:
+    built |= {key: value for key, value in own.items() if key in wanted}
+    try:
         probe(**{name: part for name, part in built.items() if name in wanted})
     except TypeError as error:
         reason = str(error).splitlines()[0]
