@@ -16,7 +16,7 @@ from oversmoothing.check import Problems
 from oversmoothing.errors import InputError
 from oversmoothing.report.collect import collect, write_records
 from oversmoothing.report.expected import load, select
-from oversmoothing.report.plan import describe, run_missing
+from oversmoothing.report.plan import describe, run_all
 from oversmoothing.report.publish import publish
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -33,7 +33,7 @@ def main() -> int:
     if options.plan:
         print(describe(missing, planned))
         return 0
-    failures = [] if options.draw else run_missing(missing, options.jobs)
+    failures = [] if options.draw else run_all([p.config for p in missing], options.jobs)
     everything = collect(cells, options.overrides, records)
     write_records(RESULTS / f"{options.table}.jsonl", everything)
     print(*publish(everything, RESULTS), sep="\n")

@@ -54,7 +54,10 @@ def test_more_seeds_train_only_the_new_ones(tmp_path: Path) -> None:
     assert [line["seeds"] for line in lines] == [[0, 2]] * 8 + [[1, 3]] * 8
 
 
-@pytest.mark.parametrize("stack", [("none", "none"), ("centered", "layernorm"), ("contranorm", "none")])
+STACKS = [("none", "none"), ("centered", "layernorm"), ("contranorm", "none")]
+
+
+@pytest.mark.parametrize("stack", STACKS)
 def test_a_seed_gives_the_same_numbers_alone_and_in_company(tmp_path: Path, stack: tuple) -> None:
     names = [f"aggregator={stack[0]}", f"aggregator@then={stack[1]}", "backbone.depth=4"]
     together = execute(config(tmp_path / "together", "seeds=[3,1,4]", *names))
@@ -79,8 +82,9 @@ def test_kill_and_resume_is_bit_equal(tmp_path: Path, moment: float) -> None:
     assert not finished(disturbed) and (run_folder(disturbed) / "checkpoint.pt").exists()
     resumed = execute(disturbed)
     assert numbers(resumed) == numbers(undisturbed)
-    logs = [(run_folder(c) / "metrics.jsonl").read_text() for c in (config(tmp_path / "a", *asked), disturbed)]
-    assert logs[0] == logs[1]
+    folders = [run_folder(c) for c in (config(tmp_path / "a", *asked), disturbed)]
+    first, second = ((folder / "metrics.jsonl").read_text() for folder in folders)
+    assert first == second
     assert not (run_folder(disturbed) / "checkpoint.pt").exists()
 
 

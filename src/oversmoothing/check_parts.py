@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from oversmoothing.aggregators.base import make
 from oversmoothing.check_names import meant
 from oversmoothing.errors import InputError
-from oversmoothing.execute import build, device, finished, parts
+from oversmoothing.execute import build, device, finished
 
 PARTS = ("task", "data", "backbone", "aggregator", "then", "trainer", "logger")
 

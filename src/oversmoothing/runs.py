@@ -123,7 +123,9 @@ def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
         aside = path.with_name(path.name + ".corrupt")
         path.replace(aside)
         reason = str(error).split("\n")[0][:80]
-        warnings.warn(f"{path} cannot be read ({reason}); set aside as {aside.name}, redoing it")
+        warnings.warn(
+            f"{path} cannot be read ({reason}); set aside as {aside.name}, redoing it", stacklevel=2
+        )
         return None
 
 
@@ -136,7 +138,7 @@ def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "a+")
+        lock = open(folder / ".lock", "a+")  # noqa: SIM115 (closed below)
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -55,7 +55,7 @@ class WandbSink:
 
 
 def flatten(line: dict[str, Any]) -> dict[str, Any]:
-    """{"seeds": [0, 3], "loss": [a, b], "epoch": 1} -> {"loss/seed0": a, "loss/seed3": b, "epoch": 1}."""
+    """{"seeds": [0, 3], "loss": [a, b]} -> {"loss/seed0": a, "loss/seed3": b}."""
     seeds = line["seeds"]
     flat = {}
     for name, value in line.items():

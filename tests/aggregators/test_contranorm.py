@@ -95,7 +95,7 @@ def test_pre_norm_uses_the_normalised_tokens_everywhere() -> None:
 
 
 def test_raises_the_variance_of_similar_tokens() -> None:
-    """Guo et al., Proposition 1, on nearly collapsed tokens: the code's (1 + s) form widens them."""
+    """Guo et al., Proposition 1: nearly collapsed tokens are spread out again."""
     x = tokens() * 0.01 + 1
     assert (token_variance(ContraNorm(C, 0.5)(x, Context())) > token_variance(x)).all()
 

@@ -1,4 +1,4 @@
-"""ContraNorm (Guo et al.: ContraNorm: A Contrastive Learning Perspective on Oversmoothing, ICLR 2023).
+"""ContraNorm (Guo et al., ICLR 2023: A Contrastive Learning Perspective on Oversmoothing).
 
 .. math:: x ← x − s · P x, \\quad P = \\mathrm{softmax}(x̂x̂ᵀ/τ), \\quad x̂_i = x_i/‖x_i‖
 
@@ -90,7 +90,7 @@ class ContraNorm(After):
         return out if lonely is None else out.masked_fill(lonely, 0.0)
 
     def _dual(self, x_hat: Tensor, x: Tensor, strangers: Tensor | None) -> Tensor:
-        """(D⁻¹A + AD⁻¹) x; the similarity is symmetric, so A's column softmax is its row's transpose."""
+        """(D⁻¹A + AD⁻¹) x; A is symmetric, so its column softmax is the row softmax transposed."""
         mask, lonely = _attendable(strangers)
         similarity = x_hat @ x_hat.mT / self.temperature
         if mask is not None:

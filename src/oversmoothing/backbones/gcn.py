@@ -1,4 +1,4 @@
-"""Graph convolutional networks of any depth (Kipf, Welling, ICLR 2017; the ContraNorm code's DeepGCN).
+"""Graph convolutional networks of any depth (Kipf, Welling, ICLR 2017; ContraNorm's DeepGCN).
 
 .. math:: h ← relu(after(inside(Ã · dropout(h) W, dropout(h) W) + b))
 
@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Aggregator, After, Context, Inside, make, require_sites
+from oversmoothing.aggregators.base import After, Aggregator, Inside, make, require_sites
 from oversmoothing.backbones.graph_ops import Adjacency, Features
 from oversmoothing.backbones.per_seed import PerSeed, Seeds
 from oversmoothing.errors import InputError

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
-from oversmoothing.execute import execute
+from oversmoothing.execute import execute, finished
 from oversmoothing.report.collect import Planned
 from oversmoothing.runs import Busy
 from oversmoothing.summary import summary
@@ -42,12 +42,11 @@ def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
     return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])
 
 
-def run_missing(missing: Sequence[Planned], jobs: int) -> list[str]:
-    """Runs what is missing, in several processes; returns one line for every run that failed.
+def run_all(configs: Sequence[DictConfig], jobs: int) -> list[str]:
+    """Runs what has no result yet, in several processes; returns a line for every failure.
 
-    Other processes may be at the same table: what they hold is waited for at the end.
+    Other processes may be at the same runs: what they hold is waited for at the end.
     """
-    configs = [p.config for p in missing]
     if jobs <= 1:
         outcomes = [_attempt(config) for config in configs]
     else:
@@ -60,8 +59,9 @@ def run_missing(missing: Sequence[Planned], jobs: int) -> list[str]:
 
 def _attempt(config: DictConfig, wait: bool = False) -> str | None:
     """One run; None when it went well, ``busy``, or what went wrong."""
+    already = finished(config)
     try:
-        print(summary(execute(config, wait), already=False), flush=True)
+        print(summary(execute(config, wait), already), flush=True)
     except Busy:
         return "busy"
     except InputError as error:

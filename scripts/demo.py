@@ -1,0 +1,115 @@
+"""The tour of five minutes: a small Figure 1, a depth study on a graph, one page.
+
+Uses Cora where DATA_ROOT (default: data) has it, else the embedded graph.
+"""
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+from oversmoothing import check
+from oversmoothing.errors import InputError
+from oversmoothing.execute import execute
+from oversmoothing.report import study
+from oversmoothing.report.page import Section, write_page
+from oversmoothing.report.panels import panels_of
+from oversmoothing.report.plan import run_all
+from oversmoothing.report.rank_claim import failures
+from oversmoothing.report.rank_figures import draw_figures
+from oversmoothing.report.rank_panels import load_panels
+
+OUTPUTS = Path("outputs/demo")
+RANK = ["experiment=rank_fig1", "task.gammas=-1.5:1.5:0.25", "backbone.depth=100"]
+METHODS = {
+    "none": ["aggregator=none"],
+    "LayerNorm": ["aggregator=layernorm"],
+    "ContraNorm + LayerNorm": ["aggregator=contranorm", "aggregator@then=layernorm"],
+    "centered + LayerNorm": ["aggregator=centered", "aggregator@then=layernorm"],
+}
+TRAINING = ["seeds=[0]", "trainer.epochs=60", "trainer.lr=0.01", "backbone.dropout=0.3"]
+DEPTHS = (32, 8, 2)  # the longest first, so that two processes end together
+COMMON = [f"paths.outputs={OUTPUTS}", "threads=1", "logger=none"]
+
+
+def main() -> int:
+    data = "cora" if _has_cora() else "sbm"
+    print(f"1/2 rank of random transformers: {' '.join(RANK)}", flush=True)
+    panels = check.configs([*RANK, *COMMON])
+    print(f"2/2 GCNs of 2, 8 and 32 layers on {data}", flush=True)
+    networks = {
+        (method, depth): _network(data, words, depth)
+        for depth in DEPTHS
+        for method, words in METHODS.items()
+    }
+    if run_all([*networks.values(), *panels], jobs=min(2, os.cpu_count() or 1)):
+        return 1
+    results = {method: {} for method in METHODS}
+    for depth in reversed(DEPTHS):
+        for method in METHODS:
+            results[method][depth] = execute(networks[method, depth])
+    _show(data, results, panels_of(panels))
+    return 0
+
+
+def _network(data: str, words: list[str], depth: int):
+    size = [f"data={data}", f"backbone.depth={depth}", "task.layer_metrics=true"]
+    return check.configs([*size, *words, *TRAINING, *COMMON])[0]
+
+
+def _has_cora() -> bool:
+    return (Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw").is_dir()
+
+
+def _show(data: str, results: study.Study, cells: list) -> None:
+    """The table on the terminal, figures, and the page, opened where there is a screen."""
+    table = study.rows(results)
+    figures = draw_figures(cells, OUTPUTS)
+    depth_figure = study.draw(results, data, OUTPUTS / "depth.png")
+    heat_maps = [path for path in figures if path.suffix == ".png"]
+    claim = [
+        [f"{p.block}, {p.weights}", f"{len(failures(p))} of {len(p.gamma)}"]
+        for p in load_panels(cells)
+    ]
+    sections = [
+        Section(
+            "Rank of random transformers",
+            "The paper's claim: with depth the rank falls to 1 for every γ > −1 and for no γ ≤ −1. "
+            "Which γ go against it at 100 layers:",
+            f"python train.py {' '.join(RANK)}",
+            rows=[["", "γ against the claim"], *claim],
+            figures=heat_maps,
+        ),
+        Section(
+            f"GCNs on {data}: test accuracy, %",
+            "One seed and 60 epochs, to be short: a look, no measurement. `make table5` measures.",
+            f"python train.py -m data={data} aggregator=centered aggregator@then=layernorm "
+            f"backbone.depth=2,8,32 {' '.join(TRAINING)}",
+            rows=table,
+            figures=[depth_figure],
+        ),
+    ]
+    page = OUTPUTS / "index.html"
+    write_page(page, "Oversmoothing: a demonstration", sections)
+    print(
+        "",
+        "γ against the claim, by panel",
+        study.text(claim),
+        "",
+        f"Test accuracy on {data}, %",
+        study.text(table),
+        "",
+        sep="\n",
+    )
+    print("figures:", *heat_maps, depth_figure)
+    print("page:   ", page.resolve().as_uri())
+    if sys.stdout.isatty() and os.environ.get("DISPLAY"):
+        webbrowser.open(page.resolve().as_uri())
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (InputError, check.Problems) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,42 @@
+"""Runs the panels of Figure 1 that have no result, draws them, and checks the paper's claim.
+
+python scripts/fig1.py --jobs 2
+python scripts/fig1.py -- backbone.depth=200 task.gammas=-1.5:1.5:0.5 paths.outputs=/tmp/small
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from oversmoothing import check
+from oversmoothing.errors import InputError
+from oversmoothing.report.panels import panels_of
+from oversmoothing.report.plan import run_all
+from oversmoothing.report.rank_claim import claim_table, write_claim
+from oversmoothing.report.rank_figures import draw_figures
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--folder", type=Path, default=RESULTS / "fig1", help="for the figures")
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:cut])
+    configs = check.configs(["experiment=rank_fig1", *words[cut + 1 :]])
+    failures = run_all(configs, options.jobs)
+    cells = panels_of(configs)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    paths = draw_figures(cells, options.folder) + write_claim(cells, options.folder)
+    print(claim_table(cells), *paths, sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (InputError, check.Problems) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,19 @@
+"""From rank simulations to the cells that their figures are drawn from."""
+
+from collections.abc import Sequence
+
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.execute import run_folder
+from oversmoothing.report.rank_panels import Cell
+from oversmoothing.runs import read_result
+
+
+def panels_of(configs: Sequence[DictConfig]) -> list[Cell]:
+    """Config, curves and result of every seed of every finished simulation."""
+    cells = []
+    for config in configs:
+        folder, plain = run_folder(config), OmegaConf.to_container(config, resolve=True)
+        for seed, result in ((read_result(folder) or {}).get("seeds") or {}).items():
+            cells.append((plain, folder / f"curves-seed{seed}.npz", result))
+    return cells
