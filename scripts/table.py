@@ -24,19 +24,19 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 def main() -> int:
     options = arguments()
-    cells = [c for c in load(RESULTS / "expected.yaml") if c.table == options.table]
-    chosen = select(cells or load(RESULTS / "expected.yaml"), options.table, options.data)
-    chosen = select(chosen, options.table, (), options.methods, options.columns)
-    records = None if options.fresh else RESULTS / f"{options.table}.jsonl"
-    planned = collect(chosen, options.overrides, records)
-    missing = [p for p in planned if p.missing and (not p.cell.reason or options.all)]
+    cells = select(load(RESULTS / "expected.yaml"), options.table)
+    narrowed = select(cells, options.table, options.data, options.methods, options.columns)
+    path = RESULTS / f"{options.table}.jsonl"
+    planned = collect(cells, options.overrides, None if options.fresh else path)
+    missing = [p for p in planned if p.cell in narrowed and p.missing]
+    missing = [p for p in missing if options.all or not p.cell.reason]
     if options.plan:
         print(describe(missing, planned))
         return 0
     failures = [] if options.draw else run_all([p.config for p in missing], options.jobs)
-    everything = collect(cells, options.overrides, records)
-    write_records(RESULTS / f"{options.table}.jsonl", everything)
-    print(*publish(everything, RESULTS), sep="\n")
+    planned = [p.looked_up() for p in planned]
+    write_records(path, planned)
+    print(*publish(planned, RESULTS), sep="\n")
     return 1 if failures else 0
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,10 @@ class Planned:
         seeds = self.result["seeds"] if self.result else {}
         return any(str(seed) not in seeds for seed in self.config.seeds)
 
+    def looked_up(self) -> "Planned":
+        """The same with what the output folder holds by now; a result that is there stays."""
+        return replace(self, result=read_result(run_folder(self.config)) or self.result)
+
     @property
     def measured(self) -> Measured | None:
         """The cell's metric over the seeds that the config names; None while one is missing."""
@@ -54,8 +58,8 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
     planned = []
     for cell in cells:
         config = compose_config([f"experiment={cell.experiment}", *cell.overrides, *extra])
-        fresh = Planned(cell, config, read_result(run_folder(config)))
-        planned.append(Planned(cell, config, known.get(run_id(config))) if fresh.missing else fresh)
+        fresh = Planned(cell, config, None).looked_up()
+        planned.append(replace(fresh, result=known.get(run_id(config))) if fresh.missing else fresh)
     return planned
 
 
