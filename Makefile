@@ -9,7 +9,7 @@ FLAGS = $(FILTER) $(if $(FRESH),--fresh) $(if $(ALL),--all)
 RUNS = --jobs $(JOBS) -- $(if $(filter-out 1,$(JOBS)),threads=1) $(OVERRIDES)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint data plan table5 table5_readings table6 fig1 report bench clean
+.PHONY: help setup demo test lint data plan table5 table5_readings table6 fig1 propositions report bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -48,7 +48,10 @@ table5 table5_readings table6:
 fig1: setup  ## the nine panels of Figure 1 and the check of the claim
 	$(PY) scripts/fig1.py $(if $(FRESH),--fresh) $(RUNS)
 
-report: setup  ## one page of everything measured: results/report.html
+propositions: setup  ## Propositions 1 and 2, numerically
+	$(PY) scripts/propositions.py --jobs $(JOBS)
+
+report: setup  ## one page of everything measured: outputs/report.html
 	$(PY) scripts/report.py
 
 bench: setup  ## speed and memory beside the reference forms

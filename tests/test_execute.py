@@ -113,7 +113,7 @@ def test_a_crash_leaves_its_traceback_and_is_tried_again(
 ) -> None:
     asked = config(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("oversmoothing.tasks.nodes._Training.fit", lambda self: 1 / 0)
+        patch.setattr("oversmoothing.tasks.node_training.Training.fit", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             execute(asked)
     assert "ZeroDivisionError" in (run_folder(asked) / "error.txt").read_text()

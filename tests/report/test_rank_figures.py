@@ -73,7 +73,7 @@ def test_a_rank_that_is_not_finite_is_told(tmp_path: Path) -> None:
 def test_figures_leave_missing_panels_blank_and_repeat(tmp_path: Path) -> None:
     cells = [cell(tmp_path, "resi_dual", "normal"), cell(tmp_path), cell(tmp_path, seed=1)]
     files = rank_figures.draw_figures(cells, tmp_path / "out")
-    assert sorted(path.suffix for path in files) == [".csv", ".csv", ".pdf", ".pdf", ".png", ".png"]
+    assert sorted(path.suffix for path in files) == [".gz", ".gz", ".pdf", ".pdf", ".png", ".png"]
     first = [path.read_bytes() for path in files]
     assert [
         path.read_bytes() for path in rank_figures.draw_figures(cells, tmp_path / "out")

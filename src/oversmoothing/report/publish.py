@@ -5,13 +5,13 @@ from pathlib import Path
 
 from oversmoothing.report import depth_figures
 from oversmoothing.report.collect import Planned
-from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.grid import judge
 from oversmoothing.report.markers import replace_between_markers
 from oversmoothing.report.tables import markdown, write_tables
 
 
 def publish(planned: Sequence[Planned], results: Path) -> list[Path]:
-    """Writes ``results/tables`` and ``results/figures`` and returns the paths.
+    """Writes ``results/tables``, ``results/figures`` and the README beside, returns the paths.
 
     Args:
         planned: all cells of one table.
@@ -24,9 +24,8 @@ def publish(planned: Sequence[Planned], results: Path) -> list[Path]:
     paths = write_tables(entries, results / "tables" / name)
     if any(entry.measured for entry in entries):
         paths += depth_figures.draw(entries, results / "figures" / name)
+    readme = results.parent / "README.md"
+    if f"<!-- {name}:start -->" in readme.read_text():
+        replace_between_markers(readme, name, markdown(entries))
+        paths.append(readme)
     return paths
-
-
-def refresh_readme(readme: Path, entries: Sequence[Entry]) -> None:
-    """Puts a table between its markers in the README."""
-    replace_between_markers(readme, entries[0].cell.table, markdown(entries))

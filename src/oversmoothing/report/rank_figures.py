@@ -39,7 +39,7 @@ def draw_figures(cells: list[Cell], folder: Path) -> list[Path]:
     Args:
         cells: config, curves file and seed's result, for every panel and seed; a panel that is
             missing is left blank.
-        folder: gets ``fig1_rank`` and ``fig1_effective_rank``, each as png, pdf and csv.
+        folder: gets ``fig1_rank`` and ``fig1_effective_rank``, each as png, pdf and csv.gz.
 
     Returns:
         The files written.
@@ -54,9 +54,9 @@ def draw_figures(cells: list[Cell], folder: Path) -> list[Path]:
     files = []
     for quantity, write in (("rank", write_ranks), ("effective_rank", write_effective_ranks)):
         stem = folder / f"fig1_{quantity}"
-        write(panels, stem.with_suffix(".csv"))
-        figure = heat_maps(panels, quantity)
-        files += [stem.with_suffix(".csv"), *_save(figure, stem)]
+        data = stem.with_suffix(".csv.gz")
+        write(panels, data)
+        files += [data, *_save(heat_maps(panels, quantity), stem)]
     return files
 
 

@@ -1,6 +1,7 @@
 """The panels of Figure 1 as data: what the runs left, and its CSV files."""
 
 import csv
+import gzip
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -102,7 +103,10 @@ def write_effective_ranks(panels: list[Panel], path: Path) -> None:
 
 
 def write_csv(path: Path, header: Iterable[str], rows: Iterable[tuple]) -> None:
-    """Writes a table."""
+    """Writes a table, compressed where the name ends in .gz."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([tuple(header), *rows])
-    write_atomically(path, lambda file: file.write(text.getvalue().encode()))
+    content = text.getvalue().encode()
+    if path.suffix == ".gz":
+        content = gzip.compress(content, mtime=0)  # the same data, the same file
+    write_atomically(path, lambda file: file.write(content))

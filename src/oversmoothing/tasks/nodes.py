@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from oversmoothing.aggregators.base import Aggregator, advance
+from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.data.graph import Graph
 from oversmoothing.errors import InputError
-from oversmoothing.metrics.layers import of_layers
 from oversmoothing.runs import Run
+from oversmoothing.tasks.node_training import Training
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,11 @@ def run(
         num_classes=graph.num_classes,
         seeds=seeds,
     ).to(device)
-    training = _Training(model, graph, trainer, run)
+    training = Training(model, graph, trainer, run)
     training.fit()
     results = dict(zip(seeds, training.chosen))
     if layer_metrics:
-        for seed, layers in zip(seeds, _layers(model, graph)):
+        for seed, layers in zip(seeds, training.layers()):
             results[seed]["layers"] = layers
     return results
 
@@ -96,91 +95,3 @@ def probe(backbone: Callable[..., nn.Module], aggregators: list[Callable[..., Ag
     """
     x, edges = torch.eye(2).to_sparse_csr(), torch.tensor([[0, 1], [1, 0]])
     backbone(aggregators=aggregators, x=x, edges=edges, num_classes=2, seeds=[0])
-
-
-class _Training:
-    """The state of one training: what a checkpoint holds, and the loop that moves it."""
-
-    def __init__(self, model: nn.Module, graph: Graph, trainer: Trainer, run: Run) -> None:
-        self.model, self.graph, self.trainer, self.run = model, graph, trainer, run
-        self.optimizer = torch.optim.Adam(
-            model.parameters(), lr=trainer.lr, weight_decay=trainer.weight_decay
-        )
-        self.epoch = 0
-        self.chosen: list[dict[str, Any]] = []  # per seed, what the selection rule holds best
-
-    def fit(self) -> None:
-        self._resume()
-        with self.run.progress(self.trainer.epochs, self.run.dir.name) as bar:
-            bar.update(self.epoch)
-            while self.epoch < self.trainer.epochs:
-                losses = self._step()
-                self.epoch += 1
-                if self._evaluates():
-                    self._record(losses)
-                if self.run.checkpoint_due():
-                    self._save()
-                bar.update(1)
-
-    def _step(self) -> Tensor:
-        """One optimisation step; the loss (S,) of every seed before it."""
-        advance(self.model, self.epoch)
-        self.model.train()
-        logits = self.model()[:, self.graph.train]
-        targets = self.graph.y[self.graph.train].expand(logits.shape[0], -1)
-        losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").mean(dim=1)
-        self.optimizer.zero_grad()
-        losses.sum().backward()  # seeds share no parameter, so each gets its own gradient
-        self.optimizer.step()
-        return losses.detach()
-
-    def _evaluates(self) -> bool:
-        last = self.epoch == self.trainer.epochs
-        return last or self.epoch % self.trainer.eval_every == 0
-
-    def _record(self, losses: Tensor) -> None:
-        measured = {**_accuracies(self.model, self.graph), "train_loss": losses.tolist()}
-        self.run.log(epoch=self.epoch, **measured)
-        if not losses.isfinite().all():
-            raise InputError(
-                f"training loss is not finite at epoch {self.epoch}: {losses.tolist()}; "
-                "lower trainer.lr or choose other aggregator settings"
-            )
-        seeds = range(len(losses))
-        now = [{**{k: v[s] for k, v in measured.items()}, "epoch": self.epoch} for s in seeds]
-        if self.trainer.selection == "last" or not self.chosen:
-            self.chosen = now
-        else:
-            pairs = zip(self.chosen, now)
-            self.chosen = [b if b["val_accuracy"] > a["val_accuracy"] else a for a, b in pairs]
-
-    def _save(self) -> None:
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        self.run.save_checkpoint({**state, "epoch": self.epoch, "chosen": self.chosen})
-
-    def _resume(self) -> None:
-        if state := self.run.load_checkpoint():
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.epoch, self.chosen = state["epoch"], state["chosen"]
-
-
-@torch.no_grad()
-def _accuracies(model: nn.Module, graph: Graph) -> dict[str, list[float]]:
-    """Percent of nodes right, per mask and seed."""
-    model.eval()
-    right = (model().argmax(dim=-1) == graph.y).double()
-    masks = {"test": graph.test, "val": graph.val, "train": graph.train}
-    return {
-        f"{name}_accuracy": (100 * right[:, mask].mean(dim=1)).tolist()
-        for name, mask in masks.items()
-    }
-
-
-@torch.no_grad()
-def _layers(model: nn.Module, graph: Graph) -> list[dict[str, list[float]]]:
-    """Smoothness metrics after every layer, per seed."""
-    model.eval()
-    hidden: list[Tensor] = []
-    model(hidden)
-    return of_layers(hidden, graph.edges)

@@ -1,0 +1,72 @@
+"""One self-contained page of everything under results/: python scripts/report.py"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from oversmoothing.check import Problems
+from oversmoothing.errors import InputError
+from oversmoothing.report.collect import collect
+from oversmoothing.report.expected import load, select
+from oversmoothing.report.grid import judge
+from oversmoothing.report.page import Section, write_page
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
+    page = parser.parse_args().page
+    sections = [_figure1(), _propositions()]
+    cells = load(RESULTS / "expected.yaml")
+    sections += [_table(cells, name) for name in dict.fromkeys(cell.table for cell in cells)]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_page(page, "Oversmoothing: published and measured", [s for s in sections if s])
+    print(page.resolve().as_uri())
+    return 0
+
+
+def _figure1() -> Section | None:
+    folder = RESULTS / "fig1"
+    if not (folder / "fig1_claim.md").exists():
+        return None
+    return Section(
+        "Figure 1: rank of random transformers",
+        "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
+        "and for no γ ≤ −1.",
+        "make fig1",
+        rows=_rows(folder / "fig1_claim.md"),
+        figures=[folder / "fig1_rank.png", folder / "fig1_effective_rank.png"],
+    )
+
+
+def _propositions() -> Section | None:
+    path = RESULTS / "propositions" / "propositions.md"
+    if not path.exists():
+        return None
+    text = "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2)."
+    return Section("Propositions 1 and 2", text, "make propositions", rows=_rows(path))
+
+
+def _table(cells: list, name: str) -> Section:
+    planned = collect(select(cells, name), [], RESULTS / f"{name}.jsonl")
+    entries = judge([(p.cell, p.measured) for p in planned])
+    figure = RESULTS / "figures" / f"{name}.png"
+    about = entries[0].cell.about
+    figures = [figure] if figure.exists() else []
+    return Section(about.title, about.source, f"make {name}", entries=entries, figures=figures)
+
+
+def _rows(path: Path) -> list[list[str]]:
+    """The cells of a Markdown table, without the line below its head."""
+    lines = [line.strip("|\n ").split(" | ") for line in path.read_text().splitlines() if line]
+    return [lines[0], *lines[2:]]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (InputError, Problems) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,87 @@
+"""A table from published cells to records, on the embedded graph; and that README is up to date."""
+
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.report.collect import collect, read_records, write_records
+from oversmoothing.report.expected import load, select
+from oversmoothing.report.grid import judge
+from oversmoothing.report.markers import is_current
+from oversmoothing.report.plan import describe, estimate, run_all
+from oversmoothing.report.tables import markdown
+
+ROOT = Path(__file__).parents[2]
+TABLE = """
+tables:
+  small:
+    title: a small table
+    source: nowhere
+    experiment: gnn_table5
+    metric: test_accuracy
+    unit: "%"
+    tolerance: 1.0
+    runs: 2
+    columns: {L=1: [backbone.depth=1], L=2: [backbone.depth=2]}
+    rows:
+      vanilla: {label: Vanilla, overrides: [aggregator=none, aggregator@then=none]}
+    blocks:
+      SBM: {overrides: [data=sbm], cells: {vanilla: [50.0 ± 1.0, 60.0 ± 1.0]}}
+"""
+QUICK = ["data.num_nodes=400", "trainer.epochs=3", "seeds=[0,1]", "logger=none", "threads=1"]
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list:
+    (tmp_path / "expected.yaml").write_text(TABLE)
+    return select(load(tmp_path / "expected.yaml"), "small")
+
+
+def test_runs_what_is_missing_and_records_it(tmp_path: Path, cells: list) -> None:
+    words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
+    planned = collect(cells, words, None)
+    assert all(p.missing and p.measured is None for p in planned)
+    assert "2 runs are missing; no run to estimate from" in describe(planned, planned)
+    assert run_all([p.config for p in planned[:1]], jobs=1) == []
+    planned = [p.looked_up() for p in planned]
+    assert [p.missing for p in planned] == [False, True]
+    first = planned[0]
+    assert first.measured.values == tuple(
+        first.result["seeds"][seed]["test_accuracy"] for seed in ("0", "1")
+    )
+    assert estimate(planned[1], planned) == pytest.approx(2 * first.result["seconds"])
+
+    write_records(tmp_path / "small.jsonl", planned)
+    elsewhere = [*QUICK, f"paths.outputs={tmp_path / 'fresh clone'}"]
+    again = collect(cells, elsewhere, tmp_path / "small.jsonl")
+    assert [p.missing for p in again] == [False, True]
+    assert again[0].measured == first.measured
+    assert collect(cells, elsewhere, None)[0].missing, "a fresh count ignores the records"
+
+
+def test_records_keep_what_they_had(tmp_path: Path, cells: list) -> None:
+    words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
+    run_all([p.config for p in collect(cells, words, None)], jobs=1)
+    planned = collect(cells, words, None)
+    write_records(tmp_path / "records.jsonl", planned[:1])
+    write_records(tmp_path / "records.jsonl", planned[1:])
+    assert set(read_records(tmp_path / "records.jsonl")) == {p.result["id"] for p in planned}
+
+
+def test_a_failure_is_reported_and_the_rest_is_run(tmp_path: Path, cells: list) -> None:
+    words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
+    bad = collect(cells[:1], [*words, "trainer.lr=1e30", "trainer.epochs=20"], None)
+    good = collect(cells[1:], words, None)
+    failures = run_all([p.config for p in bad + good], jobs=1)
+    assert len(failures) == 1 and "not finite" in failures[0]
+    assert not good[0].looked_up().missing
+
+
+def test_the_readme_shows_the_recorded_table() -> None:
+    """Fails when results or published numbers changed and `make table5` was not run."""
+    cells = select(load(ROOT / "results" / "expected.yaml"), "table5")
+    planned = collect(cells, ["paths.outputs=nowhere"], ROOT / "results" / "table5.jsonl")
+    entries = judge([(p.cell, p.measured) for p in planned])
+    assert is_current(ROOT / "README.md", "table5", markdown(entries)), "run: make table5"
+    stale = ROOT / "results" / "tables" / "table5.md"
+    assert stale.read_text().startswith(markdown(entries)), "run: make table5"
