@@ -7,47 +7,72 @@ Exit codes: 0 every run has its result, 1 some run failed, 2 bad input.
 """
 
 import sys
+import traceback
 
 import hydra
 from omegaconf import DictConfig
 
 from oversmoothing import check
 from oversmoothing.errors import InputError
-from oversmoothing.execute import execute, finished
-from oversmoothing.runs import Busy
 from oversmoothing.summary import summary
 
 busy: list[DictConfig] = []
 
 
-@hydra.main(version_base="1.3", config_path="configs", config_name="config")
+@hydra.main(version_base="1.3", config_path=str(check.CONFIGS), config_name="config")
 def run(config: DictConfig) -> None:
     """One run; what another process is at is left for later."""
-    already = finished(config)
+    attempt(config, wait=False)
+
+
+def attempt(config: DictConfig, wait: bool) -> None:
+    """One run; a failure is reported and ends no sweep."""
+    from oversmoothing.execute import execute, finished, run_folder  # torch takes a second
+    from oversmoothing.runs import Busy
+
+    name, already = run_folder(config).name, finished(config)
     try:
-        print(summary(execute(config), already), flush=True)
+        print(summary(execute(config, wait), already), flush=True)
     except Busy as other:
         print(f"{other}: left for later", flush=True)
         busy.append(config)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {name}: {error}", file=sys.stderr)
+    except Exception as error:
+        traceback.print_exc()
+        print(f"error: {name}: {type(error).__name__}, see above", file=sys.stderr)
 
 
 def main() -> int:
-    """Checks the whole command before any work, then lets Hydra run it."""
+    """Checks the whole command before any work; Hydra starts runs for its other launchers only."""
     try:
-        configs = check.command(sys.argv[1:])
+        command = check.command(sys.argv[1:])
     except check.Problems as problems:
-        print(*(f"error: {problem}" for problem in problems.lines), sep="\n", file=sys.stderr)
+        print(*(f"error: {line}" for line in problems.lines), sep="\n", file=sys.stderr)
         return 2
-    run()
-    for config in busy:
-        print(summary(execute(config, wait=True), already=True), flush=True)
-    missing = [config for config in configs if not finished(config)]
+    if command.hydra is not None:
+        sys.argv[1:] = command.hydra
+        run()
+    else:
+        for config in command.configs:
+            run(config)
+    for config in list(busy):
+        attempt(config, wait=True)
+    return 1 if command.configs and unfinished(command.configs) else 0
+
+
+def unfinished(configs: list[DictConfig]) -> int:
+    """How many runs have no result, which is also said."""
+    from oversmoothing.execute import finished
+
+    missing = sum(not finished(config) for config in configs)
     if missing:
-        print(f"error: {len(missing)} of {len(configs)} runs have no result", file=sys.stderr)
-    return 1 if missing else 0
+        print(f"error: {missing} of {len(configs)} runs have no result", file=sys.stderr)
+    return missing
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on from the last checkpoints")

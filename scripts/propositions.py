@@ -1,6 +1,6 @@
 """Checks Propositions 1 and 2 under four kinds of weights and writes what came out.
 
-    python scripts/propositions.py --jobs 2
+python scripts/propositions.py --jobs 2
 """
 
 import argparse

@@ -45,7 +45,9 @@ def _propositions() -> Section | None:
     path = RESULTS / "propositions" / "propositions.md"
     if not path.exists():
         return None
-    text = "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2)."
+    text = (
+        "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2)."
+    )
     return Section("Propositions 1 and 2", text, "make propositions", rows=_rows(path))
 
 

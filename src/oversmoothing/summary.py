@@ -12,14 +12,22 @@ def summary(result: dict[str, Any], already: bool) -> str:
         already: it was there before the command.
     """
     seeds = list(result["seeds"].values())
-    numbers = [key for key, value in seeds[0].items() if isinstance(value, (int, float))]
-    shown = [f"{key} {_spread([seed[key] for seed in seeds])}" for key in numbers]
+    values = {key: [seed.get(key) for seed in seeds] for key in seeds[0]}
+    numbers = {k: v for k, v in values.items() if all(isinstance(x, (int, float)) for x in v)}
+    shown = [f"{key} {_spread(over_seeds)}" for key, over_seeds in numbers.items()]
     time = "already there" if already else f"{result['seconds']:.0f} s"
-    return f"{result['name']}: {', '.join(shown)} ({len(seeds)} seeds, {time})"
+    return f"{result['name']}: {', '.join(shown)} ({_counted(len(seeds), 'seed')}, {time})"
 
 
 def _spread(values: list[float]) -> str:
-    if len(set(values)) == 1 and not isinstance(values[0], float):
-        return str(values[0])  # a count, or true or false, that all seeds share
+    if isinstance(values[0], bool):
+        shared = len(set(values)) == 1
+        return str(values[0]).lower() if shared else f"true for {sum(values)} of {len(values)}"
+    if len(set(values)) == 1 and isinstance(values[0], int):
+        return str(values[0])  # a count that all seeds share
     mean = statistics.fmean(values)
     return f"{mean:.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.check_names import meant
+from oversmoothing.check.names import meant
 from oversmoothing.errors import InputError
 from oversmoothing.report.cells import Cell, Table
 from oversmoothing.report.schema import Spec, mapping, printed, read

@@ -1,0 +1,92 @@
+"""Side-by-side measurements: times interleaved, every peak of memory in a process of its own."""
+
+import contextlib
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+Step = Callable[[], object]
+
+
+def interleaved(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every step, one value a round: A B C A B C …, after a round of warm-up.
+
+    Whatever else a machine does in the meantime then slows all of them alike.
+    """
+    seconds = {name: [] for name in steps}
+    for _ in range(rounds + 1):
+        for name, step in steps.items():
+            seconds[name].append(_seconds(step))
+    return {name: values[1:] for name, values in seconds.items()}
+
+
+def median_ratio(a: Sequence[float], b: Sequence[float]) -> float:
+    """Median over rounds of a / b, each round's two values being neighbours in time."""
+    return statistics.median(x / y for x, y in zip(a, b))
+
+
+def peak_bytes(step: Step, device: torch.device) -> int:
+    """What a step needs at most, in bytes, above what this process used before.
+
+    GPU: allocated tensors. CPU: growth of the largest resident size, so a process answers once.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step()
+        return torch.cuda.max_memory_allocated(device) - before
+    _forget_peak()
+    before = _max_resident()
+    step()
+    return _max_resident() - before
+
+
+def in_fresh_process(*words: str) -> float:
+    """MB (10⁶ bytes) that this script prints as bytes when called with these words more."""
+    command = [sys.executable, *sys.argv, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return int(done.stdout.split()[-1]) / 1e6
+
+
+def text(table: Sequence[Sequence[str]]) -> str:
+    """A table for the terminal: the first column to the left, all others to the right."""
+    widths = [max(map(len, column)) for column in zip(*table)]
+    rows = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in table]
+    return "\n".join("  ".join(row).rstrip() for row in rows)
+
+
+def _seconds(step: Step) -> float:
+    _wait()
+    started = time.perf_counter()
+    step()
+    _wait()
+    return time.perf_counter() - started
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _max_resident() -> int:
+    """Linux's own counter where there is one: getrusage's starts at the parent's size."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _forget_peak() -> None:
+    """Importing torch peaks above what stays; Linux can start counting anew."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")

@@ -1,0 +1,111 @@
+"""Every YAML composes, runs, and names exactly the options that its target has."""
+
+import inspect
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+
+from oversmoothing.check import CONFIGS, Problems, configs
+from oversmoothing.check.parts import PARTS
+from oversmoothing.data.graphs import FOLDERS
+
+ROOT = Path(__file__).parents[1]
+EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
+PLUGINS = {"hydra/launcher/processes": "joblib", "hydra/launcher/slurm": "submitit"}
+SIMULATION = ["task=rank", "data=none", "trainer=none", "backbone=transformer", "task.gammas=null"]
+CONTEXTS = [[], SIMULATION, ["experiment=rank_fig1", "hydra.mode=RUN"]]  # one suits each option
+BY_THE_TASK = {"copies", "device", "dtype"}  # arguments with defaults that a task gives a backbone
+
+
+def targets() -> dict[str, dict]:
+    """Name -> content, of the YAMLs that have a ``_target_``."""
+    contents = {name: yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()) for name in EVERY}
+    return {name: content for name, content in contents.items() if "_target_" in content}
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "config"])
+def test_every_yaml_composes_and_passes(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    group, _, option = name.rpartition("/")
+    if name in PLUGINS:
+        pytest.importorskip(f"hydra_plugins.hydra_{PLUGINS[name]}_launcher")
+    words = [f"{group}={option}", f"paths.outputs={tmp_path}"]  # where nothing is finished
+    if FOLDERS.keys() & {option, *_data_of(name)}:
+        words.append(f"paths.data={request.getfixturevalue('data_root')}")
+    problems = []
+    for context in CONTEXTS if group != "experiment" else [[]]:
+        try:
+            assert configs([*context, *words])
+            return
+        except Problems as refused:
+            problems.append(refused.lines)
+    raise AssertionError(problems)
+
+
+def _data_of(name: str) -> list[str]:
+    """The data that an experiment chooses."""
+    return re.findall(r"override /data: (\w+)", (CONFIGS / f"{name}.yaml").read_text())
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("aggregator/")])
+def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path) -> None:
+    option = name.removeprefix("aggregator/")
+    assert configs([f"aggregator@then={option}", f"paths.outputs={tmp_path}"])
+
+
+@pytest.mark.parametrize("name", targets())
+def test_a_yaml_names_every_option_of_its_target_and_no_other(name: str) -> None:
+    content, part = targets()[name], name.split("/")[0]
+    parameters = inspect.signature(get_object(content["_target_"])).parameters
+    named = {k: p for k, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD}
+    required = {k for k, p in named.items() if p.default is p.empty}
+    given = required | BY_THE_TASK if PARTS[part] is None else set(PARTS[part])
+    assert content.keys() - {"_target_", "_partial_"} == named.keys() - given
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_yaml_says_first_what_it_is(name: str) -> None:
+    assert (CONFIGS / f"{name}.yaml").read_text().startswith("# ")
+
+
+def test_every_default_of_the_main_config_is_read() -> None:
+    """Its keys are the parts and the settings that are checked."""
+    from oversmoothing.check.parts import settings
+
+    main = OmegaConf.load(CONFIGS / "config.yaml")
+    own = main.keys() - {"defaults", "hydra"}
+    assert own == inspect.signature(settings).parameters.keys()
+    named = [str(next(iter(entry))) for entry in main.defaults if OmegaConf.is_dict(entry)]
+    filled = {place.split("@")[-1] for place in named if "/" not in place}
+    assert filled == {*PARTS, "experiment"}
+
+
+def test_conda_pins_what_pip_pins() -> None:
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    [pinned] = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    ours = project["dependencies"] + project["optional-dependencies"]["dev"]
+    assert all("==" in requirement for requirement in ours)
+    assert sorted(pinned) == sorted([*ours, "-e ."])
+
+
+def test_ci_does_what_a_user_does() -> None:
+    script = ROOT / ".ci/run"
+    assert script.stat().st_mode & 0o100
+    assert "make test" in script.read_text().splitlines()
+
+
+def test_make_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text()
+    declared = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split()
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = re.findall(r"^  make (\S+)  ", shown.stdout, re.MULTILINE)
+    assert sorted(listed) == sorted(declared)
+    assert set(re.findall(r"^([a-z]\w*):", text, re.MULTILINE)) == set(declared)
