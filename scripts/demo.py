@@ -9,7 +9,6 @@ import webbrowser
 from pathlib import Path
 
 from oversmoothing import check
-from oversmoothing.errors import InputError
 from oversmoothing.execute import execute
 from oversmoothing.report import study
 from oversmoothing.report.page import Section, write_page
@@ -18,6 +17,7 @@ from oversmoothing.report.plan import run_all
 from oversmoothing.report.rank_claim import failures
 from oversmoothing.report.rank_figures import draw_figures
 from oversmoothing.report.rank_panels import load_panels
+from oversmoothing.script import run_script
 
 OUTPUTS = Path("outputs/demo")
 RANK = ["experiment=rank_fig1", "task.gammas=-1.5:1.5:0.25", "backbone.depth=100"]
@@ -108,8 +108,4 @@ def _show(data: str, results: study.Study, cells: list) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (InputError, check.Problems) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from oversmoothing import check
-from oversmoothing.errors import InputError
 from oversmoothing.report.panels import panels_of
 from oversmoothing.report.plan import run_all
 from oversmoothing.report.rank_claim import claim_table, write_claim
 from oversmoothing.report.rank_figures import draw_figures
+from oversmoothing.script import run_script, split_words
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -22,10 +22,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--folder", type=Path, default=RESULTS / "fig1", help="for the figures")
-    words = sys.argv[1:]
-    cut = words.index("--") if "--" in words else len(words)
-    options = parser.parse_args(words[:cut])
-    configs = check.configs(["experiment=rank_fig1", *words[cut + 1 :]])
+    words, overrides = split_words(sys.argv[1:])
+    options = parser.parse_args(words)
+    configs = check.configs(["experiment=rank_fig1", *overrides])
     failures = run_all(configs, options.jobs)
     cells = panels_of(configs)
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -35,8 +34,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (InputError, check.Problems) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

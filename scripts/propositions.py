@@ -4,16 +4,15 @@ python scripts/propositions.py --jobs 2
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from oversmoothing import check
-from oversmoothing.errors import InputError
 from oversmoothing.execute import execute
 from oversmoothing.files import write_atomically
 from oversmoothing.report.plan import run_all
+from oversmoothing.script import run_script
 
 FOLDER = Path(__file__).parents[1] / "results" / "propositions"
 WEIGHTS = {
@@ -56,8 +55,4 @@ def _lines(config: DictConfig) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (InputError, check.Problems) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -1,15 +1,13 @@
 """One self-contained page of everything under results/: python scripts/report.py"""
 
 import argparse
-import sys
 from pathlib import Path
 
-from oversmoothing.check import Problems
-from oversmoothing.errors import InputError
 from oversmoothing.report.collect import collect
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.page import Section, write_page
+from oversmoothing.script import run_script
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -67,8 +65,4 @@ def _rows(path: Path) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (InputError, Problems) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

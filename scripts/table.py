@@ -12,12 +12,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from oversmoothing.check import Problems
-from oversmoothing.errors import InputError
 from oversmoothing.report.collect import collect, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.plan import describe, run_all
 from oversmoothing.report.publish import publish
+from oversmoothing.script import run_script, split_words
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -51,16 +50,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="do not count committed results")
     parser.add_argument("--all", action="store_true", help="also what the table marks as not run")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
-    words = sys.argv[1:]
-    cut = words.index("--") if "--" in words else len(words)
-    options = parser.parse_args(words[:cut])
-    options.overrides = words[cut + 1 :]
+    words, overrides = split_words(sys.argv[1:])
+    options = parser.parse_args(words)
+    options.overrides = overrides
     return options
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (InputError, Problems) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -1,6 +1,7 @@
 """The training loop of node classification: full batch, all seeds at once, resumable."""
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +13,41 @@ from oversmoothing.errors import InputError
 from oversmoothing.metrics.layers import of_layers
 from oversmoothing.runs import Run
 
-if TYPE_CHECKING:
-    from oversmoothing.tasks.nodes import Trainer
+
+@dataclass(frozen=True)
+class Trainer:
+    """How the networks are trained: Adam, full batch.
+
+    Args:
+        epochs: optimisation steps.
+        lr: learning rate.
+        weight_decay: L2 penalty inside Adam, on every parameter.
+        selection: ``last`` epoch's weights, or those of the ``best-val`` accuracy (the earliest
+            of equals), per seed.
+        eval_every: epochs between two evaluations; ``best-val`` chooses among these.
+
+    Raises:
+        InputError: epochs or eval_every below 1, or lr not above 0.
+    """
+
+    epochs: int = 200
+    lr: float = 0.005
+    weight_decay: float = 5e-4
+    selection: Literal["last", "best-val"] = "last"
+    eval_every: int = 20
+
+    def __post_init__(self) -> None:
+        for key in ("epochs", "eval_every"):
+            if getattr(self, key) < 1:
+                raise InputError(f"trainer.{key}: expected 1 or more, got {getattr(self, key)}")
+        if not self.lr > 0:
+            raise InputError(f"trainer.lr: expected a rate above 0, got {self.lr}")
 
 
 class Training:
     """The state of one training: what a checkpoint holds, and the loop that moves it."""
 
-    def __init__(self, model: nn.Module, graph: Graph, trainer: "Trainer", run: Run) -> None:
+    def __init__(self, model: nn.Module, graph: Graph, trainer: Trainer, run: Run) -> None:
         self.model, self.graph, self.trainer, self.run = model, graph, trainer, run
         self.optimizer = torch.optim.Adam(
             model.parameters(), lr=trainer.lr, weight_decay=trainer.weight_decay

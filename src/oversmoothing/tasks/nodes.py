@@ -1,47 +1,15 @@
 """Semi-supervised node classification with all seeds of a cell trained together."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.data.graph import Graph
-from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
-from oversmoothing.tasks.node_training import Training
-
-
-@dataclass(frozen=True)
-class Trainer:
-    """How the networks are trained: Adam, full batch.
-
-    Args:
-        epochs: optimisation steps.
-        lr: learning rate.
-        weight_decay: L2 penalty inside Adam, on every parameter.
-        selection: ``last`` epoch's weights, or those of the ``best-val`` accuracy (the earliest
-            of equals), per seed.
-        eval_every: epochs between two evaluations; ``best-val`` chooses among these.
-
-    Raises:
-        InputError: epochs or eval_every below 1, or lr not above 0.
-    """
-
-    epochs: int = 200
-    lr: float = 0.005
-    weight_decay: float = 5e-4
-    selection: Literal["last", "best-val"] = "last"
-    eval_every: int = 20
-
-    def __post_init__(self) -> None:
-        for key in ("epochs", "eval_every"):
-            if getattr(self, key) < 1:
-                raise InputError(f"trainer.{key}: expected 1 or more, got {getattr(self, key)}")
-        if not self.lr > 0:
-            raise InputError(f"trainer.lr: expected a rate above 0, got {self.lr}")
+from oversmoothing.tasks.node_training import Trainer, Training
 
 
 def run(

@@ -1,0 +1,23 @@
+"""What the scripts share: one line for bad input, and words for every run."""
+
+import sys
+from collections.abc import Callable
+
+from oversmoothing.compose import Problems
+from oversmoothing.errors import InputError
+
+
+def run_script(main: Callable[[], int]) -> None:
+    """Exits with what ``main`` returns, or with 2 and one line for each of the user's mistakes."""
+    try:
+        sys.exit(main())
+    except (InputError, Problems) as error:
+        lines = error.lines if isinstance(error, Problems) else [str(error)]
+        print(*(f"error: {line}" for line in lines), sep="\n", file=sys.stderr)
+        sys.exit(2)
+
+
+def split_words(argv: list[str]) -> tuple[list[str], list[str]]:
+    """A script's own words, and the overrides behind ``--`` that go to every run."""
+    cut = argv.index("--") if "--" in argv else len(argv)
+    return argv[:cut], argv[cut + 1 :]
