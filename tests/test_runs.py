@@ -54,12 +54,19 @@ def test_without_a_checkpoint_the_log_keeps_only_stored_results(tmp_path: Path) 
 def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str) -> None:
     run = Run(tmp_path, [0])
     run.save_checkpoint({"epoch": 3})
-    write_result(tmp_path, {"id": "x"})
+    write_result(tmp_path, {"seeds": {}})
     path = tmp_path / name
     path.write_bytes(path.read_bytes()[:7])
     with pytest.warns(UserWarning, match=rf"{name} cannot be read .*set aside"):
         read = run.load_checkpoint() if name == "checkpoint.pt" else read_result(tmp_path)
     assert read is None and not path.exists() and path.with_name(f"{name}.corrupt").exists()
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"seeds": 3}', ""])
+def test_a_result_of_another_form_is_set_aside(tmp_path: Path, text: str) -> None:
+    (tmp_path / "result.json").write_text(text)
+    with pytest.warns(UserWarning, match="set aside"):
+        assert read_result(tmp_path) is None
 
 
 def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path: Path) -> None:

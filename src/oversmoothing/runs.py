@@ -103,7 +103,13 @@ class Run:
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """``result.json`` of a run folder; None where there is none, or none that can be read."""
-    result = read_or_set_aside(Path(folder) / "result.json", lambda p: json.loads(p.read_text()))
+    return read_or_set_aside(Path(folder) / "result.json", _parse_result)
+
+
+def _parse_result(path: Path) -> dict[str, Any]:
+    result = json.loads(path.read_text())
+    if not isinstance(result, dict) or not isinstance(result.get("seeds"), dict):
+        raise ValueError("it holds no seeds")
     return result
 
 
