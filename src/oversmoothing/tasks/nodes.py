@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from oversmoothing.aggregators.base import Aggregator
-from oversmoothing.data.graph import Graph
+from oversmoothing.data.graph import Graph, to_csr
 from oversmoothing.runs import Run
 from oversmoothing.tasks.node_training import Trainer, Training
 
@@ -61,5 +61,5 @@ def probe(backbone: Callable[..., nn.Module], aggregators: list[Callable[..., Ag
     Raises:
         InputError: what backbone and aggregators object to.
     """
-    x, edges = torch.eye(2).to_sparse_csr(), torch.tensor([[0, 1], [1, 0]])
+    x, edges = to_csr(torch.eye(2)), torch.tensor([[0, 1], [1, 0]])
     backbone(aggregators=aggregators, x=x, edges=edges, num_classes=2, seeds=[0])
