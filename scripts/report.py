@@ -55,7 +55,8 @@ def _table(cells: list, name: str) -> Section:
     figure = RESULTS / "figures" / f"{name}.png"
     about = entries[0].cell.about
     figures = [figure] if figure.exists() else []
-    return Section(about.title, about.source, f"make {name}", entries=entries, figures=figures)
+    title = f"{about.source.split(', ')[-1]}: {about.title}"
+    return Section(title, about.note, f"make {name}", entries=entries, figures=figures)
 
 
 def _rows(path: Path) -> list[list[str]]:

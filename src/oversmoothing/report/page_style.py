@@ -35,6 +35,7 @@ tbody th { font-weight: 500; }
 td small { display: block; color: #4b5560; font-size: .76rem; }
 .grid { table-layout: fixed; min-width: 58rem; }
 .grid tbody th { white-space: normal; }
+.plain td, .plain th { white-space: normal; }
 .plain { width: auto; }
 .plain td, .plain th { text-align: left; }
 .within { background: #e3f3e6; }
