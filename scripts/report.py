@@ -56,7 +56,7 @@ def _table(cells: list, name: str) -> Section:
     about = entries[0].cell.about
     figures = [figure] if figure.exists() else []
     title = f"{about.source.split(', ')[-1]}: {about.title}"
-    return Section(title, about.note, f"make {name}", entries=entries, figures=figures)
+    return Section(title, about.source, f"make {name}", entries=entries, figures=figures)
 
 
 def _rows(path: Path) -> list[list[str]]:
