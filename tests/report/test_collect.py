@@ -1,5 +1,6 @@
 """A table from published cells to records, on the embedded graph; and that README is up to date."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,13 +60,17 @@ def test_runs_what_is_missing_and_records_it(tmp_path: Path, cells: list) -> Non
     assert collect(cells, elsewhere, None)[0].missing, "a fresh count ignores the records"
 
 
-def test_records_keep_what_they_had(tmp_path: Path, cells: list) -> None:
+def test_records_keep_what_the_table_names(tmp_path: Path, cells: list) -> None:
     words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
     run_all([p.config for p in collect(cells, words, None)], jobs=1)
-    planned = collect(cells, words, None)
-    write_records(tmp_path / "records.jsonl", planned[:1])
-    write_records(tmp_path / "records.jsonl", planned[1:])
-    assert set(read_records(tmp_path / "records.jsonl")) == {p.result["id"] for p in planned}
+    one, two = collect(cells, words, None)
+    path, ids = tmp_path / "records.jsonl", {one.result["id"], two.result["id"]}
+    write_records(path, [one, replace(two, result=None)])
+    assert set(read_records(path)) == {one.result["id"]}
+    write_records(path, [replace(one, result=None), two])
+    assert set(read_records(path)) == ids, "a result that is recorded but not at hand was lost"
+    write_records(path, [two])
+    assert set(read_records(path)) == {two.result["id"]}
 
 
 def test_a_failure_is_reported_and_the_rest_is_run(tmp_path: Path, cells: list) -> None:

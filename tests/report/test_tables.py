@@ -11,7 +11,8 @@ import pytest
 from made_up import cell, entries, measured
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.expected import load, select
+from oversmoothing.report.grid import Entry, judge, layout
 from oversmoothing.report.latex import latex, tex
 from oversmoothing.report.remarks import counts
 from oversmoothing.report.tables import every_cell, markdown, to_csv, write_tables
@@ -145,3 +146,11 @@ def test_judging_does_not_depend_on_order() -> None:
     pairs = [(e.cell, e.measured) for e in entries()]
     backwards: list[Entry] = judge(pairs[::-1])
     assert backwards[::-1] == entries()
+
+
+def test_columns_stand_as_printed_whichever_cell_comes_first() -> None:
+    """A reading of the deep columns only, before one of all, must not move them to the front."""
+    path = Path(__file__).parents[2] / "results" / "expected.yaml"
+    cells = select(load(path), "table5_readings")
+    for block in layout(judge([(cell, None) for cell in cells])):
+        assert block.columns == ["L=2", "L=4", "L=8", "L=16", "L=32"]

@@ -10,6 +10,7 @@ class Table:
     Args:
         baseline: key of the row that the others are compared with, if any.
         note: what to know of the table as printed.
+        columns: in the order in which they are printed.
     """
 
     name: str
@@ -18,6 +19,7 @@ class Table:
     unit: str
     baseline: str | None
     note: str
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,17 @@ def read_records(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_records(path: Path, planned: Iterable[Planned]) -> None:
-    """Adds the results that were found to the records: one line a run, sorted by name."""
-    found = {p.result["id"]: _record(p) for p in planned if p.result}
-    records = sorted((read_records(path) | found).values(), key=lambda r: (r["name"], r["id"]))
-    text = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
+    """Writes the results of a whole table: one line a run, sorted by name.
+
+    What was recorded before and not found now stays; runs that the table no longer names go.
+    """
+    known, records = read_records(path), {}
+    for p in planned:
+        name = run_id(p.config)
+        if p.result or name in known:
+            records[name] = _record(p) if p.result else known[name]
+    lines = sorted(records.values(), key=lambda record: (record["name"], record["id"]))
+    text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
     write_atomically(path, lambda file: file.write(text.encode()))
 
 

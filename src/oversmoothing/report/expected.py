@@ -58,7 +58,8 @@ def _having(
 
 def _cells(where: str, name: str, spec: Spec) -> Iterator[Cell]:
     texts = [str(spec[key]) for key in ("title", "source", "unit")]
-    about = Table(name, *texts, spec.get("baseline"), str(spec.get("note") or ""))
+    note, columns = str(spec.get("note") or ""), tuple(spec["columns"])
+    about = Table(name, *texts, spec.get("baseline"), note, columns)
     for reading in spec["readings"] or [{}]:
         for block, row, column, text in _places(where, spec, reading):
             place = ": ".join(filter(None, (where, block, row, column)))

@@ -101,9 +101,11 @@ def judge(pairs: Sequence[Pair]) -> list[Entry]:
 
 
 def layout(entries: Sequence[Entry]) -> list[Block]:
-    """The blocks of a table; columns, rows and blocks in the order of the cells."""
+    """The blocks of a table; rows and blocks in the order of the cells, columns in the table's."""
     blocks = []
-    columns = list(dict.fromkeys(entry.cell.column for entry in entries))
+    used = dict.fromkeys(entry.cell.column for entry in entries)
+    printed = [column for entry in entries[:1] for column in entry.cell.about.columns]
+    columns = [c for c in printed if c in used] + [c for c in used if c not in printed]
     for name in dict.fromkeys(entry.cell.block for entry in entries):
         rows: dict[str, list[Entry | None]] = {}
         for entry in entries:
