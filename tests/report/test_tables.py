@@ -152,5 +152,5 @@ def test_columns_stand_as_printed_whichever_cell_comes_first() -> None:
     """A reading of the deep columns only, before one of all, must not move them to the front."""
     path = Path(__file__).parents[2] / "results" / "expected.yaml"
     cells = select(load(path), "table5_readings")
-    for block in layout(judge([(cell, None) for cell in cells])):
+    for block in layout(judge([(one, None) for one in cells])):
         assert block.columns == ["L=2", "L=4", "L=8", "L=16", "L=32"]
