@@ -134,3 +134,9 @@ def test_significance_is_welchs(seed: int) -> None:
     a, b = measured(*draws(seed, 4)), measured(*(v + 4 for v in draws(seed + 100, 6, 1.0)))
     expected = ttest_ind(a.values, b.values, equal_var=False).pvalue < 0.05
     assert differ(a, b) == differ(b, a) == expected
+
+
+def test_a_control_gets_no_verdict_whatever_it_measures() -> None:
+    """What the paper does not claim can neither hold nor be contradicted."""
+    for value in (50.0, 90.0):
+        assert verdict(cell(value=50.0, control=True), measured(value, value)) is Verdict.CONTROL

@@ -36,6 +36,7 @@ class Cell:
         metric: key of the result; tolerance: in the table's unit; runs: behind the published mean.
         reason: why it is not run here unasked; None where it is.
         reading: of the paper under which the cell is measured; empty: the plain one.
+        control: a measurement beside the published number, which the paper does not claim.
     """
 
     about: Table
@@ -53,6 +54,7 @@ class Cell:
     reason: str | None = None
     note: str = ""
     reading: str = ""
+    control: bool = False
     corrected: float | None = None
     decimals: int = 2
     also: tuple[str, ...] = ()

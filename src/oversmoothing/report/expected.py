@@ -73,6 +73,7 @@ def _cells(where: str, name: str, spec: Spec) -> Iterator[Cell]:
                 column=column,
                 also=spec["rows"][row]["also"],
                 reading=reading.get("label", ""),
+                control=bool(reading.get("control", False)),
                 corrected=remark.get("corrected"),
                 note=" ".join(str(level["note"]) for level in (*levels, remark) if "note" in level),
                 overrides=tuple(o for i in (3, 1, 2, 0) for o in levels[i].get("overrides", ())),

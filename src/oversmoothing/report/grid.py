@@ -53,7 +53,7 @@ class Entry:
     @property
     def mark(self) -> str:
         """✓ within, ▲ above, ▼ below, ✗ contradicted; nothing where nothing was measured."""
-        if self.difference is None:
+        if self.difference is None or self.verdict is Verdict.CONTROL:
             return ""
         if self.verdict is Verdict.OFF:
             return "▼" if self.difference < 0 else "▲"

@@ -61,6 +61,7 @@ class Verdict(StrEnum):
     CONTRADICTED = "contradicted"
     NOT_RUN = "not run"
     MISSING = "missing"
+    CONTROL = "control"
 
 
 def verdict(
@@ -74,6 +75,7 @@ def verdict(
       other way: ours − our baseline has the opposite sign of the published difference, by Welch's
       t-test at p < 0.05 (two-sided, over seeds);
     - off: not within otherwise, a diverged (NaN) run included;
+    - control: measured beside the published number, which says nothing of it;
     - not run: not measured, for the reason that the cell gives; missing: not measured, for none.
 
     A corrected misprint is compared with its correction.
@@ -83,6 +85,8 @@ def verdict(
     """
     if measured is None:
         return Verdict.MISSING if cell.reason is None else Verdict.NOT_RUN
+    if cell.control:
+        return Verdict.CONTROL
     if abs(measured.mean - cell.target) <= margin(cell, measured) + ROUNDING:
         return Verdict.WITHIN
     if baseline is not None and baseline[1] is not None and _reversed(cell, measured, *baseline):
