@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 JOBS ?= 1
-export DATA_ROOT ?= data
 FILTER = $(if $(DATA),--data $(DATA)) $(if $(METHODS),--methods $(METHODS)) $(if $(COLUMNS),--columns $(COLUMNS))
 FLAGS = $(FILTER) $(if $(FRESH),--fresh) $(if $(ALL),--all)
 RUNS = --jobs $(JOBS) -- $(if $(filter-out 1,$(JOBS)),threads=1) $(OVERRIDES)
@@ -34,7 +33,7 @@ lint: setup  ## format and lint
 	$(VENV)/bin/ruff check .
 
 data: setup  ## fetch and verify the graphs: make data DATA='cora squirrel'
-	$(PY) scripts/fetch_data.py $(DATA) --root $(DATA_ROOT)
+	$(PY) scripts/fetch_data.py $(DATA) --root $(or $(DATA_ROOT),data)
 
 plan: setup  ## what the tables still need, with an estimate of time: make plan TABLE=table5
 	$(PY) scripts/table.py $(or $(TABLE),table5) --plan $(FLAGS)
@@ -46,7 +45,7 @@ table5 table5_readings table6:
 	$(PY) scripts/table.py $@ $(FLAGS) $(RUNS)
 
 fig1: setup  ## the nine panels of Figure 1 and the check of the claim
-	$(PY) scripts/fig1.py $(if $(FRESH),--fresh) $(RUNS)
+	$(PY) scripts/fig1.py $(RUNS)
 
 propositions: setup  ## Propositions 1 and 2, numerically
 	$(PY) scripts/propositions.py --jobs $(JOBS)

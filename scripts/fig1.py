@@ -1,7 +1,7 @@
 """Runs the panels of Figure 1 that have no result, draws them, and checks the paper's claim.
 
 python scripts/fig1.py --jobs 2
-python scripts/fig1.py -- backbone.depth=200 task.gammas=-1.5:1.5:0.5 paths.outputs=/tmp/small
+python scripts/fig1.py --folder small -- backbone.depth=200 task.gammas=-1.5:1.5:0.5
 """
 
 import argparse
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 from oversmoothing import check
+from oversmoothing.errors import InputError
+from oversmoothing.identity import run_id
 from oversmoothing.report.panels import panels_of
 from oversmoothing.report.plan import run_all
 from oversmoothing.report.rank_claim import claim_table, write_claim
@@ -21,14 +23,18 @@ RESULTS = Path(__file__).parents[1] / "results"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
-    parser.add_argument("--folder", type=Path, default=RESULTS / "fig1", help="for the figures")
+    parser.add_argument("--folder", type=Path, help="for the figures of another grid")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)
     configs = check.configs(["experiment=rank_fig1", *overrides])
+    plain = {run_id(config) for config in check.configs(["experiment=rank_fig1"])}
+    if options.folder is None and plain != {run_id(config) for config in configs}:
+        raise InputError("--folder: these overrides make another figure than the paper's; name one")
+    folder = options.folder or RESULTS / "fig1"
     failures = run_all(configs, options.jobs)
     cells = panels_of(configs)
-    options.folder.mkdir(parents=True, exist_ok=True)
-    paths = draw_figures(cells, options.folder) + write_claim(cells, options.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = draw_figures(cells, folder) + write_claim(cells, folder)
     print(claim_table(cells), *paths, sep="\n")
     return 1 if failures else 0
 

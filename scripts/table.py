@@ -12,7 +12,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from oversmoothing.report.collect import collect, write_records
+from omegaconf import DictConfig
+
+from oversmoothing.check import compose_config, configs
+from oversmoothing.errors import InputError
+from oversmoothing.identity import run_id
+from oversmoothing.report.cells import Cell
+from oversmoothing.report.collect import Planned, collect, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.plan import describe, run_all
 from oversmoothing.report.publish import publish
@@ -26,17 +32,34 @@ def main() -> int:
     cells = select(load(RESULTS / "expected.yaml"), options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
     path = RESULTS / f"{options.table}.jsonl"
+    same_runs(cells[0], options.overrides)
     planned = collect(cells, options.overrides, None if options.fresh else path)
     missing = [p for p in planned if p.cell in narrowed and p.missing]
     missing = [p for p in missing if options.all or not p.cell.reason]
     if options.plan:
         print(describe(missing, planned))
         return 0
-    failures = [] if options.draw else run_all([p.config for p in missing], options.jobs)
-    planned = [p.looked_up() for p in planned]
-    write_records(path, planned)
-    print(*publish(planned, RESULTS), sep="\n")
+    failures = [] if options.draw else run_all(checked(missing, options.overrides), options.jobs)
+    write_records(path, [p.looked_up() for p in planned])
+    print(*publish(collect(cells, options.overrides, path), RESULTS), sep="\n")
     return 1 if failures else 0
+
+
+def same_runs(cell: Cell, overrides: list[str]) -> None:
+    """Refuses overrides that would make the table's cells other runs than the table names."""
+    words = [f"experiment={cell.experiment}", *cell.overrides]
+    plain, ours = compose_config(words), compose_config([*words, *overrides])
+    if run_id(plain) != run_id(ours) or plain.seeds != ours.seeds:
+        raise InputError(
+            f"overrides {' '.join(overrides)}: they change what a cell of the table is; give only "
+            "device, threads, logger or paths, and use train.py for other runs"
+        )
+
+
+def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
+    """The configs of what is missing, with every mistake found before any work."""
+    words = [[f"experiment={p.cell.experiment}", *p.cell.overrides, *overrides] for p in missing]
+    return [config for line in words for config in configs(line)]
 
 
 def arguments() -> argparse.Namespace:

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
 PLUGINS = {"hydra/launcher/processes": "joblib", "hydra/launcher/slurm": "submitit"}
 SIMULATION = ["task=rank", "data=none", "trainer=none", "backbone=transformer", "task.gammas=null"]
-CONTEXTS = [[], SIMULATION, ["experiment=rank_fig1", "hydra.mode=RUN"]]  # one suits each option
+FIGURE = ["experiment=rank_fig1", "hydra.mode=RUN"]
+CONTEXTS = [[], SIMULATION, FIGURE, ["experiment=prop1"]]  # one suits each option
 BY_THE_TASK = {"copies", "device", "dtype"}  # arguments with defaults that a task gives a backbone
 
 

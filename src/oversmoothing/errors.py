@@ -4,5 +4,6 @@
 class InputError(ValueError):
     """Bad input. The message is one line: what is wrong, what was expected, the way out.
 
-    `train.py` prints the message without a traceback and exits with code 2.
+    `train.py` prints the message without a traceback: before any work with exit code 2, from a run
+    that had begun with 1.
     """

@@ -1,5 +1,6 @@
 """From a composed config to a result in the store."""
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -46,8 +47,8 @@ def execute(config: DictConfig, wait: bool = False) -> dict[str, Any]:
         _describe(folder, config)
         fresh = _run_task(folder, config, data, missing, known.get("logged_bytes", 0))
         seconds = known.get("seconds", 0.0) + time.monotonic() - started
-        checksum = getattr(data, "checksum", None)
-        return _store(folder, config, known, fresh, {**environment(), "data": checksum}, seconds)
+        env = {**environment(config.device), "data": getattr(data, "checksum", None)}
+        return _store(folder, config, known, fresh, env, seconds)
 
 
 def finished(config: DictConfig) -> bool:
@@ -80,7 +81,8 @@ def _run_task(
     try:
         return build(config.task, _partial_=True)(**arguments)
     except Exception:
-        (folder / "error.txt").write_text(traceback.format_exc())
+        with contextlib.suppress(OSError):  # a full disk is what may be reported here
+            (folder / "error.txt").write_text(traceback.format_exc())
         raise
     finally:
         if sink:
@@ -155,15 +157,20 @@ def device(name: str) -> torch.device:
     return chosen
 
 
-def environment() -> dict[str, Any]:
-    """What a number may depend on beyond its config."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+def environment(name: str) -> dict[str, Any]:
+    """What a number may depend on beyond its config.
+
+    Args:
+        name: of the device that computed it, as in a config.
+    """
+    chosen = device(name)
+    gpu = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None
     return {
         "git": _git("rev-parse", "--short=12", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "gpu": gpu,
+        "device": gpu or chosen.type,
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),
     }

@@ -51,7 +51,7 @@ def _canonical(node: Any) -> Any:
 
 def _is_how(key: str, value: Any) -> bool:
     """Where files lie and how Hydra builds a part decide no number."""
-    return key == "_partial_" or isinstance(value, str) and value.startswith("${paths.")
+    return key in ("_partial_", "root", "cache") or str(value).startswith("${paths.")
 
 
 def _defaults(target: str) -> dict[str, Any]:

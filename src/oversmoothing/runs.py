@@ -1,8 +1,8 @@
 """The result store: one folder a run, safe against crashes, kills and company.
 
-A folder holds ``config.yaml``, ``metrics.jsonl``, ``checkpoint.pt`` while it trains,
-``result.json`` once it has results, ``env.json``, and ``error.txt`` after a crash. Every file is
-written beside its place and renamed into it. A run's process holds an exclusive lock on ``.lock``,
+A folder holds ``config.yaml``, ``metrics.jsonl`` (appended to), ``checkpoint.pt`` while it trains,
+``result.json`` once it has results, and ``error.txt`` after a crash. What is read again is written
+beside its place and renamed into it. A run's process holds an exclusive lock on ``.lock``,
 which the kernel drops when the process dies, so no claim can outlive its owner.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from oversmoothing.errors import InputError
 from oversmoothing.files import write_atomically, writing
 
 
@@ -83,11 +84,12 @@ class Run:
         A file that cannot be read is set aside with a warning.
         """
         path = self.dir / "checkpoint.pt"
-        payload = read_or_set_aside(path, lambda p: torch.load(p, "cpu", weights_only=True))
+        payload = read_or_set_aside(path, _parse_checkpoint)
         usable = payload is not None and payload["seeds"] == self._seeds
         if self._metrics.exists():
             logged = payload["logged_bytes"] if usable else self._logged_bytes
-            os.truncate(self._metrics, min(logged, self._metrics.stat().st_size))
+            with writing(self._metrics):
+                os.truncate(self._metrics, min(logged, self._metrics.stat().st_size))
         return payload["state"] if usable else None
 
     def save_arrays(self, name: str, **arrays: Any) -> Path:
@@ -113,6 +115,13 @@ def _parse_result(path: Path) -> dict[str, Any]:
     return result
 
 
+def _parse_checkpoint(path: Path) -> dict[str, Any]:
+    payload = torch.load(path, "cpu", weights_only=True)
+    if not isinstance(payload, dict) or payload.keys() != {"state", "seeds", "logged_bytes"}:
+        raise ValueError("it is none of ours")
+    return payload
+
+
 def write_result(folder: Path, result: dict[str, Any]) -> None:
     """Writes ``result.json``."""
     text = json.dumps(result, indent=1) + "\n"
@@ -125,9 +134,12 @@ def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
         return None
     try:
         return read(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); mend that first") from error
     except Exception as error:  # whatever a damaged file makes the reader raise
         aside = path.with_name(path.name + ".corrupt")
-        path.replace(aside)
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            path.replace(aside)
         reason = str(error).split("\n")[0][:80]
         warnings.warn(
             f"{path} cannot be read ({reason}); set aside as {aside.name}, redoing it", stacklevel=2
@@ -152,7 +164,8 @@ def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
             lock.seek(0)
             owner = lock.read().strip() or "another process"
             raise Busy(f"{folder.name} is being run by {owner}") from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
-        lock.flush()
+        with writing(folder / ".lock"):
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
+            lock.flush()
         yield

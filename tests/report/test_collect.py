@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from oversmoothing.errors import InputError
 from oversmoothing.report.collect import collect, read_records, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
@@ -71,6 +72,27 @@ def test_records_keep_what_the_table_names(tmp_path: Path, cells: list) -> None:
     assert set(read_records(path)) == ids, "a result that is recorded but not at hand was lost"
     write_records(path, [two])
     assert set(read_records(path)) == {two.result["id"]}
+
+
+def test_a_partial_run_here_does_not_replace_a_recorded_one(tmp_path: Path, cells: list) -> None:
+    """One seed run locally, two on record: the record stands, in the table and in the file."""
+    run_all(
+        [p.config for p in collect(cells, [*QUICK, f"paths.outputs={tmp_path / 'a'}"], None)], 1
+    )
+    path = tmp_path / "records.jsonl"
+    write_records(path, collect(cells, [*QUICK, f"paths.outputs={tmp_path / 'a'}"], None))
+    words = [*QUICK, f"paths.outputs={tmp_path / 'b'}"]
+    run_all([p.config for p in collect(cells, [*words, "seeds=[0]"], None)], 1)
+    planned = [p.looked_up() for p in collect(cells, words, path)]
+    assert not any(p.missing for p in planned)
+    write_records(path, planned)
+    assert all(set(record["seeds"]) == {"0", "1"} for record in read_records(path).values())
+
+
+def test_damaged_records_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_text('{"id": "a"}\n<<<<<<< HEAD\n')
+    with pytest.raises(InputError, match=r"records\.jsonl: a line is no recorded result"):
+        read_records(tmp_path / "records.jsonl")
 
 
 def test_a_failure_is_reported_and_the_rest_is_run(tmp_path: Path, cells: list) -> None:

@@ -157,3 +157,17 @@ def test_probe_refuses_another_backbone() -> None:
         rank.probe(BACKBONE, CENTERED, every=0)
     with pytest.raises(InputError, match="backbone.depth"):
         rank.probe(partial(BACKBONE, depth=0), CENTERED)
+
+
+def test_a_warm_up_is_over_where_nothing_is_trained(tmp_path: Path) -> None:
+    warm = [partial(Centered, gamma=-1.0, warmup=10), NoAggregator]
+    run = Run(tmp_path / "warm", [0])
+    rank.run(BACKBONE, warm, [0], run, CPU, gammas=[-1.0, 0.5])
+    simulate(tmp_path / "plain", [0], gammas=[-1.0, 0.5])
+    assert np.array_equal(curves(tmp_path / "warm")["rank"], curves(tmp_path / "plain")["rank"])
+
+
+def test_a_gamma_that_the_grid_would_hide_is_refused(tmp_path: Path) -> None:
+    hidden = [partial(Centered, gamma=0.5), NoAggregator]
+    with pytest.raises(InputError, match=r"aggregator\.gamma: task\.gammas says"):
+        rank.run(BACKBONE, hidden, [0], Run(tmp_path, [0]), CPU, gammas=[-1.0])

@@ -33,8 +33,8 @@ class GCN(nn.Module):
         dropout: before every layer, input features included.
         residual: add the features of ``residual`` layers before, every so many layers; 0: never.
         adjacency: ``row`` D⁻¹(A + I), rows sum to 1; ``symmetric`` D^-½(A + I)D^-½.
-        share_aggregators: one instance of each aggregator for all layers, as the ContraNorm code
-            does with its LayerNorm; otherwise one a layer.
+        share_aggregators: one instance of each aggregator for all hidden layers, as the
+            ContraNorm code does with its LayerNorm; otherwise one a layer.
 
     Raises:
         InputError: depth, hidden, dropout or residual out of range, or an aggregator that acts

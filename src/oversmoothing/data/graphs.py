@@ -63,6 +63,10 @@ def load(
     _check("data.protocol", protocol, get_args(Protocol))
     if split not in range(NUM_SPLITS):
         raise InputError(f"data.split: expected 0 to {NUM_SPLITS - 1}, got {split}")
+    if split and protocol != "geom-gcn" and len(set(FOLDERS[name])) > 1:
+        raise InputError(
+            f"data.split: {name} has ten splits only with data.protocol=geom-gcn; set it to 0"
+        )
     folder = FOLDERS[name][protocol == "geom-gcn"]
     raw = Path(root) / "graphs" / folder / "raw"
     sources = fetch.catalogue()[f"{folder}/raw"]

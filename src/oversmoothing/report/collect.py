@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from oversmoothing.check import compose_config
+from oversmoothing.errors import InputError
 from oversmoothing.execute import run_folder
 from oversmoothing.files import write_atomically
 from oversmoothing.identity import identity, run_id
@@ -32,8 +33,9 @@ class Planned:
         return any(str(seed) not in seeds for seed in self.config.seeds)
 
     def looked_up(self) -> "Planned":
-        """The same with what the output folder holds by now; a result that is there stays."""
-        return replace(self, result=read_result(run_folder(self.config)) or self.result)
+        """The same with what the output folder holds by now, if that is all that is asked for."""
+        fresh = replace(self, result=read_result(run_folder(self.config)))
+        return self if fresh.missing and self.result else fresh
 
     @property
     def measured(self) -> Measured | None:
@@ -67,7 +69,12 @@ def read_records(path: Path) -> dict[str, dict[str, Any]]:
     """Run id -> result, from a file of JSON lines; empty where there is no file."""
     if not path.exists():
         return {}
-    return {line["id"]: line for line in map(json.loads, path.read_text().splitlines())}
+    try:
+        return {line["id"]: line for line in map(json.loads, path.read_text().splitlines())}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: a line is no recorded result ({error}); restore the file with git"
+        ) from None
 
 
 def write_records(path: Path, planned: Iterable[Planned]) -> None:

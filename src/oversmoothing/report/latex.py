@@ -15,6 +15,7 @@ SYMBOLS = {
     "–": "--",
     "≤": r"$\leq$",
     "γ": r"$\gamma$",
+    "τ": r"$\tau$",
     "†": r"$\dagger$",
     "✓": r"$\surd$",
     "▲": r"$\uparrow$",

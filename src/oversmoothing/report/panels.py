@@ -14,6 +14,9 @@ def panels_of(configs: Sequence[DictConfig]) -> list[Cell]:
     cells = []
     for config in configs:
         folder, plain = run_folder(config), OmegaConf.to_container(config, resolve=True)
-        for seed, result in ((read_result(folder) or {}).get("seeds") or {}).items():
+        found = (read_result(folder) or {}).get("seeds", {})
+        for seed, result in found.items():
+            if int(seed) not in config.seeds:
+                continue
             cells.append((plain, folder / f"curves-seed{seed}.npz", result))
     return cells

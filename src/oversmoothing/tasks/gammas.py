@@ -54,4 +54,11 @@ def with_gamma(aggregators: Factories, gamma: Tensor) -> Factories:
             f"task.gammas: {sum(has_gamma)} of the aggregators have a gamma, expected one; choose "
             "aggregator=centered, or set task.gammas=null to take the aggregators as they are"
         )
+    for factory in (f for f, has in zip(aggregators, has_gamma) if has):
+        default = inspect.signature(getattr(factory, "func", factory)).parameters["gamma"].default
+        if getattr(factory, "keywords", {}).get("gamma", default) != default:
+            raise InputError(
+                "aggregator.gamma: task.gammas says which γ are simulated; set that, or "
+                "task.gammas=null to simulate aggregator.gamma alone"
+            )
     return [partial(f, gamma=gamma) if has else f for f, has in zip(aggregators, has_gamma)]

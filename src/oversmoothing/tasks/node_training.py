@@ -42,13 +42,18 @@ class Trainer:
                 raise InputError(f"trainer.{key}: expected 1 or more, got {getattr(self, key)}")
         if not self.lr > 0:
             raise InputError(f"trainer.lr: expected a rate above 0, got {self.lr}")
+        if not self.weight_decay >= 0:
+            raise InputError(f"trainer.weight_decay: expected 0 or more, got {self.weight_decay}")
 
 
 class Training:
     """The state of one training: what a checkpoint holds, and the loop that moves it."""
 
-    def __init__(self, model: nn.Module, graph: Graph, trainer: Trainer, run: Run) -> None:
+    def __init__(
+        self, model: nn.Module, graph: Graph, trainer: Trainer, run: Run, layer_metrics: bool
+    ) -> None:
         self.model, self.graph, self.trainer, self.run = model, graph, trainer, run
+        self.layer_metrics = layer_metrics
         self.optimizer = torch.optim.Adam(
             model.parameters(), lr=trainer.lr, weight_decay=trainer.weight_decay
         )
@@ -69,7 +74,7 @@ class Training:
                 bar.update(1)
 
     @torch.no_grad()
-    def layers(self) -> list[dict[str, list[float]]]:
+    def _layers(self) -> list[dict[str, list[float]]]:
         """Smoothness metrics after every layer of the networks as they are now, per seed."""
         self.model.eval()
         hidden: list[Tensor] = []
@@ -94,6 +99,8 @@ class Training:
 
     def _record(self, losses: Tensor) -> None:
         measured = {**_accuracies(self.model, self.graph), "train_loss": losses.tolist()}
+        if self.layer_metrics:
+            measured["layers"] = self._layers()
         self.run.log(epoch=self.epoch, **measured)
         if not losses.isfinite().all():
             raise InputError(
@@ -110,10 +117,12 @@ class Training:
 
     def _save(self) -> None:
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        self.run.save_checkpoint({**state, "epoch": self.epoch, "chosen": self.chosen})
+        state |= {"epoch": self.epoch, "chosen": self.chosen, "device": self.graph.y.device.type}
+        self.run.save_checkpoint(state)
 
     def _resume(self) -> None:
-        if state := self.run.load_checkpoint():
+        state = self.run.load_checkpoint()
+        if state and state["device"] == self.graph.y.device.type:  # the generators' states differ
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.chosen = state["epoch"], state["chosen"]

@@ -32,7 +32,7 @@ def run(
         seeds: one network each.
         run: takes logs and checkpoints.
         device: where to train.
-        layer_metrics: measure how alike the nodes are after every layer of the trained networks.
+        layer_metrics: at every evaluation measure how alike the nodes are after every layer.
 
     Returns:
         Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, the ``epoch``
@@ -46,13 +46,9 @@ def run(
         num_classes=graph.num_classes,
         seeds=seeds,
     ).to(device)
-    training = Training(model, graph, trainer, run)
+    training = Training(model, graph, trainer, run, layer_metrics)
     training.fit()
-    results = dict(zip(seeds, training.chosen))
-    if layer_metrics:
-        for seed, layers in zip(seeds, training.layers()):
-            results[seed]["layers"] = layers
-    return results
+    return dict(zip(seeds, training.chosen))
 
 
 def probe(backbone: Callable[..., nn.Module], aggregators: list[Callable[..., Aggregator]]) -> None:

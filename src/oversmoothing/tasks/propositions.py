@@ -30,12 +30,15 @@ RESOLVED = 1e3  # a layer's output this many roundings of its input above 0 is n
 def probe(
     backbone: Callable[..., RandomTransformer],
     aggregators: Factories,
+    proposition: Literal[1, 2],
+    draws: int,
     gammas: Gammas = None,
     dtype: Literal["float64", "float32"] = "float64",
 ) -> None:
-    """Raises before any work where backbone, aggregators and γ do not fit."""
+    """Raises before any work what ``run`` would raise."""
+    _check_draws(proposition, draws)
     grid, cpu = gamma_grid(gammas), torch.device("cpu")
-    simulation.build(backbone, aggregators, [0], grid, cpu, dtype)
+    _check_backbone(simulation.build(backbone, aggregators, [0], grid, cpu, dtype), proposition)
 
 
 def run(
@@ -71,7 +74,7 @@ def run(
     of_draws = [seed * draws + draw for seed in seeds for draw in range(draws)]
     model = simulation.build(backbone, aggregators, of_draws, grid, device, dtype)
     _check_backbone(model, proposition)
-    curves = simulation.simulate(model, run, lambda y: _measure(y, draws))
+    curves = simulation.simulate(model, run, lambda y: _measure(y, draws), grid)
     eps = torch.finfo(model.dtype).eps
     results = {}
     for i, seed in enumerate(seeds):

@@ -62,7 +62,7 @@ def run(
     grid = gamma_grid(gammas)
     model = simulation.build(backbone, aggregators, seeds, grid, device, dtype)
     depths = simulation.measured_depths(model.depth, every)
-    curves = simulation.simulate(model, run, _measure, every)
+    curves = simulation.simulate(model, run, _measure, grid, every)
     results = {}
     for i, seed in enumerate(seeds):
         of_seed = {name: values[i] for name, values in curves.items()}

@@ -1,11 +1,13 @@
 """What the simulations share: the network of a grid of γ, and the loop over depth."""
 
 import math
+import sys
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from oversmoothing.aggregators.base import advance
 from oversmoothing.backbones.transformer import RandomTransformer
 from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
@@ -40,13 +42,16 @@ def build(
     if gammas is not None:
         gamma = torch.tensor(gammas, dtype=DTYPES[dtype], device=device).view(-1, 1, 1)
         aggregators = with_gamma(aggregators, gamma)
-    return backbone(
+    model = backbone(
         aggregators=aggregators,
         seeds=seeds,
         copies=len(gammas or [None]),
         device=device,
         dtype=DTYPES[dtype],
     )
+    for site in model.sites.values():
+        advance(site, sys.maxsize)  # nothing is trained: warm-ups are over
+    return model
 
 
 def measured_depths(depth: int, every: int) -> list[int]:
@@ -64,6 +69,7 @@ def simulate(
     model: RandomTransformer,
     run: Run,
     measure: Callable[[Tensor], dict[str, Tensor]],
+    gammas: list[float] | None,
     every: int = 1,
 ) -> dict[str, Tensor]:
     """Runs a network to its full depth, from the last checkpoint if there is one.
@@ -72,6 +78,7 @@ def simulate(
         model: the network.
         run: takes logs and checkpoints.
         measure: from the output after a layer to named tensors (S, G).
+        gammas: of the G copies, to name what is logged.
         every: measure at every so many layers, and at the last.
 
     Returns:
@@ -93,12 +100,18 @@ def simulate(
                 for name, value in values.items():
                     curves.setdefault(name, []).append(value)
                 if model.layer in logged:
-                    means = {name: numbers(value.mean(dim=0)) for name, value in values.items()}
-                    run.log(layer=model.layer, **means)
+                    run.log(layer=model.layer, **_means(values, gammas))
             bar.update(1)
             if run.checkpoint_due():
                 run.save_checkpoint({"model": model.state_dict(), "curves": _stacked(curves)})
     return _stacked(curves)
+
+
+def _means(values: dict[str, Tensor], gammas: list[float] | None) -> dict[str, float | None]:
+    """Means over seeds, one name a metric and γ."""
+    ends = [""] if gammas is None else [f"/gamma={gamma:g}" for gamma in gammas]
+    means = {name: numbers(value.mean(dim=0)) for name, value in values.items()}
+    return {f"{name}{end}": mean for name in means for end, mean in zip(ends, means[name])}
 
 
 def _stacked(curves: dict[str, list[Tensor]]) -> dict[str, Tensor]:
