@@ -13,7 +13,7 @@ import hydra
 from omegaconf import DictConfig
 
 from oversmoothing import check
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, one_line_warnings
 from oversmoothing.summary import summary
 
 busy: list[DictConfig] = []
@@ -45,6 +45,7 @@ def attempt(config: DictConfig, wait: bool) -> None:
 
 def main() -> int:
     """Checks the whole command before any work; Hydra starts runs for its other launchers only."""
+    one_line_warnings()
     try:
         command = check.command(sys.argv[1:])
     except check.Problems as problems:

@@ -83,7 +83,7 @@ def rank_of(outputs: Path, *words: str) -> dict:
 def test_in_the_rank_simulation(
     methods: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does what it says: f = 0 changes nothing, f = 1 is centering, where M's rows sum to 1."""
+    """f = 0 changes nothing; f = 1 takes the mean of the mixed tokens out, so the rank stays up."""
     monkeypatch.syspath_prepend(methods)
     own = [f"hydra.searchpath=['file://{methods}']", "aggregator=mean_shift"]
     plain = rank_of(tmp_path / "a")

@@ -1,4 +1,6 @@
-"""The error that a user can mend."""
+"""The error that a user can mend, and warnings in one line."""
+
+import warnings
 
 
 class InputError(ValueError):
@@ -7,3 +9,8 @@ class InputError(ValueError):
     `train.py` prints the message without a traceback: before any work with exit code 2, from a run
     that had begun with 1.
     """
+
+
+def one_line_warnings() -> None:
+    """Shows warnings as ``warning: text``, without the place in the code that a user cannot mend."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"

@@ -4,11 +4,12 @@ import sys
 from collections.abc import Callable
 
 from oversmoothing.compose import Problems
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, one_line_warnings
 
 
 def run_script(main: Callable[[], int]) -> None:
     """Exits with what ``main`` returns, or with 2 and one line for each of the user's mistakes."""
+    one_line_warnings()
     try:
         sys.exit(main())
     except (InputError, Problems) as error:
