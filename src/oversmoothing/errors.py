@@ -12,5 +12,5 @@ class InputError(ValueError):
 
 
 def one_line_warnings() -> None:
-    """Shows warnings as ``warning: text``, without the place in the code that a user cannot mend."""
+    """Shows warnings as ``warning: text``, without the place in the code."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
