@@ -20,6 +20,9 @@ setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@for extra in crf mmseg; do \
+	  $(PY) -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" >/dev/null 2>&1 \
+	    || echo "optional extra '$$extra' could not be installed: what needs it will say so"; done
 	@touch $@
 
 demo: setup  ## five minutes: a small Figure 1 and a depth study, as a table and a page
