@@ -55,7 +55,7 @@ def _table(cells: list, name: str) -> Section:
     figure = RESULTS / "figures" / f"{name}.png"
     about = entries[0].cell.about
     figures = [figure] if figure.exists() else []
-    title = f"{about.source.split(', ')[-1]}: {about.title}"
+    title = about.title if about.ours else f"{about.source.split(', ')[-1]}: {about.title}"
     return Section(title, about.source, f"make {name}", entries=entries, figures=figures)
 
 

@@ -20,7 +20,7 @@ from oversmoothing.identity import run_id
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import Planned, collect, write_records
 from oversmoothing.report.expected import load, select
-from oversmoothing.report.plan import describe, run_all
+from oversmoothing.report.plan import describe, distinct, run_all
 from oversmoothing.report.publish import publish
 from oversmoothing.script import run_script, split_words
 
@@ -32,10 +32,10 @@ def main() -> int:
     cells = select(load(RESULTS / "expected.yaml"), options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
     path = RESULTS / f"{options.table}.jsonl"
-    same_runs(cells[0], options.overrides)
+    same_runs(cells, options.overrides)
     planned = collect(cells, options.overrides, None if options.fresh else path)
     missing = [p for p in planned if p.cell in narrowed and p.missing]
-    missing = [p for p in missing if options.all or not p.cell.reason]
+    missing = distinct([p for p in missing if options.all or not p.cell.reason])
     if options.plan:
         print(describe(missing, planned))
         return 0
@@ -45,8 +45,9 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def same_runs(cell: Cell, overrides: list[str]) -> None:
+def same_runs(cells: list[Cell], overrides: list[str]) -> None:
     """Refuses overrides that would make the table's cells other runs than the table names."""
+    cell = next(cell for cell in cells if cell.runnable)
     words = [f"experiment={cell.experiment}", *cell.overrides]
     plain, ours = compose_config(words), compose_config([*words, *overrides])
     if run_id(plain) != run_id(ours) or plain.seeds != ours.seeds:

@@ -1,23 +1,28 @@
 """From a composed config to a result in the store."""
 
 import contextlib
+import inspect
 import os
 import platform
 import subprocess
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from oversmoothing import checkpoints, distributed
 from oversmoothing.errors import InputError
 from oversmoothing.files import write_atomically
 from oversmoothing.identity import run_id, run_name
 from oversmoothing.runs import Run, claimed, read_result, write_result
+
+CODE = ("src", "configs", "train.py", "pyproject.toml")  # what a number may come from
 
 
 def execute(config: DictConfig, wait: bool = False) -> dict[str, Any]:
@@ -36,19 +41,41 @@ def execute(config: DictConfig, wait: bool = False) -> dict[str, Any]:
         Busy: another process is at this run.
         InputError: bad input; anything else a task raises is left in ``error.txt`` too.
     """
-    folder = run_folder(config)
-    with claimed(folder, wait):
+    folder, chosen = run_folder(config), device(config.device)
+    with distributed.group(chosen), claimed(folder, wait):
         known = read_result(folder) or {}
         missing = _missing(config, known)
         if not missing:
             return known
-        started = time.monotonic()
         data = build(config.data) if config.data else None
         _describe(folder, config)
-        fresh = _run_task(folder, config, data, missing, known.get("logged_bytes", 0))
-        seconds = known.get("seconds", 0.0) + time.monotonic() - started
         env = {**environment(config.device), "data": getattr(data, "checksum", None)}
-        return _store(folder, config, known, fresh, env, seconds)
+        with _sink(folder, config) as sink:
+            for seeds in _groups(config, missing):
+                started = time.monotonic()
+                fresh = _run_task(folder, config, data, seeds, known.get("logged_bytes", 0), sink)
+                seconds = known.get("seconds", 0.0) + time.monotonic() - started
+                known = _store(folder, config, known, fresh, env, seconds)
+        return known
+
+
+def _groups(config: DictConfig, seeds: list[int]) -> list[list[int]]:
+    """Seeds that a task trains together; one after the other where its module says so."""
+    module = inspect.getmodule(get_object(config.task._target_))
+    alone = getattr(module, "ONE_SEED_AT_A_TIME", False)
+    return [[seed] for seed in seeds] if alone else [seeds]
+
+
+@contextlib.contextmanager
+def _sink(folder: Path, config: DictConfig) -> Iterator[Any]:
+    """What is told of log lines, besides the run's own file."""
+    writes = config.logger and distributed.rank() == 0
+    sink = build(config.logger)(folder=folder, config=config) if writes else None
+    try:
+        yield sink
+    finally:
+        if sink:
+            sink.close()
 
 
 def finished(config: DictConfig) -> bool:
@@ -66,10 +93,9 @@ def run_folder(config: DictConfig) -> Path:
 
 
 def _run_task(
-    folder: Path, config: DictConfig, data: Any, seeds: list[int], logged: int
+    folder: Path, config: DictConfig, data: Any, seeds: list[int], logged: int, sink: Any
 ) -> dict[int, dict]:
     _set_up(config)
-    sink = build(config.logger)(folder=folder, config=config) if config.logger else None
     arguments = {
         **parts(config),
         "seeds": seeds,
@@ -84,9 +110,6 @@ def _run_task(
         with contextlib.suppress(OSError):  # a full disk is what may be reported here
             (folder / "error.txt").write_text(traceback.format_exc())
         raise
-    finally:
-        if sink:
-            sink.close()
 
 
 def parts(config: DictConfig) -> dict[str, Any]:
@@ -120,13 +143,16 @@ def _store(
         "seconds": round(seconds, 2),
         "logged_bytes": metrics.stat().st_size if metrics.exists() else 0,
     }
-    write_result(folder, result)
-    for leftover in ("checkpoint.pt", "error.txt"):
-        (folder / leftover).unlink(missing_ok=True)
+    if distributed.rank() == 0:
+        write_result(folder, result)
+        checkpoints.remove(folder)
+        (folder / "error.txt").unlink(missing_ok=True)
     return result
 
 
 def _describe(folder: Path, config: DictConfig) -> None:
+    if distributed.rank() > 0:
+        return
     text = OmegaConf.to_yaml(config)
     write_atomically(folder / "config.yaml", lambda file: file.write(text.encode()))
 
@@ -147,14 +173,20 @@ def device(name: str) -> torch.device:
         InputError: a device that torch does not know or have.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         chosen = torch.device(name)
     except RuntimeError:
         raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device: torch sees no GPU for {name!r}; use device=cpu or auto")
-    return chosen
+    return _own(chosen)
+
+
+def _own(chosen: torch.device) -> torch.device:
+    """Under torchrun, every process's own GPU."""
+    several = chosen.type == "cuda" and distributed.world() > 1
+    return torch.device("cuda", distributed.local_rank()) if several else chosen
 
 
 def environment(name: str) -> dict[str, Any]:
@@ -167,7 +199,7 @@ def environment(name: str) -> dict[str, Any]:
     gpu = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None
     return {
         "git": _git("rev-parse", "--short=12", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": gpu or chosen.type,
@@ -177,6 +209,6 @@ def environment(name: str) -> dict[str, Any]:
 
 
 def _git(*words: str) -> str | None:
-    here = Path(__file__).parent
+    here = Path(__file__).parents[2]
     done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from oversmoothing.errors import InputError
 
@@ -42,3 +43,22 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
+    """What ``read`` makes of a file; a corrupt one is renamed to ``*.corrupt`` with a warning."""
+    if not path.exists():
+        return None
+    try:
+        return read(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); mend that first") from error
+    except Exception as error:  # whatever a damaged file makes the reader raise
+        aside = path.with_name(path.name + ".corrupt")
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            path.replace(aside)
+        reason = str(error).split("\n")[0][:80]
+        warnings.warn(
+            f"{path} cannot be read ({reason}); set aside as {aside.name}, redoing it", stacklevel=2
+        )
+        return None

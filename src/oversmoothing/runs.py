@@ -1,6 +1,6 @@
 """The result store: one folder a run, safe against crashes, kills and company.
 
-A folder holds ``config.yaml``, ``metrics.jsonl`` (appended to), ``checkpoint.pt`` while it trains,
+A folder holds ``config.yaml``, ``metrics.jsonl`` (appended to), the last two checkpoints while it trains,
 ``result.json`` once it has results, and ``error.txt`` after a crash. What is read again is written
 beside its place and renamed into it. A run's process holds an exclusive lock on ``.lock``,
 which the kernel drops when the process dies, so no claim can outlive its owner.
@@ -8,21 +8,18 @@ which the kernel drops when the process dies, so no claim can outlive its owner.
 
 import contextlib
 import fcntl
-import io
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
-from oversmoothing.errors import InputError
-from oversmoothing.files import write_atomically, writing
+from oversmoothing import checkpoints, distributed
+from oversmoothing.files import read_or_set_aside, write_atomically, writing
 
 
 class Busy(Exception):
@@ -56,9 +53,12 @@ class Run:
         self._last_checkpoint = time.monotonic()
         self._sink = sink
         self._metrics = self.dir / "metrics.jsonl"
+        self._writes = distributed.rank() == 0
 
     def log(self, **metrics: Any) -> None:
-        """Appends one line to ``metrics.jsonl`` and tells the sink."""
+        """Appends one line to ``metrics.jsonl`` and tells the sink; process 0 does."""
+        if not self._writes:
+            return
         line = {"seeds": self._seeds, **metrics}
         with writing(self._metrics), open(self._metrics, "a") as file:
             file.write(json.dumps(line) + "\n")
@@ -70,27 +70,43 @@ class Run:
         return time.monotonic() - self._last_checkpoint >= self._interval
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Replaces the checkpoint; tensors, numbers, strings, lists and dicts only."""
-        logged = self._metrics.stat().st_size if self._metrics.exists() else 0
-        payload = {"state": state, "seeds": self._seeds, "logged_bytes": logged}
-        buffer = io.BytesIO()  # torch.save into a file says nothing of a full disk
-        torch.save(payload, buffer)
-        write_atomically(self.dir / "checkpoint.pt", lambda file: file.write(buffer.getbuffer()))
+        """Adds a checkpoint; the one before it stays, too.
+
+        Args:
+            state: tensors, numbers, strings, lists and dicts only.
+        """
+        if self._writes:
+            logged = self._metrics.stat().st_size if self._metrics.exists() else 0
+            payload = {"state": state, "seeds": self._seeds, "logged_bytes": logged}
+            checkpoints.save(self.dir, payload)
         self._last_checkpoint = time.monotonic()
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The last state, tensors on the CPU, and the log cut back to it; None to start afresh.
 
-        A file that cannot be read is set aside with a warning.
+        A file that cannot be read is set aside with a warning, and the one before it serves.
         """
-        path = self.dir / "checkpoint.pt"
-        payload = read_or_set_aside(path, _parse_checkpoint)
-        usable = payload is not None and payload["seeds"] == self._seeds
+        return distributed.from_first(self._load() if self._writes else None)
+
+    def _load(self) -> dict[str, Any] | None:
+        payload = checkpoints.load(self.dir, self._seeds)
         if self._metrics.exists():
-            logged = payload["logged_bytes"] if usable else self._logged_bytes
+            logged = payload["logged_bytes"] if payload else self._logged_bytes
             with writing(self._metrics):
                 os.truncate(self._metrics, min(logged, self._metrics.stat().st_size))
-        return payload["state"] if usable else None
+        return payload["state"] if payload else None
+
+    def save_weights(self, weights: dict[str, Any]) -> Path:
+        """Keeps a trained network's state as ``weights-seed<seeds>.pt``."""
+        path = weights_path(self.dir, *self._seeds)
+        if self._writes:
+            checkpoints.write(path, weights)
+        return path
+
+    def picture(self, name: str, path: Path) -> None:
+        """Tells the sink of a picture that lies in the run's folder."""
+        if self._sink and hasattr(self._sink, "picture"):
+            self._sink.picture(name, path)
 
     def save_arrays(self, name: str, **arrays: Any) -> Path:
         """Writes numpy arrays to ``<name>.npz``."""
@@ -100,7 +116,8 @@ class Run:
 
     def progress(self, total: int, desc: str) -> tqdm:
         """A progress bar with ETA; silent where stderr is no terminal."""
-        return tqdm(total=total, desc=desc, disable=None, leave=False, dynamic_ncols=True)
+        silent = None if self._writes else True
+        return tqdm(total=total, desc=desc, disable=silent, leave=False, dynamic_ncols=True)
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -115,11 +132,9 @@ def _parse_result(path: Path) -> dict[str, Any]:
     return result
 
 
-def _parse_checkpoint(path: Path) -> dict[str, Any]:
-    payload = torch.load(path, "cpu", weights_only=True)
-    if not isinstance(payload, dict) or payload.keys() != {"state", "seeds", "logged_bytes"}:
-        raise ValueError("it is none of ours")
-    return payload
+def weights_path(folder: Path, *seeds: int) -> Path:
+    """Where a run keeps the trained weights of a seed."""
+    return Path(folder) / f"weights-seed{'-'.join(map(str, seeds))}.pt"
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
@@ -128,44 +143,39 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
     write_atomically(Path(folder) / "result.json", lambda file: file.write(text.encode()))
 
 
-def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
-    """What ``read`` makes of a file; a corrupt one is renamed to ``*.corrupt`` with a warning."""
-    if not path.exists():
-        return None
-    try:
-        return read(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); mend that first") from error
-    except Exception as error:  # whatever a damaged file makes the reader raise
-        aside = path.with_name(path.name + ".corrupt")
-        with contextlib.suppress(FileNotFoundError):  # another process was faster
-            path.replace(aside)
-        reason = str(error).split("\n")[0][:80]
-        warnings.warn(
-            f"{path} cannot be read ({reason}); set aside as {aside.name}, redoing it", stacklevel=2
-        )
-        return None
-
-
 @contextlib.contextmanager
 def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Holds a run for this process.
+    """Holds a run for this process, or for all that work together: process 0 holds it.
 
     Raises:
         Busy: another process holds it, and ``wait`` is off.
     """
+    lock = said = None
+    if distributed.rank() == 0:
+        lock, said = _lock(folder, wait)
+    if said := distributed.from_first(said):
+        raise Busy(said)
+    try:
+        yield
+    finally:
+        if lock:
+            lock.close()
+
+
+def _lock(folder: Path, wait: bool) -> tuple[IO | None, str | None]:
+    """An open file that holds the lock, or who else has it."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "a+")  # noqa: SIM115 (closed below)
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+        lock = open(folder / ".lock", "a+")  # noqa: SIM115 (its owner closes it)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        with lock:
             lock.seek(0)
             owner = lock.read().strip() or "another process"
-            raise Busy(f"{folder.name} is being run by {owner}") from None
-        with writing(folder / ".lock"):
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
-            lock.flush()
-        yield
+        return None, f"{folder.name} is being run by {owner}"
+    with writing(folder / ".lock"):
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
+        lock.flush()
+    return lock, None

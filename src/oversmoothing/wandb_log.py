@@ -65,6 +65,14 @@ class WandbSink:
         else:
             self._send(line)
 
+    def picture(self, name: str, path: Path) -> None:
+        """Sends a picture of the run's folder."""
+        import wandb
+
+        if self._rows is None:
+            self._send_file()
+        self.run.log({name: wandb.Image(str(path))}, step=self._rows)
+
     def summarise(self, result: dict[str, Any]) -> None:
         """Puts the content of ``result.json`` into W&B's summary."""
         self.run.summary.update(final_numbers(result))

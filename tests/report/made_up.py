@@ -4,7 +4,8 @@ from oversmoothing.report.cells import Cell, Table
 from oversmoothing.report.grid import Entry, judge
 from oversmoothing.report.verdict import Measured
 
-TABLE = Table("one", "Title & more", "Paper, Table 1", "%", "base", "A note on all.")
+TABLE = Table("one", "Title & more", "Paper, Table 1", "%", "A note on all.")
+OURS = Table("two", "Our own", "here", "%", "", ("CAM", "cosine"), ours=True)
 
 
 def cell(
@@ -20,13 +21,35 @@ def cell(
         "metric": "test_accuracy",
         "tolerance": 1.0,
         "runs": 5,
+        "baseline": None if key == "base" else "base",
     }
     return Cell(value=value, std=std, key=key, column=column, **(fields | more))
 
 
 def measured(*values: float, run: str = "0a1b2c") -> Measured:
     """A run with these values, one a seed."""
-    return Measured(values, run, 12.5)
+    return Measured(values, run, 12.5, tuple(range(len(values))))
+
+
+def own(key: str, column: str, **more: object) -> Cell:
+    """A cell of a table of ours, whose baseline row is ``base``."""
+    blank = {"about": OURS, "block": "", "runs": 0, "tolerance": 0.0, "overrides": ()}
+    return cell(None, key=key, column=column, **(blank | more))
+
+
+def own_entries() -> list[Entry]:
+    """Three rows × two columns, one of them not measured."""
+    flat = {"bold": False, "unit": ""}
+    return judge(
+        [
+            (own("base", "CAM"), measured(20.0, 21.0, 19.5, run="r1")),
+            (own("base", "cosine", **flat), measured(0.7, 0.6, 0.65, run="r1")),
+            (own("half", "CAM"), measured(21.0, 21.5, 21.5, run="r2")),
+            (own("half", "cosine", **flat), measured(0.75, 0.6, 0.75, run="r2")),
+            (own("full", "CAM"), None),
+            (own("full", "cosine", **flat), None),
+        ]
+    )
 
 
 def entries() -> list[Entry]:

@@ -28,7 +28,7 @@ def test_mean_and_sample_deviation() -> None:
 
 def test_no_seed_is_no_measurement() -> None:
     with pytest.raises(InputError, match="r7"):
-        Measured((), "r7", 0.0)
+        Measured((), "r7", 0.0, ())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -140,3 +140,9 @@ def test_a_control_gets_no_verdict_whatever_it_measures() -> None:
     """What the paper does not claim can neither hold nor be contradicted."""
     for value in (50.0, 90.0):
         assert verdict(cell(value=50.0, control=True), measured(value, value)) is Verdict.CONTROL
+
+
+def test_where_nothing_was_published_nothing_is_judged() -> None:
+    nothing = cell(None, baseline="base")
+    assert verdict(nothing, measured(3.0), (cell(None), measured(9.0))) is Verdict.MEASURED
+    assert verdict(nothing, None) is Verdict.MISSING

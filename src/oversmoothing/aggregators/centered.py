@@ -19,7 +19,8 @@ from oversmoothing.errors import InputError
 class Centered(Inside):
     """Adds γ times the mean value to every mixed token; rows of M + γ 11ᵀ/n sum to 1 + γ.
 
-    No N×N matrix is formed, so fused attention and sparse adjacencies stay as they are.
+    No N×N matrix is formed, so fused attention and sparse adjacencies stay as they are. Where
+    gradients are off, ``mixed`` is overwritten: no tensor of its size is added.
 
     Args:
         gamma: γ; −1 centers the rows, 0 changes nothing. A tensor broadcasts against
@@ -71,7 +72,8 @@ class Centered(Inside):
         mean = counted.mean(dim=-2, keepdim=True)
         if self.row_sum and context.row_sum is not None:
             mean = context.row_sum * mean
-        return mixed + self.progress * self.gamma * mean
+        shift = self.progress * self.gamma * mean
+        return mixed + shift if torch.is_grad_enabled() else mixed.add_(shift)
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}, warmup={self.warmup}"

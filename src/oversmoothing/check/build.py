@@ -122,9 +122,9 @@ def _network_problems(config: DictConfig, broken: set[str]) -> list[str]:
     built["aggregators"] = [
         NoAggregator if part in left_out else build(config[part]) for part in AGGREGATORS
     ]
-    own = OmegaConf.to_container(config.task, resolve=True)
-    built |= {key: value for key, value in own.items() if key in wanted}
     try:
+        own = build(config.task, _partial_=True).keywords  # nodes inside are built
+        built |= {key: value for key, value in own.items() if key in wanted}
         probe(**{name: part for name, part in built.items() if name in wanted})
     except InputError as error:
         return [str(error)] if not left_out or str(error).startswith("backbone.") else []

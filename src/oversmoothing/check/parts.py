@@ -87,16 +87,23 @@ def _part_problems(part: str, node: Any) -> list[str]:
     if bool(node.get("_partial_")) != (part in COMPLETED):
         how = "add it: more arguments come" if part in COMPLETED else "leave it out: it is built"
         return [f"{part}._partial_: {how} when it is run"]
+    return _node_problems(part, node, PARTS[part])
+
+
+def _node_problems(key: str, node: dict[str, Any], given: tuple[str, ...] | None = ()) -> list[str]:
+    """Of a node with a ``_target_`` and of those in it."""
     if not isinstance(name := node["_target_"], str):
-        return [f"{part}._target_: expected module.Class, got {name!r}"]
+        return [f"{key}._target_: expected module.Class, got {name!r}"]
     try:
         target = get_object(name)
     except Exception as error:  # whatever importing the user's module raises
-        return [f"{part}._target_: {name} cannot be imported ({reason(error)})"]
+        return [f"{key}._target_: {name} cannot be imported ({reason(error)})"]
     if not callable(target):
-        return [f"{part}._target_: {name} is no class or function"]
+        return [f"{key}._target_: {name} is no class or function"]
     values = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
-    return argument_problems(f"{part}.", target, values, PARTS[part])
+    inner = {k: v for k, v in values.items() if isinstance(v, dict) and "_target_" in v}
+    lines = argument_problems(f"{key}.", target, values, given)
+    return lines + [line for k, v in inner.items() for line in _node_problems(f"{key}.{k}", v)]
 
 
 def reason(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Reading Planetoid's raw files, which are pickles from the internet, without running them."""
+"""Reading pickles from the internet, graphs and label lists, without running them."""
 
 import contextlib
 import pickle
@@ -10,11 +10,23 @@ from typing import Any, BinaryIO
 import numpy as np
 from scipy.sparse import csr_matrix
 
-# All that the raw files of Planetoid name, under the names that Python 2 gave it.
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes for Python 2; other codecs are refused."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it names the codec {encoding!r}")
+    return text.encode("latin1")
+
+
+_reconstruct = np.empty(0).__reduce__()[0]
+
+# All that the raw files name, some under the names that Python 2 or older numpy gave it.
 ALLOWED = {
     ("numpy", "dtype"): np.dtype,
     ("numpy", "ndarray"): np.ndarray,
-    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("_codecs", "encode"): _latin1,
     ("scipy.sparse.csr", "csr_matrix"): csr_matrix,
     ("collections", "defaultdict"): defaultdict,
     ("__builtin__", "list"): list,

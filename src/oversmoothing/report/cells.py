@@ -1,4 +1,4 @@
-"""A published number and what it takes to measure it here."""
+"""A cell of a table: what was published, if anything, and what it takes to measure it here."""
 
 from dataclasses import dataclass
 
@@ -8,33 +8,37 @@ class Table:
     """What all cells of a table share.
 
     Args:
-        baseline: key of the row that the others are compared with, if any.
         note: what to know of the table as printed.
         columns: in the order in which they are printed.
+        ours: measured here and published nowhere, so that no cell gets a verdict.
     """
 
     name: str
     title: str
     source: str
     unit: str
-    baseline: str | None
     note: str
     columns: tuple[str, ...] = ()
+    ours: bool = False
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One published number.
+    """One number of a table.
 
     Args:
         block, row, column: as printed; ``key`` is the row's short name, ``also`` its other names.
-        value: as printed; ``corrected`` where that is certainly a misprint.
+        value: as printed; None in a table of ours; ``corrected`` where it is certainly a misprint.
         std: the printed ± in the table's unit (converted where it is printed as a fraction).
         decimals: with which the value is printed.
         overrides: of ``train.py``, besides ``experiment``; those of the block first, then of the
             row, the column and the reading.
-        metric: key of the result; tolerance: in the table's unit; runs: behind the published mean.
+        experiment, metric: what is run, and the key of its result (``layers.cosine.-1`` goes into
+            mappings and lists); a cell that lacks either cannot be run here.
+        tolerance: in the table's unit; runs: behind the published mean, 0 where there is none.
         reason: why it is not run here unasked; None where it is.
+        baseline: key of the row that it is compared with; None where there is none.
+        unit: where it is not the table's; bold: whether the highest of its column is.
         reading: of the paper under which the cell is measured; empty: the plain one.
         control: a measurement beside the published number, which the paper does not claim.
     """
@@ -44,11 +48,11 @@ class Cell:
     row: str
     key: str
     column: str
-    value: float
+    value: float | None
     std: float | None
-    experiment: str
+    experiment: str | None
     overrides: tuple[str, ...]
-    metric: str
+    metric: str | None
     tolerance: float
     runs: int
     reason: str | None = None
@@ -58,12 +62,20 @@ class Cell:
     corrected: float | None = None
     decimals: int = 2
     also: tuple[str, ...] = ()
+    baseline: str | None = None
+    unit: str | None = None
+    bold: bool = True
+
+    @property
+    def runnable(self) -> bool:
+        """Whether there is anything to run for it."""
+        return self.experiment is not None and self.metric is not None
 
     @property
     def table(self) -> str:
         return self.about.name
 
     @property
-    def target(self) -> float:
+    def target(self) -> float | None:
         """What a measurement is compared with."""
         return self.value if self.corrected is None else self.corrected

@@ -1,14 +1,18 @@
 """From published cells to the runs that measure them, and to their results."""
 
 import json
+import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from oversmoothing.check import compose_config
+from oversmoothing.check.names import meant
 from oversmoothing.errors import InputError
 from oversmoothing.execute import run_folder
 from oversmoothing.files import write_atomically
@@ -20,31 +24,71 @@ from oversmoothing.runs import read_result
 
 @dataclass(frozen=True)
 class Planned:
-    """A published cell, the config that measures it, and the result if there is one."""
+    """A cell, the config that measures it, and the result if there is one.
+
+    Args:
+        config: None where there is nothing to run.
+    """
 
     cell: Cell
-    config: DictConfig
+    config: DictConfig | None
     result: dict[str, Any] | None
 
     @property
     def missing(self) -> bool:
-        """Whether some seed of it has no result."""
+        """Whether some seed of it has no result; never where there is nothing to run."""
+        if self.config is None:
+            return False
         seeds = self.result["seeds"] if self.result else {}
         return any(str(seed) not in seeds for seed in self.config.seeds)
 
     def looked_up(self) -> "Planned":
         """The same with what the output folder holds by now, if that is all that is asked for."""
+        if self.config is None:
+            return self
         fresh = replace(self, result=read_result(run_folder(self.config)))
         return self if fresh.missing and self.result else fresh
 
     @property
     def measured(self) -> Measured | None:
         """The cell's metric over the seeds that the config names; None while one is missing."""
-        if self.missing:
+        if self.config is None or self.missing:
             return None
-        seeds = [self.result["seeds"][str(seed)] for seed in self.config.seeds]
-        values = tuple(seed[self.cell.metric] for seed in seeds)
-        return Measured(values, self.result["id"], self.result["seconds"])
+        seeds, run = tuple(self.config.seeds), self.result["id"]
+        found = [self.result["seeds"][str(seed)] for seed in seeds]
+        values = tuple(look_up(result, self.cell.metric, f"run {run}") for result in found)
+        words = str(found[0].get("weights", "")), conditions(found[0], self.cell.metric)
+        return Measured(values, run, self.result["seconds"], seeds, *words)
+
+
+def look_up(result: dict[str, Any], metric: str, where: str) -> float:
+    """A number in a seed's result; ``layers.cosine.-1`` goes into mappings and lists.
+
+    Returns:
+        NaN where the result says null (a class that no image has).
+
+    Raises:
+        InputError: there is no such number; names ``where`` and what was probably meant.
+    """
+    found: Any = result
+    for key in metric.split("."):
+        keys = [*map(str, found)] if isinstance(found, dict) else []
+        try:
+            found = found[int(key)] if isinstance(found, list) else found[key]
+        except (LookupError, TypeError, ValueError):
+            raise InputError(
+                f"{where}: metric {metric}: {key!r} is not there; {meant(key, keys)}"
+            ) from None
+    if found is not None and not isinstance(found, (int, float)):
+        raise InputError(f"{where}: metric {metric}: expected a number, got {type(found).__name__}")
+    return math.nan if found is None else float(found)
+
+
+def conditions(result: dict[str, Any], metric: str) -> str:
+    """How ``<split>_<stage>_miou`` was measured, as the result says; empty where it does not."""
+    split, _, stage = metric.partition("_")
+    stage = re.sub(r"_(miou|iou\..*)$", "", stage)
+    return str(result.get("conditions", {}).get(split, {}).get(stage, ""))
 
 
 def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) -> list[Planned]:
@@ -57,9 +101,12 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
             folder holds.
     """
     known = read_records(recorded) if recorded else {}
-    planned = []
+    planned, compose = [], cache(lambda *words: compose_config([*words]))
     for cell in cells:
-        config = compose_config([f"experiment={cell.experiment}", *cell.overrides, *extra])
+        if not cell.runnable:
+            planned.append(Planned(cell, None, None))
+            continue
+        config = compose(f"experiment={cell.experiment}", *cell.overrides, *extra)
         fresh = Planned(cell, config, None).looked_up()
         planned.append(replace(fresh, result=known.get(run_id(config))) if fresh.missing else fresh)
     return planned
@@ -84,6 +131,8 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """
     known, records = read_records(path), {}
     for p in planned:
+        if p.config is None:
+            continue
         name = run_id(p.config)
         if p.result or name in known:
             records[name] = _record(p) if p.result else known[name]

@@ -24,6 +24,11 @@ def depth_of(cell: Cell) -> int:
     return int(depths[-1])
 
 
+def by_depth(entries: Sequence[Entry]) -> bool:
+    """Whether a depth figure can show a table: every cell is run at a depth."""
+    return all(any(o.startswith(DEPTH) for o in e.cell.overrides) for e in entries)
+
+
 def to_csv(entries: Sequence[Entry]) -> str:
     """A line a point: panel, line, depth, n, mean, std, published value and ±."""
     file = io.StringIO()

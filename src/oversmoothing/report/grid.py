@@ -15,7 +15,7 @@ class Entry:
     """A cell, its measurement and what came of it.
 
     Args:
-        best: whether it has the highest mean of its block and column.
+        best: whether it has the highest mean of its block and column, where that is a merit.
     """
 
     cell: Cell
@@ -32,7 +32,9 @@ class Entry:
     @property
     def difference(self) -> float | None:
         """Ours − published, in the unit of the cell."""
-        return None if self.measured is None else self.measured.mean - self.cell.target
+        if self.measured is None or self.cell.target is None:
+            return None
+        return self.measured.mean - self.cell.target
 
     @property
     def ours(self) -> str:
@@ -46,7 +48,9 @@ class Entry:
 
     @property
     def printed(self) -> str:
-        """The published value with its printed decimals; † where it is a misprint."""
+        """The published value with its printed decimals; † a misprint; empty where none is."""
+        if self.cell.value is None:
+            return ""
         dagger = "" if self.cell.corrected is None else "†"
         return f"{self.cell.value:.{self.cell.decimals}f}{dagger}"
 
@@ -68,7 +72,8 @@ class Entry:
         if measured is None:
             word = str(self.verdict) + (f": {cell.reason}" if cell.reason else "")
             return [*place, "0", "", published, "", word, ""]
-        ours, shift = spread(measured.mean, measured.std), f"{self.difference:+.2f}"
+        ours = spread(measured.mean, measured.std)
+        shift = "" if self.difference is None else f"{self.difference:+.2f}"
         return [*place, str(measured.n), ours, published, shift, str(self.verdict), measured.run_id]
 
 
@@ -95,8 +100,9 @@ def judge(pairs: Sequence[Pair]) -> list[Entry]:
     for cell, measured in pairs:
         rivals = [m.mean for c, m in pairs if m is not None and _column(c) == _column(cell)]
         highest = max((mean for mean in rivals if math.isfinite(mean)), default=None)
-        best = measured is not None and measured.mean == highest
-        entries.append(Entry(cell, measured, verdict(cell, measured, _baseline(cell, pairs)), best))
+        best = cell.bold and measured is not None and measured.mean == highest
+        baseline = _baseline(cell, pairs)
+        entries.append(Entry(cell, measured, verdict(cell, measured, baseline), best))
     return entries
 
 
@@ -116,14 +122,15 @@ def layout(entries: Sequence[Entry]) -> list[Block]:
     return blocks
 
 
+def is_baseline(other: Cell, cell: Cell) -> bool:
+    """Whether ``other`` is the cell of the baseline row, in the same column and reading."""
+    place = (*_column(other), other.reading, other.key)
+    return place == (*_column(cell), cell.reading, cell.baseline)
+
+
 def _column(cell: Cell) -> tuple[str, str, str]:
     return cell.table, cell.block, cell.column
 
 
 def _baseline(cell: Cell, pairs: Sequence[Pair]) -> Pair | None:
-    """The baseline row's cell of the same column and reading."""
-    if cell.key == cell.about.baseline:
-        return None
-    place = (*_column(cell), cell.reading)
-    same = (p for p in pairs if p[0].key == cell.about.baseline)
-    return next((p for p in same if (*_column(p[0]), p[0].reading) == place), None)
+    return next((pair for pair in pairs if is_baseline(pair[0], cell)), None)

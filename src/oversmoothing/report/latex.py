@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from oversmoothing.report import compared
 from oversmoothing.report.grid import Block, Entry, layout
-from oversmoothing.report.remarks import LEGEND, counts, notes
+from oversmoothing.report.remarks import counts, legend, notes
 
 SYMBOLS = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -12,6 +13,8 @@ SYMBOLS = {
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
     "−": "$-$",
+    "×": r"$\times$",
+    "ᵐ": "$^m$",
     "–": "--",
     "≤": r"$\leq$",
     "γ": r"$\gamma$",
@@ -33,7 +36,7 @@ def latex(entries: Sequence[Entry]) -> str:
     if not entries:
         raise ValueError("a table needs at least one cell")
     blocks, about = layout(entries), entries[0].cell.about
-    caption = f"{about.title} ({about.unit}; {about.source}). {counts(entries)} {LEGEND}"
+    caption = f"{about.title} ({about.unit}; {about.source}). {counts(entries)} {legend(entries)}"
     columns = blocks[0].columns
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
@@ -49,6 +52,7 @@ def latex(entries: Sequence[Entry]) -> str:
         r"\bottomrule",
         r"\end{tabular}}",
         *(rf"\par\smallskip\footnotesize {tex(note)}" for note in notes(entries)),
+        *_compared(compared.rows(entries)),
         r"\end{table}",
         *("% " + " | ".join(entry.details) for entry in entries),
     ]
@@ -58,6 +62,20 @@ def latex(entries: Sequence[Entry]) -> str:
 def tex(text: str) -> str:
     """Text with everything that LaTeX would read as a command written out."""
     return "".join(SYMBOLS.get(letter, letter) for letter in text)
+
+
+def _compared(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The comparisons as a second tabular; nothing where there are none."""
+    if not rows:
+        return []
+    head, *lines = [" & ".join(map(tex, row)) + r" \\" for row in rows]
+    return [
+        rf"\par\smallskip\footnotesize {tex(compared.HEAD)}\par",
+        r"\resizebox{\linewidth}{!}{%",
+        rf"\begin{{tabular}}{{l{'c' * (len(rows[0]) - 1)}}}",
+        *(r"\toprule", head, r"\midrule", *lines, r"\bottomrule"),
+        r"\end{tabular}}",
+    ]
 
 
 def _block(block: Block) -> list[str]:
@@ -71,4 +89,6 @@ def _cell(entry: Entry | None) -> str:
     if entry is None:
         return ""
     ours = rf"\textbf{{{tex(entry.ours)}}}" if entry.best else tex(entry.ours)
+    if not entry.printed:
+        return ours
     return rf"{ours} {{\scriptsize({tex(entry.printed)}{tex(entry.mark)})}}"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from oversmoothing.errors import InputError
 from oversmoothing.files import write_atomically
+from oversmoothing.report import compared
 from oversmoothing.report.grid import Block, Entry, layout
 from oversmoothing.report.page_style import STYLE
-from oversmoothing.report.remarks import LEGEND, counts, notes
+from oversmoothing.report.remarks import counts, legend, notes
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,15 @@ def _section(name: str, section: Section) -> str:
 def _published(entries: Sequence[Entry]) -> str:
     about = entries[0].cell.about
     caption = f"{about.title} ({about.unit}; {about.source})"
+    rows = compared.rows(entries)
     remarks = "".join(f"<li>{escape(note)}</li>" for note in notes(entries))
     return "\n".join(
         [
             f'<p class="caption">{escape(caption)}</p>',
-            f"<p><strong>{escape(counts(entries))}</strong> {escape(LEGEND)}</p>",
+            f"<p><strong>{escape(counts(entries))}</strong> {escape(legend(entries))}</p>",
             *(_block(block) for block in layout(entries)),
             f'<ul class="notes">{remarks}</ul>' if remarks else "",
+            f"<p>{escape(compared.HEAD)}</p>{_plain(rows)}" if rows else "",
             _every_cell(entries),
         ]
     )

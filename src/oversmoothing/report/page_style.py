@@ -41,6 +41,7 @@ td small { display: block; color: #4b5560; font-size: .76rem; }
 .within { background: #e3f3e6; }
 .off { background: #fdf0cf; }
 .contradicted { background: #f9d9d6; }
+.measured { background: #fff; }
 .not-run, .missing { background: var(--soft); color: var(--grey); }
 .caption { font-weight: 600; margin-bottom: .25rem; }
 .notes { color: var(--grey); font-size: .86rem; padding-left: 1.2rem; }

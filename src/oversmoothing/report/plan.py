@@ -1,14 +1,16 @@
 """What a table still needs, how long that may take, and doing it."""
 
+import math
 import multiprocessing
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError
 from oversmoothing.execute import execute, finished
+from oversmoothing.identity import run_id
 from oversmoothing.report.collect import Planned
 from oversmoothing.runs import Busy
 from oversmoothing.summary import summary
@@ -17,22 +19,29 @@ from oversmoothing.summary import summary
 def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
     """Seconds that a run may take, from those that have a result; None where none is near.
 
-    A deeper network takes longer in proportion; the run of the same block and row whose depth is
-    closest serves, or of the same row in another block.
+    More layers and iterations take longer in proportion; the run of the same block and row whose
+    size is closest serves, or of the same row in another block, or of any row.
     """
-    done = [p for p in planned if p.result and p.cell.key == wanted.cell.key]
-    same_block = [p for p in done if p.cell.block == wanted.cell.block]
-    near = same_block or done
+    done = [p for p in planned if p.result]
+    same_row = [p for p in done if p.cell.key == wanted.cell.key]
+    same_block = [p for p in same_row if p.cell.block == wanted.cell.block]
+    near = same_block or same_row or done
     if not near:
         return None
-    depth = _depth(wanted.config)
-    closest = min(near, key=lambda p: abs(_depth(p.config) - depth))
+    size = _size(wanted.config)
+    closest = min(near, key=lambda p: abs(_size(p.config) - size))
     share = len(wanted.config.seeds) / max(1, len(closest.result["seeds"]))
-    return closest.result["seconds"] * depth / _depth(closest.config) * share
+    return closest.result["seconds"] * size / _size(closest.config) * share
+
+
+def distinct(planned: Sequence[Planned]) -> list[Planned]:
+    """One for each run: the cells of a row may share theirs."""
+    return [*{(run_id(p.config), *p.config.seeds): p for p in reversed(planned)}.values()][::-1]
 
 
 def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
     """A line a missing run, and the sum of the estimates."""
+    missing = distinct(missing)
     if not missing:
         return "nothing is missing"
     times = [estimate(p, planned) for p in missing]
@@ -75,8 +84,10 @@ def _command(planned: Planned) -> str:
     return "python train.py " + " ".join(words)
 
 
-def _depth(config: DictConfig) -> int:
-    return config.backbone.depth
+def _size(config: DictConfig) -> int:
+    """Layers times iterations, as far as they are options."""
+    keys = ("backbone.depth", "trainer.iterations")
+    return math.prod(OmegaConf.select(config, key, default=1) for key in keys)
 
 
 def _time(seconds: float | None) -> str:

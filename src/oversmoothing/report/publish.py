@@ -5,6 +5,7 @@ from pathlib import Path
 
 from oversmoothing.report import depth_figures
 from oversmoothing.report.collect import Planned
+from oversmoothing.report.depth_data import by_depth
 from oversmoothing.report.grid import judge
 from oversmoothing.report.markers import replace_between_markers
 from oversmoothing.report.tables import markdown, write_tables
@@ -22,7 +23,7 @@ def publish(planned: Sequence[Planned], results: Path) -> list[Path]:
     for folder in ("tables", "figures"):
         (results / folder).mkdir(parents=True, exist_ok=True)
     paths = write_tables(entries, results / "tables" / name)
-    if any(entry.measured for entry in entries):
+    if any(entry.measured for entry in entries) and by_depth(entries):
         paths += depth_figures.draw(entries, results / "figures" / name)
     readme = results.parent / "README.md"
     if f"<!-- {name}:start -->" in readme.read_text():

@@ -1,6 +1,5 @@
-"""The form of the file of published numbers: what may stand where, checked before use."""
+"""The form of the file of tables: what may stand where, checked before use."""
 
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ from oversmoothing.check.names import meant
 from oversmoothing.errors import InputError
 
 SHARED = {"experiment", "metric", "tolerance", "runs", "not_run", "std_is"}
-COLUMN = SHARED | {"overrides", "note"}
-ROW = COLUMN | {"label", "also"}
+LEVEL = SHARED | {"overrides", "note"}
+COLUMN = LEVEL | {"unit", "bold"}
+ROW = LEVEL | {"label", "also", "baseline", "columns"}
 BODY = {"cells", "remarks"}
-READING = COLUMN | {"label", "rows", "columns", "blocks", "control"}
+READING = LEVEL | {"label", "rows", "columns", "blocks", "control"}
 TABLE = SHARED | BODY | {"title", "source", "note", "unit", "baseline", "readings", "of"}
-TABLE |= {"rows", "columns", "blocks"}
-REMARK = {"row", "column", "note", "corrected"}
-PRINTED = re.compile(r"(?P<value>-?\d+(\.\d+)?)( *± *(?P<std>\d+(\.\d+)?))?")
+TABLE |= {"rows", "columns", "blocks", "ours"}
+REMARK = {"row", "column", "note", "corrected", "not_run"}
 
 Spec = dict[str, Any]
 
@@ -65,15 +64,6 @@ def items(node: Any, where: str, known: Collection[str]) -> dict[str, Spec]:
     return {key: _item(value, f"{where}: {key}", known) for key, value in long.items()}
 
 
-def printed(text: Any, where: str) -> tuple[float, float | None, int]:
-    """Value, ± and decimals of a cell as printed; the ± is None where there is none."""
-    match = PRINTED.fullmatch(str(text).strip())
-    if match is None:
-        raise InputError(f"{where}: expected a number such as 79.96 ± 0.73 or 79.96, got {text!r}")
-    std = None if match["std"] is None else float(match["std"])
-    return float(match["value"]), std, len(match["value"].partition(".")[2])
-
-
 def names(node: Any, where: str) -> tuple[str, ...]:
     """A list of words."""
     if not isinstance(node, list) or not all(isinstance(word, str) for word in node):
@@ -92,7 +82,7 @@ def _table(tables: Spec, name: str, where: str) -> Spec:
     mapping(table, where, TABLE, needed=("title", "source", "unit", "rows", "columns"))
     table["rows"] = items(table["rows"], f"{where}: rows", ROW)
     table["columns"] = items(table["columns"], f"{where}: columns", COLUMN)
-    table["blocks"] = items(_blocks(table), where, COLUMN | BODY)
+    table["blocks"] = items(_blocks(table), where, LEVEL | BODY)
     for block, spec in table["blocks"].items():
         _check_remarks(spec.get("remarks") or [], table, f"{where}: {block}: remarks")
     table["readings"] = [
@@ -100,9 +90,8 @@ def _table(tables: Spec, name: str, where: str) -> Spec:
         for reading in table.get("readings") or []
     ]
     _check_shared(table, where)
-    if table.get("baseline") is not None and table["baseline"] not in table["rows"]:
-        known = meant(str(table["baseline"]), [*table["rows"]])
-        raise InputError(f"{where}: baseline: there is no row {table['baseline']!r}; {known}")
+    _check_ours(table, where)
+    _check_baselines(table, where)
     return table
 
 
@@ -121,9 +110,26 @@ def _item(node: Any, where: str, known: Collection[str], needed: Collection[str]
     return item
 
 
+def _check_ours(table: Spec, where: str) -> None:
+    """Published values and rows that lack columns exclude each other."""
+    rows = [key for key, row in table["rows"].items() if row["columns"]]
+    if table.get("ours") and any("cells" in block for block in table["blocks"].values()):
+        raise InputError(f"{where}: ours: such a table has no published cells; leave one out")
+    if rows and not table.get("ours"):
+        raise InputError(f"{where}: {rows[0]}: columns: only with `ours: true`; print – in cells")
+
+
+def _check_baselines(table: Spec, where: str) -> None:
+    for place, level in ((where, table), *((f"{where}: {k}", r) for k, r in table["rows"].items())):
+        if level.get("baseline") is not None and level["baseline"] not in table["rows"]:
+            known = meant(str(level["baseline"]), [*table["rows"]])
+            raise InputError(f"{place}: baseline: there is no row {level['baseline']!r}; {known}")
+
+
 def _check_remarks(remarks: list[Spec], table: Spec, where: str) -> None:
     for remark in remarks:
-        remark = mapping(remark, where, REMARK, ("row", "column", "note"))
+        says = "not_run" if "not_run" in remark else "note"
+        remark = mapping(remark, where, REMARK, ("row", "column", says))
         for kind in ("row", "column"):
             if remark[kind] not in table[f"{kind}s"]:
                 known = meant(str(remark[kind]), [*table[f"{kind}s"]])

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oversmoothing.files import write_atomically
+from oversmoothing.report import compared
 from oversmoothing.report.grid import Block, Entry, layout
 from oversmoothing.report.latex import latex
-from oversmoothing.report.remarks import LEGEND, counts, notes
+from oversmoothing.report.remarks import counts, legend, notes
 from oversmoothing.report.verdict import Verdict
 
 FIELDS: dict[str, Callable[[Entry], object]] = {
@@ -30,17 +31,19 @@ FIELDS: dict[str, Callable[[Entry], object]] = {
     "run": lambda e: e.measured and e.measured.run_id,
     "seconds": lambda e: e.measured and e.measured.seconds,
     "metric": lambda e: e.cell.metric,
-    "unit": lambda e: e.cell.about.unit,
+    "unit": lambda e: e.cell.about.unit if e.cell.unit is None else e.cell.unit,
     "tolerance": lambda e: e.cell.tolerance,
     "experiment": lambda e: e.cell.experiment,
     "overrides": lambda e: " ".join(e.cell.overrides),
     "values": lambda e: e.measured and " ".join(map(repr, e.measured.values)),
     "note": lambda e: e.cell.note,
+    "weights": lambda e: e.measured and e.measured.weights,
+    "conditions": lambda e: e.measured and e.measured.conditions,
 }
 
 
 def write_tables(entries: Sequence[Entry], stem: Path) -> list[Path]:
-    """Writes ``stem``.md, .csv and .tex and returns their paths.
+    """Writes ``stem``.md, .csv and .tex, comparisons to ``stem``_paired, and returns their paths.
 
     Raises:
         InputError: a file cannot be written.
@@ -50,15 +53,21 @@ def write_tables(entries: Sequence[Entry], stem: Path) -> list[Path]:
         ".csv": to_csv(entries),
         ".tex": latex(entries),
     }
+    if compared.rows(entries):
+        texts["_paired.csv"] = compared.to_csv(entries)
+        texts["_paired.jsonl"] = compared.to_jsonl(entries)
     return [_write(stem.with_name(stem.name + kind), text) for kind, text in texts.items()]
 
 
 def markdown(entries: Sequence[Entry]) -> str:
-    """One small table a block, then counts, legend and notes."""
+    """One small table a block, then counts, legend, notes and what is compared seed by seed."""
     parts = [_block(block) for block in layout(entries)]
-    parts.append(f"**{counts(entries)}** {LEGEND}")
+    parts.append(f"**{counts(entries)}** {legend(entries)}")
     if remarks := notes(entries):
         parts.append("\n".join(f"- {note}" for note in remarks))
+    if rows := compared.rows(entries):
+        head, *lines = map(_line, rows)
+        parts += [compared.HEAD, "\n".join([head, _line(["---"] * len(rows[0])), *lines])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -93,7 +102,8 @@ def _cell(entry: Entry | None) -> str:
     if entry is None:
         return ""
     ours = f"**{entry.ours}**" if entry.best else entry.ours
-    return f"{ours} ({' '.join(filter(None, [entry.printed, entry.mark]))})"
+    beside = " ".join(filter(None, [entry.printed, entry.mark]))
+    return f"{ours} ({beside})" if beside else ours
 
 
 def _line(fields: Sequence[str]) -> str:

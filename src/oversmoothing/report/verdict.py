@@ -22,6 +22,9 @@ class Measured:
     Args:
         values: one a seed, in the unit of the cell.
         seconds: that the run took.
+        seeds: of the values.
+        weights: where the network's come from, in words; empty where the result does not say.
+        conditions: under which it was measured (split, scales, CRF), likewise.
 
     Raises:
         InputError: no values.
@@ -30,6 +33,9 @@ class Measured:
     values: tuple[float, ...]
     run_id: str
     seconds: float
+    seeds: tuple[int, ...]
+    weights: str = ""
+    conditions: str = ""
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -62,6 +68,7 @@ class Verdict(StrEnum):
     NOT_RUN = "not run"
     MISSING = "missing"
     CONTROL = "control"
+    MEASURED = "measured"
 
 
 def verdict(
@@ -76,6 +83,7 @@ def verdict(
       t-test at p < 0.05 (two-sided, over seeds);
     - off: not within otherwise, a diverged (NaN) run included;
     - control: measured beside the published number, which says nothing of it;
+    - measured: where nothing was published;
     - not run: not measured, for the reason that the cell gives; missing: not measured, for none.
 
     A corrected misprint is compared with its correction.
@@ -85,8 +93,8 @@ def verdict(
     """
     if measured is None:
         return Verdict.MISSING if cell.reason is None else Verdict.NOT_RUN
-    if cell.control:
-        return Verdict.CONTROL
+    if cell.value is None or cell.control:
+        return Verdict.MEASURED if cell.value is None else Verdict.CONTROL
     if abs(measured.mean - cell.target) <= margin(cell, measured) + ROUNDING:
         return Verdict.WITHIN
     if baseline is not None and baseline[1] is not None and _reversed(cell, measured, *baseline):

@@ -1,0 +1,147 @@
+"""Weights of timm's vision transformers: published ones, those of a file, or none."""
+
+import hashlib
+import os
+import pickle
+import re
+from pathlib import Path
+
+import torch
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+from torch import Tensor
+
+from oversmoothing.errors import InputError
+
+PUBLISHED = "model.safetensors"  # name of timm's weights in each of its repositories on the hub
+HEADS = ("head.", "head_dist.")  # classifiers: of no use here
+RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm stretches these to fit without a word
+WAY_OUT = "set backbone.weights=PATH to a file of them, or backbone.weights=none to start at random"
+
+
+def load(network: VisionTransformer, name: str, weights: str, sha256: str | None) -> None:
+    """Loads weights in place, all or none.
+
+    Args:
+        network: as ``vit_network.create`` made it.
+        name: of the model, for messages.
+        weights: ``timm``: those that timm publishes under this name, from the hub's cache or
+            downloaded, unless ``OVERSMOOTHING_OFFLINE=1``; ``none``: leave the random ones; else
+            a ``.safetensors`` or torch file in timm's, DeiT's or JAX's naming.
+        sha256: the file's SHA-256 or its first 8 or more hex digits; the hub checks no content.
+
+    Raises:
+        InputError: the weights cannot be had, are altered, or belong to another architecture.
+    """
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{8,64}", sha256):
+        raise InputError(f"backbone.sha256: expected 8 to 64 hex digits or null, got {sha256!r}")
+    if weights == "none":
+        if sha256 is not None:
+            raise InputError("backbone.sha256: there is no file with weights=none; set it to null")
+        return
+    path = _published(network, name) if weights == "timm" else Path(weights)
+    if sha256 is not None and not (got := digest(path)).startswith(sha256.lower()):
+        raise InputError(
+            f"{path}: expected SHA-256 {sha256}, got {got}; give backbone.weights the right file, "
+            "or correct backbone.sha256"
+        )
+    network.load_state_dict(_fitted(read(path), network, name, path))
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file in hex; what names weights, wherever they lie.
+
+    Raises:
+        InputError: no such file, or not readable.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(_no_file(path, error)) from error
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """Tensors of a weights file; nothing in it is run.
+
+    Raises:
+        InputError: missing, truncated, no weights in it, or a file that needs unpickling.
+    """
+    try:
+        with path.open("rb"):
+            safe = path.suffix == ".safetensors"
+            content = load_file(path) if safe else torch.load(path, "cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(_no_file(path, error)) from error
+    except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, LookupError) as error:
+        raise InputError(_unreadable(path, str(error))) from error
+    for key in ("model", "state_dict"):
+        content = content.get(key, content) if isinstance(content, dict) else {}
+    if not content or not all(isinstance(value, Tensor) for value in content.values()):
+        raise InputError(
+            f"{path}: no weights in it; expected a mapping of names to tensors, bare or under "
+            "'model' or 'state_dict'"
+        )
+    return content
+
+
+def _no_file(path: Path, error: OSError) -> str:
+    return (
+        f"backbone.weights: cannot read {path} ({error.strerror}); expected timm, none, or the "
+        "path of a .safetensors or torch file"
+    )
+
+
+def _unreadable(path: Path, reason: str) -> str:
+    if named := re.search(r"GLOBAL (\S+)", reason):
+        return (
+            f"{path}: needs unpickling of {named[1]}, which can run code, and is refused; if you "
+            f"trust it: torch.save(torch.load({path.name!r}, weights_only=False)['model'], 'NEW')"
+        )
+    return f"{path}: truncated, or no weights file; {WAY_OUT}"
+
+
+def _published(network: VisionTransformer, name: str) -> Path:
+    """timm's own file in the hub's cache, downloaded if missing."""
+    repository = network.pretrained_cfg.get("hf_hub_id")
+    if not repository:
+        raise InputError(f"backbone.weights: timm publishes none for {name}; {WAY_OUT}")
+    cached = try_to_load_from_cache(repository, PUBLISHED)
+    if isinstance(cached, str):
+        return Path(cached)
+    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
+        reason = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
+    else:
+        try:
+            return Path(hf_hub_download(repository, PUBLISHED))
+        except Exception as error:  # the hub and the HTTP library below have many kinds
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    raise InputError(
+        f"{repository}/{PUBLISHED}: timm's weights cannot be had ({reason}); {WAY_OUT}"
+    )
+
+
+def _fitted(
+    state: dict[str, Tensor], network: VisionTransformer, name: str, path: Path
+) -> dict[str, Tensor]:
+    """State in timm's naming, without classifiers, that fits a network exactly."""
+    own = network.state_dict()
+    state = {key: value for key, value in state.items() if not key.startswith(HEADS)}
+    if all(state[key].numel() == own[key].numel() for key in RESAMPLED if key in state):
+        state = checkpoint_filter_fn(state, network, adapt_layer_scale=True)
+    missing, unexpected = ([k for k in a if k not in b] for a, b in [(own, state), (state, own)])
+    wrong = [key for key in own if key in state and state[key].shape != own[key].shape]
+    parts = [
+        f"{len(keys)} {what} ({keys[0]}, …)"
+        for keys, what in [(missing, "missing"), (unexpected, "unexpected")]
+        if keys
+    ]
+    parts += [f"{k} is {tuple(state[k].shape)} for {tuple(own[k].shape)}" for k in wrong[:1]]
+    if parts:
+        raise InputError(
+            f"{path}: weights of another architecture: {'; '.join(parts)}; expected {name}; "
+            "give backbone.weights its weights, or backbone.name theirs"
+        )
+    return state

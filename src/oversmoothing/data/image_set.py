@@ -1,0 +1,74 @@
+"""Images with masks and image-level labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from oversmoothing.data.images import read_image, read_mask, read_size
+from oversmoothing.data.voc_labels import IGNORE, Labels, check_values
+from oversmoothing.errors import InputError
+
+OnError = Literal["stop", "skip"]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Ids of two parts, and what belongs to an id; files are read when they are asked for.
+
+    Args:
+        name: of the data set.
+        classes: the K names; label value k is ``classes[k - 1]``, 0 is background, 255 ignored.
+        train: ids, each with at least one class.
+        val: ids.
+        image_files: id -> JPEG.
+        mask_files: id -> palette PNG; may lack ids.
+        present: id -> label values of the classes in the image; may lack ids of ``val``.
+        checksum: short hash of names, lists and labels, not of pixels.
+        on_error: of training images that cannot be read: ``skip`` takes another one in its place.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: tuple[str, ...]
+    val: tuple[str, ...]
+    image_files: Mapping[str, str]
+    mask_files: Mapping[str, str]
+    present: Labels
+    checksum: str
+    on_error: OnError = "stop"
+
+    def image(self, id: str) -> Tensor:
+        """Shapes: -> (3, H, W), uint8, RGB. InputError: the file is missing or damaged."""
+        return read_image(self.image_files[id])
+
+    def mask(self, id: str) -> Tensor:
+        """Label values 0 … K and 255. Shapes: -> (H, W), uint8.
+
+        Raises:
+            InputError: no mask, a damaged one, another size than the image, or other values.
+        """
+        if id not in self.mask_files:
+            raise InputError(f"data {self.name}: {id} has no mask; check data.masks")
+        path = self.mask_files[id]
+        mask = read_mask(path)
+        size = read_size(self.image_files[id])
+        if mask.shape != size:
+            raise InputError(
+                f"{path}: {mask.shape[0]} x {mask.shape[1]} pixels, but its image has "
+                f"{size[0]} x {size[1]}; fetch both again"
+            )
+        K = len(self.classes)
+        if ((mask > K) & (mask != IGNORE)).any():
+            check_values(mask.unique().tolist(), K, path)
+        return mask
+
+    def label(self, id: str) -> Tensor:
+        """1 for each class in the image. Shapes: -> (K,), float32. InputError: it has no label."""
+        if id not in self.present:
+            raise InputError(f"data {self.name}: {id} has no image-level label; check data.labels")
+        label = torch.zeros(len(self.classes))
+        label[[k - 1 for k in self.present[id]]] = 1
+        return label

@@ -1,0 +1,201 @@
+"""The training loop of image tasks: AdamW, warm-up and polynomial decay, resumable, on any device.
+
+A step's batch depends on the seed and the step alone (see ``data/loading.py``), so a training that
+was killed goes on bit-equally on a CPU, and several processes see what one would.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from oversmoothing import distributed
+from oversmoothing.aggregators.base import advance
+from oversmoothing.errors import InputError
+from oversmoothing.runs import Run
+from oversmoothing.trainer import Trainer
+
+Batch = dict[str, Any]
+
+
+class Objective(Protocol):
+    """What a task minimises."""
+
+    def prepare(self, batch: Batch, step: int) -> Batch:
+        """Adds what the losses of all parts of a batch need; without gradient."""
+
+    def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
+        """Weighted losses by name; their sum over parts and processes is the batch's loss."""
+
+
+class Training:
+    """The state of one training, and the loop that moves it.
+
+    Args:
+        network: has ``parameter_groups(lr, head_factor)``.
+        objective: what is minimised.
+        loader: gives this process's share of the batches ``start`` … ``iterations − 1`` of
+            ``batch_size`` images.
+        trainer: the recipe.
+        run: takes logs and checkpoints.
+        device: where to train.
+        phase: names what a checkpoint belongs to; a run that is past a phase skips it.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        objective: Objective,
+        loader: Callable[..., Iterator[Batch]],
+        trainer: Trainer,
+        run: Run,
+        device: torch.device,
+        phase: str = "training",
+    ) -> None:
+        self.network, self.objective, self.loader = network, objective, loader
+        self.trainer, self.run, self.device, self.phase = trainer, run, device, phase
+        self.optimizer = trainer.optimizer(
+            network.parameter_groups(trainer.lr, trainer.head_factor)
+        )
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.step = 0
+
+    def fit(self) -> None:
+        """Trains to the last iteration, from the checkpoint where there is one."""
+        self._resume()
+        if self.step >= self.trainer.iterations:
+            return
+        model = self._wrapped()
+        with self.run.progress(self.trainer.iterations, self.run.dir.name) as bar:
+            bar.update(self.step)
+            started, images = time.monotonic(), 0
+            for batch in self._batches():
+                losses = self._step(model, batch)
+                self.step, images = self.step + 1, images + self.trainer.batch_size
+                bar.update(1)
+                if self.step % self.trainer.log_every == 0 or self._last():
+                    speed = images / (time.monotonic() - started)
+                    self._log(losses, speed)
+                    started, images = time.monotonic(), 0
+                if self._last() or self.run.checkpoint_due():
+                    self._save()
+
+    def _batches(self) -> Iterator[Batch]:
+        trainer, share = self.trainer, {"rank": distributed.rank(), "world": distributed.world()}
+        return self.loader(
+            batch_size=trainer.batch_size, iterations=trainer.iterations, start=self.step, **share
+        )
+
+    def _last(self) -> bool:
+        return self.step == self.trainer.iterations
+
+    def _wrapped(self) -> nn.Module:
+        model = torch.compile(self.network) if self.trainer.compile else self.network
+        if distributed.world() == 1:
+            return model
+        return DistributedDataParallel(model, find_unused_parameters=True)  # decoder in warm-up
+
+    def _step(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """One optimisation step; the losses of this process's share before it."""
+        trainer = self.trainer
+        self.network.train()
+        advance(self.network, self.step)
+        for group, rate in zip(self.optimizer.param_groups, self.rates):
+            group["lr"] = rate * trainer.factor(self.step)
+        self.optimizer.zero_grad()
+        try:
+            losses = self._backward(model, to_device(batch, self.device))
+        except torch.OutOfMemoryError as error:
+            raise InputError(out_of_memory(trainer, batch)) from error
+        self.optimizer.step()
+        return losses
+
+    def _backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Adds up the gradient over the parts of a batch."""
+        trainer, total = self.trainer, {}
+        batch["images"] = trainer.batch_size
+        with self._autocast():
+            batch = self.objective.prepare(batch, self.step)
+        parts = split(batch, trainer.accumulate)
+        for number, part in enumerate(parts, start=1):
+            alone = distributed.world() == 1 or number == len(parts)
+            with contextlib.nullcontext() if alone else model.no_sync():
+                with self._autocast():
+                    losses = self.objective.losses(model, part, self.step)
+                loss = sum(losses.values())
+                self._check_finite(loss, losses, part)
+                (loss * distributed.world()).backward()  # DDP takes the mean over processes
+            total = {name: total.get(name, 0) + value.detach() for name, value in losses.items()}
+        return total
+
+    def _autocast(self) -> torch.autocast:
+        bf16 = self.trainer.precision == "bf16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
+
+    def _check_finite(self, loss: Tensor, losses: dict[str, Tensor], part: Batch) -> None:
+        if not loss.isfinite():
+            values = ", ".join(f"{name} {value.item():g}" for name, value in losses.items())
+            raise InputError(
+                f"loss is not finite at iteration {self.step} ({values}) on images "
+                f"{', '.join(part.get('name', []))}; lower trainer.lr, or look at these images"
+            )
+
+    def _log(self, losses: dict[str, Tensor], speed: float) -> None:
+        names = list(losses)
+        values = distributed.sum_over_processes([losses[name] for name in names])
+        shown = {f"loss_{name}": [float(value)] for name, value in zip(names, values)}
+        self.run.log(
+            step=self.step,
+            lr=self.optimizer.param_groups[0]["lr"],
+            **shown,
+            images_per_second=[round(speed, 2)],
+        )
+
+    def _save(self) -> None:
+        state = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        self.run.save_checkpoint(state | {"step": self.step, "phase": self.phase})
+
+    def _resume(self) -> None:
+        state = self.run.load_checkpoint()
+        if state and state["phase"] != self.phase:
+            self.step = 0 if self.phase == "training" else self.trainer.iterations
+        elif state:
+            self.network.load_state_dict(state["network"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.step = state["step"]
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Moves the tensors of a batch."""
+    return {
+        k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()
+    }
+
+
+def split(batch: Batch, parts: int) -> list[Batch]:
+    """Cuts tensors and lists with an entry an image into equal parts; the rest goes to all."""
+    B = len(batch["image"])
+    size = math.ceil(B / parts)
+    cuts = [slice(start, start + size) for start in range(0, B, size)]
+
+    def cut(value: Any, part: slice) -> Any:
+        each = isinstance(value, list) or (isinstance(value, Tensor) and value.dim() > 0)
+        return value[part] if each and len(value) == B else value
+
+    return [{key: cut(value, part) for key, value in batch.items()} for part in cuts]
+
+
+def out_of_memory(trainer: Trainer, batch: Batch) -> str:
+    """What to try when a GPU is too small."""
+    B, _, H, W = batch["image"].shape
+    now, crop = math.ceil(B / trainer.accumulate), max(16, H * 3 // 64 * 16)
+    return (
+        f"out of GPU memory with {now} images of {H}×{W} at once; add trainer.accumulate="
+        f"{2 * trainer.accumulate} ({math.ceil(now / 2)} at once, same result), "
+        f"trainer.precision=bf16, or a smaller crop with task.augment.crop={crop}"
+    )

@@ -1,0 +1,119 @@
+"""Weakly supervised segmentation: image-level labels in, pixel labels out, in a single stage."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.backbones.vit import ViT
+from oversmoothing.data.augment import Augment
+from oversmoothing.data.loading import train_batches
+from oversmoothing.data.voc import ImageSet
+from oversmoothing.engine import Training
+from oversmoothing.errors import InputError
+from oversmoothing.runs import Run
+from oversmoothing.trainer import Trainer
+from oversmoothing.wsss.adaptation import Adaptation
+from oversmoothing.wsss.evaluation import Evaluation, Evaluator
+from oversmoothing.wsss.method import Method, Objective
+from oversmoothing.wsss.network import Network
+from oversmoothing.wsss.tokens import token_layers
+
+ONE_SEED_AT_A_TIME = True
+TOKEN_IMAGES = 64  # on which token similarity is measured
+
+
+def run(
+    data: ImageSet,
+    backbone: Callable[..., ViT],
+    aggregators: list[Callable[..., Aggregator]],
+    trainer: Trainer,
+    seeds: list[int],
+    run: Run,
+    device: torch.device,
+    method: Method,
+    augment: Augment,
+    evaluation: Evaluation,
+    adaptation: Adaptation | None = None,
+    aux_block: int = -3,
+) -> dict[int, dict[str, Any]]:
+    """Trains and evaluates one network.
+
+    Args:
+        data: images, their labels, and masks to evaluate on.
+        backbone: builds the ViT from aggregators.
+        aggregators: factories.
+        trainer: the recipe.
+        seeds: one; it draws new layers, batches and augmentations.
+        run: takes logs, checkpoints, the trained weights.
+        device: where to train.
+        method: losses and pseudo labels.
+        augment: makes training crops.
+        evaluation: what is measured.
+        adaptation: a stage before the training that gets the pretrained weights used to the
+            aggregator, without labels; None: none.
+        aux_block: block whose output feeds the auxiliary classifier.
+
+    Returns:
+        ``<split>_<stage>_miou`` and ``_iou`` for the stages cam, aux_cam, pseudo, seg, seg_ms and
+        seg_crf in percent, ``conditions`` of each, ``layers_before`` and ``layers_after`` training
+        (token cosine and effective rank by block), and where the ``weights`` come from.
+    """
+    [seed] = seeds
+    torch.manual_seed(seed)
+    network = Network(backbone(aggregators=aggregators), len(data.classes), aux_block).to(device)
+    evaluator = Evaluator(network, data, method, evaluation, device, run)
+    before = _tokens(evaluator)
+    loader = partial(train_batches, data, augment, seed=seed, workers=trainer.workers)
+    if adaptation:
+        teacher = backbone(aggregators=[NoAggregator]).to(device)
+        adaptation.fit(network.backbone, teacher, loader, trainer, run, device)
+    objective = Objective(method, network)
+    Training(network, objective, loader, trainer, run, device).fit()
+    run.save_weights(network.state_dict())
+    results: dict[str, Any] = {
+        "weights": "pretrained" if network.backbone.pretrained else "from scratch"
+    }
+    for split in evaluation.splits:
+        results |= evaluator.split(split)
+    results |= {"layers_before": before, "layers_after": _tokens(evaluator)}
+    results["conditions"] = {split: evaluator.conditions(split) for split in evaluation.splits}
+    return {seed: results}
+
+
+def _tokens(evaluator: Evaluator) -> dict[str, list[float]]:
+    """Token similarity by block on the first validation images, squashed to a square."""
+    data, size = evaluator.data, evaluator.evaluation.size
+    images = (data.image(id)[None].float() / 255 for id in data.val[:TOKEN_IMAGES])
+    square = (F.interpolate(i, (size, size), mode="bilinear").to(evaluator.device) for i in images)
+    return token_layers(evaluator.network.backbone, square)
+
+
+def probe(
+    backbone: Callable[..., ViT],
+    aggregators: list[Callable[..., Aggregator]],
+    augment: Augment,
+    evaluation: Evaluation,
+    aux_block: int,
+) -> None:
+    """Builds the network.
+
+    Raises:
+        InputError: what backbone and aggregators object to, a block that is not there, or a crop
+            or an evaluation size that is no whole number of patches.
+    """
+    vit = backbone(aggregators=aggregators)
+    for key, size in {"augment.crop": augment.crop, "evaluation.size": evaluation.size}.items():
+        if size < vit.patch or size % vit.patch:
+            raise InputError(
+                f"task.{key}: expected a multiple of the patch, {vit.patch} px, got {size}"
+            )
+    if not -vit.depth <= aux_block < vit.depth:
+        raise InputError(
+            f"task.aux_block: expected a block 0 to {vit.depth - 1}, or -1 for the last, "
+            f"got {aux_block}"
+        )

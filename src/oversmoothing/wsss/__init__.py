@@ -1,0 +1,1 @@
+"""Weakly supervised semantic segmentation from image-level labels."""

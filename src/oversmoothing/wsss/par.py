@@ -1,0 +1,153 @@
+"""PAR: pixel-adaptive refinement of class maps.
+
+Ru et al., Learning Affinity from Attention (AFA), CVPR 2022, Sec. 3.4,
+https://arxiv.org/abs/2203.02664; used unchanged by ToCo, https://arxiv.org/abs/2303.01267.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oversmoothing.errors import InputError
+
+EPS = 1e-8
+AROUND = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
+CPU_CHUNK = 2**15  # elements a thread works on: they stay in its cache, and torch splits no finer
+GPU_CHUNK = 2**25
+
+
+class PAR(nn.Module):
+    r"""Averages class maps over neighbours of similar colour, several times.
+
+    .. math:: M ← \sum_n a_n M_n, \quad a = \frac{
+        \mathrm{softmax}_n(-\tfrac13 \sum_c (ΔI_{n,c} / (σ_c w_1))^2)
+        + w_2\, \mathrm{softmax}_n(-(d_n / (\mathrm{std}(d)\, w_1))^2)}{1 + w_2}
+
+    over 8 neighbours per dilation; ΔI is the difference of colour, σ_c the unbiased standard
+    deviation of the neighbours' values in channel c (+ 1e-8), d the distance in pixels. Borders
+    are replicated. Every class map is treated alike and by itself, so absent classes can be left
+    out, and maps of several thresholds can be refined in one call.
+
+    Colours count only relative to σ: the image's scale does not matter. No gradient is kept.
+
+    Args:
+        dilations: distances of the rings of neighbours.
+        iterations: how often the maps are averaged.
+        w1: width of both Gaussians.
+        w2: share of the distance term.
+        toco_compat: rows sum to 1 + w2, not to 1, as in ToCo's and AFA's code: maps grow by that
+            factor at every iteration, their argmax stays.
+
+    Raises:
+        InputError: no dilation, or one below 1; images and masks that do not fit each other.
+
+    Shapes: images (B, 3, H, W), masks (B, K, H, W) -> (B, K, H, W).
+    """
+
+    def __init__(
+        self,
+        dilations: tuple[int, ...] = (1, 2, 4, 8, 12, 24),
+        iterations: int = 10,
+        w1: float = 0.3,
+        w2: float = 0.01,
+        toco_compat: bool = False,
+    ) -> None:
+        super().__init__()
+        if not dilations or min(dilations) < 1:
+            raise InputError(
+                f"par.dilations: expected one or more distances of at least 1 pixel, "
+                f"got {list(dilations)}; the papers use [1, 2, 4, 8, 12, 24]"
+            )
+        self.shifts = [(d * y, d * x) for d in dilations for y, x in AROUND]
+        self.reach = max(dilations)
+        self.iterations = iterations
+        self.w1 = w1
+        self.row_sum = 1 + w2 if toco_compat else 1.0
+        self.colour_share = self.row_sum / (1 + w2)
+        position = self.colour_share * w2 * _position(self.shifts, w1)
+        self.register_buffer("position", position, persistent=False)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor, masks: Tensor) -> Tensor:
+        _require_fit(images, masks)
+        affinity, masks = self.affinity(images), masks.to(images.dtype)
+        for _ in range(self.iterations):
+            masks = self._average(affinity, masks)
+        return masks
+
+    @torch.no_grad()
+    def affinity(self, images: Tensor) -> Tensor:
+        """Weights a of the neighbours, in the order of ``shifts``; they sum to ``row_sum``.
+
+        Shapes: images (B, 3, H, W) -> (B, neighbours, H, W).
+        """
+        B, _, H, W = images.shape
+        padded = self._pad(images)
+        affinity = images.new_empty(B, len(self.shifts), H, W)
+        for top, bottom in _row_chunks(images, 3 * B * W * len(self.shifts) // 8):
+            colours = torch.stack(tuple(self._shifted(padded, top, bottom)))  # (n, B, 3, rows, W)
+            logits = _log_affinity(colours, images[:, :, top:bottom], self.w1)
+            torch.softmax(logits.transpose(0, 1), dim=1, out=affinity[:, :, top:bottom])
+        return affinity.mul_(self.colour_share).add_(self.position.to(images.dtype))
+
+    def _average(self, affinity: Tensor, masks: Tensor) -> Tensor:
+        """One iteration: 48 shifted views of one padded copy, never gathered into one tensor."""
+        B, K, H, W = masks.shape
+        padded = self._pad(masks)
+        refined = torch.zeros_like(masks)
+        for top, bottom in _row_chunks(masks, B * K * W):
+            rows, weights = refined[:, :, top:bottom], affinity[:, :, None, top:bottom].unbind(1)
+            for view, weight in zip(self._shifted(padded, top, bottom), weights):
+                rows.addcmul_(view, weight)
+        return refined
+
+    def _pad(self, x: Tensor) -> Tensor:
+        return F.pad(x, [self.reach] * 4, mode="replicate")
+
+    def _shifted(self, padded: Tensor, top: int, bottom: int) -> Iterator[Tensor]:
+        """Views of the neighbours of the rows from top to bottom."""
+        W = padded.shape[-1] - 2 * self.reach
+        for y, x in self.shifts:
+            y, x = y + self.reach, x + self.reach
+            yield padded[..., top + y : bottom + y, x : x + W]
+
+    def extra_repr(self) -> str:
+        return f"iterations={self.iterations}, neighbours={len(self.shifts)}, w1={self.w1}"
+
+
+def _log_affinity(colours: Tensor, centre: Tensor, w1: float) -> Tensor:
+    """Mean over RGB of −(ΔI / (σ w1))². σ by two passes: one would cancel on flat regions.
+
+    Shapes: colours (n, B, 3, rows, W), overwritten; centre (B, 3, rows, W) -> (n, B, rows, W).
+    """
+    mean = colours.mean(dim=0)
+    colours -= mean
+    variance = colours.square().sum(dim=0) / (len(colours) - 1)
+    scale = 1 / (w1 * math.sqrt(3) * (variance.sqrt_() + EPS))
+    return colours.sub_(centre - mean).mul_(scale).square_().sum(dim=2).neg_()
+
+
+def _position(shifts: list[tuple[int, int]], w1: float) -> Tensor:
+    """Softmax over neighbours of −(d / (std(d) w1))². Shapes: -> (neighbours, 1, 1)."""
+    d = torch.tensor(shifts, dtype=torch.float64).norm(dim=1)
+    return (-((d / (d.std() + EPS) / w1) ** 2)).softmax(dim=0)[:, None, None]
+
+
+def _row_chunks(x: Tensor, per_row: int) -> Iterator[tuple[int, int]]:
+    """Row ranges (top, bottom) of at most a chunk, where a row has so many elements."""
+    on_cpu = x.device.type == "cpu"
+    chunk = CPU_CHUNK * torch.get_num_threads() if on_cpu else GPU_CHUNK
+    step = max(1, chunk // per_row)
+    H = x.shape[-2]
+    return ((top, min(top + step, H)) for top in range(0, H, step))
+
+
+def _require_fit(images: Tensor, masks: Tensor) -> None:
+    if images.shape[::2] != masks.shape[::2] or images.shape[-1] != masks.shape[-1]:
+        raise InputError(
+            f"PAR: expected masks of the images' batch, height and width, got images "
+            f"{tuple(images.shape)} and masks {tuple(masks.shape)}; resize one of them"
+        )

@@ -1,0 +1,144 @@
+"""The augmentation: where the image lies in the crop, what stays unchanged, and what is drawn."""
+
+import time
+
+import pytest
+import torch
+import torchvision.transforms.v2.functional as F
+from PIL import Image
+
+from oversmoothing.data.augment import Augment
+from oversmoothing.errors import InputError
+
+PLAIN = {"jitter_p": 0, "grey": 0, "blur": 0}
+SIZES = [(40, 50), (20, 90), (90, 20), (7, 5), (64, 64)]
+
+
+def image(height: int, width: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (3, height, width), dtype=torch.uint8, generator=generator)
+
+
+def is_image(box: torch.Tensor, side: int) -> torch.Tensor:
+    inside = torch.zeros(side, side, dtype=torch.bool)
+    inside[box[0] : box[1], box[2] : box[3]] = True
+    return inside
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_box_is_exactly_the_image(size):
+    torch.manual_seed(0)
+    white, augment = torch.full((3, *size), 255, dtype=torch.uint8), Augment(64, **PLAIN)
+    for _ in range(50):
+        crop, box = augment(white)
+        assert crop.shape == (3, 64, 64) and crop.dtype == torch.float32
+        assert box.shape == (4,) and box.dtype == torch.int64
+        assert torch.equal(crop == 1, is_image(box, 64).expand(3, -1, -1))
+        assert crop.max() == 1 and ((crop == 0) | (crop == 1)).all()
+
+
+def test_unscaled_pixels_are_kept():
+    torch.manual_seed(0)
+    original, augment = image(40, 90), Augment(64, scale=[1, 1], flip=0, **PLAIN)
+    crop, (row0, row1, col0, col1) = augment(original)
+    assert row1 - row0 == 40 and (col0, col1) == (0, 64)
+    shown = (crop[:, row0:row1] * 255).round().to(torch.uint8)
+    assert any(torch.equal(shown, original[:, :, x : x + 64]) for x in range(27))
+
+
+def test_a_certain_flip_mirrors():
+    original = image(30, 30)
+    crop, _ = Augment(30, scale=[1, 1], flip=1, **PLAIN)(original)
+    assert torch.equal((crop * 255).round().to(torch.uint8), original.flip(2))
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.7, 1.3, 2.0])
+def test_a_part_is_scaled_as_the_whole_would_be(factor):
+    """Only what the crop shows is computed; the reference scales everything, then cuts."""
+    original, side = image(60, 80), 24
+    crop, _ = Augment(side, scale=[factor, factor], flip=0, **PLAIN)(original)
+    whole = F.to_pil_image(original).resize(
+        (int(80 * factor), int(60 * factor)), Image.Resampling.BILINEAR
+    )
+    windows = F.pil_to_tensor(whole).unfold(1, side, 1).unfold(2, side, 1)  # (3, y, x, S, S)
+    gap = (windows.int() - (crop * 255).round().int()[:, None, None]).abs().amax((0, 3, 4))
+    assert gap.min() <= 1
+
+
+def test_offsets_cover_all_places_evenly():
+    torch.manual_seed(0)
+    augment = Augment(8, scale=[1, 1], **PLAIN)
+    rows = torch.stack([augment(image(5, 8))[1][0] for _ in range(2000)])
+    counts = rows.bincount(minlength=4)
+    assert counts.shape == (4,) and (counts > 400).all()
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_tocos_second_flip_leaves_the_box_behind(flip):
+    """On padded images half of the boxes are wrong with it, none without."""
+    torch.manual_seed(0)
+    white = torch.full((3, 32, 20), 255, dtype=torch.uint8)
+    augment = Augment(32, scale=[1, 1], toco_compat=flip, **PLAIN)
+    wrong = 0
+    for _ in range(400):
+        crop, box = augment(white)
+        inside, symmetric = is_image(box, 32), bool(box[2] + box[3] == 32)
+        mirrored = inside.flip(1) if flip else inside
+        assert torch.equal(crop[0] == 1, inside) or torch.equal(crop[0] == 1, mirrored)
+        wrong += not torch.equal(crop[0] == 1, inside) and not symmetric
+    assert wrong == 0 if not flip else 140 < wrong < 230  # half of 12 in 13
+
+
+def test_grey_has_one_channel_and_blur_less_contrast():
+    original = image(32, 32)
+    base = {"crop": 32, "scale": [1, 1], "jitter_p": 0}
+    grey, _ = Augment(**base, grey=1, blur=0)(original)
+    assert torch.equal(grey[0], grey[1]) and torch.equal(grey[0], grey[2])
+    sharp, _ = Augment(**base, grey=0, blur=0)(original)
+    blurred, _ = Augment(**base, grey=0, blur=1)(original)
+    assert blurred.std() < sharp.std()
+
+
+def test_probabilities_are_met():
+    torch.manual_seed(0)
+    original, augment = image(8, 8), Augment(8, scale=[1, 1], flip=0, jitter_p=0, grey=0.2, blur=0)
+    crops = [augment(original)[0] for _ in range(1000)]
+    grey = sum(bool((crop[0] == crop[1]).all()) for crop in crops)
+    assert 150 < grey < 250
+
+
+def test_everything_comes_from_torchs_generator():
+    augment, original = Augment(32), image(40, 30)
+    torch.manual_seed(3)
+    first = augment(original)
+    second = augment(original)
+    torch.manual_seed(3)
+    again = augment(original)
+    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
+    assert not torch.equal(first[0], second[0])
+    assert first[0].min() >= 0 and first[0].max() <= 1
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("crop", 0),
+        ("scale", [2, 0.5]),
+        ("scale", [0, 1]),
+        ("flip", 1.5),
+        ("jitter", [0.4, 0.4, 0.2, 0.6]),
+        ("jitter", [0.4]),
+        ("blur", -0.1),
+    ],
+)
+def test_values_out_of_range_are_named(key, value):
+    with pytest.raises(InputError, match=rf"augment\.{key}: expected"):
+        Augment(**{key: value})
+
+
+def test_speed():
+    augment, original = Augment(224), image(375, 500)
+    start = time.process_time()
+    for _ in range(20):
+        augment(original)
+    assert (time.process_time() - start) / 20 < 0.1  # 10 ms on one free core

@@ -1,0 +1,160 @@
+"""Batches: a function of seed and number, whatever reads them; what happens at damaged images."""
+
+import dataclasses
+import itertools
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from voc_folder import load, make, truncate
+
+from oversmoothing.data.augment import Augment
+from oversmoothing.data.loading import evaluation_items, train_batches
+from oversmoothing.errors import InputError
+
+AUGMENT = Augment(16)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("data"), num_train=7)
+
+
+@pytest.fixture(scope="module")
+def data(base):
+    return load(base)
+
+
+@pytest.fixture
+def broken(tmp_path):
+    base = make(tmp_path, num_train=7)
+    data = load(base, on_error="skip")
+    truncate(base / "JPEGImages/im3.jpg")
+    return data
+
+
+def batches(data, size=4, iterations=6, seed=0, workers=0, **options) -> list[dict]:
+    return list(train_batches(data, AUGMENT, size, iterations, seed, workers=workers, **options))
+
+
+def same(first: list[dict], second: list[dict]) -> bool:
+    assert len(first) == len(second)
+    return all(
+        a["name"] == b["name"] and all(torch.equal(a[k], b[k]) for k in ("image", "box", "label"))
+        for a, b in zip(first, second)
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(data):
+    return batches(data)
+
+
+def test_what_a_batch_holds(data, expected):
+    for batch in expected:
+        assert set(batch) == {"image", "label", "box", "name"}
+        assert batch["image"].shape == (4, 3, 16, 16) and batch["box"].shape == (4, 4)
+        assert torch.equal(batch["label"], torch.stack([data.label(n) for n in batch["name"]]))
+
+
+def test_neither_start_nor_workers_matter(data, expected):
+    assert same(batches(data, start=3), expected[3:])
+    assert same(batches(data, workers=2), expected)
+    assert same(batches(data, workers=1, start=5), expected[5:])
+    assert batches(data, start=6) == []
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_share_the_global_batch(data, expected, world):
+    parts = [batches(data, rank=rank, world=world) for rank in range(world)]
+    for i, batch in enumerate(expected):
+        names = [name for part in parts for name in part[i]["name"]]
+        assert names == batch["name"]
+        assert torch.equal(torch.cat([part[i]["image"] for part in parts]), batch["image"])
+
+
+def test_an_epoch_sees_every_image_once_and_leaves_none_over(data, expected):
+    names = [name for batch in expected for name in batch["name"]]
+    epochs = [names[i : i + 7] for i in range(0, 21, 7)]
+    assert all(sorted(epoch) == sorted(data.train) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+
+
+def test_the_seed_changes_order_and_crops(data, expected):
+    other = batches(data, seed=1)
+    assert [b["name"] for b in other] != [b["name"] for b in expected]
+    alone = dataclasses.replace(data, train=data.train[:1])
+    first, second = batches(alone, seed=0), batches(alone, seed=1)
+    assert not torch.equal(first[0]["image"], second[0]["image"])
+    assert not torch.equal(first[0]["image"][0], first[0]["image"][1])  # nor the same one twice
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_global_generators_are_left_alone(data, workers):
+    torch.manual_seed(5)
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
+    batches(data, iterations=2, workers=workers)
+    list(evaluation_items(data, data.val, workers=workers))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1] and (np.random.get_state()[1] == before[2]).all()
+
+
+def test_a_batch_that_cannot_be_shared_is_refused_at_once(data):
+    with pytest.raises(InputError, match="multiple of the 3 processes, got 4"):
+        train_batches(data, AUGMENT, 4, 1, 0, world=3)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stopping_at_a_damaged_image_says_one_line(broken, workers):
+    stopping = dataclasses.replace(broken, on_error="stop")
+    with pytest.raises(InputError) as caught:
+        batches(stopping, workers=workers)
+    assert str(caught.value).count("\n") == 0 and "im3.jpg: cannot be read" in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_skipped_image_is_replaced_with_one_warning(broken, expected, workers):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        got = batches(broken, workers=workers)
+    assert [("im3.jpg" in str(w.message)) for w in caught] == [True]
+    names, clean = ([n for b in one for n in b["name"]] for one in (got, expected))
+    assert "im3" not in names
+    for i, (name, before) in enumerate(itertools.zip_longest(names, clean)):
+        if before == "im3":
+            epoch = 7 * (i // 7)
+            assert name == clean[epoch + (i + 1 - epoch) % 7] or i + 1 >= len(clean)
+        else:
+            assert name == before
+
+
+def test_nothing_readable_is_an_error(broken, tmp_path):
+    for path in (tmp_path / "VOC2012/JPEGImages").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match="not one training image can be read"):
+        batches(broken)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_evaluation_keeps_the_order(data, workers):
+    items = list(evaluation_items(data, data.val, workers))
+    assert [item["name"] for item in items] == list(data.val)
+    for item in items:
+        assert torch.equal(item["image"], data.image(item["name"]))
+        assert torch.equal(item["mask"], data.mask(item["name"]))
+        assert torch.equal(item["label"], data.label(item["name"]))
+
+
+def test_evaluation_without_masks_or_labels(data):
+    bare = dataclasses.replace(data, mask_files={}, present={})
+    [item] = evaluation_items(bare, ["im0"], workers=0, masks=False)
+    assert item["mask"] is None and item["label"] is None
+    with pytest.raises(InputError, match="im0 has no mask"):
+        list(evaluation_items(bare, ["im0"], workers=2))
+
+
+def test_evaluation_never_skips(broken):
+    with pytest.raises(InputError, match=r"im3\.jpg"):
+        list(evaluation_items(broken, ["im0", "im3"], workers=0))

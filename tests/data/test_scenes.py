@@ -1,0 +1,125 @@
+"""Generated scenes: the same every time, right masks, and no colour that tells the class."""
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from oversmoothing.data import scenes
+from oversmoothing.data.shapes import CLASSES, outline, texture
+from oversmoothing.errors import InputError
+
+SMALL = {"num_train": 12, "num_val": 4, "size": (48, 64)}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def data(cache):
+    return scenes.load(cache)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_drawn(data):
+    assert (len(data.train), len(data.val), data.classes) == (120, 40, CLASSES)
+    sizes = set()
+    for id in data.train[:10]:
+        mask = data.mask(id)
+        sizes.add(tuple(mask.shape))
+        assert data.image(id).shape[1:] == mask.shape
+        present = set(mask.unique().tolist()) - {0}
+        assert {k + 1 for k in data.label(id).nonzero()[:, 0].tolist()} == present
+        assert (mask == 0).float().mean() > 0.2
+    assert sizes == {(128, 160), (160, 128)}
+
+
+def test_scenes_hold_one_to_three_classes_all_of_them_often(data):
+    labels = torch.stack([data.label(id) for id in data.train + data.val])
+    assert set(labels.sum(1).tolist()) == {1, 2, 3}
+    assert (labels.mean(0) > 0.2).all()
+
+
+def test_the_same_arguments_give_the_same_files(tmp_path):
+    a, b = scenes.load(str(tmp_path / "a"), **SMALL), scenes.load(str(tmp_path / "b"), **SMALL)
+    assert a.checksum == b.checksum
+    assert files(tmp_path / "a/scenes") == files(tmp_path / "b/scenes")
+    others = [{"seed": 1}, {"size": (64, 48)}, {"num_val": 5}]
+    checksums = {scenes.load(str(tmp_path / "a"), **SMALL | other).checksum for other in others}
+    assert len(checksums | {a.checksum}) == 4
+
+
+def test_they_are_drawn_once(tmp_path, monkeypatch):
+    first = scenes.load(str(tmp_path), **SMALL)
+    monkeypatch.setattr(scenes, "scene", None)
+    assert scenes.load(str(tmp_path), **SMALL).checksum == first.checksum
+
+
+def _load(cache: str) -> int:
+    data = scenes.load(cache, **SMALL)
+    return sum(int(data.mask(id).sum()) for id in data.train + data.val)
+
+
+def test_processes_never_see_half(tmp_path):
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        assert len(set(pool.map(_load, [str(tmp_path)] * 8, chunksize=1))) == 1
+    assert len(os.listdir(tmp_path / "scenes")) == 1  # no leftovers
+
+
+def test_nothing_is_left_of_a_call_that_failed(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(scenes, "write_mask", fail)
+    with pytest.raises(InputError, match=r"No space left on device.*paths\.cache"):
+        scenes.load(str(tmp_path), **SMALL)
+    assert os.listdir(tmp_path / "scenes") == []
+
+
+def test_what_is_painted_is_what_the_mask_says():
+    """Without its things, a scene is smooth; pixels differ from it where the mask says so."""
+    image, mask = scenes.scene(96, 96, np.random.default_rng(0))
+    edges = np.abs(np.diff(image.astype(int), axis=1)).sum(2)
+    background = (mask[:, 1:] == 0) & (mask[:, :-1] == 0)
+    assert np.percentile(edges[background], 95) < 60
+    assert np.percentile(edges[~background], 95) > 100
+
+
+def test_colour_alone_does_not_tell(data):
+    """Nearest class mean of the mean colour of a thing: little better than chance, 1 in 5."""
+    colours, labels = [], []
+    for id in data.train + data.val:
+        image, mask = data.image(id).float(), data.mask(id)
+        for k in data.present[id]:
+            colours.append(image[:, mask == k].mean(1))
+            labels.append(k - 1)
+    x, y = torch.stack(colours), torch.tensor(labels)
+    half = len(y) // 2
+    means = torch.stack([x[:half][y[:half] == k].mean(0) for k in range(5)])
+    guess = torch.cdist(x[half:], means).argmin(1)
+    assert (guess == y[half:]).float().mean() < 0.4
+
+
+def test_outlines_and_textures_differ():
+    v, u = np.mgrid[-1.2:1.2:64j, -1.2:1.2:64j]
+    for what in (outline, texture):
+        drawn = [what(kind, u, v) for kind in CLASSES]
+        for i, first in enumerate(drawn):
+            assert 0.1 < first.mean() < 0.9
+            assert all((first != second).mean() > 0.04 for second in drawn[:i])
+
+
+@pytest.mark.parametrize(
+    "key, value", [("num_train", 0), ("num_val", 0), ("size", [16, 64]), ("seed", -1)]
+)
+def test_values_out_of_range_are_named(tmp_path, key, value):
+    with pytest.raises(InputError, match=rf"data\.{key}: expected"):
+        scenes.load(str(tmp_path), **{key: value})

@@ -1,0 +1,123 @@
+"""VOC and SBD from their archives; made-up ones behind file:// addresses."""
+
+import hashlib
+import io
+import runpy
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+from voc_folder import write_image
+
+from oversmoothing.data import voc, voc_archives
+from oversmoothing.data.fetch import Source
+from oversmoothing.data.images import read_mask, write_mask
+from oversmoothing.errors import InputError
+
+LISTS = {"train": ["a", "b"], "val": ["c"]}
+SBD = ["b", "c", "d", "e"]  # also knows one training and one validation image
+
+
+def pack(path: Path, mode: str, files: dict[str, bytes]) -> None:
+    with tarfile.open(path, mode) as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+
+def mask_of(value: int) -> np.ndarray:
+    mask = np.zeros((20, 30), dtype=np.uint8)
+    mask[:5] = value
+    return mask
+
+
+@pytest.fixture
+def archives(tmp_path) -> list[Source]:
+    mirror, scratch, inner = tmp_path / "mirror", tmp_path / "scratch", "VOCdevkit/VOC2012"
+    mirror.mkdir(), scratch.mkdir()
+    files = {f"{inner}/SegmentationObject/a.png": b"not wanted"}
+    for i, id in enumerate("abcde"):
+        write_image(scratch / "image.jpg", i)
+        files[f"{inner}/JPEGImages/{id}.jpg"] = (scratch / "image.jpg").read_bytes()
+    for part, ids in LISTS.items():
+        files[f"{inner}/ImageSets/Segmentation/{part}.txt"] = "\n".join(ids).encode()
+        for id in ids:
+            write_mask(scratch / "mask.png", mask_of(1))
+            files[f"{inner}/SegmentationClass/{id}.png"] = (scratch / "mask.png").read_bytes()
+    pack(mirror / "voc.tar", "w", files)
+    sbd = {"benchmark_RELEASE/dataset/inst/d.mat": b"not wanted"}
+    for id in SBD:
+        file = io.BytesIO()
+        savemat(file, {"GTcls": {"Segmentation": mask_of(2)}})
+        sbd[f"benchmark_RELEASE/dataset/cls/{id}.mat"] = file.getvalue()
+    pack(mirror / "sbd.tgz", "w:gz", sbd)
+    return [
+        Source([mirror.as_uri()], {name: hashlib.sha256((mirror / name).read_bytes()).hexdigest()})
+        for name in ("voc.tar", "sbd.tgz")
+    ]
+
+
+def test_both_archives_become_one_data_set(tmp_path, archives):
+    root = tmp_path / "data"
+    said = voc_archives.prepare(root, archives)
+    base = root / "VOCdevkit/VOC2012"
+    assert said == f"4 train_aug, 1 val images with masks under {base}"
+    data = voc.load(str(root), cache=str(tmp_path / "cache"))
+    assert data.train == ("a", "b", "d", "e") and data.val == ("c",)
+    values = {id: int(data.mask(id).max()) for id in data.train + data.val}
+    assert values == {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2}  # VOC's masks where it has any
+    assert not (base / "SegmentationObject").exists()
+    assert Image.open(base / "SegmentationClassAug/d.png").mode == "P"
+    assert {path.name for path in root.iterdir()} == {"archives", "VOCdevkit"}  # nothing left over
+    assert np.array_equal(read_mask(base / "SegmentationClassAug/d.png"), mask_of(2))
+
+
+def test_a_complete_set_needs_no_archives(tmp_path, archives):
+    said = voc_archives.prepare(tmp_path / "data", archives)
+    assert voc_archives.prepare(tmp_path / "data", []) == said
+
+
+def test_an_interrupted_call_is_made_good(tmp_path, archives):
+    root = tmp_path / "data"
+    said = voc_archives.prepare(root, archives)
+    base = root / "VOCdevkit/VOC2012"
+    (base / "ImageSets/Segmentation/train_aug.txt").unlink()
+    (base / "SegmentationClassAug/d.png").unlink()
+    assert voc_archives.prepare(root, archives) == said
+
+
+def test_a_file_that_went_missing_is_named(tmp_path, archives):
+    voc_archives.prepare(tmp_path / "data", archives)
+    (tmp_path / "data/VOCdevkit/VOC2012/SegmentationClassAug/d.png").unlink()
+    with pytest.raises(InputError, match=r"train_aug\.txt: 1 of 4 images \(d\)"):
+        voc_archives.prepare(tmp_path / "data", archives)
+
+
+def test_a_damaged_archive_is_refused(tmp_path, archives):
+    root = tmp_path / "data"
+    (root / "archives").mkdir(parents=True)
+    (root / "archives/sbd.tgz").write_bytes(b"half")
+    with pytest.raises(InputError, match=r"sbd\.tgz: altered or truncated"):
+        voc_archives.prepare(root, archives)
+
+
+def test_the_published_sources_have_checksums():
+    for source in voc_archives.sources():
+        assert len(source.urls) >= 2 and source.urls[0].startswith("https://")
+        assert all(len(sha) == 64 for sha in source.files.values())
+
+
+def test_the_script_says_how_to_get_it_by_hand(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
+    script = Path(__file__).parents[2] / "scripts" / "fetch_data.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "voc", "--root", str(tmp_path)])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(script), run_name="__main__")
+    said = capsys.readouterr().err
+    assert caught.value.code == 2 and said.count("\n") == 1
+    assert "VOCtrainval_11-May-2012.tar from https://" in said and "benchmark.tgz from" in said

@@ -1,0 +1,183 @@
+"""Tables of ours: no published value, no verdict; numbers found anywhere in a result."""
+
+import csv
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up import cell, measured, own, own_entries
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.cells import Cell
+from oversmoothing.report.collect import Planned, collect, conditions, look_up, write_records
+from oversmoothing.report.expected import load
+from oversmoothing.report.grid import judge
+from oversmoothing.report.plan import describe, distinct, estimate
+from oversmoothing.report.publish import publish
+from oversmoothing.report.remarks import counts, notes
+from oversmoothing.report.tables import markdown, to_csv
+
+SMALL = """
+tables:
+  ours:
+    {title: One, source: here, unit: "%", experiment: e, ours: true, baseline: a,
+     columns: {M: {metric: m}, cosine: {metric: layers.cosine.-1, unit: "", bold: false}},
+     rows: {a: [x=a], b: {columns: [M], overrides: [x=b]}, c: {baseline: b, overrides: [x=c]}}}
+"""
+RESULT = {
+    "val_cam_miou": 20.5,
+    "val_cam_iou": {"background": 70.0, "cat": None},
+    "layers_after": {"cosine": [0.3, 0.4, 0.66]},
+    "conditions": {"val": {"cam": "no CRF", "seg_crf": "CRF"}},
+}
+
+
+def loaded(folder: Path, text: str) -> list[Cell]:
+    (folder / "expected.yaml").write_text(text, encoding="utf-8")
+    return load(folder / "expected.yaml")
+
+
+def test_every_row_has_the_columns_that_it_names(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SMALL)
+    assert [(c.key, c.column) for c in found] == [
+        ("a", "M"),
+        ("a", "cosine"),
+        ("b", "M"),
+        ("c", "M"),
+        ("c", "cosine"),
+    ]
+    assert all(c.value is None and c.target is None and c.about.ours for c in found)
+    assert [c.baseline for c in found] == [None, None, "a", "b", "b"]
+    assert [(c.unit, c.bold) for c in found[:2]] == [(None, True), ("", False)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("columns: [M],", "columns: [N],", ["ours", "b", "'N'"]),
+        ("baseline: b", "baseline: d", ["ours", "c", "'d'"]),
+        ("ours: true, ", "", ["ours", "b", "columns"]),
+        ("ours: true", "ours: true, cells: {}", ["ours", "cells"]),
+        ("{metric: m}", "{}", ["ours", "a", "M", "'metric'"]),
+    ],
+)
+def test_a_faulty_table_is_met_with_one_line(
+    tmp_path: Path, old: str, new: str, named: list[str]
+) -> None:
+    assert old in SMALL
+    with pytest.raises(InputError) as error:
+        loaded(tmp_path, SMALL.replace(old, new, 1))
+    assert "\n" not in str(error.value)
+    assert all(word in str(error.value) for word in named)
+
+
+def test_numbers_are_found_in_mappings_and_lists() -> None:
+    assert look_up(RESULT, "val_cam_miou", "r") == 20.5
+    assert look_up(RESULT, "val_cam_iou.background", "r") == 70.0
+    assert look_up(RESULT, "layers_after.cosine.-1", "r") == 0.66
+    assert math.isnan(look_up(RESULT, "val_cam_iou.cat", "r"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "meant"),
+    [
+        ("val_cam_iou.backgruond", "did you mean 'background'?"),
+        ("val_cam_moiu", "did you mean 'val_cam_miou'?"),
+        ("layers_after.cosine.3", "'3'"),
+        ("layers_after.cosine", "list"),
+        ("val_cam_miou.x", "'x'"),
+    ],
+)
+def test_a_number_that_is_not_there_is_one_line(metric: str, meant: str) -> None:
+    with pytest.raises(InputError, match="run 1a: metric") as error:
+        look_up(RESULT, metric, "run 1a")
+    assert meant in str(error.value)
+
+
+def test_conditions_go_with_their_stage() -> None:
+    assert conditions(RESULT, "val_cam_miou") == conditions(RESULT, "val_cam_iou.cat") == "no CRF"
+    assert conditions(RESULT, "val_seg_crf_miou") == "CRF"
+    assert conditions(RESULT, "layers_after.cosine.-1") == conditions({}, "val_cam_miou") == ""
+
+
+def test_markdown_has_means_and_seeds_and_no_verdict() -> None:
+    text = markdown(own_entries())
+    assert "| w/ half | **21.33 ± 0.29, n = 3** | 0.70 ± 0.09, n = 3 |" in text
+    assert "| w/ full | missing | missing |" in text
+    assert counts(own_entries()) == "4 of 6 cells measured, 2 missing."
+    assert "published" not in text and "✓" not in text
+
+
+def test_csv_has_the_unit_of_the_column() -> None:
+    lines = list(csv.DictReader(io.StringIO(to_csv(own_entries()))))
+    assert [line["unit"] for line in lines[:2]] == ["%", ""]
+    assert {line["published"] for line in lines} == {line["difference"] for line in lines} == {""}
+
+
+def test_weights_and_conditions_stand_below_the_table() -> None:
+    ours = replace(measured(1.0, 2.0), weights="from scratch", conditions="val, no CRF")
+    pair = [(own("base", "CAM"), ours), (own("half", "CAM"), replace(ours, weights="pretrained"))]
+    assert notes(judge(pair[:1])) == ["Weights: from scratch.", "Measured (CAM): val, no CRF."]
+    assert notes(judge(pair))[:2] == [
+        "Weights (w/ base): from scratch.",
+        "Weights (w/ half): pretrained.",
+    ]
+
+
+def test_a_cell_without_a_run_is_never_missing(tmp_path: Path) -> None:
+    other = cell(70.0, experiment=None, reason="another system")
+    (planned,) = collect([other], [], None)
+    assert not planned.missing and planned.measured is None and planned.looked_up() is planned
+    write_records(tmp_path / "r.jsonl", [planned])
+    assert (tmp_path / "r.jsonl").read_text() == ""
+
+
+def test_reasons_say_how_many_cells_they_are_about() -> None:
+    two = [(cell(1.0, key=k, column=c, reason="other"), None) for k in "ab" for c in ("L=2", "L=4")]
+    assert "Not run (all): other." in notes(judge(two))
+    more = [*two, (cell(1.0, key="z", reason="no data"), None)]
+    assert "Not run (4 cells): other." in notes(judge(more))
+
+
+def wsss(columns: int, *rows: tuple[str, ...]) -> list[Planned]:
+    """Cells of the real experiment, ``columns`` of them a row and run."""
+    made = own("base", "CAM", experiment="wsss_voc_subset", metric="val_cam_miou")
+    cells = [replace(made, key=row[0], overrides=row[1:]) for row in rows for _ in range(columns)]
+    return collect(cells, ["paths.outputs=nowhere"], None)
+
+
+def test_a_row_of_many_columns_is_one_run() -> None:
+    planned = wsss(3, ("a", "aggregator=none"), ("b", "aggregator.gamma=-0.5"))
+    assert [p.cell.key for p in distinct(planned)] == ["a", "b"]
+    assert "2 runs are missing" in describe(planned, planned)
+
+
+def test_twice_the_iterations_take_twice_as_long() -> None:
+    short, long = wsss(1, ("a", "aggregator=none"), ("b", "trainer.iterations=2400"))
+    seeds = {str(seed): RESULT for seed in short.config.seeds}
+    done = replace(short, result={"seeds": seeds, "seconds": 100.0, "id": "x"})
+    ratio = 2400 / short.config.trainer.iterations
+    assert estimate(long, [done, long]) == pytest.approx(100.0 * ratio)
+
+
+def test_publishing_writes_comparisons_and_no_depth_figure(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("<!-- two:start -->\n<!-- two:end -->\n")
+    planned = []
+    for key, shift in (("base", 0.0), ("half", 1.0)):
+        seeds = {str(s): RESULT | {"val_cam_miou": 20.0 + s * (1 + shift)} for s in range(3)}
+        (one,) = wsss(1, (key, "seeds=[0,1,2]"))
+        planned.append(replace(one, result={"seeds": seeds, "seconds": 1.0, "id": key}))
+    paths = publish(planned, tmp_path / "results")
+    names = sorted(path.name for path in paths)
+    assert names == [
+        "README.md",
+        "two.csv",
+        "two.md",
+        "two.tex",
+        "two_paired.csv",
+        "two_paired.jsonl",
+    ]
+    readme = (tmp_path / "README.md").read_text()
+    assert "w/ half against w/ base" in readme and "+1.00 [" in readme
