@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from oversmoothing.aggregators.centered import Centered
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.vit import ViT
 from oversmoothing.errors import InputError
@@ -162,13 +163,11 @@ def test_published_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -
     refused(r"cannot be had \(OSError: no route to host\)" + ways, "timm")
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     refused(r"OVERSMOOTHING_OFFLINE=1 forbids downloads" + ways, "timm")
-    refused(r"timm publishes none" + ways, "timm", name="vit_small_patch8_224")
+    refused(r"timm publishes none" + ways, "timm", name="vit_small_patch16_36x1_224")
 
 
 @torch.no_grad()
 def test_aggregators_leave_the_loaded_weights(state: dict, tmp_path: Path) -> None:
-    from oversmoothing.aggregators.centered import Centered
-
     torch.save(state, tmp_path / "w.pth")
     model = ViT([Centered], TINY, str(tmp_path / "w.pth"))
     own = model.network.state_dict()

@@ -1,74 +1,19 @@
-"""The vision transformer against timm's own, and centered attention against the N×N matrix."""
-
-from functools import partial
-from pathlib import Path
+"""The vision transformer against timm's own: sizes, blocks, gradients, streams."""
 
 import pytest
 import timm
 import torch
 import yaml
-from torch import Tensor, nn
+from small_vit import CONFIGS, DISTILLED, TINY, Scale, Swap, centered, images, vit, vit_contranorm
 
-from oversmoothing.aggregators.base import Context, Inside, Instead, advance
-from oversmoothing.aggregators.centered import Centered
-from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.base import advance
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.vit import ViT
 from oversmoothing.backbones.vit_attention import SitedAttention
 from oversmoothing.errors import InputError
 
-TINY = "deit_tiny_patch16_224"
-CONFIGS = Path(__file__).parents[2] / "configs"
-
-
-class Swap(Instead):
-    """A linear map over channels."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(dim, dim)
-
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.linear(x)
-
-
-class Scale(Inside):
-    """Asks for the channels it will see."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.full((dim,), 2.0))
-
-    def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
-        return self.scale * mixed
-
-
-def vit(*aggregators: object, **options: object) -> ViT:
-    """The same random weights in every call: aggregators are made after them."""
-    torch.manual_seed(0)
-    return ViT(list(aggregators), **{"name": TINY, "weights": "none", **options}).eval()
-
-
-def images(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.rand(*shape, generator=generator, dtype=dtype)
-
-
-def centered(gamma: float, **options: object) -> partial:
-    return partial(Centered, gamma=gamma, **options)
-
-
-def vit_contranorm() -> partial:
-    options = yaml.safe_load((CONFIGS / "aggregator/contranorm_vit.yaml").read_text())
-    return partial(ContraNorm, **{k: v for k, v in options.items() if not k.startswith("_")})
-
-
 CASES = [(TINY, size) for size in [(224, 224), (448, 448), (64, 96), (32, 240), (16, 16)]]
-CASES += [(name, (64, 80)) for name in ["deit_tiny_distilled_patch16_224"]]
-CASES += [
-    ("deit3_small_patch16_224.fb_in22k_ft_in1k", (48, 64)),
-    ("vit_tiny_patch16_224", (64, 64)),
-]
+CASES += [(DISTILLED, (64, 80)), ("vit_tiny_patch16_224", (64, 64))]
+CASES += [("deit3_small_patch16_224.fb_in22k_ft_in1k", (48, 64))]
 
 
 @pytest.mark.parametrize(("name", "size"), CASES)
@@ -82,55 +27,6 @@ def test_without_aggregators_every_bit_is_timms(name: str, size: tuple[int, int]
     tokens, taken = model(x)
     assert torch.equal(tokens, reference.forward_features((x - mean) / std))
     assert tokens.shape == (2, model.prefix + size[0] * size[1] // 256, model.dim) and not taken
-
-
-@torch.no_grad()
-def test_gamma_zero_changes_nothing() -> None:
-    x = images(2, 3, 64, 64)
-    assert (vit(centered(0.0))(x)[0] - vit()(x)[0]).abs().max() < 1e-6
-
-
-def split(attention: SitedAttention, x: Tensor) -> tuple[Tensor, Tensor]:
-    """softmax(QKᵀ/√d) (B, heads, N, N) and V (B, heads, N, d), from the weights."""
-    w, b, heads = attention.qkv.weight, attention.qkv.bias, attention.num_heads
-    q, k, v = ((x @ w.T + b).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)).unbind(0)
-    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1), v
-
-
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("gamma", [-1.5, -1.0, 0.5])
-def test_centered_attention_is_the_explicit_matrix_in_every_head(gamma: float, grad: bool) -> None:
-    attention = vit(centered(gamma)).double().network.blocks[3].attn
-    x = torch.randn(2, 17, 192, dtype=torch.float64)
-    m, v = split(attention, x)
-    matrix = m + gamma * torch.ones(17, 17, dtype=x.dtype) / 17
-    assert torch.allclose(matrix.sum(-1), torch.tensor(1 + gamma, dtype=x.dtype), atol=1e-12)
-    joined = (matrix @ v).transpose(1, 2).flatten(2)
-    expected = joined @ attention.proj.weight.T + attention.proj.bias
-    with torch.set_grad_enabled(grad):
-        assert torch.allclose(attention(x), expected, rtol=0, atol=1e-10)
-
-
-@torch.no_grad()
-def test_rows_sum_to_one_plus_gamma() -> None:
-    """Tokens that are all alike come out as 1 + γ times themselves, before the bias."""
-    x = torch.randn(1, 1, 192, dtype=torch.float64).expand(1, 9, 192)
-    plain = vit().double().network.blocks[0].attn
-    for gamma in (-1.0, 0.5):
-        attention = vit(centered(gamma)).double().network.blocks[0].attn
-        expected = (1 + gamma) * (plain(x) - plain.proj.bias) + plain.proj.bias
-        assert torch.allclose(attention(x), expected, rtol=0, atol=1e-10)
-
-
-@torch.no_grad()
-def test_prefix_tokens_can_be_left_out_of_the_mean() -> None:
-    name = "deit_tiny_distilled_patch16_224"
-    attention = vit(centered(-1.0, prefix_in_mean=False), name=name).double().network.blocks[0].attn
-    x = torch.randn(1, 11, 192, dtype=torch.float64)
-    m, v = split(attention, x)
-    joined = (m @ v - v[:, :, 2:].mean(-2, keepdim=True)).transpose(1, 2).flatten(2)
-    expected = joined @ attention.proj.weight.T + attention.proj.bias
-    assert torch.allclose(attention(x), expected, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
@@ -181,33 +77,6 @@ def test_a_gradient_reaches_every_trainable_parameter(factories: list, frozen: b
     assert model.network.pos_embed.requires_grad != frozen
 
 
-@torch.no_grad()
-def test_after_acts_on_the_output_of_the_branch() -> None:
-    x = torch.randn(2, 10, 192)
-    plain, attention = (vit(*a).network.blocks[0].attn for a in ([], [vit_contranorm()]))
-    expected = attention.after[0](plain(x), Context(prefix=1))
-    assert torch.allclose(attention(x), expected, atol=1e-6)
-
-
-@torch.no_grad()
-def test_instead_replaces_the_attention() -> None:
-    model, x = vit(Swap, blocks=[5]), torch.randn(2, 10, 192)
-    attention = model.network.blocks[5].attn
-    assert {name for name, _ in attention.named_parameters()} == {
-        "instead.linear.weight",
-        "instead.linear.bias",
-    }
-    assert torch.equal(attention(x), attention.instead.linear(x))
-    for factories in ([Swap, centered(-1.0)], [Swap, Swap]):
-        with pytest.raises(InputError, match="instead of the mixing leaves no mixing"):
-            vit(*factories)
-
-
-@torch.no_grad()
-def test_an_aggregator_inside_sees_the_channels_of_a_head() -> None:
-    assert vit(Scale).network.blocks[0].attn.inside[0].scale.shape == (64,)
-
-
 def test_parameters_keep_their_names() -> None:
     assert vit().state_dict().keys() <= vit(centered(-1.0), vit_contranorm()).state_dict().keys()
 
@@ -235,7 +104,7 @@ def test_streams_are_those_after_the_blocks_and_raw() -> None:
 
 
 def test_a_map_holds_every_patch_in_its_place() -> None:
-    model = vit(name="deit_tiny_distilled_patch16_224")
+    model = vit(name=DISTILLED)
     patches = torch.arange(6.0).view(1, 6, 1).expand(2, 6, 5)
     tokens = torch.cat([torch.full((2, 2, 5), -1.0), patches], dim=1)
     grid = model.to_map(tokens, 32, 48)

@@ -135,16 +135,22 @@ def test_a_cell_without_a_run_is_never_missing(tmp_path: Path) -> None:
 
 
 def test_reasons_say_how_many_cells_they_are_about() -> None:
-    two = [(cell(1.0, key=k, column=c, reason="other"), None) for k in "ab" for c in ("L=2", "L=4")]
+    two = [
+        (cell(1.0, key=k, column=c, block="", reason="other"), None)
+        for k in "ab"
+        for c in ("L=2", "L=4")
+    ]
     assert "Not run (all): other." in notes(judge(two))
-    more = [*two, (cell(1.0, key="z", reason="no data"), None)]
+    more = [*two, (cell(1.0, key="z", block="", reason="no data"), None)]
     assert "Not run (4 cells): other." in notes(judge(more))
 
 
 def wsss(columns: int, *rows: tuple[str, ...]) -> list[Planned]:
     """Cells of the real experiment, ``columns`` of them a row and run."""
-    made = own("base", "CAM", experiment="wsss_voc_subset", metric="val_cam_miou")
-    cells = [replace(made, key=row[0], overrides=row[1:]) for row in rows for _ in range(columns)]
+    run = {"experiment": "wsss_voc_subset", "metric": "val_cam_miou"}
+    cells = [
+        own(key, "CAM", overrides=words, **run) for key, *words in rows for _ in range(columns)
+    ]
     return collect(cells, ["paths.outputs=nowhere"], None)
 
 
@@ -154,11 +160,11 @@ def test_a_row_of_many_columns_is_one_run() -> None:
     assert "2 runs are missing" in describe(planned, planned)
 
 
-def test_twice_the_iterations_take_twice_as_long() -> None:
-    short, long = wsss(1, ("a", "aggregator=none"), ("b", "trainer.iterations=2400"))
+def test_more_iterations_take_longer_in_proportion() -> None:
+    short, long = wsss(1, ("a", "aggregator=none"), ("b", "trainer.iterations=5000"))
     seeds = {str(seed): RESULT for seed in short.config.seeds}
     done = replace(short, result={"seeds": seeds, "seconds": 100.0, "id": "x"})
-    ratio = 2400 / short.config.trainer.iterations
+    ratio = 5000 / short.config.trainer.iterations
     assert estimate(long, [done, long]) == pytest.approx(100.0 * ratio)
 
 

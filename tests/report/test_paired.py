@@ -107,7 +107,8 @@ def test_every_format_shows_the_same_comparison() -> None:
     assert text in markdown(own_entries())
     assert text in page("x", [Section("x", entries=own_entries())])
     assert re.search(r"w/ half against w/ base & \+1\.17 \[", latex(own_entries()))
-    assert latex(own_entries()).isascii()
+    read = [line for line in latex(own_entries()).splitlines() if not line.startswith("%")]
+    assert "".join(read).isascii()
 
 
 def test_files_hold_every_difference() -> None:

@@ -53,8 +53,9 @@ def test_lattice_on_photographs(data_root) -> None:
         images = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
         f, S = position_and_colour(images, 15.0, 50.0), soft_values(1, 80, 80)
         assert gap(lattice(f, S), exact(f, S)) < 0.13
-        assert (lattice(f, S) * S).sum() == pytest.approx((exact(f, S) * S).sum(), rel=0.04)
-        assert 0.5 < (toco(f, S) * S).sum() / (exact(f, S) * S).sum() < 0.65
+        energies = [(form(f, S) * S).sum().item() for form in (exact, lattice, toco)]
+        assert energies[1] == pytest.approx(energies[0], rel=0.04)
+        assert 0.5 < energies[2] / energies[0] < 0.65
 
 
 def test_lattice_on_noise() -> None:
@@ -82,7 +83,7 @@ def test_lifting_keeps_distances_up_to_one_factor() -> None:
     lifted = permutohedral._lift(f).T
     torch.testing.assert_close(lifted.sum(dim=1), torch.zeros(40).double())
     factor = 6 * (2 / 3) ** 0.5
-    torch.testing.assert_close(torch.cdist(lifted, lifted), factor * torch.cdist(f, f))
+    torch.testing.assert_close(torch.pdist(lifted), factor * torch.pdist(f))
 
 
 def test_keys_tell_vertices_and_images_apart() -> None:
@@ -104,7 +105,7 @@ def test_lattice_is_symmetric_but_for_the_order_of_its_axes_and_linear() -> None
     f = position_and_colour(torch.rand(1, 3, 20, 20).double(), 60.0, 20.0)
     plan, S, T = Lattice(f), torch.rand(1, 400, 3).double(), torch.rand(1, 400, 3).double()
     torch.testing.assert_close(plan(2 * S - T), 2 * plan(S) - plan(T))
-    assert (plan(S) * T).sum() == pytest.approx((plan(T) * S).sum(), rel=0.01)
+    assert (plan(S) * T).sum().item() == pytest.approx((plan(T) * S).sum().item(), rel=0.01)
 
 
 @pytest.mark.parametrize("form", [lattice, toco])
@@ -118,7 +119,9 @@ def test_images_of_a_batch_do_not_mix(form) -> None:
 def test_one_colour_is_exact_in_its_sum() -> None:
     """All pixels at one point of feature space: the calibrated filter adds them all up."""
     f, S = torch.full((1, 300, 5), 0.37), torch.rand(1, 300, 2)
-    torch.testing.assert_close(lattice(f, S), S.sum(dim=1, keepdim=True).expand_as(S))
+    torch.testing.assert_close(
+        lattice(f, S), S.sum(dim=1, keepdim=True).expand_as(S), rtol=1e-5, atol=0
+    )
 
 
 def test_features_too_far_apart() -> None:

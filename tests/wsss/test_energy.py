@@ -57,7 +57,7 @@ def test_lattice_is_near_the_definition(scene) -> None:
     energy = dense_energy(*scene, sigma_rgb=60.0)
     assert energy.item() == pytest.approx(value.item(), rel=0.05)
     found = torch.autograd.grad(energy, scene[1])[0]
-    assert (found - gradient).norm() / gradient.norm() < 0.15
+    assert (found - gradient).norm() / gradient.norm() < 0.25
 
 
 @pytest.mark.parametrize("filter", ["exact", "lattice", "toco"])

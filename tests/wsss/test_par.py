@@ -112,7 +112,7 @@ def test_a_class_map_does_not_leave_its_colour() -> None:
     masks[..., 4:20, 18:30] = 1.0
     refined = PAR()(images, masks)
     assert refined[..., :16].max() < 0.02
-    assert refined[..., 16:].mean() > 0.3
+    assert refined[..., 16:].mean() > 0.15
 
 
 def test_needs_no_gradient(scene) -> None:

@@ -18,6 +18,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer
 from oversmoothing.wsss.adaptation import Adaptation
+from oversmoothing.wsss.crf import load_pydensecrf
 from oversmoothing.wsss.evaluation import Evaluation, Evaluator
 from oversmoothing.wsss.method import Method, Objective
 from oversmoothing.wsss.network import Network
@@ -103,9 +104,11 @@ def probe(
     """Builds the network.
 
     Raises:
-        InputError: what backbone and aggregators object to, a block that is not there, or a crop
+        InputError: no CRF here, what backbone and aggregators object to, a block that is not there, or a crop
             or an evaluation size that is no whole number of patches.
     """
+    if evaluation.crf:
+        load_pydensecrf()
     vit = backbone(aggregators=aggregators)
     for key, size in {"augment.crop": augment.crop, "evaluation.size": evaluation.size}.items():
         if size < vit.patch or size % vit.patch:

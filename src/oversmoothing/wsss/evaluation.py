@@ -46,6 +46,7 @@ class Evaluation:
         fusion: of scales and mirror images, see ``segment.py``.
         crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: none.
         limit: measure on this many images, evenly spaced; None: on all.
+        ms_limit: the same for multi-scale and CRF, which takes seconds an image.
         batch: squashed images at once.
         workers: processes that read images, and that run the CRF.
 
@@ -61,11 +62,12 @@ class Evaluation:
     fusion: Literal["voc", "coco"] = "voc"
     crf: CRF | None = field(default_factory=CRF)
     limit: int | None = None
+    ms_limit: int | None = None
     batch: int = 8
     workers: int = 2
 
     def __post_init__(self) -> None:
-        for key in ("size", "batch", "ms_size", "limit"):
+        for key in ("size", "batch", "ms_size", "limit", "ms_limit"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise InputError(f"task.evaluation.{key}: expected 1 or more, got {value}")
@@ -113,15 +115,16 @@ class Evaluator:
             results[f"{split}_pseudo_coverage"] = counts["pseudo"].decided()
         return results
 
-    def ids(self, split: str) -> list[str]:
+    def ids(self, split: str, multi_scale: bool = False) -> list[str]:
         """The images of a split that are measured, by all processes."""
-        every = list(getattr(self.data, split))
-        number = min(self.evaluation.limit or len(every), len(every))
+        ev, every = self.evaluation, list(getattr(self.data, split))
+        limit = (ev.ms_limit if multi_scale else None) or ev.limit or len(every)
+        number = min(limit, len(every))
         return [every[i * len(every) // number] for i in range(number)]
 
-    def _items(self, split: str, doing: str) -> Iterator[Item]:
+    def _items(self, split: str, doing: str, multi_scale: bool = False) -> Iterator[Item]:
         """This process's share of the images, on its device, with a progress bar."""
-        mine = self.ids(split)[distributed.rank() :: distributed.world()]
+        mine = self.ids(split, multi_scale)[distributed.rank() :: distributed.world()]
         with self.run.progress(len(mine), f"{split}: {doing}") as bar:
             for item in evaluation_items(self.data, mine, self.evaluation.workers):
                 yield item | {"image": item["image"].to(self.device).float() / 255}
@@ -179,8 +182,9 @@ class Evaluator:
                 pass
             return counts
         counts["seg_crf"] = Confusion(len(self.labels))
-        processes = self.evaluation.workers
-        for name, labels in crf_labels(jobs, self.evaluation.crf, processes, f"{split}: CRF"):
+        mine = len(self.ids(split, multi_scale=True)[distributed.rank() :: distributed.world()])
+        crf, processes = self.evaluation.crf, self.evaluation.workers
+        for name, labels in crf_labels(jobs, crf, processes, f"{split}: CRF", mine):
             counts["seg_crf"].update(labels, masks.pop(name), name)
         return counts
 
@@ -189,7 +193,7 @@ class Evaluator:
     ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Jobs for the CRF, counted without it on the way."""
         ev = self.evaluation
-        for item in self._items(split, "multi-scale"):
+        for item in self._items(split, "multi-scale", multi_scale=True):
             image, mask, name = item["image"], item["mask"], item["name"]
             found = multi_scale_probabilities(
                 self.network, image, ev.ms_scales, ev.ms_size, ev.fusion
@@ -202,11 +206,13 @@ class Evaluator:
     def conditions(self, split: str) -> dict[str, str]:
         """Stage -> how its numbers were measured, in words."""
         ev, method = self.evaluation, self.method
-        images = f"{len(self.ids(split))} images of {self.data.name} {split}"
+        few, images = (
+            f"{len(self.ids(split, ms))} images of {self.data.name} {split}" for ms in (True, False)
+        )
         square = f"{images}, squashed to {ev.size}×{ev.size}"
         cam = f"{square}, scales {_listed(method.cam_scales)} with flips, classes by image label"
         ms_size = f"squashed to {ev.ms_size}×{ev.ms_size}" if ev.ms_size else "own size"
-        ms = f"{images}, {ms_size}, scales {_listed(ev.ms_scales)} with flips, fused as {ev.fusion}"
+        ms = f"{few}, {ms_size}, scales {_listed(ev.ms_scales)} with flips, fused as {ev.fusion}"
         return {
             "cam": f"{cam}, background ≤ {ev.background:g}, no PAR, no CRF",
             "aux_cam": f"{cam}, background ≤ {ev.background:g}, no PAR, no CRF",

@@ -133,7 +133,7 @@ def _log_affinity(colours: Tensor, centre: Tensor, w1: float) -> Tensor:
 def _position(shifts: list[tuple[int, int]], w1: float) -> Tensor:
     """Softmax over neighbours of −(d / (std(d) w1))². Shapes: -> (neighbours, 1, 1)."""
     d = torch.tensor(shifts, dtype=torch.float64).norm(dim=1)
-    return (-((d / (d.std() + EPS) / w1) ** 2)).softmax(dim=0)[:, None, None]
+    return (-((d / d.std() / w1) ** 2)).softmax(dim=0)[:, None, None]
 
 
 def _row_chunks(x: Tensor, per_row: int) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,133 @@
+"""PAR beside ToCo's own module.
+
+    python benchmarks/par.py
+    python benchmarks/par.py --toco PATH                # a checkout of github.com/rulixiang/ToCo
+    python benchmarks/par.py --device cuda --batch 8 --rounds 20
+
+Images at half the crop's side, as in training; a few maps an image, as pseudo labels need them
+(background and present classes, for two background scores), or all 21.
+
+On a busy machine set OMP_NUM_THREADS=1. Exit code 1 when the two modules disagree.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from torch import Tensor, nn
+
+from oversmoothing.errors import InputError
+from oversmoothing.execute import device
+from oversmoothing.wsss.par import PAR
+
+DILATIONS = (1, 2, 4, 8, 12, 24)
+TOLERANCE = 1e-5
+
+
+def modules(options: argparse.Namespace) -> dict[str, nn.Module]:
+    """Ours, and ToCo's where there is a checkout, loaded from there."""
+    chosen = {"ours": PAR(DILATIONS, toco_compat=True)}
+    if options.toco:
+        chosen["ToCo"] = _theirs(Path(options.toco) / "model" / "PAR.py")
+    return {name: module.to(device(options.device)) for name, module in chosen.items()}
+
+
+def _theirs(path: Path) -> nn.Module:
+    if not path.is_file():
+        raise InputError(f"--toco: no {path}; expected a checkout of github.com/rulixiang/ToCo")
+    spec = importlib.util.spec_from_file_location("toco_par", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.PAR(num_iter=10, dilations=list(DILATIONS))
+
+
+def inputs(options: argparse.Namespace, K: int) -> tuple[Tensor, Tensor]:
+    """Smooth colours with some noise, and soft class maps."""
+    B, S = options.batch, options.side
+    torch.manual_seed(0)
+    images = F.interpolate(torch.rand(B, 3, S // 8, S // 8), (S, S), mode="bilinear")
+    images = (0.95 * images + 0.05 * torch.rand(B, 3, S, S)).to(device(options.device))
+    masks = F.interpolate(3 * torch.randn(B, K, S // 8, S // 8), (S, S), mode="bilinear")
+    return images, masks.softmax(dim=1).to(device(options.device))
+
+
+@torch.no_grad()
+def main() -> int:
+    options = arguments()
+    if options.peak_of:
+        print(peak(options))
+        return 0
+    forms = modules(options)
+    print(f"{options.batch} × {options.side}², {device(options.device)}\n")
+    rows, gap = [["maps", "module", "ms", "× ours", "MB", "× ours"]], 0.0
+    for K in options.maps:
+        images, masks = inputs(options, K)
+        rows += rows_of(forms, images, masks, options.rounds)
+        ours, *others = [form(images, masks) for form in forms.values()]
+        gap = max([gap, *((ours - other).abs().max().item() for other in others)])
+    print(text(rows))
+    if len(forms) == 1:
+        print("\nToCo's module: give --toco to compare")
+        return 0
+    print(f"\nlargest difference of masks in [0, 1]: {gap:.1e}")
+    return int(not gap <= TOLERANCE)
+
+
+def rows_of(
+    forms: dict[str, nn.Module], images: Tensor, masks: Tensor, rounds: int
+) -> list[list[str]]:
+    """Time and memory of every module for so many maps."""
+    K = masks.shape[1]
+    steps = {name: lambda form=form: form(images, masks) for name, form in forms.items()}
+    seconds = interleaved(steps, rounds)
+    memory = {name: in_fresh_process("--peak-of", name, str(K)) for name in forms}
+    return [
+        [
+            str(K) if name == "ours" else "",
+            name,
+            f"{1e3 * statistics.median(values):.0f}",
+            f"{median_ratio(values, seconds['ours']):.2f}",
+            f"{memory[name]:.0f}",
+            f"{memory[name] / memory['ours']:.2f}",
+        ]
+        for name, values in seconds.items()
+    ]
+
+
+def peak(options: argparse.Namespace) -> int:
+    """Bytes that one module needs at most, above its inputs."""
+    name, K = options.peak_of
+    form = modules(options)[name]
+    form(torch.rand(1, 3, 8, 8, device=device(options.device)), _small(options))
+    images, masks = inputs(options, int(K))
+    return peak_bytes(lambda: form(images, masks), images.device)
+
+
+def _small(options: argparse.Namespace) -> Tensor:
+    """For libraries that load at their first use."""
+    return torch.rand(1, 1, 8, 8, device=device(options.device))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--toco", help="a checkout of ToCo, whose module is loaded from there")
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--side", type=int, default=224, help="of the image, half the crop's")
+    parser.add_argument("--maps", type=int, nargs="+", default=[4, 21], help="per image")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # module, maps
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,87 @@
+"""Attention with aggregators against the explicit N×N matrix, and the three sites."""
+
+import pytest
+import torch
+from small_vit import DISTILLED, Scale, Swap, centered, images, vit, vit_contranorm
+from torch import Tensor
+
+from oversmoothing.aggregators.base import Context
+from oversmoothing.backbones.vit_attention import SitedAttention
+from oversmoothing.errors import InputError
+
+
+@torch.no_grad()
+def test_gamma_zero_changes_nothing() -> None:
+    x = images(2, 3, 64, 64)
+    assert (vit(centered(0.0))(x)[0] - vit()(x)[0]).abs().max() < 1e-6
+
+
+def split(attention: SitedAttention, x: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(QKᵀ/√d) (B, heads, N, N) and V (B, heads, N, d), from the weights."""
+    w, b, heads = attention.qkv.weight, attention.qkv.bias, attention.num_heads
+    q, k, v = ((x @ w.T + b).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)).unbind(0)
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1), v
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("gamma", [-1.5, -1.0, 0.5])
+def test_centered_attention_is_the_explicit_matrix_in_every_head(gamma: float, grad: bool) -> None:
+    attention = vit(centered(gamma)).double().network.blocks[3].attn
+    x = torch.randn(2, 17, 192, dtype=torch.float64)
+    m, v = split(attention, x)
+    matrix = m + gamma * torch.ones(17, 17, dtype=x.dtype) / 17
+    assert torch.allclose(matrix.sum(-1), torch.tensor(1 + gamma, dtype=x.dtype), atol=1e-12)
+    joined = (matrix @ v).transpose(1, 2).flatten(2)
+    expected = joined @ attention.proj.weight.T + attention.proj.bias
+    with torch.set_grad_enabled(grad):
+        assert torch.allclose(attention(x), expected, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_rows_sum_to_one_plus_gamma() -> None:
+    """Tokens that are all alike come out as 1 + γ times themselves, before the bias."""
+    x = torch.randn(1, 1, 192, dtype=torch.float64).expand(1, 9, 192)
+    plain = vit().double().network.blocks[0].attn
+    for gamma in (-1.0, 0.5):
+        attention = vit(centered(gamma)).double().network.blocks[0].attn
+        expected = (1 + gamma) * (plain(x) - plain.proj.bias) + plain.proj.bias
+        assert torch.allclose(attention(x), expected, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_prefix_tokens_can_be_left_out_of_the_mean() -> None:
+    attention = (
+        vit(centered(-1.0, prefix_in_mean=False), name=DISTILLED).double().network.blocks[0].attn
+    )
+    x = torch.randn(1, 11, 192, dtype=torch.float64)
+    m, v = split(attention, x)
+    joined = (m @ v - v[:, :, 2:].mean(-2, keepdim=True)).transpose(1, 2).flatten(2)
+    expected = joined @ attention.proj.weight.T + attention.proj.bias
+    assert torch.allclose(attention(x), expected, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_after_acts_on_the_output_of_the_branch() -> None:
+    x = torch.randn(2, 10, 192)
+    plain, attention = (vit(*a).network.blocks[0].attn for a in ([], [vit_contranorm()]))
+    expected = attention.after[0](plain(x), Context(prefix=1))
+    assert torch.allclose(attention(x), expected, atol=1e-6)
+
+
+@torch.no_grad()
+def test_instead_replaces_the_attention() -> None:
+    model, x = vit(Swap, blocks=[5]), torch.randn(2, 10, 192)
+    attention = model.network.blocks[5].attn
+    assert {name for name, _ in attention.named_parameters()} == {
+        "instead.linear.weight",
+        "instead.linear.bias",
+    }
+    assert torch.equal(attention(x), attention.instead.linear(x))
+    for factories in ([Swap, centered(-1.0)], [Swap, Swap]):
+        with pytest.raises(InputError, match="instead of the mixing leaves no mixing"):
+            vit(*factories)
+
+
+@torch.no_grad()
+def test_an_aggregator_inside_sees_the_channels_of_a_head() -> None:
+    assert vit(Scale).network.blocks[0].attn.inside[0].scale.shape == (64,)
