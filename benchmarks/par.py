@@ -103,14 +103,11 @@ def peak(options: argparse.Namespace) -> int:
     """Bytes that one module needs at most, above its inputs."""
     name, K = options.peak_of
     form = modules(options)[name]
-    form(torch.rand(1, 3, 8, 8, device=device(options.device)), _small(options))
+    form(
+        *inputs(argparse.Namespace(**{**vars(options), "batch": 1, "side": 8}), 1)
+    )  # loads libraries
     images, masks = inputs(options, int(K))
     return peak_bytes(lambda: form(images, masks), images.device)
-
-
-def _small(options: argparse.Namespace) -> Tensor:
-    """For libraries that load at their first use."""
-    return torch.rand(1, 1, 8, 8, device=device(options.device))
 
 
 def arguments() -> argparse.Namespace:

@@ -1,8 +1,8 @@
 """The result store: one folder a run, safe against crashes, kills and company.
 
 A folder holds ``config.yaml``, ``metrics.jsonl`` (appended to), the last two checkpoints while it
-trains, ``result.json`` once it has results, ``error.txt`` after a crash. What is read again is written
-beside its place and renamed into it. A run's process holds an exclusive lock on ``.lock``,
+trains, ``result.json`` once it has results, and ``error.txt`` after a crash. What is read again is
+written beside its place and renamed into it. A run's process holds an exclusive lock on ``.lock``,
 which the kernel drops when the process dies, so no claim can outlive its owner.
 """
 

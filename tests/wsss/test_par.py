@@ -17,7 +17,7 @@ AROUND = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
 def explicit(images, masks, dilations, iterations, w1=0.3, w2=0.01):
     """Pixel by pixel, row sums 1 + w2. Shapes: images (3, H, W), masks (K, H, W)."""
     _, H, W = images.shape
-    d = torch.tensor([r * math.hypot(*step) for r in dilations for step in AROUND]).double()
+    d = torch.tensor([r * math.hypot(*s) for r in dilations for s in AROUND], dtype=torch.double)
     place = (-((d / d.std() / w1) ** 2)).softmax(0)
     for _ in range(iterations):
         refined = torch.zeros_like(masks)

@@ -60,8 +60,12 @@ def write_tables(entries: Sequence[Entry], stem: Path) -> list[Path]:
 
 
 def markdown(entries: Sequence[Entry]) -> str:
-    """One small table a block, then counts, legend, notes and what is compared seed by seed."""
-    parts = [_block(block) for block in layout(entries)]
+    """One small table a block, then counts, legend, notes and what is compared seed by seed.
+
+    A table of ours begins with its title, which says what its numbers are not.
+    """
+    about = entries[0].cell.about
+    parts = [f"**{about.title}**"] * about.ours + [_block(block) for block in layout(entries)]
     parts.append(f"**{counts(entries)}** {legend(entries)}")
     if remarks := notes(entries):
         parts.append("\n".join(f"- {note}" for note in remarks))

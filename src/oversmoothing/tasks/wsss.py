@@ -104,8 +104,8 @@ def probe(
     """Builds the network.
 
     Raises:
-        InputError: no CRF here, what backbone and aggregators object to, a block that is not there, or a crop
-            or an evaluation size that is no whole number of patches.
+        InputError: there is no pydensecrf, what backbone and aggregators object to, a block that
+            is not there, or a crop or an evaluation size that is no whole number of patches.
     """
     if evaluation.crf:
         load_pydensecrf()

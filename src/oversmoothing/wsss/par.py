@@ -16,7 +16,7 @@ from oversmoothing.errors import InputError
 EPS = 1e-8
 AROUND = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
 CPU_CHUNK = 2**15  # elements a thread works on: they stay in its cache, and torch splits no finer
-GPU_CHUNK = 2**25
+GPU_CHUNK = 2**23
 
 
 class PAR(nn.Module):
@@ -31,15 +31,14 @@ class PAR(nn.Module):
     are replicated. Every class map is treated alike and by itself, so absent classes can be left
     out, and maps of several thresholds can be refined in one call.
 
-    Colours count only relative to σ: the image's scale does not matter. No gradient is kept.
+    Colours count relative to σ: the images' scale does not matter. No gradient is kept.
 
     Args:
         dilations: distances of the rings of neighbours.
         iterations: how often the maps are averaged.
         w1: width of both Gaussians.
         w2: share of the distance term.
-        toco_compat: rows sum to 1 + w2, not to 1, as in ToCo's and AFA's code: maps grow by that
-            factor at every iteration, their argmax stays.
+        toco_compat: rows sum to 1 + w2, as in ToCo's and AFA's code, not to 1; same argmax.
 
     Raises:
         InputError: no dilation, or one below 1; images and masks that do not fit each other.
@@ -65,8 +64,7 @@ class PAR(nn.Module):
         self.reach = max(dilations)
         self.iterations = iterations
         self.w1 = w1
-        self.row_sum = 1 + w2 if toco_compat else 1.0
-        self.colour_share = self.row_sum / (1 + w2)
+        self.colour_share = 1.0 if toco_compat else 1 / (1 + w2)
         position = self.colour_share * w2 * _position(self.shifts, w1)
         self.register_buffer("position", position, persistent=False)
 
@@ -80,7 +78,7 @@ class PAR(nn.Module):
 
     @torch.no_grad()
     def affinity(self, images: Tensor) -> Tensor:
-        """Weights a of the neighbours, in the order of ``shifts``; they sum to ``row_sum``.
+        """Weights a of the neighbours, in the order of ``shifts``; their sum is 1 (or 1 + w2).
 
         Shapes: images (B, 3, H, W) -> (B, neighbours, H, W).
         """
@@ -138,15 +136,14 @@ def _position(shifts: list[tuple[int, int]], w1: float) -> Tensor:
 
 def _row_chunks(x: Tensor, per_row: int) -> Iterator[tuple[int, int]]:
     """Row ranges (top, bottom) of at most a chunk, where a row has so many elements."""
-    on_cpu = x.device.type == "cpu"
+    H, on_cpu = x.shape[-2], x.device.type == "cpu"
     chunk = CPU_CHUNK * torch.get_num_threads() if on_cpu else GPU_CHUNK
     step = max(1, chunk // per_row)
-    H = x.shape[-2]
     return ((top, min(top + step, H)) for top in range(0, H, step))
 
 
 def _require_fit(images: Tensor, masks: Tensor) -> None:
-    if images.shape[::2] != masks.shape[::2] or images.shape[-1] != masks.shape[-1]:
+    if (images.shape[0], *images.shape[2:]) != (masks.shape[0], *masks.shape[2:]):
         raise InputError(
             f"PAR: expected masks of the images' batch, height and width, got images "
             f"{tuple(images.shape)} and masks {tuple(masks.shape)}; resize one of them"

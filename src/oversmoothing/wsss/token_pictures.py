@@ -11,7 +11,15 @@ from matplotlib.lines import Line2D
 
 from oversmoothing.errors import InputError
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe, Ito
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+)  # Okabe, Ito
 MOMENTS = {"before": (0, (4, 2)), "after": "solid"}
 METRICS = {"cosine": "mean cosine of two patch tokens", "effective_rank": "effective rank"}
 STYLE = {

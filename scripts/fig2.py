@@ -1,0 +1,64 @@
+"""Figure 2 on the VOC subset: image, truth, CAM without and with centering, refined label, mask.
+
+python scripts/fig2.py
+python scripts/fig2.py --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/figure
+
+Unless --images names some, the images are the first of the validation list that each bring a class
+which none before them has.
+"""
+
+import argparse
+from pathlib import Path
+
+from oversmoothing import trained
+from oversmoothing.compose import compose_config
+from oversmoothing.errors import InputError
+from oversmoothing.execute import run_folder
+from oversmoothing.files import writing
+from oversmoothing.report.wsss_figures import figure2
+from oversmoothing.runs import weights_path
+from oversmoothing.script import run_script
+from oversmoothing.wsss.look import distinct_classes
+from oversmoothing.wsss.pictures import save
+
+STEM = Path(__file__).parents[1] / "results/figures/fig2_voc_subset"
+CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]
+WITHOUT = ["experiment=wsss_voc_subset", "aggregator=none"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--with", dest="centered", help="run; default: the subset's, γ = −1")
+    parser.add_argument("--without", help="run; default: the subset's without centering")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--images", nargs="+", help="ids of the runs' data set")
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--stem", type=Path, default=STEM, help="of the files .png and .pdf")
+    options = parser.parse_args()
+    if options.rows < 1:
+        raise InputError(f"--rows: expected 1 or more, got {options.rows}")
+    runs = [
+        trained.load(run or _folder(words, options.seed), options.seed)
+        for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
+    ]
+    ids = options.images or distinct_classes(runs[1].data, options.rows)
+    with writing(options.stem):
+        options.stem.parent.mkdir(parents=True, exist_ok=True)
+    print(*save(figure2(*runs, ids), options.stem), sep="\n")
+    print("images:", *ids)
+    return 0
+
+
+def _folder(words: list[str], seed: int) -> Path:
+    """Where the run of a command is. InputError: its weights are not there, with the command."""
+    folder = run_folder(compose_config(words))
+    if not weights_path(folder, seed).exists():
+        raise InputError(
+            f"{folder}: no trained network of seed {seed}; run `python train.py {' '.join(words)} "
+            f"'seeds=[{seed}]'`, or name runs with --with and --without"
+        )
+    return folder
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,161 @@
+"""Trained networks, from the folders of their runs."""
+
+import pickle
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from oversmoothing.check.names import meant
+from oversmoothing.data.image_set import ImageSet
+from oversmoothing.errors import InputError
+from oversmoothing.execute import build, device
+from oversmoothing.runs import read_result
+from oversmoothing.wsss.crf import CRF
+from oversmoothing.wsss.look import Viewer
+from oversmoothing.wsss.network import Network
+
+OUTPUTS = Path("outputs")
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A run of ``task=wsss`` and the network that it trained.
+
+    Args:
+        folder: of the run.
+        seed: whose weights these are.
+        config: of the run.
+        network: on its device, in evaluation mode.
+        classes: K names.
+    """
+
+    folder: Path
+    seed: int
+    config: DictConfig
+    network: Network
+    classes: tuple[str, ...]
+
+    @cached_property
+    def data(self) -> ImageSet:
+        """The run's images. InputError: they are not here."""
+        return build(self.config.data)
+
+    @property
+    def title(self) -> str:
+        """What was aggregated how: ``without centering``, ``γ = −1``, or another method's name."""
+        node = self.config.aggregator
+        gamma = node.get("gamma", -1.0) if node._target_.endswith(".Centered") else None
+        if gamma is None:
+            name = node._target_.rpartition(".")[2]
+            return "without centering" if name == "NoAggregator" else name
+        return f"γ = {gamma:g}".replace("-", "−") if gamma else "without centering"
+
+    def viewer(self, crf: bool = False) -> Viewer:
+        """Looks at images as the run's evaluation does.
+
+        Args:
+            crf: refine masks by the run's dense CRF, or by the default one where it has none.
+        """
+        task = build(self.config.task, _partial_=True).keywords
+        evaluation = task["evaluation"]
+        return Viewer(
+            self.network, task["method"], evaluation, (evaluation.crf or CRF()) if crf else None
+        )
+
+
+def load(run: str | Path, seed: int | None = None, on: str = "auto") -> Trained:
+    """Loads a trained network; nothing that a file holds is run.
+
+    Args:
+        run: folder of a run, or its name or id below ``outputs``.
+        seed: one of those that were trained; None: the first.
+        on: device, as in a config.
+
+    Raises:
+        InputError: no such run, none of ``task=wsss``, no weights yet, no such seed, or weights
+            that are damaged or do not fit the config.
+    """
+    folder = find(run)
+    config = _config(folder)
+    found = _weights(folder, config)
+    seed = min(found) if seed is None else seed
+    if seed not in found:
+        known = ", ".join(map(str, sorted(found)))
+        raise InputError(f"{folder}: no weights of seed {seed}; there are those of {known}")
+    state = _read(found[seed])
+    config.backbone.update(weights="none", sha256=None)  # those of the run take their place
+    classes = _classes(folder, config)
+    parts = build(config.backbone)(aggregators=[build(config[k]) for k in ("aggregator", "then")])
+    network = Network(parts, len(classes), config.task.aux_block)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(
+            f"{found[seed]}: does not fit the config.yaml beside it; remove the folder and run its "
+            "command again"
+        ) from error
+    return Trained(folder, seed, config, network.to(device(on)).eval(), classes)
+
+
+def find(run: str | Path) -> Path:
+    """Folder of a run.
+
+    Raises:
+        InputError: there is none.
+    """
+    places = [Path(run), OUTPUTS / run, *sorted(OUTPUTS.glob(f"*-{Path(run).name}"))]
+    for place in places:
+        if (place / "config.yaml").is_file():
+            return place
+    known = [path.parent.name for path in OUTPUTS.glob("wsss-*/config.yaml")]
+    hint = meant(str(run), known) if known else f"there is no run of task=wsss below {OUTPUTS}"
+    raise InputError(f"{run}: no such run; expected a run's folder, name or id; {hint}")
+
+
+def _config(folder: Path) -> DictConfig:
+    path = folder / "config.yaml"
+    try:
+        config = OmegaConf.load(path)
+        target = config.task._target_
+    except (OSError, YAMLError, OmegaConfBaseException, AttributeError) as error:
+        raise InputError(f"{path}: cannot be read as a run's config; run it again") from error
+    if target != "oversmoothing.tasks.wsss.run":
+        raise InputError(f"{folder}: a run of {target}; expected one of task=wsss")
+    OmegaConf.update(config, "paths.outputs", str(folder.parent))  # wherever it was moved to
+    return config
+
+
+def _weights(folder: Path, config: DictConfig) -> dict[int, Path]:
+    """Seed -> file."""
+    numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
+    found = {int(number): path for path, number in numbers.items() if number.isdigit()}
+    if not found:
+        raise InputError(
+            f"{folder}: no trained weights yet; they come at the end of a training (seeds: "
+            f"{', '.join(map(str, config.seeds))}); run its command again"
+        )
+    return found
+
+
+def _read(path: Path) -> dict:
+    try:
+        return torch.load(path, "cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise InputError(
+            f"{path}: damaged, cannot be read as weights; remove the folder's result.json and this "
+            "file, and run its command again"
+        ) from error
+
+
+def _classes(folder: Path, config: DictConfig) -> tuple[str, ...]:
+    """From the result, so that the images need not be here; else from them."""
+    for seed in (read_result(folder) or {}).get("seeds", {}).values():
+        for key, value in seed.items():
+            if key.endswith("_cam_iou"):
+                return tuple(value)[1:]  # behind background
+    return build(config.data).classes
