@@ -17,7 +17,7 @@ from oversmoothing.engine import Training
 from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer
-from oversmoothing.wsss.adaptation import Adaptation
+from oversmoothing.wsss.adaptation import adapt
 from oversmoothing.wsss.crf import load_pydensecrf
 from oversmoothing.wsss.evaluation import Evaluation, Evaluator
 from oversmoothing.wsss.method import Method, Objective
@@ -39,7 +39,7 @@ def run(
     method: Method,
     augment: Augment,
     evaluation: Evaluation,
-    adaptation: Adaptation | None = None,
+    adaptation: int = 0,
     aux_block: int = -3,
 ) -> dict[int, dict[str, Any]]:
     """Trains and evaluates one network.
@@ -55,8 +55,8 @@ def run(
         method: losses and pseudo labels.
         augment: makes training crops.
         evaluation: what is measured.
-        adaptation: a stage before the training that gets the pretrained weights used to the
-            aggregator, without labels; None: none.
+        adaptation: iterations of a stage before the training that gets the pretrained weights
+            used to the aggregator, without labels.
         aux_block: block whose output feeds the auxiliary classifier.
 
     Returns:
@@ -72,7 +72,7 @@ def run(
     loader = partial(train_batches, data, augment, seed=seed, workers=trainer.workers)
     if adaptation:
         teacher = backbone(aggregators=[NoAggregator]).to(device)
-        adaptation.fit(network.backbone, teacher, loader, trainer, run, device)
+        adapt(network.backbone, teacher, adaptation, loader, trainer, run, device)
     objective = Objective(method, network)
     Training(network, objective, loader, trainer, run, device).fit()
     run.save_weights(network.state_dict())
@@ -100,6 +100,7 @@ def probe(
     augment: Augment,
     evaluation: Evaluation,
     aux_block: int,
+    adaptation: int,
 ) -> None:
     """Builds the network.
 
@@ -109,6 +110,8 @@ def probe(
     """
     if evaluation.crf:
         load_pydensecrf()
+    if adaptation < 0:
+        raise InputError(f"task.adaptation: expected 0 or more iterations, got {adaptation}")
     vit = backbone(aggregators=aggregators)
     for key, size in {"augment.crop": augment.crop, "evaluation.size": evaluation.size}.items():
         if size < vit.patch or size % vit.patch:

@@ -6,7 +6,7 @@ aggregator (student) first learns to give the patch tokens that the same weights
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,48 +15,30 @@ from torch import Tensor, nn
 
 from oversmoothing.backbones.vit import ViT
 from oversmoothing.engine import Batch, Training
-from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer
 
 
-@dataclass(frozen=True)
-class Adaptation:
-    """The stage before the training; all else is as in the training itself.
+def adapt(
+    student: ViT,
+    teacher: ViT,
+    iterations: int,
+    loader: Callable[..., Iterator[Batch]],
+    trainer: Trainer,
+    run: Run,
+    device: torch.device,
+) -> None:
+    """Trains the student in place; nothing to do once the training proper has begun.
 
     Args:
-        iterations: optimisation steps.
-        lr: of the backbone.
-        warmup: steps of linear growth of the rate.
-
-    Raises:
-        InputError: fewer than one iteration, or a rate not above 0.
+        student: with the aggregator.
+        teacher: the same weights without.
+        iterations: optimisation steps; all else is the trainer's.
+        loader, trainer, run, device: as the training itself gets them.
     """
-
-    iterations: int = 2000
-    lr: float = 6e-5
-    warmup: int = 100
-
-    def __post_init__(self) -> None:
-        if self.iterations < 1 or not self.lr > 0:
-            raise InputError(
-                "task.adaptation: expected iterations of 1 or more and lr above 0, got "
-                f"{self.iterations}, {self.lr}"
-            )
-
-    def fit(
-        self,
-        student: ViT,
-        teacher: ViT,
-        loader: Callable[..., Iterator[Batch]],
-        trainer: Trainer,
-        run: Run,
-        device: torch.device,
-    ) -> None:
-        """Trains the student in place; nothing to do once the training proper has begun."""
-        own = replace(trainer, iterations=self.iterations, lr=self.lr, warmup=self.warmup)
-        objective = Imitation(teacher)
-        Training(Student(student), objective, loader, own, run, device, phase="adaptation").fit()
+    own = replace(trainer, iterations=iterations)
+    objective = Imitation(teacher)
+    Training(Student(student), objective, loader, own, run, device, phase="adaptation").fit()
 
 
 class Student(nn.Module):

@@ -20,9 +20,10 @@ def coloured(labels: np.ndarray) -> np.ndarray:
 
 
 def heat(image: np.ndarray, cam: np.ndarray) -> np.ndarray:
-    """A CAM as colours on its image. Shapes: (H, W, 3) uint8, (H, W) in [0, 1] -> (H, W, 3)."""
+    """A CAM as colours on its image in grey. Shapes: (H, W, 3) uint8, (H, W) in [0, 1] -> as image."""
     colours = matplotlib.colormaps[HEAT](cam)[..., :3] * 255
-    return ((1 - OPACITY) * image + OPACITY * colours).round().astype(np.uint8)
+    grey = image @ np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
+    return ((1 - OPACITY) * grey[..., None] + OPACITY * colours).round().astype(np.uint8)
 
 
 def strongest(look: Look) -> np.ndarray:

@@ -99,7 +99,8 @@ def _panel(axis: Axes, rows: Sequence[dict[str, Any]], labels: Sequence[str]) ->
                 axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
     axis.set_xlabel("block")
     axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.set_ylim(bottom=min(0.0, *(row["mean"] for row in rows)))
+    values = [row["mean"] + (row["std"] or 0.0) for row in rows]
+    axis.set_ylim(min(0.0, *values), 1.08 * max(values))
 
 
 def _handles(labels: Sequence[str]) -> list[Line2D]:

@@ -1,0 +1,156 @@
+"""Loading a trained run, predicting with it, Figure 2: end to end on tiny scenes."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from oversmoothing import trained
+from oversmoothing.check import compose_config
+from oversmoothing.data.images import read_mask
+from oversmoothing.errors import InputError
+from oversmoothing.execute import execute, run_folder
+from oversmoothing.report.wsss_figures import figure2
+from oversmoothing.wsss.look import distinct_classes, look_at
+
+ROOT = Path(__file__).parents[1]
+TINY = [
+    "experiment=wsss_scenes",
+    "trainer=smoke",
+    "trainer.iterations=2",
+    "backbone.name=test_vit",
+    "data.num_train=6",
+    "data.num_val=6",
+    "data.size=[40,48]",
+    "task.augment.crop=32",
+    "task.evaluation.size=32",
+    "task.evaluation.ms_size=32",
+    "task.evaluation.ms_scales=[1.0]",
+    "task.evaluation.crf=null",
+    "task.evaluation.limit=2",
+    "task.evaluation.workers=0",
+    "task.method.start=1",
+    "logger=none",
+    "threads=1",
+    "device=cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run with centering and one without."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    found = {}
+    for name, words in {"centered": [], "none": ["aggregator=none"]}.items():
+        config = compose_config([*TINY, *words, f"paths.outputs={outputs}"])
+        execute(config)
+        found[name] = run_folder(config)
+    return found
+
+
+def script(name: str, *words: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, ROOT / "scripts" / name, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_loaded_network_is_the_trained_one(folders: dict[str, Path], tmp_path: Path) -> None:
+    moved = shutil.copytree(folders["centered"], tmp_path / folders["centered"].name)
+    run = trained.load(moved, seed=0, on="cpu")
+    state = torch.load(folders["centered"] / "weights-seed0.pt", weights_only=True)
+    own = run.network.state_dict()
+    assert own.keys() == state.keys()
+    tensors = [key for key, value in state.items() if isinstance(value, torch.Tensor)]
+    assert all(torch.equal(own[key], state[key]) for key in tensors)
+    assert run.classes == run.data.classes == ("disc", "square", "triangle", "ellipse", "star")
+    assert run.title == "γ = −1"
+    assert not run.network.training
+    result = execute(run.config)["seeds"]["0"]  # it is there: nothing is trained
+    assert result["val_cam_iou"].keys() == {"background", *run.classes}
+
+
+def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Path]) -> None:
+    from oversmoothing.metrics.segmentation import Confusion
+
+    run = trained.load(folders["none"], on="cpu")
+    assert run.title == "without centering"
+    count = Confusion(6)
+    for id in (run.data.val[0], run.data.val[3]):  # two, evenly spaced
+        look = look_at(run.viewer(), run.data, id)
+        count.update(torch.from_numpy(look.mask).long(), run.data.mask(id))
+    expected = execute(run.config)["seeds"]["0"]["val_seg_ms_miou"]
+    assert count.miou() == pytest.approx(expected, abs=1e-9)
+
+
+def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) -> None:
+    def refused(message: str, *given: object) -> None:
+        with pytest.raises(InputError, match=message):
+            trained.load(*given)
+
+    refused("no such run; expected a run's folder, name or id", tmp_path / "nothing")
+    refused("no weights of seed 7; there are those of 0", folders["none"], 7)
+    copy = shutil.copytree(folders["none"], tmp_path / "copy")
+    weights = copy / "weights-seed0.pt"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    refused("damaged", copy)
+    torch.save({"classifier.weight": torch.zeros(5, 64, 1, 1)}, weights)
+    refused("does not fit the config.yaml", copy)
+    weights.unlink()
+    refused(r"no trained weights yet.*seeds: 0\)", copy)
+    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")
+    refused("expected one of task=wsss", copy)
+
+
+def test_weights_that_run_code_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(folders["none"], tmp_path / "copy")
+    torch.save({"x": Path("/")}, copy / "weights-seed0.pt")
+    with pytest.raises(InputError, match="damaged"):
+        trained.load(copy)
+
+
+def test_predict_does_what_it_can(folders: dict[str, Path], tmp_path: Path) -> None:
+    run = trained.load(folders["centered"], on="cpu")
+    known, other = run.data.val[:2]
+    good, broken = Path(run.data.image_files[other]), tmp_path / "broken.jpg"
+    broken.write_bytes(good.read_bytes()[:300])
+    missing = tmp_path / "missing.jpg"
+    words = ["--run", folders["centered"], "--compare", folders["none"], "--out", tmp_path / "out"]
+    done = script("predict.py", missing, broken, known, good, *words, "--device", "cpu")
+    errors = done.stderr.strip().splitlines()
+    assert done.returncode == 1, done.stderr
+    assert len(errors) == 2 and str(missing) in errors[0] and str(broken) in errors[1]
+    for id in (known, other):
+        assert Image.open(tmp_path / "out" / f"{id}.png").width > 1000
+        assert (tmp_path / "out" / f"{id}.pdf").stat().st_size
+        expected = look_at(run.viewer(), run.data, id).mask
+        assert np.array_equal(read_mask(tmp_path / "out" / f"{id}-mask.png"), expected)
+
+
+def test_predict_refuses_unknown_classes(folders: dict[str, Path]) -> None:
+    done = script("predict.py", "x.jpg", "--run", folders["none"], "--labels", "disk")
+    assert done.returncode == 2
+    assert done.stderr == "error: --labels: no class 'disk'; did you mean 'disc'?\n"
+
+
+def test_figure2(folders: dict[str, Path]) -> None:
+    without, centered = (trained.load(folders[name], on="cpu") for name in ("none", "centered"))
+    ids = distinct_classes(centered.data, 2)
+    figure = figure2(without, centered, ids)
+    titles = [text.get_text() for text in figure.texts]
+    assert titles == ["image", "ground truth", "CAM, without centering", "CAM, γ = −1",
+                      "refined label", "mask"]  # fmt: skip
+    assert len(figure.axes) == 12
+    with pytest.raises(InputError, match="nothing: no image of scenes"):
+        figure2(without, centered, ["nothing"])
+
+
+def test_fig2_names_the_command_that_is_missing(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts/fig2.py"], capture_output=True,
+                          text=True, cwd=tmp_path, check=False)  # fmt: skip
+    assert done.returncode == 2
+    command = "python train.py experiment=wsss_voc_subset aggregator=none 'seeds=[0]'"
+    assert command in done.stderr
