@@ -1,4 +1,4 @@
-"""Figure 2 on the VOC subset: image, truth, CAM without and with centering, refined label, mask.
+"""Figure 2 on the VOC subset, and the similarity of tokens by block in the same two runs.
 
 python scripts/fig2.py
 python scripts/fig2.py --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/figure
@@ -9,15 +9,18 @@ which none before them has.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from oversmoothing import trained
 from oversmoothing.compose import compose_config
 from oversmoothing.errors import InputError
 from oversmoothing.execute import run_folder
 from oversmoothing.files import writing
+from oversmoothing.report.token_figures import write_tokens
 from oversmoothing.report.wsss_figures import figure2
-from oversmoothing.runs import weights_path
+from oversmoothing.runs import read_result, weights_path
 from oversmoothing.script import run_script
+from oversmoothing.trained import Trained
 from oversmoothing.wsss.look import distinct_classes
 from oversmoothing.wsss.pictures import save
 
@@ -46,7 +49,18 @@ def main() -> int:
         options.stem.parent.mkdir(parents=True, exist_ok=True)
     print(*save(figure2(*runs, ids), options.stem), sep="\n")
     print("images:", *ids)
+    same = runs[0].title == runs[1].title
+    tokens = {run.folder.name if same else run.title: _results(run) for run in runs}
+    print(*write_tokens(tokens, options.stem.with_name("wsss_tokens")), sep="\n")
     return 0
+
+
+def _results(run: Trained) -> list[dict[str, Any]]:
+    """Of every seed. InputError: its run is not over."""
+    result = read_result(run.folder)
+    if result is None:
+        raise InputError(f"{run.folder}: no result yet; run its command again")
+    return list(result["seeds"].values())
 
 
 def _folder(words: list[str], seed: int) -> Path:

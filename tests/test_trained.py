@@ -1,5 +1,6 @@
 """Loading a trained run, predicting with it, Figure 2: end to end on tiny scenes."""
 
+import runpy
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from oversmoothing.check import compose_config
 from oversmoothing.data.images import read_mask
 from oversmoothing.errors import InputError
 from oversmoothing.execute import execute, run_folder
+from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.report.wsss_figures import figure2
 from oversmoothing.wsss.look import distinct_classes, look_at
 
@@ -53,9 +55,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def script(name: str, *words: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, ROOT / "scripts" / name, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+def here(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Exit code of a script in this process: a new one takes seconds to start."""
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(ROOT / "scripts" / words[0]), run_name="__main__")
+    return left.value.code
 
 
 def test_loaded_network_is_the_trained_one(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -74,8 +79,6 @@ def test_loaded_network_is_the_trained_one(folders: dict[str, Path], tmp_path: P
 
 
 def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Path]) -> None:
-    from oversmoothing.metrics.segmentation import Confusion
-
     run = trained.load(folders["none"], on="cpu")
     assert run.title == "without centering"
     count = Confusion(6)
@@ -118,8 +121,10 @@ def test_predict_does_what_it_can(folders: dict[str, Path], tmp_path: Path) -> N
     good, broken = Path(run.data.image_files[other]), tmp_path / "broken.jpg"
     broken.write_bytes(good.read_bytes()[:300])
     missing = tmp_path / "missing.jpg"
-    words = ["--run", folders["centered"], "--compare", folders["none"], "--out", tmp_path / "out"]
-    done = script("predict.py", missing, broken, known, good, *words, "--device", "cpu")
+    command = [sys.executable, ROOT / "scripts/predict.py", missing, broken, known, good]
+    command += ["--run", folders["centered"], "--compare", folders["none"], "--device", "cpu"]
+    command += ["--out", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     errors = done.stderr.strip().splitlines()
     assert done.returncode == 1, done.stderr
     assert len(errors) == 2 and str(missing) in errors[0] and str(broken) in errors[1]
@@ -130,10 +135,12 @@ def test_predict_does_what_it_can(folders: dict[str, Path], tmp_path: Path) -> N
         assert np.array_equal(read_mask(tmp_path / "out" / f"{id}-mask.png"), expected)
 
 
-def test_predict_refuses_unknown_classes(folders: dict[str, Path]) -> None:
-    done = script("predict.py", "x.jpg", "--run", folders["none"], "--labels", "disk")
-    assert done.returncode == 2
-    assert done.stderr == "error: --labels: no class 'disk'; did you mean 'disc'?\n"
+def test_predict_refuses_unknown_classes(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    words = ["predict.py", "x.jpg", "--run", str(folders["none"]), "--labels", "disk"]
+    assert here(words, monkeypatch) == 2
+    assert capsys.readouterr().err == "error: --labels: no class 'disk'; did you mean 'disc'?\n"
 
 
 def test_figure2(folders: dict[str, Path]) -> None:
@@ -148,9 +155,10 @@ def test_figure2(folders: dict[str, Path]) -> None:
         figure2(without, centered, ["nothing"])
 
 
-def test_fig2_names_the_command_that_is_missing(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, ROOT / "scripts/fig2.py"], capture_output=True,
-                          text=True, cwd=tmp_path, check=False)  # fmt: skip
-    assert done.returncode == 2
+def test_fig2_names_the_command_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert here(["fig2.py"], monkeypatch) == 2
     command = "python train.py experiment=wsss_voc_subset aggregator=none 'seeds=[0]'"
-    assert command in done.stderr
+    assert command in capsys.readouterr().err

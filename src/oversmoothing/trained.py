@@ -24,15 +24,7 @@ OUTPUTS = Path("outputs")
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A run of ``task=wsss`` and the network that it trained.
-
-    Args:
-        folder: of the run.
-        seed: whose weights these are.
-        config: of the run.
-        network: on its device, in evaluation mode.
-        classes: K names.
-    """
+    """A run of ``task=wsss``, and one seed's network in evaluation mode; K class names."""
 
     folder: Path
     seed: int
@@ -48,12 +40,10 @@ class Trained:
     @property
     def title(self) -> str:
         """What was aggregated how: ``without centering``, ``γ = −1``, or another method's name."""
-        node = self.config.aggregator
-        gamma = node.get("gamma", -1.0) if node._target_.endswith(".Centered") else None
-        if gamma is None:
-            name = node._target_.rpartition(".")[2]
-            return "without centering" if name == "NoAggregator" else name
-        return f"γ = {gamma:g}".replace("-", "−") if gamma else "without centering"
+        name, gamma = self.config.aggregator._target_, self.config.aggregator.get("gamma")
+        if name.endswith(".NoAggregator") or gamma == 0:
+            return "without centering"
+        return name.split(".")[-1] if gamma is None else f"γ = {gamma:g}".replace("-", "−")
 
     def viewer(self, crf: bool = False) -> Viewer:
         """Looks at images as the run's evaluation does.
@@ -62,10 +52,8 @@ class Trained:
             crf: refine masks by the run's dense CRF, or by the default one where it has none.
         """
         task = build(self.config.task, _partial_=True).keywords
-        evaluation = task["evaluation"]
-        return Viewer(
-            self.network, task["method"], evaluation, (evaluation.crf or CRF()) if crf else None
-        )
+        own = task["evaluation"].crf or CRF()
+        return Viewer(self.network, task["method"], task["evaluation"], own if crf else None)
 
 
 def load(run: str | Path, seed: int | None = None, on: str = "auto") -> Trained:

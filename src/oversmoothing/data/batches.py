@@ -65,7 +65,7 @@ class Batches(Dataset):
                 return name, self.data.image(name)
             except InputError as error:
                 if self.data.on_error == "stop":
-                    raise
+                    raise InputError(f"{error}, or skip such with data.on_error=skip") from error
                 skipped.append(str(error))
         raise InputError(f"data {self.data.name}: not one training image can be read")
 

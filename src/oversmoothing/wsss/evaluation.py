@@ -97,7 +97,7 @@ class Evaluator:
         run: Run,
     ) -> None:
         self.network, self.data, self.method, self.evaluation = network, data, method, evaluation
-        self.device, self.run, self.par = device, run, method.par()
+        self.device, self.run, self.par = device, run, method.par().to(device)
         self.labels = ("background", *data.classes)
 
     def split(self, split: str) -> dict[str, Any]:

@@ -101,7 +101,8 @@ class Viewer:
         cams, _ = multi_scale_cams(self.network, square, present, method.cam_scales)
         box = torch.tensor([[0, S, 0, S]], device=square.device)
         scores = (method.high, method.low)
-        return cams, pseudo_labels(cams, present, square, box, method.par(), *scores)
+        par = method.par().to(square.device)
+        return cams, pseudo_labels(cams, present, square, box, par, *scores)
 
     def _mask(self, x: Tensor, image: Tensor) -> np.ndarray:
         ev = self.evaluation

@@ -90,7 +90,8 @@ class Objective:
     """
 
     def __init__(self, method: Method, network: Network) -> None:
-        self.method, self.network, self.par = method, network, method.par()
+        self.method, self.network = method, network
+        self.par = method.par().to(next(network.parameters()).device)
 
     def joined(self, step: int) -> bool:
         """Whether L_seg and L_reg take part in this step."""

@@ -20,7 +20,7 @@ def coloured(labels: np.ndarray) -> np.ndarray:
 
 
 def heat(image: np.ndarray, cam: np.ndarray) -> np.ndarray:
-    """A CAM as colours on its image in grey. Shapes: (H, W, 3) uint8, (H, W) in [0, 1] -> as image."""
+    """A CAM on its image in grey. Shapes: (H, W, 3) uint8, (H, W) in [0, 1] -> (H, W, 3) uint8."""
     colours = matplotlib.colormaps[HEAT](cam)[..., :3] * 255
     grey = image @ np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
     return ((1 - OPACITY) * grey[..., None] + OPACITY * colours).round().astype(np.uint8)

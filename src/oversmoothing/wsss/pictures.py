@@ -63,8 +63,8 @@ def draw_grid(columns: Sequence[Column], labels: Sequence[int], classes: Sequenc
     heights = [_height(row) for row in zip(*(cells for _, cells in columns))]
     width = len(columns) * (CELL + GAP) + GAP
     patches = _patches(labels, classes)
-    longest = max(len(patch.get_label()) for patch in patches)
-    per_line = min(len(patches), int(width / (0.45 + 0.07 * longest)))
+    lengths = [0.45 + 0.07 * len(patch.get_label()) for patch in patches]  # inches, about
+    per_line = len(patches) if sum(lengths) < width else int(width / max(lengths))
     foot = FOOT + LINE * ((len(patches) - 1) // per_line)
     height = HEAD + sum(heights) + GAP * len(heights) + foot
     with matplotlib.rc_context(STYLE):
@@ -94,7 +94,7 @@ def _draw_column(figure: Figure, left: float, column: Column, heights: Sequence[
         if cell is None:
             axis.text(0.5, 0.5, "none", ha="center", va="center", color="0.5")
         else:
-            axis.imshow(cell, interpolation="none")
+            axis.imshow(cell, interpolation="auto")
         bottom -= GAP
 
 

@@ -1,0 +1,138 @@
+"""One training step of the segmentation pipeline beside ToCo's, and the data loader.
+
+    python benchmarks/wsss_step.py --images data/VOC2012/JPEGImages
+    python benchmarks/wsss_step.py --toco PATH          # a checkout of github.com/rulixiang/ToCo
+    python benchmarks/wsss_step.py --toco PATH --name deit_small_patch16_224 --crop 448 --batch 4 \\
+        --device cuda --rounds 20
+
+A step: CAMs, PAR, pseudo labels, losses, backward, AdamW, of random weights, in float32. ToCo's is
+its own code without its two contrastive losses. L_reg is ours on both sides, as ToCo's is C++ that
+must be built by hand; --no-energy leaves it out on both. Without centering the two start from the
+same weights, and their losses before the first step are printed.
+
+On a busy machine set OMP_NUM_THREADS=1. A CPU's memory varies by 5 % from process to process. Exit
+code 1 when the classification losses disagree.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from loader import fed
+from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from toco import ToCoStep, copy_weights
+from torch import Tensor
+
+from oversmoothing.aggregators.centered import Centered
+from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.backbones.vit import ViT
+from oversmoothing.engine import Training
+from oversmoothing.errors import InputError
+from oversmoothing.execute import device
+from oversmoothing.trainer import Trainer
+from oversmoothing.wsss.method import Method, Objective
+from oversmoothing.wsss.network import Network
+
+OURS = {"centered": partial(Centered, -1.0), "plain": NoAggregator}
+TOLERANCE = 1e-2  # position embeddings are resampled a little differently
+Step = Callable[[], dict[str, Tensor]]
+
+
+def batch_of(options: argparse.Namespace) -> dict[str, Tensor]:
+    """Smooth noise with a class or two an image, and a border that is no image."""
+    B, S, place = options.batch, options.crop, device(options.device)
+    torch.manual_seed(0)
+    images = F.interpolate(torch.rand(B, 3, S // 8, S // 8), (S, S), mode="bilinear")
+    label = torch.zeros(B, 20)
+    label[torch.arange(B), torch.arange(B) % 20] = 1
+    label[::2, 14] = 1
+    box = torch.tensor([[0, S, S // 8, S]] * B)
+    return {"image": images.to(place), "label": label.to(place), "box": box.to(place)}
+
+
+class OurStep:
+    """A step of the engine."""
+
+    def __init__(self, form: str, options: argparse.Namespace) -> None:
+        torch.manual_seed(0)
+        vit = ViT([OURS[form], NoAggregator], name=options.name, weights="none")
+        self.network = Network(vit, num_classes=20).to(device(options.device))
+        method = Method(start=0) if options.energy else Method(start=0, reg_weight=0.0)
+        objective, trainer = Objective(method, self.network), Trainer(batch_size=options.batch)
+        place = device(options.device)
+        self.training = Training(self.network, objective, None, trainer, None, place)
+        self.batch = batch_of(options)
+
+    def __call__(self) -> dict[str, Tensor]:
+        return self.training._step(self.network, self.batch)
+
+
+def step_of(form: str, options: argparse.Namespace) -> Step:
+    if form != "ToCo":
+        return OurStep(form, options)
+    torch.manual_seed(0)
+    return ToCoStep(Path(options.toco), options.name, batch_of(options), options.energy)
+
+
+def main() -> int:
+    options = arguments()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    if options.peak_of:
+        print(peak_bytes(step_of(options.peak_of, options), device(options.device)))
+        return 0
+    forms = [*OURS, *(["ToCo"] if options.toco else [])]  # ToCo last: it registers over timm's
+    steps = {form: step_of(form, options) for form in forms}
+    energy = "ours" if options.energy else "left out"
+    print(f"{options.batch} × {options.crop}², {options.name}, {device(options.device)}, "
+          f"{torch.get_num_threads()} threads, L_reg {energy}\n")  # fmt: skip
+    gap = compared(steps) if options.toco else 0.0
+    seconds = interleaved(steps, options.rounds)
+    rows = [["step", "ms", "images/s", "× plain", "MB", "× plain"]]
+    memory = {form: in_fresh_process("--peak-of", form) for form in forms}
+    for form, values in seconds.items():
+        middle = statistics.median(values)
+        ratio = median_ratio(values, seconds["plain"])
+        rows.append([form, f"{1e3 * middle:.0f}", f"{options.batch / middle:.2f}", f"{ratio:.2f}",
+                     f"{memory[form]:.0f}", f"{memory[form] / memory['plain']:.2f}"])  # fmt: skip
+    print(text(rows))
+    print()
+    print(fed(options, options.batch / statistics.median(seconds["centered"])))
+    return int(not gap <= TOLERANCE)
+
+
+def compared(steps: dict[str, Step]) -> float:
+    """Prints the losses of both before any step; the larger gap of the two classifiers."""
+    copy_weights(steps["ToCo"].network, steps["plain"].network)
+    ours, theirs = steps["plain"](), steps["ToCo"]()
+    shown = (f"{name} {ours[name]:.5f} {theirs[name]:.5f}" for name in ours)
+    print(f"losses of plain and of ToCo: {', '.join(shown)}\n")
+    return max(abs(ours[name] / theirs[name] - 1).item() for name in ("cls", "aux"))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--toco", help="a checkout of ToCo, whose step is run from there")
+    parser.add_argument("--images", help="folder of .jpg files for the data loader")
+    parser.add_argument("--name", default="deit_tiny_patch16_224", help="backbone")
+    parser.add_argument("--crop", type=int, default=224)
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--no-energy", dest="energy", action="store_false", help="without L_reg")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)  # form
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,98 @@
+"""Measures trained weights under other evaluation settings, or writes VOC's submission.
+
+python scripts/evaluate.py --run wsss-voc-centered-… evaluation.ms_scales=[0.75,1,1.25]
+python scripts/evaluate.py --run … --seed 0 1 --split train evaluation.crf=null evaluation.limit=50
+python scripts/evaluate.py --run … evaluation.crf={}          # ToCo's CRF for a run without one
+python scripts/evaluate.py --run … --split test --export submission
+"""
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from oversmoothing import trained
+from oversmoothing.data.image_set import ImageSet
+from oversmoothing.data.unlabelled import unlabelled
+from oversmoothing.errors import InputError
+from oversmoothing.execute import build
+from oversmoothing.remeasure import checked, configured, measure
+from oversmoothing.script import run_script
+from oversmoothing.trained import Trained
+from oversmoothing.wsss.export import export
+
+
+def main() -> int:
+    options, words = _options(sys.argv[1:])
+    if options.split == "train" and options.export:
+        raise InputError("--export: the server takes test or val; choose with --split")
+    if options.split == "test" and not options.export:
+        raise InputError("--split test: its masks are not public, so nothing can be measured; give "
+                         "--export FOLDER")  # fmt: skip
+    run = trained.load(options.run, (options.seed or [None])[0], options.device)
+    seeds = options.seed or _trained_seeds(run.folder)
+    config = configured(run.config, words)
+    if options.split != "test":
+        config.task.evaluation.splits = [options.split]
+    task = checked(run, config)
+    data = unlabelled(config.data) if options.split == "test" else build(config.data)
+    runs = (run if seed == run.seed else trained.load(run.folder, seed, options.device)
+            for seed in seeds)  # fmt: skip
+    if not options.export:
+        for each in runs:
+            path, content = measure(each, data, task)
+        print(_table(content["seeds"], seeds, options.split), path, sep="\n\n")
+        return 0
+    for each in runs:
+        folder = options.export / f"seed{each.seed}" if len(seeds) > 1 else options.export
+        print(_export(each, data, task, folder, options.split), flush=True)
+    return 0
+
+
+def _options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Options, and the words that set keys."""
+    words = [word for word in argv if "=" in word and not word.startswith("-")]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--run", required=True, help="folder, name or id of a run of task=wsss")
+    parser.add_argument("--seed", type=int, nargs="+", help="default: all that were trained")
+    parser.add_argument("--split", choices=("val", "train", "test"), default="val")
+    parser.add_argument("--export", type=Path, help="folder for the zip that VOC's server takes, "
+                        "of the whole split")  # fmt: skip
+    parser.add_argument("--device", default="auto")
+    return parser.parse_args([word for word in argv if word not in words]), words
+
+
+def _trained_seeds(folder: Path) -> list[int]:
+    stems = [path.stem.removeprefix("weights-seed") for path in folder.glob("weights-seed*.pt")]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def _export(run: Trained, data: ImageSet, task: dict[str, Any], folder: Path, split: str) -> str:
+    if not task["method"].segments:
+        raise InputError(f"{run.folder}: its decoder was not trained, so there is nothing to send; "
+                         "train with task.method.seg_weight above 0")  # fmt: skip
+    path, miou = export(run.network, data, task["evaluation"], folder, split)
+    crf = "CRF" if task["evaluation"].crf else "no CRF"
+    quality = "no masks, not measured" if miou is None else f"mIoU {miou:.2f}"
+    return f"{path}: {len(data.val)} images, multi-scale, {crf}, {quality}"
+
+
+def _table(found: dict[str, dict], seeds: list[int], split: str) -> str:
+    """mIoU in percent by stage and seed, then how each stage was measured."""
+    rows = [["stage", *(f"seed {seed}" for seed in seeds), "mean", "std"]]
+    conditions = found[str(seeds[0])]["conditions"][split]
+    stages = [stage for stage in conditions if f"{split}_{stage}_miou" in found[str(seeds[0])]]
+    for stage in stages:
+        values = [found[str(seed)][f"{split}_{stage}_miou"] for seed in seeds]
+        std = f"{statistics.stdev(values):.2f}" if len(values) > 1 else "–"
+        rows.append([stage, *(f"{v:.2f}" for v in values), f"{statistics.mean(values):.2f}", std])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["  ".join([r[0].ljust(widths[0]), *map(str.rjust, r[1:], widths[1:])]) for r in rows]
+    return "\n".join([*lines, "", *(f"{stage}: {conditions[stage]}" for stage in stages)])
+
+
+if __name__ == "__main__":
+    run_script(main)
