@@ -10,7 +10,7 @@ TABLES = table1 table2 table3 table4 wsss_gamma wsss_ablation wsss_blocks wsss_t
 RUNS = --jobs $(JOBS) -- $(if $(filter-out 1,$(JOBS)),threads=1) $(OVERRIDES)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint data plan $(TABLES) fig1 propositions report bench clean
+.PHONY: help setup demo test lint data plan $(TABLES) fig1 fig2 propositions submission report bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -60,15 +60,25 @@ $(TABLES):
 fig1: setup  ## the nine panels of Figure 1 and the check of the claim
 	$(PY) scripts/fig1.py $(RUNS)
 
+fig2: setup  ## Figure 2 and token similarity by block, from runs on the VOC subset
+	$(PY) scripts/fig2.py
+
 propositions: setup  ## Propositions 1 and 2, numerically
 	$(PY) scripts/propositions.py --jobs $(JOBS)
 
 report: setup  ## one page of everything measured: outputs/report.html
 	$(PY) scripts/report.py
 
+submission: setup  ## VOC's test-server zip of a trained run: make submission RUN=outputs/wsss-…
+	$(PY) scripts/evaluate.py --run $(RUN) --split $(or $(SPLIT),test) \
+	  --export $(or $(OUT),outputs/submission) $(OVERRIDES)
+
 bench: setup  ## speed and memory beside the reference forms
 	$(PY) benchmarks/graphs.py
 	$(PY) benchmarks/centering.py
+	$(PY) benchmarks/par.py $(if $(TOCO),--toco $(TOCO))
+	$(PY) benchmarks/energy.py
+	$(PY) benchmarks/wsss_step.py $(if $(TOCO),--toco $(TOCO))
 
 clean:  ## remove the environment and all outputs
 	rm -rf $(VENV) outputs

@@ -10,7 +10,7 @@ its own code without its two contrastive losses. L_reg is ours on both sides, as
 must be built by hand; --no-energy leaves it out on both. Without centering the two start from the
 same weights, and their losses before the first step are printed.
 
-On a busy machine set OMP_NUM_THREADS=1. A CPU's memory varies by 5 % from process to process. Exit
+On a busy machine set OMP_NUM_THREADS=1. A CPU's memory varies by 7 % from process to process. Exit
 code 1 when the classification losses disagree.
 """
 

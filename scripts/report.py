@@ -16,7 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
     page = parser.parse_args().page
-    sections = [_figure1(), _propositions()]
+    sections = [_figure1(), _propositions(), _figure2()]
     cells = load(RESULTS / "expected.yaml")
     sections += [_table(cells, name) for name in dict.fromkeys(cell.table for cell in cells)]
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -47,6 +47,15 @@ def _propositions() -> Section | None:
         "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2)."
     )
     return Section("Propositions 1 and 2", text, "make propositions", rows=_rows(path))
+
+
+def _figure2() -> Section | None:
+    names = ("fig2_voc_subset", "wsss_tokens")
+    figures = [path for n in names if (path := RESULTS / "figures" / f"{n}.png").exists()]
+    if not figures:
+        return None
+    text = "The subset of VOC; images by a rule: the first that each bring a new class."
+    return Section("Figure 2: CAMs, labels and masks", text, "make fig2", figures=figures)
 
 
 def _table(cells: list, name: str) -> Section:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import rgb_to_hsv
 
 from oversmoothing.data import scenes
 from oversmoothing.data.shapes import CLASSES, outline, texture
@@ -123,3 +124,15 @@ def test_outlines_and_textures_differ():
 def test_values_out_of_range_are_named(tmp_path, key, value):
     with pytest.raises(InputError, match=rf"data\.{key}: expected"):
         scenes.load(str(tmp_path), **{key: value})
+
+
+def test_easy_scenes_have_a_hue_a_class(tmp_path):
+    data = scenes.load(str(tmp_path), **SMALL, easy=True)
+    assert data.checksum != scenes.load(str(tmp_path), **SMALL).checksum
+    hues = {k: [] for k in range(1, 1 + len(CLASSES))}
+    for id in data.train:
+        image, mask = data.image(id).permute(1, 2, 0).numpy() / 255, data.mask(id).numpy()
+        for k in set(mask[mask > 0].tolist()):
+            hues[k].append(2 * np.pi * np.median(rgb_to_hsv(image[mask == k])[:, 0]))
+    for k, found in hues.items():
+        assert np.cos(np.array(found) - 2 * np.pi * (k - 1) / len(CLASSES)).min() > 0.85

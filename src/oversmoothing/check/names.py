@@ -31,8 +31,8 @@ def key_problem(override: Override, composed: Composed) -> str | None:
         return _no_such_key(unknown[0], composed)
     if override.is_add():
         return f"+{key}: it is there already; write {key}=… without the +"
-    off = override.value() is None and "_target_" in (_node(composed, key) or {})
-    if off and "." in key:
+    node = _node(composed, key)
+    if override.value() is None and "." in key and isinstance(node, dict) and "_target_" in node:
         return None  # a part of a part, switched off
     if any(isinstance(_node(composed, name), dict) for name in names):
         return _no_leaf(key, composed)

@@ -14,12 +14,13 @@ from PIL import Image
 
 from oversmoothing.data.image_set import ImageSet
 from oversmoothing.data.images import write_mask
-from oversmoothing.data.shapes import CLASSES, outline, texture
+from oversmoothing.data.shapes import CLASSES, colours, outline, texture
 from oversmoothing.data.voc import open_set
 from oversmoothing.errors import InputError
 
 VERSION = 1  # raise it when the same arguments come to give other scenes
 MASKS = "SegmentationClassAug"
+PALE = 0.7  # how far the backgrounds of easy scenes are from their colours to grey
 LEAST_SEEN = 0.5  # part of a thing that must stay visible
 
 
@@ -30,6 +31,7 @@ def load(
     num_val: int = 40,
     size: Sequence[int] = (128, 160),
     seed: int = 0,
+    easy: bool = False,
 ) -> ImageSet:
     """Opens the scenes, which are drawn once, in VOC's layout, in a folder of ``cache``.
 
@@ -45,17 +47,20 @@ def load(
         num_val: scenes to evaluate on.
         size: height and width of the others, upright ones the other way round.
         seed: of the scenes, not of the networks that are trained on them.
+        easy: every class has its own hue, and backgrounds are pale; then a small network learns
+            the classes from scratch within a minute or two, which it otherwise does not.
 
     Raises:
         InputError: an argument out of its range, or a folder that cannot be written.
     """
     _check(num_train, num_val, size, seed)
-    key = json.dumps([VERSION, num_train, num_val, list(size), seed])
+    parts = [VERSION, num_train, num_val, list(size), seed, *(["easy"] if easy else [])]
+    key = json.dumps(parts)
     key = hashlib.sha256(key.encode()).hexdigest()[:12]
     folder = Path(cache) / "scenes" / key
     try:
         if not folder.is_dir():
-            _write(folder, num_train, num_val, size, seed)
+            _write(folder, num_train, num_val, size, seed, easy)
     except OSError as error:
         raise InputError(
             f"{folder}: cannot be written ({error.strerror or error}); set paths.cache=…"
@@ -77,9 +82,13 @@ def _check(num_train: int, num_val: int, size: Sequence[int], seed: int) -> None
         raise InputError("; ".join(broken))
 
 
-def scene(height: int, width: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def scene(
+    height: int, width: int, random: np.random.Generator, easy: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """One scene and its mask. Shapes: -> (H, W, 3) uint8, (H, W) uint8."""
     image, mask = _background(height, width, random), np.zeros((height, width), dtype=np.uint8)
+    if easy:
+        image += PALE * (image.mean(axis=-1, keepdims=True) - image)
     owner, areas = np.zeros((height, width), dtype=int), [0]
     rows, columns = np.mgrid[:height, :width]
     wanted = random.integers(1, 4)
@@ -94,8 +103,8 @@ def scene(height: int, width: int, random: np.random.Generator) -> tuple[np.ndar
             areas.pop()  # hides too much: another one
             continue
         owner, mask[inside] = after, label
-        colours = _two_colours(random)
-        painted = np.where(texture(CLASSES[label - 1], u, v)[..., None], *colours)
+        two = colours(CLASSES[label - 1] if easy else None, random)
+        painted = np.where(texture(CLASSES[label - 1], u, v)[..., None], *two)
         image[inside] = painted[inside]
     image += random.normal(0, 4, image.shape)
     return image.clip(0, 255).astype(np.uint8), mask
@@ -123,15 +132,9 @@ def _placed(
     return turned, np.cos(angle) * down - np.sin(angle) * across
 
 
-def _two_colours(random: np.random.Generator) -> np.ndarray:
-    """Two colours that can be told apart. Shapes: -> (2, 3)."""
-    while True:
-        colours = random.uniform(0, 255, (2, 3))
-        if abs(colours[0] - colours[1]).sum() > 240:
-            return colours
-
-
-def _write(folder: Path, num_train: int, num_val: int, size: Sequence[int], seed: int) -> None:
+def _write(
+    folder: Path, num_train: int, num_val: int, size: Sequence[int], seed: int, easy: bool
+) -> None:
     """Draws everything beside its place, then renames: no process sees half of it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     base = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
@@ -144,7 +147,7 @@ def _write(folder: Path, num_train: int, num_val: int, size: Sequence[int], seed
             (lists / f"{part}.txt").write_text("".join(f"{id}\n" for id in ids))
             for i, id in enumerate(ids):
                 shape = size if i % 2 else tuple(reversed(size))
-                image, mask = scene(*shape, np.random.default_rng([seed, stream, i]))
+                image, mask = scene(*shape, np.random.default_rng([seed, stream, i]), easy)
                 Image.fromarray(image).save(base / "JPEGImages" / f"{id}.jpg", quality=95)
                 write_mask(base / MASKS / f"{id}.png", mask)
         base.chmod(0o755)

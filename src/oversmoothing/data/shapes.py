@@ -1,4 +1,6 @@
-"""Five kinds of things in generated scenes: each has its own outline and its own texture."""
+"""Five kinds of things in generated scenes: outline, texture, colours."""
+
+import colorsys
 
 import numpy as np
 
@@ -30,3 +32,16 @@ def texture(kind: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     if kind == "ellipse":  # rings
         return np.sin(5 * np.pi * np.hypot(u, v / 0.55)) > 0
     return np.sin(4 * np.pi * (v + 0.12 * np.sin(3 * np.pi * u))) > 0  # waves
+
+
+def colours(kind: str | None, random: np.random.Generator) -> np.ndarray:
+    """Two colours: shades of the hue of a kind; None: any that differ. Shapes: -> (2, 3)."""
+    if kind is not None:
+        hue = CLASSES.index(kind) / len(CLASSES) + random.uniform(-0.05, 0.05)
+        shades = (random.uniform(0.8, 1), random.uniform(0.2, 0.45))
+        rgb = [colorsys.hsv_to_rgb(hue % 1, random.uniform(0.6, 1), shade) for shade in shades]
+        return 255 * np.array(rgb)
+    while True:
+        two = random.uniform(0, 255, (2, 3))
+        if abs(two[0] - two[1]).sum() > 240:
+            return two

@@ -22,6 +22,7 @@ from oversmoothing.wsss.crf import load_pydensecrf
 from oversmoothing.wsss.evaluation import Evaluation, Evaluator
 from oversmoothing.wsss.method import Method, Objective
 from oversmoothing.wsss.network import Network
+from oversmoothing.wsss.pictures import leave_pictures
 from oversmoothing.wsss.tokens import token_layers
 
 ONE_SEED_AT_A_TIME = True
@@ -83,6 +84,7 @@ def run(
         results |= evaluator.split(split)
     results |= {"layers_before": before, "layers_after": _tokens(evaluator)}
     results["conditions"] = {split: evaluator.conditions(split) for split in evaluation.splits}
+    leave_pictures(evaluator, run, seed, results)
     return {seed: results}
 
 

@@ -118,8 +118,8 @@ class Evaluator:
     def ids(self, split: str, multi_scale: bool = False) -> list[str]:
         """The images of a split that are measured, by all processes."""
         ev, every = self.evaluation, list(getattr(self.data, split))
-        limit = (ev.ms_limit if multi_scale else None) or ev.limit or len(every)
-        number = min(limit, len(every))
+        limits = (ev.limit, ev.ms_limit if multi_scale else None, len(every))
+        number = min(limit for limit in limits if limit)
         return [every[i * len(every) // number] for i in range(number)]
 
     def _items(self, split: str, doing: str, multi_scale: bool = False) -> Iterator[Item]:
