@@ -46,3 +46,24 @@ def test_a_later_option_with_a_default_keeps_earlier_names() -> None:
 def test_the_name_is_readable_and_ends_in_the_id() -> None:
     config = compose_config(BASE)
     assert run_name(config) == f"nodes-sbm-centered-layernorm-{run_id(config)}"
+
+
+IMAGES = ["experiment=wsss_scenes"]
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["trainer.workers=7", "trainer.log_every=3", "task.evaluation.workers=5"],
+        ["trainer.betas=[0.9,0.999]", "task.augment.scale=[0.5,2]"],  # lists that are default
+    ],
+)
+def test_nor_who_reads_images_nor_lists_that_are_default(same: list[str]) -> None:
+    assert run_id(compose_config(IMAGES + same)) == run_id(compose_config(IMAGES))
+    shown = identity(compose_config(IMAGES + same))
+    assert "betas" not in shown["trainer"] and "scale" not in shown["task"]["augment"]
+
+
+def test_a_list_that_is_not_default_names_a_run() -> None:
+    other = compose_config([*IMAGES, "task.evaluation.splits=[train]"])
+    assert run_id(other) != run_id(compose_config(IMAGES))

@@ -5,14 +5,17 @@ A run is named by what decides its numbers: the composed config without the part
 with a default therefore leaves the names of all earlier runs as they are.
 """
 
+import dataclasses
 import hashlib
 import inspect
 import json
+from dataclasses import MISSING
 from typing import Any
 
 from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 
+HOW = ("_partial_", "root", "cache", "workers", "log_every")
 IDENTITY = ("task", "data", "backbone", "aggregator", "then", "trainer")
 
 
@@ -40,7 +43,7 @@ def identity(config: DictConfig) -> dict[str, Any]:
 
 
 def _canonical(node: Any) -> Any:
-    if isinstance(node, list):
+    if isinstance(node, (list, tuple)):
         return [_canonical(item) for item in node]
     if not isinstance(node, dict):
         return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
@@ -50,14 +53,18 @@ def _canonical(node: Any) -> Any:
 
 
 def _is_how(key: str, value: Any) -> bool:
-    """Where files lie and how Hydra builds a part decide no number."""
-    return key in ("_partial_", "root", "cache") or str(value).startswith("${paths.")
+    """Where files lie, who reads them and what is told meanwhile decide no number."""
+    return key in HOW or str(value).startswith("${paths.")
 
 
 def _defaults(target: str) -> dict[str, Any]:
-    """Default values of a callable's parameters."""
-    parameters = inspect.signature(get_method(target)).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    """Default values of a callable's parameters; of a dataclass also those that it makes anew."""
+    made = get_method(target)
+    parameters = inspect.signature(made).parameters.values()
+    given = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    fields = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
+    fresh = {f.name: f.default_factory for f in fields if f.default_factory is not MISSING}
+    return given | {name: factory() for name, factory in fresh.items()}
 
 
 def _last(node: DictConfig) -> str:

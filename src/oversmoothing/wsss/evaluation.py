@@ -41,12 +41,13 @@ class Evaluation:
         splits: ``train``, ``val``, in order.
         size: side that images are squashed to for CAMs, pseudo labels and ``seg``.
         background: CAMs at most this are background.
+        ms_splits: those of them for multi-scale and CRF, which takes seconds an image.
         ms_scales: of multi-scale segmentation (``seg_ms``); empty: none.
         ms_size: side of its scale 1; None: the image's own size.
         fusion: of scales and mirror images, see ``segment.py``.
         crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: none.
         limit: measure on this many images, evenly spaced; None: on all.
-        ms_limit: the same for multi-scale and CRF, which takes seconds an image.
+        ms_limit: the same for multi-scale and CRF.
         batch: squashed images at once.
         workers: processes that read images, and that run the CRF.
 
@@ -57,6 +58,7 @@ class Evaluation:
     splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])
     size: int = 448
     background: float = 0.5
+    ms_splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])
     ms_scales: list[float] = field(default_factory=lambda: [1.0, 1.25, 1.5])
     ms_size: int | None = None
     fusion: Literal["voc", "coco"] = "voc"
@@ -104,7 +106,8 @@ class Evaluator:
         """mIoU and IoU per class of every stage, in percent, keys ``<split>_<stage>_miou``."""
         self.network.eval()
         counts = self._squashed_stages(split)
-        if self.method.segments and self.evaluation.ms_scales:
+        ev = self.evaluation
+        if self.method.segments and ev.ms_scales and split in ev.ms_splits:
             counts |= self._multi_scale(split)
         results: dict[str, Any] = {}
         for stage, confusion in counts.items():
