@@ -48,7 +48,7 @@ def test_the_name_is_readable_and_ends_in_the_id() -> None:
     assert run_name(config) == f"nodes-sbm-centered-layernorm-{run_id(config)}"
 
 
-IMAGES = ["experiment=wsss_scenes"]
+IMAGES = ["experiment=wsss_voc"]
 
 
 @pytest.mark.parametrize(
