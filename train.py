@@ -2,10 +2,12 @@
 
     python train.py experiment=gnn_table5 data=cora backbone.depth=16 aggregator=centered
     python train.py -m aggregator=centered aggregator.gamma=-1.5,-1,-0.5,0 backbone.depth=2,8,32
+    torchrun --nproc-per-node=2 train.py experiment=wsss_voc
 
 Exit codes: 0 every run has its result, 1 some run failed, 2 bad input.
 """
 
+import os
 import sys
 import traceback
 
@@ -27,8 +29,8 @@ def run(config: DictConfig) -> None:
 
 def attempt(config: DictConfig, wait: bool) -> None:
     """One run; a failure is reported and ends no sweep."""
+    from oversmoothing.claims import Busy
     from oversmoothing.execute import execute, finished, run_folder  # torch takes a second
-    from oversmoothing.runs import Busy
 
     name, already = run_folder(config).name, finished(config)
     try:
@@ -46,6 +48,8 @@ def attempt(config: DictConfig, wait: bool) -> None:
 def main() -> int:
     """Checks the whole command before any work; Hydra starts runs for its other launchers only."""
     one_line_warnings()
+    if os.environ.get("RANK", "0") != "0":  # under torchrun process 0 speaks
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         command = check.command(sys.argv[1:])
     except check.Problems as problems:

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
+from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.execute import device
 
 GAMMA = -1.0
 TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-2, "float16": 5e-3}

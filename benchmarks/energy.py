@@ -22,8 +22,8 @@ from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, tex
 from PIL import Image
 from torch import Tensor
 
+from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.execute import device
 from oversmoothing.wsss.energy import dense_energy
 
 FILTERS = ["lattice", "toco", "exact"]

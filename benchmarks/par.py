@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
 from torch import Tensor, nn
 
+from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.execute import device
 from oversmoothing.wsss.par import PAR
 
 DILATIONS = (1, 2, 4, 8, 12, 24)

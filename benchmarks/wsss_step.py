@@ -32,8 +32,8 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.vit import ViT
 from oversmoothing.engine import Training
+from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.execute import device
 from oversmoothing.trainer import Trainer
 from oversmoothing.wsss.method import Method, Objective
 from oversmoothing.wsss.network import Network

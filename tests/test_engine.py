@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.engine import Training, out_of_memory, split
+from oversmoothing.batch import out_of_memory, split
+from oversmoothing.engine import Training
 from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer

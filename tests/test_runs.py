@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from oversmoothing.claims import Busy, claimed
 from oversmoothing.errors import InputError
 from oversmoothing.files import write_atomically
-from oversmoothing.runs import Busy, Run, claimed, read_result, write_result
+from oversmoothing.runs import Run, read_result, write_result
 
 
 def test_a_checkpoint_comes_back_bit_equal(tmp_path: Path) -> None:
@@ -124,7 +125,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, kind: str) -> None:
 
 
 def test_only_one_process_holds_a_run(tmp_path: Path) -> None:
-    holder = "from pathlib import Path; from oversmoothing.runs import claimed; import sys, time\n"
+    holder = "from pathlib import Path; from oversmoothing.claims import claimed; import sys, time\n"
     holder += "with claimed(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     process = subprocess.Popen(
         [sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE, text=True

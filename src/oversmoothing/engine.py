@@ -5,10 +5,9 @@ was killed goes on bit-equally on a CPU, and several processes see what one woul
 """
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance
+from oversmoothing.batch import Batch, out_of_memory, split, to_device
 from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer
-
-Batch = dict[str, Any]
 
 
 class Objective(Protocol):
@@ -168,34 +166,3 @@ class Training:
             self.network.load_state_dict(state["network"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.step = state["step"]
-
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Moves the tensors of a batch."""
-    return {
-        k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()
-    }
-
-
-def split(batch: Batch, parts: int) -> list[Batch]:
-    """Cuts tensors and lists with an entry an image into equal parts; the rest goes to all."""
-    B = len(batch["image"])
-    size = math.ceil(B / parts)
-    cuts = [slice(start, start + size) for start in range(0, B, size)]
-
-    def cut(value: Any, part: slice) -> Any:
-        each = isinstance(value, list) or (isinstance(value, Tensor) and value.dim() > 0)
-        return value[part] if each and len(value) == B else value
-
-    return [{key: cut(value, part) for key, value in batch.items()} for part in cuts]
-
-
-def out_of_memory(trainer: Trainer, batch: Batch) -> str:
-    """What to try when a GPU is too small."""
-    B, _, H, W = batch["image"].shape
-    now, crop = math.ceil(B / trainer.accumulate), max(16, H * 3 // 64 * 16)
-    return (
-        f"out of GPU memory with {now} images of {H}×{W} at once; add trainer.accumulate="
-        f"{2 * trainer.accumulate} ({math.ceil(now / 2)} at once, same result), "
-        f"trainer.precision=bf16, or a smaller crop with task.augment.crop={crop}"
-    )

@@ -2,9 +2,6 @@
 
 import contextlib
 import inspect
-import os
-import platform
-import subprocess
 import time
 import traceback
 from collections.abc import Iterator
@@ -17,12 +14,12 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing import checkpoints, distributed
+from oversmoothing.claims import claimed
+from oversmoothing.environment import device, environment
 from oversmoothing.errors import InputError
 from oversmoothing.files import write_atomically
 from oversmoothing.identity import run_id, run_name
-from oversmoothing.runs import Run, claimed, read_result, write_result
-
-CODE = ("src", "configs", "train.py", "pyproject.toml")  # what a number may come from
+from oversmoothing.runs import Run, read_result, write_result
 
 
 def execute(config: DictConfig, wait: bool = False) -> dict[str, Any]:
@@ -164,51 +161,3 @@ def _set_up(config: DictConfig) -> None:
     torch.use_deterministic_algorithms(
         config.deterministic != "off", warn_only=config.deterministic == "warn"
     )
-
-
-def device(name: str) -> torch.device:
-    """``auto`` is the GPU where there is one.
-
-    Raises:
-        InputError: a device that torch does not know or have.
-    """
-    if name == "auto":
-        return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    try:
-        chosen = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device: torch sees no GPU for {name!r}; use device=cpu or auto")
-    return _own(chosen)
-
-
-def _own(chosen: torch.device) -> torch.device:
-    """Under torchrun, every process's own GPU."""
-    several = chosen.type == "cuda" and distributed.world() > 1
-    return torch.device("cuda", distributed.local_rank()) if several else chosen
-
-
-def environment(name: str) -> dict[str, Any]:
-    """What a number may depend on beyond its config.
-
-    Args:
-        name: of the device that computed it, as in a config.
-    """
-    chosen = device(name)
-    gpu = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None
-    return {
-        "git": _git("rev-parse", "--short=12", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": gpu or chosen.type,
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-    }
-
-
-def _git(*words: str) -> str | None:
-    here = Path(__file__).parents[2]
-    done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None

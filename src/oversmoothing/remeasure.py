@@ -14,13 +14,15 @@ from oversmoothing.check.names import meant
 from oversmoothing.check.parts import config_problems
 from oversmoothing.compose import Problems, parse
 from oversmoothing.data.image_set import ImageSet
-from oversmoothing.execute import build, environment
+from oversmoothing.environment import environment
+from oversmoothing.execute import build
 from oversmoothing.files import read_or_set_aside, write_atomically
 from oversmoothing.runs import Run, weights_path
 from oversmoothing.tasks import wsss
 from oversmoothing.trained import Trained
 from oversmoothing.wsss.crf import CRF
-from oversmoothing.wsss.evaluation import Evaluation, Evaluator
+from oversmoothing.wsss.evaluation import Evaluation
+from oversmoothing.wsss.evaluator import Evaluator
 
 HOW = ("batch", "workers")  # settings that decide no number
 

@@ -6,24 +6,18 @@ written beside its place and renamed into it. A run's process holds an exclusive
 which the kernel drops when the process dies, so no claim can outlive its owner.
 """
 
-import contextlib
-import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from oversmoothing import checkpoints, distributed
 from oversmoothing.files import read_or_set_aside, write_atomically, writing
-
-
-class Busy(Exception):
-    """Another process works on this run now."""
 
 
 class Run:
@@ -141,41 +135,3 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
     """Writes ``result.json``."""
     text = json.dumps(result, indent=1) + "\n"
     write_atomically(Path(folder) / "result.json", lambda file: file.write(text.encode()))
-
-
-@contextlib.contextmanager
-def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Holds a run for this process, or for all that work together: process 0 holds it.
-
-    Raises:
-        Busy: another process holds it, and ``wait`` is off.
-    """
-    lock = said = None
-    if distributed.rank() == 0:
-        lock, said = _lock(folder, wait)
-    if said := distributed.from_first(said):
-        raise Busy(said)
-    try:
-        yield
-    finally:
-        if lock:
-            lock.close()
-
-
-def _lock(folder: Path, wait: bool) -> tuple[IO | None, str | None]:
-    """An open file that holds the lock, or who else has it."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "a+")  # noqa: SIM115 (its owner closes it)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        with lock:
-            lock.seek(0)
-            owner = lock.read().strip() or "another process"
-        return None, f"{folder.name} is being run by {owner}"
-    with writing(folder / ".lock"):
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
-        lock.flush()
-    return lock, None

@@ -12,8 +12,9 @@ from yaml import YAMLError
 
 from oversmoothing.check.names import meant
 from oversmoothing.data.image_set import ImageSet
+from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.execute import build, device
+from oversmoothing.execute import build
 from oversmoothing.runs import read_result
 from oversmoothing.wsss.crf import CRF
 from oversmoothing.wsss.look import Viewer

@@ -13,8 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.check.parts import config_problems, reason
+from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.execute import build, device, finished
+from oversmoothing.execute import build, finished
 
 AGGREGATORS = ("aggregator", "then")
 Known = dict[str, list[str]]  # what was built before, in this command -> what it said

@@ -8,11 +8,11 @@ from concurrent.futures import ProcessPoolExecutor
 
 from omegaconf import DictConfig, OmegaConf
 
+from oversmoothing.claims import Busy
 from oversmoothing.errors import InputError
 from oversmoothing.execute import execute, finished
 from oversmoothing.identity import run_id
 from oversmoothing.report.collect import Planned
-from oversmoothing.runs import Busy
 from oversmoothing.summary import summary
 
 

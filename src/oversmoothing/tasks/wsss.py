@@ -19,7 +19,8 @@ from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer
 from oversmoothing.wsss.adaptation import adapt
 from oversmoothing.wsss.crf import load_pydensecrf
-from oversmoothing.wsss.evaluation import Evaluation, Evaluator
+from oversmoothing.wsss.evaluation import Evaluation
+from oversmoothing.wsss.evaluator import Evaluator
 from oversmoothing.wsss.method import Method, Objective
 from oversmoothing.wsss.network import Network
 from oversmoothing.wsss.pictures import leave_pictures

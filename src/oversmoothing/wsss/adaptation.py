@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.backbones.vit import ViT
-from oversmoothing.engine import Batch, Training
+from oversmoothing.batch import Batch
+from oversmoothing.engine import Training
 from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer
 

@@ -15,7 +15,7 @@ from oversmoothing import distributed
 from oversmoothing.data.palette import palette
 from oversmoothing.files import write_atomically
 from oversmoothing.runs import Run
-from oversmoothing.wsss.evaluation import Evaluator
+from oversmoothing.wsss.evaluator import Evaluator
 from oversmoothing.wsss.look import Viewer, distinct_classes, look_at
 from oversmoothing.wsss.panels import Column, columns_of, labels_in
 from oversmoothing.wsss.token_pictures import draw_tokens
