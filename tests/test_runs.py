@@ -125,7 +125,9 @@ def test_a_full_disk_is_one_line(tmp_path: Path, kind: str) -> None:
 
 
 def test_only_one_process_holds_a_run(tmp_path: Path) -> None:
-    holder = "from pathlib import Path; from oversmoothing.claims import claimed; import sys, time\n"
+    holder = (
+        "from pathlib import Path; from oversmoothing.claims import claimed; import sys, time\n"
+    )
     holder += "with claimed(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     process = subprocess.Popen(
         [sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE, text=True

@@ -5,9 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.wsss.boxes import inside
 from oversmoothing.wsss.cam import Present, multi_scale_cams, normalised, present_classes
 from oversmoothing.wsss.par import PAR
-from oversmoothing.wsss.pseudo import inside, pseudo_labels, thresholded
+from oversmoothing.wsss.pseudo import pseudo_labels, thresholded
 
 
 class Colours(nn.Module):

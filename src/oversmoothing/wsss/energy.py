@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.segmentation import IGNORE
 from oversmoothing.wsss.bilateral import FILTERS, Filter, position_and_colour
-
-IGNORE = 255
+from oversmoothing.wsss.boxes import inside
 
 
 def dense_energy(
@@ -63,22 +63,13 @@ def dense_energy(
         with torch.no_grad():
             small = F.interpolate(images.to(S.dtype), size)
             features = position_and_colour(small, sigma_rgb, sigma_xy * scale)
-            inside = _nearest(_inside(box, images), size)
+            within = _nearest(inside(box, *images.shape[-2:]), size)
             ignored = _nearest(labels == IGNORE, size)
-            gate = torch.where(ignored, 1.0, (1 - S.amax(dim=1)).clamp_(min=0)) * inside
-            AS = FILTERS[filter](features, (S * inside[:, None]).flatten(2).mT)
+            gate = torch.where(ignored, 1.0, (1 - S.amax(dim=1)).clamp_(min=0)) * within
+            AS = FILTERS[filter](features, (S * within[:, None]).flatten(2).mT)
             gated = gate[:, None] * AS.mT.view_as(S)
         energy = -(S * gated).sum() / (num_images or len(images))
         return 2 * energy - energy.detach()  # the value once, the gradient twice
-
-
-def _inside(box: Tensor, images: Tensor) -> Tensor:
-    """Where a pixel lies in its image's box. Shapes: box (B, 4) -> bool (B, H, W)."""
-    H, W = images.shape[-2:]
-    row0, row1, col0, col1 = box.to(images.device).T[..., None, None]
-    y = torch.arange(H, device=images.device)[:, None]
-    x = torch.arange(W, device=images.device)
-    return (row0 <= y) & (y < row1) & (col0 <= x) & (x < col1)
 
 
 def _nearest(mask: Tensor, size: list[int]) -> Tensor:

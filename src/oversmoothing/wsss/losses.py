@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing import distributed
-from oversmoothing.wsss.pseudo import IGNORE
+from oversmoothing.metrics.segmentation import IGNORE
 
 
 class Counts(NamedTuple):

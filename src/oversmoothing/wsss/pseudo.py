@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.metrics.segmentation import IGNORE
+from oversmoothing.wsss.boxes import inside
 from oversmoothing.wsss.cam import Present
 from oversmoothing.wsss.par import PAR
-
-IGNORE = 255
 
 
 @torch.no_grad()
@@ -46,14 +46,6 @@ def pseudo_labels(
     sure[sure == 0] = IGNORE
     sure[(sure == IGNORE) & (rest == 0)] = 0
     return sure.masked_fill(~inside(box, H, W), IGNORE)
-
-
-def inside(box: Tensor, height: int, width: int) -> Tensor:
-    """Boolean (B, H, W): True in half-open boxes (row0, row1, col0, col1)."""
-    rows = torch.arange(height, device=box.device)[None, :, None]
-    cols = torch.arange(width, device=box.device)[None, None, :]
-    row0, row1, col0, col1 = box.T[:, :, None, None]
-    return (rows >= row0) & (rows < row1) & (cols >= col0) & (cols < col1)
 
 
 def thresholded(cam: Tensor, present: Present, background: float = 0.5) -> Tensor:
