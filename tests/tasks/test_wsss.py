@@ -138,6 +138,14 @@ def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> N
     torch.testing.assert_close(weights(config), plain["weights"], atol=2e-5, rtol=1e-3)
 
 
+def test_bf16_stays_near_fp32(plain: dict, folder: Path) -> None:
+    config = compose_config(words(folder / "bf16", "trainer.precision=bf16"))
+    execute(config)
+    found = weights(config)
+    assert not torch.equal(found, plain["weights"])
+    torch.testing.assert_close(found, plain["weights"], atol=2e-2, rtol=0)
+
+
 def test_seeds_are_trained_one_by_one_and_differ(folder: Path) -> None:
     config = compose_config(words(folder / "seeds", "seeds=[0,1]", "trainer.iterations=1"))
     execute(config)
