@@ -34,7 +34,8 @@ def main() -> int:
     seeds = options.seed or _trained_seeds(run.folder)
     config = configured(run.config, words)
     if options.split != "test":
-        config.task.evaluation.splits = [options.split]
+        for key in ("splits", "ms_splits"):
+            config.task.evaluation[key] = [options.split]
     task = checked(run, config)
     data = unlabelled(config.data) if options.split == "test" else build(config.data)
     runs = (run if seed == run.seed else trained.load(run.folder, seed, options.device)

@@ -56,8 +56,8 @@ def configured(config: DictConfig, words: list[str]) -> DictConfig:
 
 
 def _keys() -> list[str]:
-    """What may be set; --split stands for ``splits``."""
-    own = [field.name for field in dataclasses.fields(Evaluation) if field.name != "splits"]
+    """What may be set; --split stands for ``splits`` and ``ms_splits``."""
+    own = [field.name for field in dataclasses.fields(Evaluation) if "splits" not in field.name]
     crf = [f"crf.{field.name}" for field in dataclasses.fields(CRF)]
     return [*(f"evaluation.{name}" for name in own + crf), "paths.data"]
 
