@@ -25,6 +25,24 @@ def test_a_checkpoint_comes_back_bit_equal(tmp_path: Path) -> None:
     assert loaded["epoch"] == 3 and torch.equal(loaded["nested"]["g"], state["nested"]["g"])
 
 
+def test_a_kill_at_any_rename_leaves_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real = Run(tmp_path, [0]), Path.replace
+    run.save_checkpoint({"epoch": 0})
+
+    def killed(self: Path, target: Path) -> Path:
+        assert run.load_checkpoint() is not None and (tmp_path / "checkpoint.pt").exists()
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    for epoch in (1, 2):
+        run.save_checkpoint({"epoch": epoch})
+    assert run.load_checkpoint()["epoch"] == 2
+    (tmp_path / "checkpoint.pt").unlink()
+    assert run.load_checkpoint()["epoch"] == 1
+
+
 def test_a_checkpoint_serves_only_its_own_seeds(tmp_path: Path) -> None:
     Run(tmp_path, [0, 1]).save_checkpoint({"epoch": 3})
     assert Run(tmp_path, [0, 1, 2]).load_checkpoint() is None

@@ -1,6 +1,7 @@
 """The last two checkpoints of a run, readable without running anything that they hold."""
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,22 @@ import torch
 from oversmoothing.files import read_or_set_aside, write_atomically
 
 NAMES = ("checkpoint.pt", "checkpoint-before.pt")
+PASSING = (".checkpoint-fresh.pt", ".checkpoint-aside.pt")
 
 
 def save(folder: Path, payload: dict[str, Any]) -> None:
-    """Writes the newest; what was the newest becomes the one before."""
+    """Writes the newest; what was the newest becomes the one before. At no time is there none."""
     newest, before = (folder / name for name in NAMES)
-    fresh = folder / ".checkpoint-fresh.pt"
+    fresh, aside = (folder / name for name in PASSING)
     write(fresh, payload)  # whole on the disk before the others move
     if newest.exists():
-        newest.replace(before)
+        aside.unlink(missing_ok=True)
+        try:
+            os.link(newest, aside)
+        except OSError:  # a disk without hard links
+            newest.replace(before)
+        else:
+            aside.replace(before)
     fresh.replace(newest)
 
 
@@ -32,7 +40,7 @@ def load(folder: Path, seeds: list[int]) -> dict[str, Any] | None:
 
 def remove(folder: Path) -> None:
     """Deletes them, once there is a result."""
-    for name in NAMES:
+    for name in NAMES + PASSING:
         (folder / name).unlink(missing_ok=True)
 
 
