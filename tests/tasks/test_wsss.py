@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from oversmoothing import distributed, trained
 from oversmoothing.check import Problems, compose_config, configs
-from oversmoothing.execute import execute, run_folder
-from oversmoothing.runs import weights_path
+from oversmoothing.execute import build, execute, run_folder
+from oversmoothing.runs import Run, weights_path
+from oversmoothing.wsss.evaluator import Evaluator
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -130,6 +132,22 @@ def test_two_processes_do_what_one_does(plain: dict, folder: Path) -> None:
     torch.testing.assert_close(weights(config), plain["weights"], atol=2e-5, rtol=1e-3)
     found = numbers(json.loads((run_folder(config) / "result.json").read_text()))
     assert found == pytest.approx(numbers(plain["result"]), abs=1.0)
+
+
+def test_a_process_without_images_has_every_stage_to_add(
+    plain: dict, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would miss an exchange, and the others would wait for it."""
+    run = trained.load(next((folder / "plain").glob("wsss-*")), on="cpu")
+    task = build(run.config.task, _partial_=True).keywords
+    log = Run(folder / "idle", [0])
+    evaluator = Evaluator(
+        run.network, run.data, task["method"], task["evaluation"], torch.device("cpu"), log
+    )
+    monkeypatch.setattr(distributed, "world", lambda: 8)
+    monkeypatch.setattr(distributed, "rank", lambda: 7)
+    found = evaluator.split("val")
+    assert [key for key in found if key.endswith("_miou")] == list(numbers(plain["result"]))
 
 
 def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> None:

@@ -88,15 +88,19 @@ class Evaluator:
                 bar.update(1)
 
     def _squashed_stages(self, split: str) -> dict[str, Confusion]:
-        counts: dict[str, Confusion] = {}
+        counts = {stage: Confusion(len(self.labels), unsure) for stage, unsure in self._stages()}
         items = self._items(split, "CAM")
         while several := list(islice(items, self.evaluation.batch)):
             for stage, found in self._predict(several).items():
-                unsure = "drop" if stage == "pseudo" else "wrong"
-                total = counts.setdefault(stage, Confusion(len(self.labels), unsure))
                 for item, labels in zip(several, found):
-                    total.update(labels.cpu(), item["mask"], item["name"])
+                    counts[stage].update(labels.cpu(), item["mask"], item["name"])
         return counts
+
+    def _stages(self) -> list[tuple[str, str]]:
+        """Stages at squashed images, and what an unsure pixel is; also of a process without any."""
+        exists = {"aux_cam": self.method.aux_weight, "seg": self.method.segments}
+        stages = [s for s in ("cam", "aux_cam", "pseudo", "seg") if exists.get(s, True)]
+        return [(stage, "drop" if stage == "pseudo" else "wrong") for stage in stages]
 
     @torch.no_grad()
     def _predict(self, items: list[Item]) -> dict[str, list[Tensor]]:

@@ -116,6 +116,6 @@ def save(figure: Figure, stem: Path, kinds: Sequence[str] = ("png", "pdf")) -> l
         data = io.BytesIO()
         undated = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
         with matplotlib.rc_context(STYLE):
-            figure.savefig(data, format=path.suffix[1:], dpi=130, metadata=undated)
+            figure.savefig(data, format=path.suffix[1:], dpi=110, metadata=undated)
         write_atomically(path, lambda file, data=data: file.write(data.getbuffer()))
     return paths
