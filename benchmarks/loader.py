@@ -3,9 +3,10 @@
 import argparse
 import math
 import time
+from functools import partial
 from pathlib import Path
 
-from oversmoothing.data.augment import Augment
+from oversmoothing.data.augment import Augment, labelled_crop
 from oversmoothing.data.image_set import ImageSet
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
@@ -34,7 +35,8 @@ def images_per_second(folder: Path, crop: int, batch: int) -> float:
         raise InputError(f"--images: no .jpg files in {folder}")
     ids = tuple(files)
     data = ImageSet("images", ("any",), ids, (), files, {}, dict.fromkeys(ids, (1,)), "")
-    batches = train_batches(data, Augment(crop), batch, FIRST + NUMBER, seed=0, workers=1)
+    sample = partial(labelled_crop, data, Augment(crop))
+    batches = train_batches(data, sample, batch, FIRST + NUMBER, seed=0, workers=1)
     for _ in range(FIRST):
         next(batches)
     started = time.perf_counter()

@@ -15,6 +15,7 @@ code 1 when the classification losses disagree.
 """
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from oversmoothing.backbones.vit import ViT
 from oversmoothing.engine import Training
 from oversmoothing.environment import device
 from oversmoothing.errors import InputError
+from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer
 from oversmoothing.wsss.method import Method, Objective
 from oversmoothing.wsss.network import Network
@@ -52,7 +54,13 @@ def batch_of(options: argparse.Namespace) -> dict[str, Tensor]:
     label[torch.arange(B), torch.arange(B) % 20] = 1
     label[::2, 14] = 1
     box = torch.tensor([[0, S, S // 8, S]] * B)
-    return {"image": images.to(place), "label": label.to(place), "box": box.to(place)}
+    names = [str(i) for i in range(len(images))]
+    return {
+        "image": images.to(place),
+        "label": label.to(place),
+        "box": box.to(place),
+        "name": names,
+    }
 
 
 class OurStep:
@@ -65,7 +73,8 @@ class OurStep:
         method = Method(start=0) if options.energy else Method(start=0, reg_weight=0.0)
         objective, trainer = Objective(method, self.network), Trainer(batch_size=options.batch)
         place = device(options.device)
-        self.training = Training(self.network, objective, None, trainer, None, place)
+        run = Run(Path(), [0], checkpoint_seconds=math.inf)
+        self.training = Training(self.network, objective, None, trainer, run, place)
         self.batch = batch_of(options)
 
     def __call__(self) -> dict[str, Tensor]:

@@ -17,14 +17,17 @@ from oversmoothing.trainer import Trainer
 
 
 class Tiny(nn.Module):
+    rate = 0.0
+
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.dropout = nn.Dropout(self.rate)
         self.gamma = Centered(-1.0, warmup=10)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x.flatten(1))[:, 0]
+        return self.layers(self.dropout(x.flatten(1)))[:, 0]
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
         first, last = self.layers[0].parameters(), self.layers[2].parameters()
@@ -98,6 +101,16 @@ def test_a_stopped_training_goes_on_bit_equally(tmp_path: Path) -> None:
     assert resumed.network.gamma.progress == whole.network.gamma.progress == 1.0
 
 
+def test_dropout_goes_on_bit_equally_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = train(tmp_path / "plain")
+    monkeypatch.setattr(Tiny, "rate", 0.5)
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "cut", stop=5)
+    torch.rand(7)  # whatever was drawn in between
+    assert torch.equal(weights(train(tmp_path / "cut")), weights(whole))
+    assert not torch.equal(weights(whole), weights(plain))
+
+
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole")
     train(tmp_path / "cut", stop=5)
@@ -134,10 +147,28 @@ def test_a_loss_that_is_not_finite_names_its_images(tmp_path: Path) -> None:
 
 
 def test_out_of_memory_says_what_to_try() -> None:
-    batch = {"image": torch.zeros(4, 3, 448, 448)}
+    batch = {"image": torch.zeros(4, 3, 448, 448), "name": list("abcd")}
     line = out_of_memory(Trainer(), batch)
     assert "4 images of 448×448" in line and "trainer.accumulate=2" in line
     assert "task.augment.crop=336" in line
+
+
+def test_aggregators_hear_of_every_step_before_and_after_it(tmp_path: Path) -> None:
+    class Listening(Centered):
+        heard: list[str] = []
+
+        def advance(self, step: int) -> None:
+            self.heard.append(f"before {step}")
+
+        def settle(self) -> None:
+            self.heard.append("after")
+
+    training = Training(
+        Tiny(), Squares(), loader, Trainer(**RECIPE), Run(tmp_path, [0], 0), torch.device("cpu")
+    )
+    training.network.gamma = Listening()
+    training.fit()
+    assert Listening.heard == [f for i in range(12) for f in (f"before {i}", "after")]
 
 
 def test_a_phase_that_is_over_is_skipped(tmp_path: Path) -> None:

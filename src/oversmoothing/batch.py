@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oversmoothing.trainer import Trainer
+from oversmoothing.trainer import Loop
 
 Batch = dict[str, Any]
 
@@ -20,7 +20,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 def split(batch: Batch, parts: int) -> list[Batch]:
     """Cuts tensors and lists with an entry an image into equal parts; the rest goes to all."""
-    B = len(batch["image"])
+    B = len(batch["name"])
     size = math.ceil(B / parts)
     cuts = [slice(start, start + size) for start in range(0, B, size)]
 
@@ -31,12 +31,16 @@ def split(batch: Batch, parts: int) -> list[Batch]:
     return [{key: cut(value, part) for key, value in batch.items()} for part in cuts]
 
 
-def out_of_memory(trainer: Trainer, batch: Batch) -> str:
+def out_of_memory(trainer: Loop, batch: Batch) -> str:
     """What to try when a GPU is too small."""
-    B, _, H, W = batch["image"].shape
-    now, crop = math.ceil(B / trainer.accumulate), max(16, H * 3 // 64 * 16)
+    now = math.ceil(len(batch["name"]) / trainer.accumulate)
+    what, smaller = "examples", ""
+    if "image" in batch:
+        H, W = batch["image"].shape[-2:]
+        what = f"images of {H}×{W}"
+        smaller = f", or a smaller crop with task.augment.crop={max(16, H * 3 // 64 * 16)}"
     return (
-        f"out of GPU memory with {now} images of {H}×{W} at once; add trainer.accumulate="
+        f"out of GPU memory with {now} {what} at once; add trainer.accumulate="
         f"{2 * trainer.accumulate} ({math.ceil(now / 2)} at once, same result), "
-        f"trainer.precision=bf16, or a smaller crop with task.augment.crop={crop}"
+        f"trainer.precision=bf16{smaller}"
     )

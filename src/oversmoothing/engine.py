@@ -1,7 +1,8 @@
-"""The training loop of image tasks: AdamW, warm-up and polynomial decay, resumable, on any device.
+"""The training loop of all tasks but those on graphs: resumable, on any device.
 
-A step's batch depends on the seed and the step alone (see ``data/loading.py``), so a training that
-was killed goes on bit-equally on a CPU, and several processes see what one would.
+A step's batch, its dropout and all else that is drawn depend on the seed and the step alone (see
+``data/loading.py``), so a training that was killed goes on bit-equally on a CPU; several processes
+see the batches that one would.
 """
 
 import contextlib
@@ -14,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from oversmoothing import distributed
-from oversmoothing.aggregators.base import advance
+from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.batch import Batch, out_of_memory, split, to_device
+from oversmoothing.data.batches import mixed_seed
 from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
-from oversmoothing.trainer import Trainer
+from oversmoothing.trainer import Loop
 
 
 class Objective(Protocol):
@@ -35,7 +37,7 @@ class Training:
     """The state of one training, and the loop that moves it.
 
     Args:
-        network: has ``parameter_groups(lr, head_factor)``.
+        network: what the trainer makes an optimizer for.
         objective: what is minimised.
         loader: gives this process's share of the batches ``start`` … ``iterations − 1`` of
             ``batch_size`` images.
@@ -50,16 +52,14 @@ class Training:
         network: nn.Module,
         objective: Objective,
         loader: Callable[..., Iterator[Batch]],
-        trainer: Trainer,
+        trainer: Loop,
         run: Run,
         device: torch.device,
         phase: str = "training",
     ) -> None:
         self.network, self.objective, self.loader = network, objective, loader
         self.trainer, self.run, self.device, self.phase = trainer, run, device, phase
-        self.optimizer = trainer.optimizer(
-            network.parameter_groups(trainer.lr, trainer.head_factor)
-        )
+        self.optimizer = trainer.optimizer(network)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.step = 0
 
@@ -101,6 +101,7 @@ class Training:
     def _step(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """One optimisation step; the losses of this process's share before it."""
         trainer = self.trainer
+        torch.manual_seed(mixed_seed("step", self.run.seeds, self.step, distributed.rank()))
         self.network.train()
         advance(self.network, self.step)
         for group, rate in zip(self.optimizer.param_groups, self.rates):
@@ -111,6 +112,7 @@ class Training:
         except torch.OutOfMemoryError as error:
             raise InputError(out_of_memory(trainer, batch)) from error
         self.optimizer.step()
+        settle(self.network)
         return losses
 
     def _backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:

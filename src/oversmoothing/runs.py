@@ -41,7 +41,7 @@ class Run:
     ) -> None:
         self.dir = Path(folder)
         self.dir.mkdir(parents=True, exist_ok=True)
-        self._seeds = list(seeds)
+        self.seeds = list(seeds)
         self._logged_bytes = logged_bytes
         self._interval = checkpoint_seconds
         self._last_checkpoint = time.monotonic()
@@ -53,7 +53,7 @@ class Run:
         """Appends one line to ``metrics.jsonl`` and tells the sink; process 0 does."""
         if not self._writes:
             return
-        line = {"seeds": self._seeds, **metrics}
+        line = {"seeds": self.seeds, **metrics}
         with writing(self._metrics), open(self._metrics, "a") as file:
             file.write(json.dumps(line) + "\n")
         if self._sink:
@@ -71,7 +71,7 @@ class Run:
         """
         if self._writes:
             logged = self._metrics.stat().st_size if self._metrics.exists() else 0
-            payload = {"state": state, "seeds": self._seeds, "logged_bytes": logged}
+            payload = {"state": state, "seeds": self.seeds, "logged_bytes": logged}
             checkpoints.save(self.dir, payload)
         self._last_checkpoint = time.monotonic()
 
@@ -83,7 +83,7 @@ class Run:
         return distributed.from_first(self._load() if self._writes else None)
 
     def _load(self) -> dict[str, Any] | None:
-        payload = checkpoints.load(self.dir, self._seeds)
+        payload = checkpoints.load(self.dir, self.seeds)
         if self._metrics.exists():
             logged = payload["logged_bytes"] if payload else self._logged_bytes
             with writing(self._metrics):
@@ -92,7 +92,7 @@ class Run:
 
     def save_weights(self, weights: dict[str, Any]) -> Path:
         """Keeps a trained network's state as ``weights-seed<seeds>.pt``."""
-        path = weights_path(self.dir, *self._seeds)
+        path = weights_path(self.dir, *self.seeds)
         if self._writes:
             checkpoints.write(path, weights)
         return path

@@ -4,13 +4,14 @@ import dataclasses
 import itertools
 import random
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from voc_folder import load, make, truncate
 
-from oversmoothing.data.augment import Augment
+from oversmoothing.data.augment import Augment, labelled_crop
 from oversmoothing.data.loading import evaluation_items, train_batches
 from oversmoothing.errors import InputError
 
@@ -36,7 +37,8 @@ def broken(tmp_path):
 
 
 def batches(data, size=4, iterations=6, seed=0, workers=0, **options) -> list[dict]:
-    return list(train_batches(data, AUGMENT, size, iterations, seed, workers=workers, **options))
+    sample = partial(labelled_crop, data, AUGMENT)
+    return list(train_batches(data, sample, size, iterations, seed, workers=workers, **options))
 
 
 def same(first: list[dict], second: list[dict]) -> bool:
@@ -82,6 +84,15 @@ def test_an_epoch_sees_every_image_once_and_leaves_none_over(data, expected):
     assert epochs[0] != epochs[1]
 
 
+def test_repeated_augmentation_keeps_an_epochs_length(data):
+    names = [n for b in batches(data, size=6, iterations=2, repeats=3) for n in b["name"]]
+    first = names[:7]  # an epoch of 7: three, three, one
+    assert first[:3] == [first[0]] * 3 and first[3:6] == [first[3]] * 3 and first[0] != first[3]
+    alone = dataclasses.replace(data, train=data.train[:1])
+    [batch] = batches(alone, size=3, iterations=1, repeats=3)
+    assert not torch.equal(batch["image"][0], batch["image"][1])  # augmented anew
+
+
 def test_the_seed_changes_order_and_crops(data, expected):
     other = batches(data, seed=1)
     assert [b["name"] for b in other] != [b["name"] for b in expected]
@@ -103,7 +114,7 @@ def test_the_global_generators_are_left_alone(data, workers):
 
 def test_a_batch_that_cannot_be_shared_is_refused_at_once(data):
     with pytest.raises(InputError, match="multiple of the 3 processes, got 4"):
-        train_batches(data, AUGMENT, 4, 1, 0, world=3)
+        train_batches(data, lambda id: {}, 4, 1, 0, world=3)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -191,7 +191,7 @@ def test_an_adaptation_stage_comes_first(folder: Path) -> None:
         ("task.method.high=0.1", r"task\.method\.low, \.high: expected 0 < low <= high < 1"),
         ("task.method.hihg=0.1", r"task\.method\.hihg.*did you mean 'task\.method\.high'"),
         ("task.method.start=soon", r"task\.method\.start: expected a whole number"),
-        ("trainer.batch_size=3 trainer.accumulate=2", r"trainer\.batch_size: 3 images"),
+        ("trainer.batch_size=3 trainer.accumulate=2", r"trainer\.batch_size: 3 examples"),
     ],
 )
 def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str, said: str) -> None:

@@ -61,6 +61,9 @@ class Aggregator(nn.Module):
     def advance(self, step: int) -> None:
         """Told by the training loop before optimisation step ``step`` (0-based), for warm-ups."""
 
+    def settle(self) -> None:
+        """Told by the training loop after each optimisation step, for moving averages."""
+
 
 class Inside(Aggregator):
     """Acts inside the mixing."""
@@ -86,9 +89,16 @@ class After(Aggregator):
 
 
 class Instead(Aggregator):
-    """Acts in the place of the mixing."""
+    """Acts in the place of the mixing.
+
+    Attributes:
+        passes_gradient: whether a gradient reaches x; if not, hosts freeze what feeds x alone.
+        relu_after: whether hosts with a convolution behind it put a ReLU before that.
+    """
 
     site = "instead"
+    passes_gradient: bool = True
+    relu_after: bool = False
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Shapes: x (..., N, C) -> (..., N, C)."""
@@ -100,6 +110,13 @@ def advance(model: nn.Module, step: int) -> None:
     for module in model.modules():
         if isinstance(module, Aggregator):
             module.advance(step)
+
+
+def settle(model: nn.Module) -> None:
+    """Tells every aggregator of a model that a training step is done."""
+    for module in model.modules():
+        if isinstance(module, Aggregator):
+            module.settle()
 
 
 def require_sites(aggregators: list[Aggregator], sites: tuple[str, ...], host: str) -> None:

@@ -1,6 +1,7 @@
 """Training images as ToCo augments them (Ru et al., CVPR 2023), with its defect as an option."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 from torchvision.transforms import v2
 
+from oversmoothing.data.image_set import ImageSet
 from oversmoothing.errors import InputError
 
 
@@ -93,6 +95,16 @@ class Augment:
         if _happens(self.blur):
             image = image.filter(ImageFilter.GaussianBlur(_uniform(0.1, 2.0)))
         return image
+
+
+def labelled_crop(data: ImageSet, augment: Augment, id: str) -> dict[str, Any]:
+    """An augmented training image with its image-level label.
+
+    Returns:
+        ``name``, ``image`` (3, S, S), ``label`` (K,) and ``box`` (4,).
+    """
+    image, box = augment(data.image(id))
+    return {"name": id, "image": image, "label": data.label(id), "box": box}
 
 
 def _happens(p: float) -> bool:

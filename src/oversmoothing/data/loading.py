@@ -1,20 +1,20 @@
 """Batches that depend on the seed and their number alone, and images to evaluate on."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from oversmoothing.data.batches import Batches, Transform
+from oversmoothing.data.batches import Batches, Example, Examples, stacked
 from oversmoothing.data.image_set import ImageSet
 from oversmoothing.errors import InputError
 
 
 def train_batches(
-    data: ImageSet,
-    augment: Transform,
+    data: Examples,
+    sample: Callable[[Any], Example],
     batch_size: int,
     iterations: int,
     seed: int,
@@ -22,16 +22,19 @@ def train_batches(
     rank: int = 0,
     world: int = 1,
     workers: int = 2,
-) -> Iterator[dict[str, Any]]:
+    collate: Callable[[list[Example]], Example] = stacked,
+    repeats: int = 1,
+) -> Iterator[Example]:
     """Training batches number ``start`` … ``iterations - 1``.
 
     Batch i is the same whatever ``start``, ``world`` and ``workers`` are. Epochs are permutations
-    of the training images, strung together, so that no image is left over. The global random
+    of the training examples, strung together, so that none is left over. The global random
     generators are neither used nor changed.
 
     Args:
-        data: whose ``on_error`` says what happens at a damaged image.
-        augment: (3, H, W) uint8 -> ((3, S, S) float, box (4,)), drawing from torch's generator.
+        data: whose ``on_error`` says what happens at a damaged file.
+        sample: id -> example, a dict of tensors and other values, ``name`` among them; it may draw
+            from torch's generator.
         batch_size: B of all processes together.
         iterations: where training ends.
         seed: of order and augmentation.
@@ -39,19 +42,20 @@ def train_batches(
         rank: of this process, which gets the ``rank``-th slice of each batch.
         world: number of processes.
         workers: processes that read ahead, each with one thread; 0: none.
+        collate: examples -> batch; by default tensors are stacked and other values listed.
+        repeats: see ``Batches``.
 
     Yields:
-        ``image`` (b, 3, S, S), ``label`` (b, K), ``box`` (b, 4), ``name`` list of b ids, with
-        b = B / world.
+        Batches of B / world examples.
 
     Raises:
-        InputError: B that cannot be divided, or a damaged image.
+        InputError: B that cannot be divided, or a damaged file.
     """
     if batch_size < 1 or batch_size % world:
         raise InputError(
             f"batch_size: expected a multiple of the {world} processes, got {batch_size}"
         )
-    batches = Batches(data, augment, batch_size, seed, rank, world)
+    batches = Batches(data, sample, batch_size, seed, rank, world, collate, repeats)
     return _warned(_load(batches, range(start, iterations), workers))
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.vit import ViT
-from oversmoothing.data.augment import Augment
+from oversmoothing.data.augment import Augment, labelled_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.data.voc import ImageSet
 from oversmoothing.engine import Training
@@ -71,7 +71,8 @@ def run(
     network = Network(backbone(aggregators=aggregators), len(data.classes), aux_block).to(device)
     evaluator = Evaluator(network, data, method, evaluation, device, run)
     before = _tokens(evaluator)
-    loader = partial(train_batches, data, augment, seed=seed, workers=trainer.workers)
+    sample = partial(labelled_crop, data, augment)
+    loader = partial(train_batches, data, sample, seed=seed, workers=trainer.workers)
     if adaptation:
         teacher = backbone(aggregators=[NoAggregator]).to(device)
         adapt(network.backbone, teacher, adaptation, loader, trainer, run, device)

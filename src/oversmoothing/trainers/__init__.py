@@ -1,0 +1,1 @@
+"""Training recipes: one optimiser with its schedule, one file."""
