@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
     page = parser.parse_args().page
     sections = [_figure1(), _propositions(), _figure2()]
-    cells = load(RESULTS / "expected.yaml")
+    cells = load(RESULTS / "expected")
     sections += [_table(cells, name) for name in dict.fromkeys(cell.table for cell in cells)]
     page.parent.mkdir(parents=True, exist_ok=True)
     write_page(page, "Oversmoothing: published and measured", [s for s in sections if s])
@@ -64,7 +64,7 @@ def _table(cells: list, name: str) -> Section:
     figure = RESULTS / "figures" / f"{name}.png"
     about = entries[0].cell.about
     figures = [figure] if figure.exists() else []
-    title = about.title if about.ours else f"{about.source.split(', ')[-1]}: {about.title}"
+    title = about.title if about.ours else f"{about.source}: {about.title}"
     return Section(title, about.source, f"make {name}", entries=entries, figures=figures)
 
 

@@ -22,9 +22,20 @@ SIMULATION = ["task=rank", "data=none", "trainer=none", "backbone=transformer", 
 FIGURE = ["experiment=rank_fig1", "hydra.mode=RUN"]
 SCENES = ["experiment=wsss_scenes"]
 VOC = ["experiment=wsss_voc", "backbone.weights=none", "task.evaluation.crf=null"]
-CONTEXTS = [[], SIMULATION, FIGURE, ["experiment=prop1"], SCENES, VOC]  # one suits each option
-NEEDS = FOLDERS.keys() | {"voc_subset"}  # data sets that DATA_ROOT has
+PATCHES = ["task=wsss", "data=scenes", "trainer=scenes", "task.evaluation.crf=null"]
+PIXELS = ["task=segmentation", "data=scenes", "backbone=resnet18", "trainer=sgd"]
+IMAGES = ["experiment=cls_scenes"]
+CURVES = ["experiment=cls_eval", "data=scenes", "backbone.weights=none", "backbone.sha256=null"]
+TEXT = ["experiment=glue_sst2_small"]
+CONTEXTS = [  # one suits each option
+    *([], SIMULATION, FIGURE, ["experiment=prop1"], SCENES, VOC),
+    *(PATCHES, PIXELS, [*PIXELS, "backbone.weights=none"], IMAGES, CURVES),
+    *(TEXT, [*TEXT, "backbone.weights=none"]),
+]
+NEEDS = FOLDERS.keys() | {"voc_subset", "glue"}  # data sets that DATA_ROOT has
 DATA, WEIGHTS = "or VOCdevkit/", "timm's weights cannot be had"
+FOLDER, DIGITS, HUB = "cannot be listed", "come with scikit-learn", "the hub's weights cannot be had"
+TRANSFORMERS = "needs transformers"
 NOT_HERE = {  # whole data sets and weights that only a user's machine has: what is missing is said
     "data/voc": (DATA,),
     "data/coco_voc": (DATA,),
@@ -32,6 +43,19 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     "experiment/wsss_coco": (DATA, WEIGHTS),
     **{f"backbone/{name}": (WEIGHTS,) for name in ("deit_ti", "deit_s", "deit_b", "vit_b")},
     "backbone/deit3_s_21k": (WEIGHTS,),
+    **{f"backbone/{name}": (WEIGHTS,) for name in ("resnet18", "resnet50", "resnet101")},
+    **{f"backbone/{name}": (WEIGHTS,) for name in ("resnet101s", "mobilenetv2")},
+    **{f"data/{name}": (FOLDER,) for name in ("imagenet", "imagenet100")},
+    **{f"experiment/cls_{name}": (FOLDER, WEIGHTS) for name in ("imagenet", "imagenet100")},
+    **{name: (DIGITS,) for name in ("data/digits", "experiment/cls_digits")},
+    **{f"experiment/glue_{name}": (HUB, TRANSFORMERS) for name in ("bert", "albert")},
+    **{f"backbone/{name}": (TRANSFORMERS,) for name in ("bert_base", "bert_small", "albert_base")},
+    **{name: (TRANSFORMERS,) for name in ("experiment/glue_sst2_small", "trainer/glue")},
+    **{name: (TRANSFORMERS,) for name in ("trainer/glue_small", "task/glue", "data/glue")},
+    "data/context": (DATA,),
+    "data/coco_stuff": (DATA,),
+    **{f"experiment/seg_voc_{name}": (DATA, WEIGHTS) for name in ("fcn", "ema", "hem", "ea")},
+    **{f"experiment/seg_{name}_hem": (DATA, WEIGHTS) for name in ("context", "coco_stuff")},
 }
 BY_THE_TASK = {"copies", "device", "dtype"}  # arguments with defaults that a task gives a backbone
 
@@ -51,7 +75,7 @@ def test_every_yaml_composes_and_passes(
     if name in PLUGINS:
         pytest.importorskip(f"hydra_plugins.hydra_{PLUGINS[name]}_launcher")
     words = [f"{group}={option}", f"paths.outputs={tmp_path}"]  # where nothing is finished
-    if NEEDS & {option, *_data_of(name)}:
+    if NEEDS & {option, *_data_of(name)} or "glue" in name or "bert" in name:
         words.append(f"paths.data={request.getfixturevalue('data_root')}")
     elif DATA in NOT_HERE.get(name, ()):
         words.append(f"paths.data={tmp_path}")  # as on a machine without it
@@ -74,8 +98,13 @@ def _data_of(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("aggregator/")])
 def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path) -> None:
-    option = name.removeprefix("aggregator/")
-    assert configs([f"aggregator@then={option}", f"paths.outputs={tmp_path}"])
+    """In the default task, or, if it acts instead of the mixing, where there is a place for it."""
+    words = [f"aggregator@then={name.removeprefix('aggregator/')}", f"paths.outputs={tmp_path}"]
+    try:
+        assert configs(words)
+    except Problems as refused:
+        assert all("acts instead of the mixing" in line for line in refused.lines)
+        assert configs([*SIMULATION, *words])
 
 
 @pytest.mark.parametrize("name", targets())

@@ -1,5 +1,6 @@
-"""Loading a trained run, predicting with it, Figure 2: end to end on tiny scenes."""
+"""Loading a trained run, predicting with it, figures of it: end to end on tiny scenes."""
 
+import json
 import runpy
 import shutil
 import subprocess
@@ -15,9 +16,11 @@ from oversmoothing import trained
 from oversmoothing.check import compose_config
 from oversmoothing.data.images import read_mask
 from oversmoothing.errors import InputError
-from oversmoothing.execute import execute, run_folder
+from oversmoothing.execute import build, execute, run_folder
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.report.wsss_figures import figure2
+from oversmoothing.runs import Run
+from oversmoothing.segmentation.evaluator import Evaluator
 from oversmoothing.wsss.look import distinct_classes, look_at
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +46,34 @@ TINY = [
 ]
 
 
+SEGMENTATION = [
+    "task=segmentation",
+    "data=scenes",
+    "data.num_train=6",
+    "data.num_val=3",
+    "data.size=[40,48]",
+    "backbone=resnet18",
+    "backbone.weights=none",
+    "backbone.dim=16",
+    "aggregator=hem",
+    "aggregator.num_bases=3",
+    "trainer=sgd",
+    "trainer.iterations=2",
+    "trainer.batch_size=2",
+    "trainer.workers=0",
+    "task.head_dim=8",
+    "task.aux_weight=0.4",
+    "task.augment.crop=33",
+    "task.evaluation.ms_scales=[]",
+    "task.evaluation.size=40",
+    "task.evaluation.workers=0",
+    "seeds=[1]",
+    "logger=none",
+    "threads=1",
+    "device=cpu",
+]
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run with centering and one without."""
@@ -53,6 +84,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         execute(config)
         found[name] = run_folder(config)
     return found
+
+
+@pytest.fixture(scope="module")
+def segmentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with masks."""
+    outputs = tmp_path_factory.mktemp("segmentation")
+    config = compose_config([*SEGMENTATION, f"paths.outputs={outputs}"])
+    execute(config)
+    return run_folder(config)
 
 
 def here(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -89,6 +129,46 @@ def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Pat
     assert count.miou() == pytest.approx(expected, abs=1e-9)
 
 
+def test_segmentation_run_measures_as_it_did(segmentation: Path) -> None:
+    run = trained.load(segmentation, on="cpu", task="segmentation")
+    state = torch.load(segmentation / "weights-seed1.pt", weights_only=True)
+    own = run.network.state_dict()
+    assert run.seed == 1 and own.keys() == state.keys()
+    tensors = [key for key, value in state.items() if isinstance(value, torch.Tensor)]
+    assert all(torch.equal(own[key], state[key]) for key in tensors)
+    assert run.label_names == run.data.label_names == ("background", *run.classes)
+    evaluation = build(run.config.task.evaluation)
+    evaluator = Evaluator(
+        run.network, run.data, evaluation, torch.device("cpu"), Run(segmentation, [1])
+    )
+    expected = execute(run.config)["seeds"]["1"]
+    assert evaluator.split("val")["val_seg_miou"] == expected["val_seg_miou"]
+    with pytest.raises(InputError, match=r"tasks.segmentation.run; expected one of task=wsss"):
+        trained.load(segmentation)
+
+
+def test_hem_figures_of_a_segmentation_run(
+    segmentation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--run", str(segmentation), "--seed", "1"]
+    assert here(["hem_fig4.py", *words, "--stem", str(tmp_path / "four")], monkeypatch) == 0
+    assert Image.open(tmp_path / "four.png").width > 500 and (tmp_path / "four.pdf").exists()
+    words += ["--samples", "2", "--iterations", "3", "--folder", str(tmp_path)]
+    assert here(["hem_fig3.py", *words], monkeypatch) == 0
+    content = json.loads((tmp_path / "hem_fig3.json").read_text())
+    assert list(content["profiles"]) == ["2"]  # nothing was trained
+    assert here(["hem_fig3.py", *words, "--", "device=cpu"], monkeypatch) == 2
+
+
+def test_fig4_names_the_command_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert here(["hem_fig4.py"], monkeypatch) == 2
+    command = "python train.py experiment=seg_voc_subset aggregator=hem 'seeds=[0]'"
+    assert command in capsys.readouterr().err
+
+
 def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) -> None:
     def refused(message: str, *given: object) -> None:
         with pytest.raises(InputError, match=message):
@@ -106,6 +186,7 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
     refused(r"no trained weights yet.*seeds: 0\)", copy)
     (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")
     refused("expected one of task=wsss", copy)
+    refused("expected one of task=segmentation", copy, None, "cpu", "segmentation")
 
 
 def test_weights_that_run_code_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:

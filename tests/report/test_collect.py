@@ -111,7 +111,7 @@ def test_the_readme_shows_the_recorded_tables() -> None:
     shown = re.findall(r"<!-- (table5|wsss_\w+):start -->", (ROOT / "README.md").read_text())
     assert "table5" in shown
     for name in shown:
-        cells = select(load(ROOT / "results" / "expected.yaml"), name)
+        cells = select(load(ROOT / "results" / "expected"), name)
         planned = collect(cells, ["paths.outputs=nowhere"], ROOT / "results" / f"{name}.jsonl")
         text = markdown(judge([(p.cell, p.measured) for p in planned]))
         assert is_current(ROOT / "README.md", name, text), f"run: make {name}"

@@ -53,6 +53,18 @@ def test_one_panel_a_block_with_means_and_bars() -> None:
     assert [(b - a) / 2 for a, b in zip(low, high)] == pytest.approx(stds)
 
 
+def test_a_figure_of_our_own_shows_values_below_zero_and_names_what_it_shows() -> None:
+    depth = {"overrides": ("backbone.depth=4",), "metric": "layers_after.cosine.-1"}
+    about = replace(cell(0.0).about, unit="", ours=True)
+    pairs = [(cell(None, about=about, **depth), measured(-0.3, -0.1))]
+    figure = _figure(judge(pairs))
+    (axis,) = figure.axes
+    assert axis.get_ylim()[0] < -0.2 and axis.get_ylabel() == "layers after cosine"
+    assert [len(legend.get_texts()) for legend in figure.legends] == [1, 1]  # none is published
+    other = (cell(None, about=about, **depth | {"block": "b", "metric": "m"}), measured(1.0))
+    assert _figure(judge([*pairs, other])).axes[0].get_ylabel() == ""
+
+
 def test_published_values_are_drawn_with_misprints_corrected() -> None:
     _, squirrel = _figure(entries()).axes
     hollow = [line for line in squirrel.lines if line.get_markerfacecolor() == "none"]

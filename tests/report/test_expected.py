@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
+from made_up import measured
 
 from oversmoothing.errors import InputError
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.expected import load, select
+from oversmoothing.report.verdict import Verdict, verdict
 
-FILE = Path(__file__).parents[2] / "results" / "expected.yaml"
+FILE = Path(__file__).parents[2] / "results" / "expected"
 SMALL = """
 tables:
   one:
@@ -186,6 +188,47 @@ def test_a_faulty_file_is_met_with_one_line(
     message = str(error.value)
     assert "\n" not in message
     assert all(word in message for word in ["expected.yaml", *named])
+
+
+def test_a_value_that_is_not_at_hand_is_run_and_not_judged(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SMALL.replace("a: [1.0 ± 0.5, –]", 'a: ["?", –]'))
+    base, ours, _ = found
+    assert (base.value, base.target, base.runnable) == (None, None, True)
+    one, two = measured(1.0, 1.1), measured(99.0, 99.1)
+    assert verdict(base, one) is Verdict.MEASURED
+    assert verdict(ours, two, (base, one)) is Verdict.OFF  # nothing says which should be higher
+
+
+def test_an_empty_cell_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="L=4"):
+        loaded(tmp_path, SMALL.replace("[1.0 ± 0.5, –]", "[1.0 ± 0.5, null]"))
+
+
+def test_a_remark_overrides_one_cell_only(tmp_path: Path) -> None:
+    remark = "remarks: [{row: b, column: L=4, overrides: [x=c]}],\n     cells:"
+    found = loaded(tmp_path, SMALL.replace("cells:", remark) + READINGS)
+    assert [c.overrides for c in select(found, "one")] == [
+        ("x=a", "depth=2"),
+        ("x=b", "depth=2"),
+        ("x=b", "depth=4", "x=c"),
+    ]
+    (again,) = [c for c in select(found, "again") if c.overrides[-1] == "residual=1"]
+    assert again.overrides == ("x=b", "depth=4", "x=c", "residual=1")
+
+
+def test_a_folder_is_all_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(SMALL, encoding="utf-8")
+    (tmp_path / "two.yaml").write_text(SMALL.replace(" one:", " two:"), encoding="utf-8")
+    (tmp_path / "README.md").write_text("no table")
+    assert dict.fromkeys(c.table for c in load(tmp_path)) == {"one": None, "two": None}
+    (tmp_path / "three.yaml").write_text(SMALL, encoding="utf-8")
+    with pytest.raises(InputError, match=r"three\.yaml: one: another file|one\.yaml: one: another"):
+        load(tmp_path)
+
+
+def test_an_empty_folder_is_met_with_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected files of tables"):
+        load(tmp_path)
 
 
 def test_a_missing_file_is_met_with_one_line(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from oversmoothing.report.grid import judge
 from oversmoothing.report.latex import latex
 from oversmoothing.report.remarks import notes
 
-FILE = Path(__file__).parents[2] / "results" / "expected.yaml"
+FILE = Path(__file__).parents[2] / "results" / "expected"
 PUBLISHED = ("table1", "table2", "table3", "table4")
 OURS = ("wsss_gamma", "wsss_ablation", "wsss_blocks", "wsss_tries")
 

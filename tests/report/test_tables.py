@@ -150,7 +150,7 @@ def test_judging_does_not_depend_on_order() -> None:
 
 def test_columns_stand_as_printed_whichever_cell_comes_first() -> None:
     """A reading of the deep columns only, before one of all, must not move them to the front."""
-    path = Path(__file__).parents[2] / "results" / "expected.yaml"
+    path = Path(__file__).parents[2] / "results" / "expected"
     cells = select(load(path), "table5_readings")
     for block in layout(judge([(one, None) for one in cells])):
         assert block.columns == ["L=2", "L=4", "L=8", "L=16", "L=32"]

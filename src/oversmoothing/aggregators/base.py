@@ -127,9 +127,10 @@ def require_sites(aggregators: list[Aggregator], sites: tuple[str, ...], host: s
     """
     for aggregator in aggregators:
         if aggregator.site not in sites:
-            name = type(aggregator).__name__
+            name, where = type(aggregator).__name__, aggregator.site
+            where = "instead of" if where == "instead" else where
             raise InputError(
-                f"aggregator {name} acts {aggregator.site} the mixing, and backbone {host} offers "
+                f"aggregator {name} acts {where} the mixing, and backbone {host} offers "
                 f"only: {', '.join(sites)}; choose an aggregator of one of these sites"
             )
 

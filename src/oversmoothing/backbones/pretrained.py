@@ -1,4 +1,4 @@
-"""Weights of timm's vision transformers: published ones, those of a file, or none."""
+"""Weights of timm's networks: published ones, those of a file, or none."""
 
 import hashlib
 import os
@@ -11,26 +11,34 @@ from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
-from torch import Tensor
+from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
 
 PUBLISHED = "model.safetensors"  # name of timm's weights in each of its repositories on the hub
-HEADS = ("head.", "head_dist.")  # classifiers: of no use here
+HEADS = ("head.", "head_dist.")  # classifiers of vision transformers: of no use here
 RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm stretches these to fit without a word
+COUNTER = "num_batches_tracked"  # of batch norms: old files are without it, nothing reads it
 WAY_OUT = "set backbone.weights=PATH to a file of them, or backbone.weights=none to start at random"
 
 
-def load(network: VisionTransformer, name: str, weights: str, sha256: str | None) -> None:
+def load(
+    network: nn.Module,
+    name: str,
+    weights: str,
+    sha256: str | None,
+    heads: tuple[str, ...] = HEADS,
+) -> None:
     """Loads weights in place, all or none.
 
     Args:
-        network: as ``vit_network.create`` made it.
+        network: as ``vit_network.create`` or ``cnn_network.create`` made it.
         name: of the model, for messages.
         weights: ``timm``: those that timm publishes under this name, from the hub's cache or
             downloaded, unless ``OVERSMOOTHING_OFFLINE=1``; ``none``: leave the random ones; else
             a ``.safetensors`` or torch file in timm's, DeiT's or JAX's naming.
         sha256: the file's SHA-256 or its first 8 or more hex digits; the hub checks no content.
+        heads: beginnings of names that the network is without.
 
     Raises:
         InputError: the weights cannot be had, are altered, or belong to another architecture.
@@ -47,7 +55,7 @@ def load(network: VisionTransformer, name: str, weights: str, sha256: str | None
             f"{path}: expected SHA-256 {sha256}, got {got}; give backbone.weights the right file, "
             "or correct backbone.sha256"
         )
-    network.load_state_dict(_fitted(read(path), network, name, path))
+    network.load_state_dict(_fitted(read(path), network, name, path, heads))
 
 
 def digest(path: Path) -> str:
@@ -103,7 +111,7 @@ def _unreadable(path: Path, reason: str) -> str:
     return f"{path}: truncated, or no weights file; {WAY_OUT}"
 
 
-def _published(network: VisionTransformer, name: str) -> Path:
+def _published(network: nn.Module, name: str) -> Path:
     """timm's own file in the hub's cache, downloaded if missing."""
     repository = network.pretrained_cfg.get("hf_hub_id")
     if not repository:
@@ -124,13 +132,15 @@ def _published(network: VisionTransformer, name: str) -> Path:
 
 
 def _fitted(
-    state: dict[str, Tensor], network: VisionTransformer, name: str, path: Path
+    state: dict[str, Tensor], network: nn.Module, name: str, path: Path, heads: tuple[str, ...]
 ) -> dict[str, Tensor]:
     """State in timm's naming, without classifiers, that fits a network exactly."""
     own = network.state_dict()
-    state = {key: value for key, value in state.items() if not key.startswith(HEADS)}
-    if all(state[key].numel() == own[key].numel() for key in RESAMPLED if key in state):
-        state = checkpoint_filter_fn(state, network, adapt_layer_scale=True)
+    state = {key: value for key, value in state.items() if not key.startswith(heads)}
+    if isinstance(network, VisionTransformer):
+        state = _as_vit(state, network, own)
+    counters = {key: own[key] for key in own if key.endswith(COUNTER)}
+    state = {**counters, **state}
     missing, unexpected = ([k for k in a if k not in b] for a, b in [(own, state), (state, own)])
     wrong = [key for key in own if key in state and state[key].shape != own[key].shape]
     parts = [
@@ -144,4 +154,13 @@ def _fitted(
             f"{path}: weights of another architecture: {'; '.join(parts)}; expected {name}; "
             "give backbone.weights its weights, or backbone.name theirs"
         )
+    return state
+
+
+def _as_vit(
+    state: dict[str, Tensor], network: VisionTransformer, own: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """DeiT's and JAX's namings as timm's."""
+    if all(state[key].numel() == own[key].numel() for key in RESAMPLED if key in state):
+        return checkpoint_filter_fn(state, network, adapt_layer_scale=True)
     return state

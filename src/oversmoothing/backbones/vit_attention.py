@@ -65,12 +65,22 @@ class SitedAttention(nn.Module):
 
     def _mix(self, x: Tensor) -> Tensor:
         """Tokens mixed in every head, heads joined; q, k and v are freed on return."""
-        B, N, C = x.shape
-        q, k, v = self.qkv(x).view(B, N, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
+        q, k, v = _per_head(self, x)
+        mixed = F.scaled_dot_product_attention(q, k, v)
         for aggregator in self.inside:
             mixed = aggregator(mixed, v, self.context)
         return mixed.transpose(1, 2).flatten(2)
+
+
+def attention_map(attention: Attention | SitedAttention, x: Tensor) -> Tensor | None:
+    """M = softmax(Q Kᵀ/√d) of every head, formed explicitly; None where an aggregator replaced it.
+
+    Shapes: tokens x before the attention (B, N, C) -> (B, heads, N, N).
+    """
+    if getattr(attention, "instead", None) is not None:
+        return None
+    q, k, _ = _per_head(attention, x)
+    return (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
 
 
 def equip(block: Block, factories: list[Callable[..., Aggregator]], prefix: int) -> None:
@@ -90,6 +100,13 @@ def equip(block: Block, factories: list[Callable[..., Aggregator]], prefix: int)
     acting = [a for a in built if not isinstance(a, NoAggregator)]
     if acting:
         block.attn = SitedAttention(block.attn, acting, prefix)
+
+
+def _per_head(attention: Attention | SitedAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Q, K and V. Shapes: (B, N, C) -> 3 × (B, heads, N, C/heads)."""
+    B, N, C = x.shape
+    q, k, v = attention.qkv(x).view(B, N, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
+    return attention.q_norm(q), attention.k_norm(k), v
 
 
 def _made(factory: Callable[..., Aggregator], dim: int, head_dim: int) -> Aggregator:

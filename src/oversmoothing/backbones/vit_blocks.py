@@ -1,4 +1,4 @@
-"""Which blocks of a network a config means."""
+"""Which blocks of a network a config means, and how often they are dropped."""
 
 import re
 
@@ -44,3 +44,9 @@ def place(what: str, index: int, depth: int) -> int:
     if isinstance(index, bool) or not isinstance(index, int) or not -depth <= index < depth:
         raise InputError(f"{what}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
     return index % depth
+
+
+def check_drop_path(rate: float) -> None:
+    """Raises InputError where ``backbone.drop_path`` is no rate."""
+    if not 0 <= rate < 1:
+        raise InputError(f"backbone.drop_path: expected a rate from 0 to below 1, got {rate}")

@@ -1,4 +1,4 @@
-"""Names of the classes; label value k is the k-th name from 1, and 0 is background."""
+"""Names of the classes, in the order of their label values."""
 
 from functools import cache
 from importlib import resources
@@ -8,6 +8,8 @@ import yaml
 
 @cache
 def class_names(kind: str) -> tuple[str, ...]:
-    """The K names of ``voc`` (20) or ``coco`` (80)."""
+    """The K names of ``voc`` (20), ``coco`` (80), ``context`` (59) or ``coco_stuff`` (171)."""
     text = resources.files("oversmoothing.data").joinpath("classes.yaml").read_text()
-    return tuple(yaml.safe_load(text)[kind])
+    parts = yaml.safe_load(text)[kind]  # names, or lists of them
+    names = [[part] if isinstance(part, str) else part for part in parts]
+    return tuple(name for part in names for name in part)

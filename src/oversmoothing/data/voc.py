@@ -22,7 +22,7 @@ def load(
     train: str = "train_aug",
     val: str = "val",
     masks: str | None = "SegmentationClassAug",
-    labels: str = "masks",
+    labels: str | None = "masks",
     classes: Literal["voc", "coco"] = "voc",
     on_error: OnError = "stop",
     cache: str = "outputs/cache",
@@ -39,12 +39,14 @@ def load(
         masks: folder of the masks; null: there are none (VOC's test images), only to predict.
         labels: image-level labels: ``masks``: classes with a pixel; ``xml``: classes with a box in
             Annotations, difficult ones included; else a JSON file, see ``voc_labels.from_file``.
+            null: none, to learn from masks, all of which must be there; none is read beforehand.
         classes: names of label values 1, 2, …
         on_error: at a damaged training image: stop, or skip it with a warning.
         cache: folder for labels that were read from masks or boxes.
 
     Raises:
-        InputError: a folder, list, image, mask of ``val`` or label of ``train`` is missing.
+        InputError: a folder, list, image, mask of ``val`` or label of ``train`` is missing; or,
+            without labels, a mask of ``train``.
     """
     base = find_base(Path(root), folder)
     names = class_names(classes)
@@ -57,7 +59,7 @@ def open_set(
     train: str,
     val: str,
     masks: str | None,
-    labels: str,
+    labels: str | None,
     classes: tuple[str, ...],
     on_error: OnError,
     cache: Path,
@@ -65,14 +67,17 @@ def open_set(
     """As ``load``, from the folder and the class names themselves."""
     if labels == "masks" and masks is None:
         raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
+    if labels is None and masks is None:
+        raise InputError("data.labels: null leaves only data.masks to learn from; set either")
     parts = {part: read_list(base, part) for part in (train, val)}
     ids = tuple(dict.fromkeys(id for part in parts.values() for id in part))
     images = require(base, parts, "JPEGImages", ".jpg")
-    with_masks = [part for part in parts if part == val or labels == "masks"]
+    with_masks = [part for part in parts if part == val or labels in ("masks", None)]
     found = require(base, {part: parts[part] for part in with_masks}, masks, ".png")
     mask_files = {id: found[id] for id in ids if id in found}
     present = _labels(base, labels, ids, mask_files, classes, cache)
-    require_labels(base, train, parts[train], present)
+    if labels is not None:
+        require_labels(base, train, parts[train], present)
     content = json.dumps([classes, parts[train], parts[val], sorted(present.items())])
     return ImageSet(
         name=name,
@@ -89,13 +94,15 @@ def open_set(
 
 def _labels(
     base: Path,
-    labels: str,
+    labels: str | None,
     ids: Sequence[str],
     masks: Mapping[str, str],
     classes: Sequence[str],
     cache: Path,
 ) -> Labels:
     """Labels of those ids that have any."""
+    if labels is None:
+        return {}
     if labels == "masks":
         return voc_labels.cached(voc_labels.from_masks, masks, classes, cache)
     if labels == "xml":

@@ -6,9 +6,15 @@ from pathlib import Path
 from oversmoothing.data.images import listing
 from oversmoothing.errors import InputError
 
+LISTS = "ImageSets/Segmentation"
+FETCH = "get VOC 2012 with python scripts/fetch_data.py voc"
 
-def find_base(root: Path, folder: str) -> Path:
+
+def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
     """``root/folder``, or ``root/VOCdevkit/folder`` as VOC's archive has it.
+
+    Args:
+        way_out: what else to do than to set ``paths.data``.
 
     Raises:
         InputError: neither is there.
@@ -17,18 +23,17 @@ def find_base(root: Path, folder: str) -> Path:
         if base.is_dir():
             return base
     raise InputError(
-        f"{root}: expected {folder} or VOCdevkit/{folder} in it; set paths.data=…, or get VOC 2012 "
-        "with python scripts/fetch_data.py voc"
+        f"{root}: expected {folder} or VOCdevkit/{folder} in it; set paths.data=…, or {way_out}"
     )
 
 
-def read_list(base: Path, part: str) -> tuple[str, ...]:
-    """Ids, one a line.
+def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
+    """Ids, one a line of ``base/lists/part.txt``.
 
     Raises:
         InputError: no such list, or an empty one.
     """
-    path = _path(base, part)
+    path = base / lists / f"{part}.txt"
     try:
         ids = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
@@ -58,12 +63,28 @@ def require(
     """
     if folder is None:
         return {}
-    files = listing(base / folder, suffix)
-    for part, ids in parts.items():
+    return require_files(
+        {_path(base, part): ids for part, ids in parts.items()}, base / folder, suffix
+    )
+
+
+def require_files(parts: Mapping[Path, Sequence[str]], folder: Path, suffix: str) -> dict[str, str]:
+    """Files of a folder by id.
+
+    Args:
+        parts: where ids were found -> the ids, all of which must have a file.
+        folder: of the files.
+        suffix: of the files.
+
+    Raises:
+        InputError: ids without file.
+    """
+    files = listing(folder, suffix)
+    for path, ids in parts.items():
         if missing := [id for id in ids if id not in files]:
             raise InputError(
-                f"{_path(base, part)}: {_some(missing, ids)} are not in {base / folder} as "
-                f"*{suffix}; put them there, or choose other lists with data.train and data.val"
+                f"{path}: {_some(missing, ids)} are not in {folder} as *{suffix}; put them there, "
+                "or choose other lists with data.train and data.val"
             )
     return files
 
@@ -85,4 +106,4 @@ def _some(wrong: Sequence[str], ids: Sequence[str]) -> str:
 
 
 def _path(base: Path, part: str) -> Path:
-    return base / "ImageSets" / "Segmentation" / f"{part}.txt"
+    return base / LISTS / f"{part}.txt"

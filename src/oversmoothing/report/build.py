@@ -11,6 +11,7 @@ from oversmoothing.report.cells import Cell, Table
 from oversmoothing.report.schema import Spec, mapping
 
 NOT_PRINTED = ("–", "-", "")
+UNKNOWN = "?"  # printed in the paper, but not at hand
 POINTS = {"points": 1.0, "fraction": 100.0}
 PRINTED = re.compile(r"(?P<value>-?\d+(\.\d+)?)( *± *(?P<std>\d+(\.\d+)?))?")
 
@@ -46,7 +47,7 @@ def cells_of(where: str, name: str, spec: Spec) -> Iterator[Cell]:
                 unit=spec["columns"][column].get("unit"),
                 bold=spec["columns"][column].get("bold", True),
                 note=" ".join(str(level["note"]) for level in (*levels, remark) if "note" in level),
-                overrides=tuple(o for i in (3, 1, 2, 0) for o in levels[i].get("overrides", ())),
+                overrides=_overrides(*(levels[i] for i in (3, 1, 2)), remark, reading),
                 **_value(text, ChainMap(remark, *levels, spec), place),
             )
 
@@ -66,10 +67,11 @@ def _about(name: str, spec: Spec) -> Table:
     return Table(name, *texts, note, tuple(spec["columns"]), bool(spec.get("ours")))
 
 
-def _value(text: Any, shared: ChainMap[str, Any], place: str) -> dict[str, Any]:
+def _value(text: str | None, shared: ChainMap[str, Any], place: str) -> dict[str, Any]:
     """What the nearest of remark, reading, row, column, block and table says, and the value.
 
-    A cell of a table of ours has no value (``text`` is None), nor what it is compared by.
+    A cell of a table of ours has no value (``text`` is None), nor what it is compared by; nor has
+    one whose value is not at hand.
     """
     needed = () if text is None else ("tolerance", "runs")
     needed += () if shared.get("not_run") else ("experiment", "metric")
@@ -88,24 +90,29 @@ def _value(text: Any, shared: ChainMap[str, Any], place: str) -> dict[str, Any]:
     }
 
 
+def _overrides(*levels: Spec) -> tuple[str, ...]:
+    """Of a cell; where two levels set the same, the last decides."""
+    return tuple(word for level in levels for word in level.get("overrides", ()))
+
+
 def _remark(block: Spec, row: str, column: str) -> Spec:
     """The remark on one cell, empty where there is none."""
     remarks = block.get("remarks") or ()
     return next((r for r in remarks if (r["row"], r["column"]) == (row, column)), {})
 
 
-def _places(where: str, spec: Spec, reading: Spec) -> Iterator[tuple[str, str, str, Any]]:
+def _places(where: str, spec: Spec, reading: Spec) -> Iterator[tuple[str, str, str, str | None]]:
     """Block, row, column and printed text of every cell that a reading takes up."""
     for block in _named(spec["blocks"], reading.get("blocks"), f"{where}: block"):
         for row in _named(spec["rows"], reading.get("rows"), f"{where}: row"):
             texts = _texts(where, spec, block, row)
             for column in _named(spec["columns"], reading.get("columns"), f"{where}: column"):
-                if column in texts and str(texts[column]).strip() not in NOT_PRINTED:
+                if column in texts and texts[column] not in NOT_PRINTED:
                     yield block, row, column, texts[column]
 
 
-def _texts(where: str, spec: Spec, block: str, row: str) -> dict[str, Any]:
-    """Column -> printed text of a row; in a table of ours None for every column it has."""
+def _texts(where: str, spec: Spec, block: str, row: str) -> dict[str, str | None]:
+    """Column -> printed text of a row; None where no value is known, as in a table of ours."""
     if spec.get("ours"):
         wanted, kind = spec["rows"][row]["columns"], f"{where}: {row}: column"
         return dict.fromkeys(_named(spec["columns"], wanted, kind))
@@ -117,7 +124,8 @@ def _texts(where: str, spec: Spec, block: str, row: str) -> dict[str, Any]:
     if len(values) != len(spec["columns"]):
         wanted = f"{len(spec['columns'])} columns ({', '.join(spec['columns'])})"
         raise InputError(f"{place}: {row}: {len(values)} values for {wanted}")
-    return dict(zip(spec["columns"], values))
+    texts = (str(value).strip() for value in values)
+    return {c: None if t == UNKNOWN else t for c, t in zip(spec["columns"], texts)}
 
 
 def _named(known: Spec, wanted: Sequence[str] | None, kind: str) -> list[str]:

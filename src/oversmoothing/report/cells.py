@@ -28,7 +28,8 @@ class Cell:
 
     Args:
         block, row, column: as printed; ``key`` is the row's short name, ``also`` its other names.
-        value: as printed; None in a table of ours; ``corrected`` where it is certainly a misprint.
+        value: as printed; None in a table of ours and where the printed value was not at hand;
+            ``corrected`` where it is certainly a misprint.
         std: the printed ± in the table's unit (converted where it is printed as a fraction).
         decimals: with which the value is printed.
         overrides: of ``train.py``, besides ``experiment``; those of the block first, then of the

@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -68,11 +69,20 @@ def _figure(entries: Sequence[Entry]) -> Figure:
         axis.remove()
     for axis in figure.axes[-columns:]:
         axis.set_xlabel("layers L")
-    quantity = f"{entries[0].cell.metric.replace('_', ' ')} ({entries[0].cell.about.unit})"
     for axis in axes[:, 0]:
-        axis.set_ylabel(quantity)
-    _legend(figure, labels, size[0])
+        axis.set_ylabel(_quantity(entries))
+    published = any(entry.cell.target is not None for entry in entries)
+    _legend(figure, labels, size[0], published)
     return figure
+
+
+def _quantity(entries: Sequence[Entry]) -> str:
+    """Metric and unit; nothing where the panels have metrics of their own."""
+    metrics, unit = {entry.cell.metric for entry in entries}, entries[0].cell.about.unit
+    if len(metrics) > 1:
+        return ""
+    name = re.sub(r"[_.]", " ", entries[0].cell.metric.removesuffix(".-1"))
+    return f"{name} ({unit})" if unit else name
 
 
 def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[str]) -> None:
@@ -86,7 +96,8 @@ def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[st
     axis.set_xticks(depths, [str(depth) for depth in depths])
     axis.minorticks_off()
     axis.tick_params(labelbottom=True)
-    axis.set_ylim(bottom=0)
+    known = (e.measured.mean for e in entries if e.measured)
+    axis.set_ylim(bottom=None if any(mean < 0 for mean in known) else 0)
     axis.set_title(block, loc="left", fontweight="bold", fontsize="medium")
 
 
@@ -108,13 +119,17 @@ def _style(i: int) -> dict[str, str]:
     return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
 
 
-def _legend(figure: Figure, labels: Sequence[str], width: float) -> None:
-    """Methods above, what solid and dashed mean below."""
+def _legend(figure: Figure, labels: Sequence[str], width: float, published: bool) -> None:
+    """Methods above; what solid and dashed mean below."""
     fitting = int(width / (0.65 + 0.07 * max(map(len, labels))))  # inches of handle and letters
     top = {"loc": "outside upper center", "ncols": min(len(labels), max(fitting, 1))}
     figure.legend(handles=_methods(labels), frameon=False, **top)
     figure.legend(
-        handles=_key(), loc="outside lower center", ncols=2, frameon=False, handlelength=3
+        handles=_key()[: 1 + published],
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        handlelength=3,
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables of ``results/expected.yaml`` as cells, and a choice of them."""
+"""The tables under ``results/expected`` as cells, and a choice of them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,16 +11,19 @@ from oversmoothing.report.schema import read
 
 
 def load(path: Path) -> list[Cell]:
-    """Every cell of a file of tables, in the order in which it is printed.
+    """Every cell of a file of tables, or of a folder of them, in the order in which it is printed.
 
     Raises:
-        InputError: the file has another form than its head says; names table, block and row.
+        InputError: a file has another form than ``results/expected/README.md`` says, or two tables
+            have one name; names file, table, block and row.
     """
-    return [
-        cell
-        for name, spec in read(path).items()
-        for cell in cells_of(f"{path}: {name}", name, spec)
-    ]
+    files, cells = _files(path), {}
+    for file in files:
+        for name, spec in read(file).items():
+            if name in cells:
+                raise InputError(f"{file}: {name}: another file has such a table; rename one")
+            cells[name] = [*cells_of(f"{file}: {name}", name, spec)]
+    return [cell for table in cells.values() for cell in table]
 
 
 def select(
@@ -41,6 +44,15 @@ def select(
     found = _having(chosen, "block", blocks, lambda cell: (cell.block,))
     found = _having(found, "row", rows, lambda cell: (cell.key, cell.row, *cell.also))
     return _having(found, "column", columns, lambda cell: (cell.column,))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.glob("*.yaml"))
+    if not files:
+        raise InputError(f"{path}: expected files of tables (*.yaml); restore it with git")
+    return files
 
 
 def _having(

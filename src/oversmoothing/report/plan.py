@@ -87,7 +87,7 @@ def _command(planned: Planned) -> str:
 def _size(config: DictConfig) -> int:
     """Layers times iterations, as far as they are options."""
     keys = ("backbone.depth", "trainer.iterations")
-    return math.prod(OmegaConf.select(config, key, default=1) for key in keys)
+    return math.prod(OmegaConf.select(config, key) or 1 for key in keys)
 
 
 def _time(seconds: float | None) -> str:

@@ -19,7 +19,7 @@ BODY = {"cells", "remarks"}
 READING = LEVEL | {"label", "rows", "columns", "blocks", "control"}
 TABLE = SHARED | BODY | {"title", "source", "note", "unit", "baseline", "readings", "of"}
 TABLE |= {"rows", "columns", "blocks", "ours"}
-REMARK = {"row", "column", "note", "corrected", "not_run"}
+REMARK = {"row", "column", "note", "corrected", "not_run", "overrides"}
 
 Spec = dict[str, Any]
 
@@ -128,8 +128,9 @@ def _check_baselines(table: Spec, where: str) -> None:
 
 def _check_remarks(remarks: list[Spec], table: Spec, where: str) -> None:
     for remark in remarks:
-        says = "not_run" if "not_run" in remark else "note"
+        says = next((key for key in ("not_run", "overrides") if key in remark), "note")
         remark = mapping(remark, where, REMARK, ("row", "column", says))
+        names(remark.get("overrides", []), f"{where}: overrides")
         for kind in ("row", "column"):
             if remark[kind] not in table[f"{kind}s"]:
                 known = meant(str(remark[kind]), [*table[f"{kind}s"]])

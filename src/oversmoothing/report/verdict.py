@@ -83,7 +83,7 @@ def verdict(
       t-test at p < 0.05 (two-sided, over seeds);
     - off: not within otherwise, a diverged (NaN) run included;
     - control: measured beside the published number, which says nothing of it;
-    - measured: where nothing was published;
+    - measured: where nothing was published, or its value was not at hand;
     - not run: not measured, for the reason that the cell gives; missing: not measured, for none.
 
     A corrected misprint is compared with its correction.
@@ -97,7 +97,8 @@ def verdict(
         return Verdict.MEASURED if cell.value is None else Verdict.CONTROL
     if abs(measured.mean - cell.target) <= margin(cell, measured) + ROUNDING:
         return Verdict.WITHIN
-    if baseline is not None and baseline[1] is not None and _reversed(cell, measured, *baseline):
+    known = baseline is not None and baseline[0].target is not None and baseline[1] is not None
+    if known and _reversed(cell, measured, *baseline):
         return Verdict.CONTRADICTED
     return Verdict.OFF
 

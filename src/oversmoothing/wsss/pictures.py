@@ -52,17 +52,23 @@ def _overview(evaluator: Evaluator, number: int = 4) -> Figure:
     return draw_grid(columns_of(looks), labels_in(looks), data.classes)
 
 
-def draw_grid(columns: Sequence[Column], labels: Sequence[int], classes: Sequence[str]) -> Figure:
+def draw_grid(
+    columns: Sequence[Column],
+    labels: Sequence[int],
+    classes: Sequence[str],
+    zero: str = "background",
+) -> Figure:
     """Images in rows and columns, and a legend of the colours.
 
     Args:
         columns: at least one; every one with a cell a row.
         labels: values that the legend names.
         classes: K names of the values 1…K.
+        zero: name of the value 0.
     """
     heights = [_height(row) for row in zip(*(cells for _, cells in columns))]
     width = len(columns) * (CELL + GAP) + GAP
-    patches = _patches(labels, classes)
+    patches = _patches(labels, (zero, *classes))
     lengths = [0.45 + 0.07 * len(patch.get_label()) for patch in patches]  # inches, about
     per_line = len(patches) if sum(lengths) < width else int(width / max(lengths))
     foot = FOOT + LINE * ((len(patches) - 1) // per_line)
@@ -98,9 +104,9 @@ def _draw_column(figure: Figure, left: float, column: Column, heights: Sequence[
         bottom -= GAP
 
 
-def _patches(labels: Sequence[int], classes: Sequence[str]) -> list[Patch]:
+def _patches(labels: Sequence[int], names_from_0: Sequence[str]) -> list[Patch]:
     """What the colours of label values mean."""
-    names = {0: "background", **dict(enumerate(classes, start=1)), 255: "unsure or unlabelled"}
+    names = {**dict(enumerate(names_from_0)), 255: "unsure or unlabelled"}
     edge = {"edgecolor": "0.5", "linewidth": 0.4}
     return [Patch(facecolor=palette()[v] / 255, label=names[v], **edge) for v in labels]
 

@@ -1,0 +1,170 @@
+"""EM attention (Li et al., ICCV 2019: EMANet) and HEM (Song, Kim, Shim, AAAI 2021: HEMNet).
+
+.. math:: γ = \\mathrm{softmax}_K(X μᵀ/σ²), \\quad
+          μ ← (1 − η) μ + η \\, \\mathrm{diag}(1/N_k) γᵀ X, \\quad N_k = Σ_n γ_{nk}
+
+T times from learned bases μ⁽⁰⁾, then X̃ = γ⁽ᵀ⁾ μ⁽ᵀ⁾: tokens are rebuilt from K Gaussian means
+(HEMNet, Eq. 8, 13, 10). η = 1 is EM.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.em_bases import MovingBases
+from oversmoothing.aggregators.em_iteration import Iteration, branch
+from oversmoothing.errors import InputError
+
+EPS = 1e-6  # EMANet's, of both normalisations
+
+
+class EM(MovingBases):
+    """Unrolled EM on a Gaussian mixture of the tokens; linear in N in time and memory.
+
+    Bases are each sample's own after the shared start μ⁽⁰⁾, which is no parameter but follows a
+    moving average of μ⁽ᵀ⁾ (see ``MovingBases``). Prefix tokens take part. Computed in float32 or
+    better.
+
+    Args:
+        dim: channels C.
+        num_bases: K.
+        iterations: T in training.
+        eval_iterations: T in evaluation; None: the same.
+        step_size: η, in (0, 1]; below 1 gradients take a short cut past the E-steps (HEM).
+        temperature: σ²; ``sqrt_dim``: √C.
+        kernel: ``dot`` exp(xᵀμ/σ²), the papers' implementation; ``distance`` exp(−‖x − μ‖²/2σ²),
+            the posterior of N(μ, σ²I), whose E-step never lowers the ELBO.
+        l2: bring the bases to norm 1 after every step, as EMANet does.
+        gradients: whether they flow through the iterations; EMANet cuts them.
+        momentum: weight of the old μ⁽⁰⁾ in the moving average, in [0, 1).
+
+    Raises:
+        InputError: an option out of range; at a call in training, fewer tokens than bases. (In
+            evaluation the smallest scale of a small image may have fewer.)
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    relu_after = True
+
+    def __init__(
+        self,
+        dim: int,
+        num_bases: int = 64,
+        iterations: int = 3,
+        eval_iterations: int | None = None,
+        step_size: float = 1.0,
+        temperature: float | Literal["sqrt_dim"] = 1.0,
+        kernel: Literal["dot", "distance"] = "dot",
+        l2: bool = True,
+        gradients: bool = False,
+        momentum: float = 0.9,
+    ) -> None:
+        eval_iterations = iterations if eval_iterations is None else eval_iterations
+        _check_counts(num_bases=num_bases, iterations=iterations, eval_iterations=eval_iterations)
+        _check_ranges(step_size, temperature, kernel)
+        super().__init__(num_bases, dim, momentum)
+        self.iterations, self.eval_iterations = iterations, eval_iterations
+        self.step_size, self.kernel, self.l2 = step_size, kernel, l2
+        self.variance = dim**0.5 if temperature == "sqrt_dim" else float(temperature)
+        self.passes_gradient = gradients
+        self.record: list[Iteration] | None = None
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        T = self.iterations if self.training else self.eval_iterations
+        learns = torch.is_grad_enabled()
+        with (
+            torch.autocast(x.device.type, enabled=False),
+            torch.set_grad_enabled(learns and self.passes_gradient),
+        ):
+            for last in self._iterate(x, T):
+                if self.record is not None:
+                    self.record.append(last)
+            x_tilde = last.gamma @ last.mu
+        if self.training and learns:
+            self.remember(last.mu.detach())
+        return x_tilde.to(x.dtype)
+
+    @torch.no_grad()
+    def trace(self, x: Tensor, iterations: int | None = None) -> list[Iteration]:
+        """What every iteration computes from x, without gradient; the bases learn nothing.
+
+        Args:
+            x: (..., N, C).
+            iterations: T; None: as in evaluation.
+        """
+        with torch.autocast(x.device.type, enabled=False):
+            return list(
+                self._iterate(x, self.eval_iterations if iterations is None else iterations)
+            )
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[list[Iteration]]:
+        """Within it, forward passes append their iterations to the list that it gives.
+
+        After a backward pass ``input_gradients`` of that list tells what flowed into x through
+        each step (HEMNet, Fig. 3).
+        """
+        self.record = record = []
+        try:
+            yield record
+        finally:
+            self.record = None
+
+    def _iterate(self, x: Tensor, T: int) -> Iterator[Iteration]:
+        """x in its own precision -> T iterations in at least float32."""
+        *lead, N, C = x.shape
+        K = len(self.bases)
+        if K > N and self.training:
+            raise InputError(
+                f"aggregator.num_bases: expected at most the number of tokens, {N}, got {K}; "
+                "choose fewer bases, larger images or a smaller output stride"
+            )
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        mu = self.bases.to(x.dtype).expand(*lead, K, C)
+        for _ in range(T):
+            x_e, x_n = (x, x) if self.record is None else (branch(x), branch(x))
+            gamma = self._e_step(x_e, mu)
+            before, mu = mu, self._n_step(x_n, gamma, mu)
+            yield Iteration(x_e, x_n, before, gamma, mu)
+
+    def _e_step(self, x: Tensor, mu: Tensor) -> Tensor:
+        """Responsibilities γ. Shapes: x (..., N, C), mu (..., K, C) -> (..., N, K)."""
+        scores = x @ mu.mT
+        if self.kernel == "distance":  # ‖x‖² is the same for all bases
+            scores = scores - mu.square().sum(dim=-1).unsqueeze(-2) / 2
+        return (scores / self.variance).softmax(dim=-1)
+
+    def _n_step(self, x: Tensor, gamma: Tensor, mu: Tensor) -> Tensor:
+        """One Newton step on the bases (HEMNet, Eq. 13). Shapes: -> (..., K, C)."""
+        N_k = gamma.sum(dim=-2).unsqueeze(-1)
+        mu = mu.lerp(gamma.mT @ x / (EPS + N_k), self.step_size)
+        if self.l2:
+            mu = mu / (EPS + torch.linalg.vector_norm(mu, dim=-1, keepdim=True))
+        return mu
+
+    def extra_repr(self) -> str:
+        return f"num_bases={len(self.bases)}, step_size={self.step_size}, variance={self.variance}"
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"aggregator.{name}: expected 1 or more, got {count}")
+
+
+def _check_ranges(step_size: float, temperature: float | str, kernel: str) -> None:
+    if not 0 < step_size <= 1:
+        raise InputError(
+            f"aggregator.step_size: expected above 0 and at most 1, got {step_size}; 1 is plain EM"
+        )
+    if temperature != "sqrt_dim" and (isinstance(temperature, str) or not temperature > 0):
+        raise InputError(
+            f"aggregator.temperature: expected a number above 0 or sqrt_dim, got {temperature}"
+        )
+    if kernel not in ("dot", "distance"):
+        raise InputError(f"aggregator.kernel: expected dot or distance, got {kernel}")

@@ -1,0 +1,67 @@
+"""The shared start of EM attention, moved by a moving average (Li et al., ICCV 2019: EMANet)."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from oversmoothing.aggregators.base import Instead
+from oversmoothing.errors import InputError
+
+
+class MovingBases(Instead):
+    """μ⁽⁰⁾ ← m μ⁽⁰⁾ + (1 − m) mean(μ⁽ᵀ⁾), once an optimisation step.
+
+    The mean is over all samples that the step saw: its parts and all processes. Between steps
+    the sum belongs to the state of a checkpoint. As in EMANet the start is drawn with norm 1, and
+    mixing does not restore that norm.
+
+    Args:
+        num_bases: K.
+        dim: channels C.
+        momentum: m, in [0, 1).
+
+    Raises:
+        InputError: momentum out of range.
+    """
+
+    def __init__(self, num_bases: int, dim: int, momentum: float) -> None:
+        super().__init__()
+        if not 0 <= momentum < 1:
+            raise InputError(
+                f"aggregator.momentum: expected at least 0 and below 1, got {momentum}; at 1 the "
+                "bases would never move"
+            )
+        self.momentum = momentum
+        self.register_buffer("bases", F.normalize(torch.randn(num_bases, dim), dim=-1))
+        # Not a buffer: before a forward pass DDP overwrites those with the first process's.
+        self.pending: Tensor | None = None  # Σ μ⁽ᵀ⁾, then the number of samples: (K·C + 1,)
+
+    def remember(self, mu: Tensor) -> None:
+        """Adds samples to the next mean. Shapes: mu (..., K, C), without gradient."""
+        samples = mu.reshape(-1, *self.bases.shape)
+        number = samples.new_full((1,), len(samples))
+        self.pending = self._pending() + torch.cat([samples.sum(dim=0).flatten(), number])
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Mixes the mean in; where nothing was added, μ⁽⁰⁾ stays."""
+        sums = self._pending()
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(sums)
+        number = sums[-1]
+        mean = sums[:-1].view_as(self.bases) / number.clamp(min=1)
+        moved = self.momentum * self.bases + (1 - self.momentum) * mean
+        self.bases.copy_(torch.where(number > 0, moved, self.bases))
+        self.pending = None
+
+    def get_extra_state(self) -> dict[str, Tensor | None]:
+        return {"pending": self.pending}
+
+    def set_extra_state(self, state: dict[str, Tensor | None]) -> None:
+        self.pending = state["pending"]
+
+    def _pending(self) -> Tensor:
+        if self.pending is None:
+            return self.bases.new_zeros(self.bases.numel() + 1)
+        return self.pending.to(self.bases)

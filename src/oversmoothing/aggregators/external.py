@@ -1,0 +1,61 @@
+"""External attention (Guo et al., TPAMI 2022: Beyond Self-attention, EANet)."""
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import Context, Instead
+from oversmoothing.errors import InputError
+
+EPS = 1e-9  # the authors', of the sum over slots
+
+
+class External(Instead):
+    """Attention of all tokens, prefix included, to a learned memory; linear in N.
+
+    .. math:: \\tilde X = \\mathrm{Norm}(X M_kᵀ) M_v
+
+    Norm is a softmax over the tokens, then division by the sum over the slots. The two memories
+    are parameters of their own that start equal.
+
+    Args:
+        dim: channels C.
+        num_slots: S, rows of a memory.
+
+    Raises:
+        InputError: fewer than one slot.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    def __init__(self, dim: int, num_slots: int = 64) -> None:
+        super().__init__()
+        check_slots(num_slots)
+        self.key = nn.Linear(dim, num_slots, bias=False)  # M_k
+        self.value = nn.Linear(num_slots, dim, bias=False)  # M_v, transposed
+        nn.init.normal_(self.value.weight, std=(2 / dim) ** 0.5)
+        with torch.no_grad():
+            self.key.weight.copy_(self.value.weight.mT)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.value(double_norm(self.key(x)))
+
+
+def double_norm(scores: Tensor) -> Tensor:
+    """Softmax over the tokens, then rows divided by their sum over the slots.
+
+    In float32 or better, since ε vanishes in float16; the result has the type of ``scores``.
+
+    Shapes: (..., N, S) -> (..., N, S).
+    """
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    attention = scores.softmax(dim=-2, dtype=dtype)
+    return (attention / (EPS + attention.sum(dim=-1, keepdim=True))).to(scores.dtype)
+
+
+def check_slots(num_slots: int) -> None:
+    """Refuses an empty memory."""
+    if num_slots < 1:
+        raise InputError(
+            f"aggregator.num_slots: expected 1 or more, got {num_slots}; an empty memory holds "
+            "nothing to attend to"
+        )

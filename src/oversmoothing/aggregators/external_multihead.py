@@ -1,0 +1,64 @@
+"""Multi-head external attention (Guo et al., TPAMI 2022: Beyond Self-attention, EAMLP)."""
+
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import Context, Instead
+from oversmoothing.aggregators.external import check_slots, double_norm
+from oversmoothing.errors import InputError
+
+HEAD_WIDTH = 64  # of every published EAMLP
+
+
+class ExternalMultiHead(Instead):
+    """External attention in heads that share one pair of memories; linear in N.
+
+    .. math:: \\tilde X = W_o [\\dots, \\mathrm{Norm}(q_h M_kᵀ + b_k) M_v + b_v, \\dots],
+              \\quad q = W X + b
+
+    q is ``coef`` times as wide as x and has ``coef`` times the heads, each as wide as a head of
+    self-attention. Prefix tokens take part. As in the authors' code M_k has a bias b_k, which the
+    softmax over tokens makes without effect. Not lighter than self-attention: 0.534 M parameters
+    at 256 channels against 0.262 M.
+
+    Args:
+        dim: channels C.
+        num_heads: heads of the self-attention in whose place it is; None: one for 64 channels.
+        coef: factor on width and heads.
+        num_slots: S, rows of a memory.
+
+    Raises:
+        InputError: a number below 1, or heads that do not divide the channels.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int | None = None, coef: int = 4, num_slots: int = 64
+    ) -> None:
+        super().__init__()
+        num_heads = max(1, dim // HEAD_WIDTH) if num_heads is None else num_heads
+        check_slots(num_slots)
+        _check(dim, num_heads, coef)
+        self.width = dim // num_heads
+        self.query = nn.Linear(dim, coef * dim)
+        self.key = nn.Linear(self.width, num_slots)  # M_k
+        self.value = nn.Linear(num_slots, self.width)  # M_v, transposed
+        self.proj = nn.Linear(coef * dim, dim)
+        for layer in self.children():
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        q = self.query(x).unflatten(-1, (-1, self.width)).transpose(-2, -3)  # (..., heads, N, d)
+        heads = self.value(double_norm(self.key(q)))
+        return self.proj(heads.transpose(-2, -3).flatten(-2))
+
+
+def _check(dim: int, num_heads: int, coef: int) -> None:
+    for name, number in (("num_heads", num_heads), ("coef", coef)):
+        if number < 1:
+            raise InputError(f"aggregator.{name}: expected 1 or more, got {number}")
+    if dim % num_heads:
+        raise InputError(
+            f"aggregator.num_heads: expected a divisor of the {dim} channels, got {num_heads}"
+        )

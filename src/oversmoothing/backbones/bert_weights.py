@@ -1,0 +1,111 @@
+"""Weights of BERT and ALBERT: published ones, those of a file, or none."""
+
+import os
+import re
+from pathlib import Path
+
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from torch import Tensor, nn
+
+from oversmoothing.backbones import pretrained
+from oversmoothing.errors import InputError
+
+PUBLISHED = "model.safetensors"
+OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in the first files
+HEADS = ("cls.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.")
+LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
+WAY_OUT = "set backbone.weights=PATH to a file of them, or backbone.weights=none to start at random"
+
+
+def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth: int) -> None:
+    """Loads weights in place, all or none.
+
+    Of a deeper file the first layers are taken; layers beyond a shallower file's stay random, as
+    in ContraNorm's runs over depth.
+
+    Args:
+        network: BertModel or AlbertModel of transformers.
+        name: of the model on the hub.
+        weights: ``hub``: from the hub's cache or downloaded, unless ``OVERSMOOTHING_OFFLINE=1``;
+            ``none``: leave the random ones; else a ``.safetensors`` or torch file.
+        sha256: the file's SHA-256 or its first 8 or more hex digits; null: not checked.
+        depth: layers of the network.
+
+    Raises:
+        InputError: the weights cannot be had, are altered, or belong to another architecture.
+    """
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{8,64}", sha256):
+        raise InputError(f"backbone.sha256: expected 8 to 64 hex digits or null, got {sha256!r}")
+    if weights == "none":
+        if sha256 is not None:
+            raise InputError("backbone.sha256: there is no file with weights=none; set it to null")
+        return
+    path = _published(name) if weights == "hub" else Path(weights)
+    if not path.is_file():
+        raise InputError(
+            f"backbone.weights: no file {path}; expected hub, none, or the path of a "
+            ".safetensors or torch file"
+        )
+    if sha256 is not None and not (got := pretrained.digest(path)).startswith(sha256.lower()):
+        raise InputError(
+            f"{path}: expected SHA-256 {sha256}, got {got}; give backbone.weights the right file, "
+            "or correct backbone.sha256"
+        )
+    state = _fitted(_renamed(pretrained.read(path)), network, name, path, depth)
+    network.load_state_dict(state, strict=False)
+
+
+def _published(name: str) -> Path:
+    """The file in the hub's cache, downloaded if missing."""
+    cached = try_to_load_from_cache(name, PUBLISHED)
+    if isinstance(cached, str):
+        return Path(cached)
+    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
+        reason = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
+    else:
+        try:
+            return Path(hf_hub_download(name, PUBLISHED))
+        except Exception as error:  # the hub and the HTTP library below have many kinds
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    raise InputError(f"{name}/{PUBLISHED}: the hub's weights cannot be had ({reason}); {WAY_OUT}")
+
+
+def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Names as the bare encoder of today has them; heads are left out."""
+    found = {}
+    for key, value in state.items():
+        if key.startswith(HEADS) or key.endswith("position_ids"):
+            continue
+        *path, last = key.removeprefix("bert.").removeprefix("albert.").split(".")
+        found[".".join([*path, OLD_NAMES.get(last, last)])] = value
+    return found
+
+
+def _fitted(
+    state: dict[str, Tensor], network: nn.Module, name: str, path: Path, depth: int
+) -> dict[str, Tensor]:
+    """State that a network can take; whole layers may be more or fewer."""
+    own = network.state_dict()
+    known = max([-1, *(_layer(key) for key in state)]) + 1
+    state = {key: value for key, value in state.items() if _layer(key) < depth}
+    missing = [k for k in own if k not in state and not known <= _layer(k)]
+    unexpected = [k for k in state if k not in own]
+    wrong = [k for k in own if k in state and state[k].shape != own[k].shape]
+    parts = [
+        f"{len(keys)} {what} ({keys[0]}, …)"
+        for keys, what in [(missing, "missing"), (unexpected, "unexpected")]
+        if keys
+    ]
+    parts += [f"{k} is {tuple(state[k].shape)} for {tuple(own[k].shape)}" for k in wrong[:1]]
+    if parts:
+        raise InputError(
+            f"{path}: weights of another architecture: {'; '.join(parts)}; expected {name}; set "
+            "backbone.dim, .heads, .ffn and .vocabulary to those of the weights"
+        )
+    return state
+
+
+def _layer(key: str) -> int:
+    """Index of the layer that a tensor belongs to; −1: to none."""
+    found = LAYER.match(key)
+    return int(found[1]) if found else -1

@@ -1,0 +1,44 @@
+"""What is measured of a segmentation network, and how."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from oversmoothing.errors import InputError
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is measured, and how.
+
+    Args:
+        splits: ``train``, ``val``, in order.
+        ms_scales: of multi-scale segmentation (``seg_ms``), as EANet has them; empty: none.
+        flip: whether each of those scales also sees the mirror image.
+        size: longer side that images are scaled to for scale 1; None: their own size.
+        limit: measure on this many images, evenly spaced; None: on all.
+        ms_limit: the same for multi-scale, which takes about 20 times as long.
+        workers: processes that read images.
+
+    Raises:
+        InputError: no split, or a size, scale or count out of its range.
+    """
+
+    splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])
+    ms_scales: list[float] = field(default_factory=lambda: [0.5, 0.75, 1.0, 1.25, 1.5, 1.75])
+    flip: bool = True
+    size: int | None = None
+    limit: int | None = None
+    ms_limit: int | None = None
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.splits:
+            raise InputError("task.evaluation.splits: expected train, val or both, got none")
+        for key in ("size", "limit", "ms_limit"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise InputError(f"task.evaluation.{key}: expected 1 or more, got {value}")
+        if self.workers < 0:
+            raise InputError(f"task.evaluation.workers: expected 0 or more, got {self.workers}")
+        if self.ms_scales and min(self.ms_scales) <= 0:
+            raise InputError(f"task.evaluation.ms_scales: expected above 0, got {self.ms_scales}")

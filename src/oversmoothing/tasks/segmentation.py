@@ -1,0 +1,118 @@
+"""Supervised semantic segmentation: masks in, masks out."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.backbones.cnn import CNN, synchronised
+from oversmoothing.backbones.vit import ViT
+from oversmoothing.data.joint import JointAugment, masked_crop
+from oversmoothing.data.loading import train_batches
+from oversmoothing.data.voc import ImageSet
+from oversmoothing.engine import Training
+from oversmoothing.errors import InputError
+from oversmoothing.runs import Run
+from oversmoothing.segmentation.evaluation import Evaluation
+from oversmoothing.segmentation.evaluator import Evaluator
+from oversmoothing.segmentation.network import Segmenter
+from oversmoothing.segmentation.objective import PixelCrossEntropy
+from oversmoothing.segmentation.pictures import leave_pictures
+from oversmoothing.trainer import Loop
+
+ONE_SEED_AT_A_TIME = True
+
+
+def run(
+    data: ImageSet,
+    backbone: Callable[..., CNN | ViT],
+    aggregators: list[Callable[..., Aggregator]],
+    trainer: Loop,
+    seeds: list[int],
+    run: Run,
+    device: torch.device,
+    augment: JointAugment,
+    evaluation: Evaluation,
+    head_dim: int = 256,
+    dropout: float = 0.1,
+    aux_weight: float = 0.0,
+) -> dict[int, dict[str, Any]]:
+    """Trains and evaluates one network.
+
+    Args:
+        data: images and masks.
+        backbone: builds the network that hosts the aggregators.
+        aggregators: factories.
+        trainer: the recipe.
+        seeds: one; it draws new layers, batches and augmentations.
+        run: takes logs, checkpoints, the trained weights.
+        device: where to train.
+        augment: makes training crops.
+        evaluation: what is measured.
+        head_dim: channels before the classifier.
+        dropout: before the classifier.
+        aux_weight: of an auxiliary head's loss; 0: no such head.
+
+    Returns:
+        ``<split>_seg_miou``, ``_seg_iou``, ``_seg_ms_miou``, ``_seg_ms_iou`` in percent, their
+        ``conditions``, and where the ``weights`` come from.
+    """
+    [seed] = seeds
+    data.require_masks("train", *evaluation.splits)
+    torch.manual_seed(seed)
+    labels, head = data.label_names, (head_dim, dropout, aux_weight)
+    network = untrained(backbone, aggregators, labels, *head).to(device)
+    sample = partial(masked_crop, data, augment)
+    loader = partial(train_batches, data, sample, seed=seed, workers=trainer.workers)
+    objective = PixelCrossEntropy(aux_weight)
+    Training(network, objective, loader, trainer, run, device).fit()
+    run.save_weights(network.state_dict())
+    evaluator = Evaluator(network, data, evaluation, device, run)
+    results: dict[str, Any] = {
+        "weights": "pretrained" if network.backbone.pretrained else "from scratch"
+    }
+    for split in evaluation.splits:
+        results |= evaluator.split(split)
+    results["conditions"] = {split: evaluator.conditions(split) for split in evaluation.splits}
+    leave_pictures(evaluator, run, seed)
+    return {seed: results}
+
+
+def untrained(
+    backbone: Callable[..., CNN | ViT],
+    aggregators: list[Callable[..., Aggregator]],
+    label_names: Sequence[str],
+    head_dim: int,
+    dropout: float,
+    aux_weight: float,
+) -> Segmenter:
+    """The network for these labels, its batch norms synchronised where processes share batches."""
+    host = backbone(aggregators=aggregators)
+    return synchronised(Segmenter(host, len(label_names), head_dim, dropout, aux_weight > 0))
+
+
+def probe(
+    backbone: Callable[..., CNN | ViT],
+    aggregators: list[Callable[..., Aggregator]],
+    augment: JointAugment,
+    head_dim: int,
+    dropout: float,
+    aux_weight: float,
+) -> None:
+    """Builds the network.
+
+    Raises:
+        InputError: what backbone, aggregators and head object to, or a crop that is no whole
+            number of patches.
+    """
+    if aux_weight < 0:
+        raise InputError(f"task.aux_weight: expected 0 or more, got {aux_weight}")
+    host = backbone(aggregators=aggregators)
+    Segmenter(host, 2, head_dim, dropout, aux_weight > 0)
+    if augment.crop < host.patch or augment.crop % host.patch:
+        raise InputError(
+            f"task.augment.crop: expected a multiple of the patch, {host.patch} px, "
+            f"got {augment.crop}"
+        )

@@ -1,0 +1,123 @@
+"""Laws of external attention, single and in heads, against the papers' formula in float64."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.aggregators.external import External, double_norm
+from oversmoothing.aggregators.external_multihead import ExternalMultiHead
+from oversmoothing.errors import InputError
+
+N, C, S = 11, 12, 5
+BOTH = [External, ExternalMultiHead]
+
+
+def tokens(n: int = N) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(2, n, C, generator=generator, dtype=torch.float64)
+
+
+def build(kind: type[Aggregator], **options: int) -> Aggregator:
+    torch.manual_seed(1)
+    return kind(C, num_slots=S, **options).double()
+
+
+def reference(scores: Tensor) -> Tensor:
+    """exp over its sum over tokens, then over its sum over slots; scores (..., N, S)."""
+    weights = scores.exp() / scores.exp().sum(dim=-2, keepdim=True)
+    return weights / (1e-9 + weights.sum(dim=-1, keepdim=True))
+
+
+def test_equals_the_formula() -> None:
+    x, external = tokens(), build(External)
+    M_k, M_v = external.key.weight, external.value.weight.mT
+    expected = reference(x @ M_k.mT) @ M_v
+    assert torch.allclose(external(x, Context()), expected, rtol=0, atol=1e-14)
+
+
+def test_heads_equal_the_formula_head_by_head() -> None:
+    x, external = tokens(), build(ExternalMultiHead, num_heads=3, coef=2)
+    torch.nn.init.normal_(external.key.bias)
+    torch.nn.init.normal_(external.value.bias)
+    q, heads = external.query(x), []
+    for part in q.split(C // 3, dim=-1):
+        attention = reference(part @ external.key.weight.mT + external.key.bias)
+        heads.append(attention @ external.value.weight.mT + external.value.bias)
+    assert len(heads) == 6
+    expected = external.proj(torch.cat(heads, dim=-1))
+    assert torch.allclose(external(x, Context()), expected, rtol=0, atol=1e-14)
+
+
+def test_the_bias_of_the_first_memory_has_no_effect() -> None:
+    x, external = tokens(), build(ExternalMultiHead)
+    before = external(x, Context())
+    torch.nn.init.normal_(external.key.bias)
+    assert torch.allclose(external(x, Context()), before, rtol=0, atol=1e-14)
+
+
+def test_memories_start_equal_and_learn_apart() -> None:
+    external = External(512)
+    assert torch.equal(external.value.weight, external.key.weight.mT)
+    assert external.key.weight.std().item() == pytest.approx(0.0625, rel=0.02)
+    with torch.no_grad():
+        external.key.weight.zero_()
+    assert external.value.weight.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dim, heads", [(256, 4), (384, 6), (448, 7), (512, 8)])
+def test_every_eamlp_has_heads_of_64_and_its_parameters(dim: int, heads: int) -> None:
+    """Two linear layers dim to 4 dim and back, and two memories 64 × 64, each with bias."""
+    external = ExternalMultiHead(dim)
+    assert dim // external.width == heads
+    numel = sum(parameter.numel() for parameter in external.parameters())
+    assert numel == 2 * 4 * dim * dim + 5 * dim + 2 * (64 * 64 + 64)
+    assert dim != 256 or round(numel / 1e6, 3) == 0.534
+
+
+def test_half_precision_is_normalised_in_full() -> None:
+    """Slots that hardly look at any token: their sum is below what float16 holds."""
+    scores = torch.zeros(70_000, 1, dtype=torch.float16)
+    scores[0] = 11.0
+    attention = double_norm(scores)
+    assert attention.dtype == torch.float16 and torch.allclose(
+        attention[1:], torch.tensor(1.0).half()
+    )
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_every_slot_is_divided_among_the_tokens(kind: type[Aggregator]) -> None:
+    """Adding one token takes from all others: there is no fixed share a token."""
+    x, external = tokens(), build(kind)
+    less = external(x[:, :-1], Context())
+    assert not torch.allclose(external(x, Context())[:, :-1], less, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_twice_the_tokens_cost_twice_as_much(kind: type[Aggregator]) -> None:
+    external = build(kind)
+
+    def flops(n: int) -> int:
+        with FlopCounterMode(display=False) as counter:
+            external(tokens(n).requires_grad_(), Context()).sum().backward()
+        return counter.get_total_flops()
+
+    assert flops(2 * N) == 2 * flops(N) > 0
+
+
+@pytest.mark.parametrize(
+    "kind, option, said",
+    [
+        (External, {"num_slots": 0}, "num_slots: .* an empty memory"),
+        (ExternalMultiHead, {"num_slots": 0}, "num_slots: .* an empty memory"),
+        (ExternalMultiHead, {"num_heads": 0}, "num_heads: expected 1 or more, got 0"),
+        (ExternalMultiHead, {"num_heads": 5}, "num_heads: expected a divisor of the 12 .* got 5"),
+        (ExternalMultiHead, {"coef": 0}, "coef: expected 1 or more"),
+    ],
+)
+def test_options_out_of_range_are_named(
+    kind: type[Aggregator], option: dict[str, int], said: str
+) -> None:
+    with pytest.raises(InputError, match=f"^aggregator.{said}"):
+        kind(C, **option)

@@ -1,0 +1,122 @@
+"""GLUE's files: sizes and labels as published, quotes as they stand, damage said in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.data import glue
+from oversmoothing.data.glue_tasks import TASKS
+from oversmoothing.errors import InputError
+
+SIZES = {  # training and development texts, as the GLUE paper has them
+    "cola": (8551, 1043),
+    "sst2": (67349, 872),
+    "mrpc": (3668, 408),
+    "stsb": (5749, 1500),
+    "rte": (2490, 277),
+    "wnli": (635, 71),
+}
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_sizes_of_the_real_tasks(data_root: Path, task: str) -> None:
+    data = glue.load(str(data_root), task=task)
+    assert (len(data.train), len(data.val)) == SIZES[task]
+    pairs = {text.second is not None for text in data.texts.values()}
+    assert pairs == {task not in ("cola", "sst2")}
+    labels = {text.label for text in data.texts.values()}
+    assert labels == {0, 1} if data.num_classes else max(labels) == 5.0
+
+
+def test_sentences_and_labels_stand_where_they_should(data_root: Path) -> None:
+    rte = glue.load(str(data_root), task="rte")
+    first = rte.texts[rte.train[0]]
+    assert first.second == "Weapons of Mass Destruction Found in Iraq."
+    assert first.label == 1  # not_entailment
+    cola = glue.load(str(data_root), task="cola")
+    assert cola.texts["train:1"].first.startswith("Our friends won't buy this analysis")
+    assert cola.texts["train:1"].label == 1
+    mrpc = glue.load(str(data_root), task="mrpc")
+    assert '" the witness "' in mrpc.texts[mrpc.train[0]].first
+
+
+def write(folder: Path, task: str, header: str, **files: list[str]) -> str:
+    base = folder / "glue" / TASKS[task].folder
+    base.mkdir(parents=True, exist_ok=True)
+    for name, lines in files.items():
+        (base / f"{name}.tsv").write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    return str(folder)
+
+
+def load(root: str, task: str, **options: str) -> glue.TextSet:
+    return glue.load(root, task=task, vocabulary=None, **options)
+
+
+WNLI = "index\tsentence1\tsentence2\tlabel"
+GOOD = ["0\ta \"quote\tit's\t1", "1\tb\u2028c\td\t0"]
+
+
+def test_quotes_and_odd_spaces_are_characters(tmp_path: Path) -> None:
+    data = load(write(tmp_path, "wnli", WNLI, train=GOOD, dev=GOOD), "wnli")
+    one, two = (data.texts[id] for id in data.train)
+    assert (one.first, one.second, one.label) == ('a "quote', "it's", 1)
+    assert two.first == "b\u2028c"
+
+
+def test_official_columns_of_tasks_that_are_not_here(tmp_path: Path) -> None:
+    qqp = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    data = load(
+        write(tmp_path, "qqp", qqp, train=["1\t2\t3\tq\tr\t1"], dev=["1\t2\t3\ts\tt\t0"]), "qqp"
+    )
+    assert [data.texts[id].label for id in (*data.train, *data.val)] == [1, 0]
+    mnli = "index\tsentence1\tsentence2\tlabel1\tgold_label"
+    lines = ["0\ta\tb\tneutral\tcontradiction"]
+    parts = {"train": lines, "dev_matched": lines, "dev_mismatched": 2 * lines}
+    data = load(write(tmp_path, "mnli", mnli, **parts), "mnli")
+    assert {part: len(ids) for part, ids in data.parts.items()} == {"val": 1, "val_mismatched": 2}
+    assert (data.num_classes, data.texts["train:2"].label) == (3, 2)
+
+
+def test_the_checksum_knows_every_character(tmp_path: Path) -> None:
+    root = write(tmp_path, "wnli", WNLI, train=GOOD, dev=GOOD)
+    first = load(root, "wnli").checksum
+    assert load(root, "wnli").checksum == first
+    write(tmp_path, "wnli", WNLI, train=GOOD, dev=[GOOD[0], "1\tb\u2028c\td\t1"])
+    assert load(root, "wnli").checksum != first
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("2\tonly\tthree", r"train\.tsv:4: expected 4 fields, got 3, or skip such"),
+        ("2\ta\tb\tyes", r"train\.tsv:4: label 'yes', expected one of 0, 1"),
+    ],
+)
+def test_a_broken_line_is_named_or_skipped(tmp_path: Path, line: str, said: str) -> None:
+    root = write(tmp_path, "wnli", WNLI, train=[*GOOD, line], dev=GOOD)
+    with pytest.raises(InputError, match=said):
+        load(root, "wnli")
+    with pytest.warns(UserWarning, match=r"lines that were skipped: 1"):
+        assert len(load(root, "wnli", on_error="skip").train) == 2
+
+
+def test_a_broken_line_to_evaluate_on_is_never_skipped(tmp_path: Path) -> None:
+    root = write(tmp_path, "wnli", WNLI, train=GOOD, dev=["2\ta\tb\tyes"])
+    with pytest.raises(InputError, match=r"dev\.tsv:2: label 'yes'"):
+        load(root, "wnli", on_error="skip")
+
+
+def test_missing_files_columns_scores_and_vocabularies(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"SST-2.train\.tsv: cannot be read .*data\.task"):
+        load(str(tmp_path), "sst2")
+    root = write(tmp_path, "wnli", WNLI.replace("label", "lable"), train=GOOD, dev=GOOD)
+    with pytest.raises(InputError, match=r"train\.tsv: no column 'label'; expected .*lable"):
+        load(root, "wnli")
+    write(tmp_path, "stsb", "sentence1\tsentence2\tscore", train=["a\tb\t6"], dev=["a\tb\t1"])
+    with pytest.raises(InputError, match=r"train\.tsv:2: score '6', expected a number 0 to 5"):
+        load(root, "stsb")
+    write(tmp_path, "rte", WNLI, train=[], dev=[])
+    with pytest.raises(InputError, match=r"train\.tsv: no sentence in it"):
+        load(root, "rte")
+    with pytest.raises(InputError, match=r"data\.vocabulary: no file .*vocab\.txt"):
+        glue.load(str(tmp_path))

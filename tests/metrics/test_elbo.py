@@ -1,0 +1,119 @@
+"""Laws of the evidence lower bound, and which steps of EM attention raise it."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from oversmoothing.aggregators.em import EM
+from oversmoothing.metrics.elbo import elbo, elbo_by_step
+
+N, C, K = 60, 5, 4
+VARIANCE = 0.8
+ROUNDING = 1e-9
+
+
+def draw(*shape: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def clusters(seed: int) -> Tensor:
+    return draw(K, C, seed=seed).repeat_interleave(N // K, dim=0) + draw(N, C, seed=seed + 100)
+
+
+def log_densities(x: Tensor, mu: Tensor) -> Tensor:
+    """Shapes: x (N, C), mu (K, C) -> (N, K)."""
+    covariance = VARIANCE * torch.eye(C, dtype=x.dtype)
+    return torch.stack([MultivariateNormal(m, covariance).log_prob(x) for m in mu], dim=1)
+
+
+def test_equals_its_definition() -> None:
+    x, mu, gamma = draw(N, C, seed=0), draw(K, C, seed=1), draw(N, K, seed=2).softmax(dim=-1)
+    expected = (gamma * (log_densities(x, mu) - gamma.log())).sum()
+    assert elbo(x, gamma, mu, VARIANCE).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_at_the_posterior_it_is_the_log_likelihood_and_nowhere_above() -> None:
+    x, mu = draw(N, C, seed=0), draw(K, C, seed=1)
+    joint = log_densities(x, mu)
+    likelihood = joint.logsumexp(dim=1).sum().item()
+    at_posterior = elbo(x, joint.softmax(dim=1), mu, VARIANCE).item()
+    assert at_posterior == pytest.approx(likelihood, rel=1e-12)
+    for seed in range(5):
+        gamma = (joint + draw(N, K, seed=seed)).softmax(dim=1)
+        assert elbo(x, gamma, mu, VARIANCE) < likelihood
+
+
+def test_leading_dimensions_and_a_hard_assignment() -> None:
+    x, mu = draw(2, N, C, seed=0), draw(2, K, C, seed=1)
+    gamma = torch.eye(K, dtype=x.dtype)[torch.arange(N) % K].expand(2, N, K)
+    together = elbo(x, gamma, mu, VARIANCE)
+    assert together.isfinite().all()
+    alone = [elbo(*of_one, VARIANCE) for of_one in zip(x, gamma, mu)]
+    assert torch.allclose(together, torch.stack(alone), rtol=1e-13)
+
+
+def by_step(x: Tensor, start: Tensor, T: int = 12, **options: object) -> Tensor:
+    """Shapes: x (N, C), start (K, C) -> (T, 2)."""
+    em = EM(C, K, T, temperature=VARIANCE, **options).double()
+    em.bases.copy_(start)
+    steps = zip(*[(i.before, i.gamma, i.mu) for i in em.trace(x)])
+    return elbo_by_step(x, *steps, variance=em.variance)
+
+
+@pytest.mark.parametrize("eta", [0.05, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("kernel", ["dot", "distance"])
+def test_the_n_step_never_lowers_it(kernel: str, eta: float) -> None:
+    """HEMNet, Proposition 1, whatever E-step the responsibilities come from."""
+    for seed in range(5):
+        path = by_step(
+            clusters(seed), draw(K, C, seed=seed), kernel=kernel, step_size=eta, l2=False
+        )
+        assert (path[:, 1] >= path[:, 0] - ROUNDING).all()
+        assert path[0, 1] > path[0, 0] + 1e-3
+
+
+@pytest.mark.parametrize("eta", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("options", [{"kernel": "distance", "l2": False}, {"kernel": "dot"}])
+def test_an_e_step_that_is_the_posterior_never_lowers_it(options: dict, eta: float) -> None:
+    """The distance form, and the dot product with bases of norm 1."""
+    for seed in range(5):
+        start = torch.nn.functional.normalize(draw(K, C, seed=seed), dim=-1)
+        path = by_step(clusters(seed), start, step_size=eta, **options).flatten()
+        assert (path.diff() >= -ROUNDING).all()
+
+
+def test_a_full_step_ends_at_the_best_bases() -> None:
+    """η = 1 is EM: no other bases are better for the same responsibilities."""
+    x, em = clusters(0), EM(C, K, 1, l2=False).double()
+    [last] = em.trace(x)
+    best = elbo(x, last.gamma, last.mu, 1.0)
+    for seed in range(5):
+        assert elbo(x, last.gamma, last.mu + 0.1 * draw(K, C, seed=seed), 1.0) < best
+
+
+def test_smaller_steps_climb_more_slowly() -> None:
+    x, start = clusters(0), draw(K, C, seed=0)
+    ends = [
+        by_step(x, start, 3, kernel="distance", step_size=eta, l2=False)[-1, 1].item()
+        for eta in (0.1, 0.5, 1.0)
+    ]
+    assert all(slower < faster for slower, faster in itertools.pairwise(ends))
+
+
+def test_the_script_finds_falls_with_the_dot_product_and_free_norms_only(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts/elbo.py"
+    words = ["--runs", "3", "--iterations", "8", "--folder", str(tmp_path)]
+    subprocess.run([sys.executable, str(script), *words], check=True, capture_output=True)
+    rows = json.loads((tmp_path / "elbo.json").read_text())["rows"]
+    assert all(row["n_falls"] == 0 for row in rows)
+    falling = {row["e_step"] for row in rows if row["e_falls"]}
+    assert falling == {"dot product (HEMNet, Eq. 8)"}
+    assert len((tmp_path / "tables/elbo.md").read_text().splitlines()) == 2 + 9

@@ -1,0 +1,105 @@
+"""Every cell of every table is a command that composes, and every table can be shown."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from oversmoothing.check import compose_config
+from oversmoothing.check.build import Known, all_problems
+from oversmoothing.check.parts import config_problems
+from oversmoothing.identity import run_id
+from oversmoothing.report.cells import Cell
+from oversmoothing.report.expected import load, select
+from oversmoothing.report.grid import judge
+from oversmoothing.report.latex import latex
+from oversmoothing.report.tables import markdown
+
+FOLDER = Path(__file__).parents[2] / "results" / "expected"
+FILES = {path.stem: yaml.safe_load(path.read_text())["tables"] for path in FOLDER.glob("*.yaml")}
+TABLES = [name for tables in FILES.values() for name in tables]
+HERE = {  # experiments on data that tests have -> the tables on them
+    "seg_voc_subset": ("seg_subset", "seg_subset_eta"),
+    "cls_digits": ("cls_depth", "cls_depth_tokens"),
+    "cls_ablation": ("contranorm_ablation",),
+    "glue_sst2_small": ("text_depth", "text_depth_tokens"),
+}
+QUICK = {"cls_ablation": ["data.num_train=50", "data.num_val=20"]}
+NEEDS = {"cls_digits": "sklearn", "glue_sst2_small": "transformers"}
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[Cell]:
+    return load(FOLDER)
+
+
+def commands(cells: list[Cell], table: str) -> dict[tuple[str, ...], Cell]:
+    chosen = [c for c in select(cells, table) if c.runnable]
+    return {(f"experiment={c.experiment}", *c.overrides): c for c in chosen}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_command_names_options_that_there_are(cells: list[Cell], table: str) -> None:
+    for words in commands(cells, table):
+        assert config_problems(compose_config([*words])) == {}, words
+
+
+@pytest.mark.parametrize("experiment", HERE)
+def test_what_is_run_here_passes_every_check(
+    cells: list[Cell], experiment: str, data_root: Path, tmp_path: Path
+) -> None:
+    if module := NEEDS.get(experiment):
+        pytest.importorskip(module)
+    paths = [f"paths.data={data_root}", f"paths.outputs={tmp_path}"]  # where nothing is finished
+    known, quick = Known(), QUICK.get(experiment, [])  # data is read once
+    for table in HERE[experiment]:
+        of_rows = {c.key: words for words, c in commands(cells, table).items()}
+        for words in of_rows.values():  # one a row: columns change sizes only
+            assert all_problems(compose_config([*words, *paths, *quick]), set(), known) == []
+
+
+@pytest.mark.parametrize("table", [name for name in TABLES if name not in ("table5_readings",)])
+def test_different_cells_are_different_runs_unless_they_share_one(
+    cells: list[Cell], table: str
+) -> None:
+    """Two commands of a table never name one run: an override would do nothing."""
+    named: dict[str, tuple[str, ...]] = {}
+    for words in commands(cells, table):
+        config = compose_config([*words])
+        assert named.setdefault(run_id(config), words) == words
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_latex_knows_every_letter(cells: list[Cell], table: str) -> None:
+    entries = judge([(c, None) for c in select(cells, table)])
+    lines = latex(entries).splitlines()
+    assert "".join(line for line in lines if not line.startswith("%")).isascii()
+    assert markdown(entries)
+
+
+def test_what_was_published_says_where(cells: list[Cell]) -> None:
+    papers = {"centered": "Centered", "hemnet": "HEMNet", "contranorm": "ContraNorm"}
+    papers |= {"external": "External Attention"}
+    assert FILES.keys() == papers.keys() | {"ours"}
+    for name, tables in FILES.items():
+        for table in tables:
+            about = select(cells, table)[0].about
+            assert about.ours is (name == "ours")
+            assert about.ours or about.source.startswith(papers[name])
+
+
+def test_our_numbers_on_small_data_are_not_taken_for_published_ones(cells: list[Cell]) -> None:
+    for experiment, tables in HERE.items():
+        for table in tables:
+            found = select(cells, table)
+            assert {c.experiment for c in found} == {experiment}
+            small = ("VOC subset", "digits", "generated things", "SST-2, small BERT")
+            assert any(words in found[0].about.title for words in small)
+            assert all(c.reason is None for c in found)
+
+
+def test_the_grid_of_step_sizes_costs_at_most_twelve_runs(cells: list[Cell]) -> None:
+    runs = [compose_config([*words]) for words in commands(cells, "seg_subset_eta")]
+    assert sum(len(config.seeds) for config in runs) <= 12
+    (same,) = commands(select(cells, "seg_subset", rows=["hem"]), "seg_subset")
+    assert run_id(compose_config([*same])) in map(run_id, runs)
