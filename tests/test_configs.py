@@ -34,7 +34,11 @@ CONTEXTS = [  # one suits each option
 ]
 NEEDS = FOLDERS.keys() | {"voc_subset", "glue"}  # data sets that DATA_ROOT has
 DATA, WEIGHTS = "or VOCdevkit/", "timm's weights cannot be had"
-FOLDER, DIGITS, HUB = "cannot be listed", "come with scikit-learn", "the hub's weights cannot be had"
+FOLDER, DIGITS, HUB = (
+    "cannot be listed",
+    "come with scikit-learn",
+    "the hub's weights cannot be had",
+)
 TRANSFORMERS = "needs transformers"
 NOT_HERE = {  # whole data sets and weights that only a user's machine has: what is missing is said
     "data/voc": (DATA,),
@@ -161,9 +165,11 @@ def test_ci_does_what_a_user_does() -> None:
 
 def test_make_help_lists_every_target() -> None:
     text = (ROOT / "Makefile").read_text()
-    tables = re.search(r"^TABLES = ((?:.*\\\n)*.*)$", text, re.MULTILINE)[1].replace("\\\n", " ")
     phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1]
-    declared = phony.replace("$(TABLES)", tables).split()
+    for name in ("TABLES", "FIGURES"):
+        listed = re.search(rf"^{name} = ((?:.*\\\n)*.*)$", text, re.MULTILINE)[1]
+        phony = phony.replace(f"$({name})", listed.replace("\\\n", " "))
+    declared = phony.split()
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     listed = re.findall(r"^  make (\S+)  ", shown.stdout, re.MULTILINE)
     assert sorted(listed) == sorted(declared)

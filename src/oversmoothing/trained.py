@@ -1,37 +1,47 @@
 """Trained networks, from the folders of their runs."""
 
+import inspect
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from torch import nn
 from yaml import YAMLError
 
 from oversmoothing.check.names import meant
 from oversmoothing.data.image_set import ImageSet
 from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.execute import build
+from oversmoothing.execute import build, parts
 from oversmoothing.runs import read_result
 from oversmoothing.wsss.crf import CRF
 from oversmoothing.wsss.look import Viewer
-from oversmoothing.wsss.network import Network
 
 OUTPUTS = Path("outputs")
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A run of ``task=wsss``, and one seed's network in evaluation mode; K class names."""
+    """A run, and one seed's network in evaluation mode; names of the labels 0, 1, …"""
 
     folder: Path
     seed: int
     config: DictConfig
-    network: Network
-    classes: tuple[str, ...]
+    network: nn.Module
+    label_names: tuple[str, ...]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The K names behind background, where that is a label."""
+        return self.label_names[self.label_names[0] == "background" :]
 
     @cached_property
     def data(self) -> ImageSet:
@@ -47,7 +57,7 @@ class Trained:
         return name.split(".")[-1] if gamma is None else f"γ = {gamma:g}".replace("-", "−")
 
     def viewer(self, crf: bool = False) -> Viewer:
-        """Looks at images as the run's evaluation does.
+        """Looks at images as the evaluation of a run of ``task=wsss`` does.
 
         Args:
             crf: refine masks by the run's dense CRF, or by the default one where it has none.
@@ -57,20 +67,24 @@ class Trained:
         return Viewer(self.network, task["method"], task["evaluation"], own if crf else None)
 
 
-def load(run: str | Path, seed: int | None = None, on: str = "auto") -> Trained:
-    """Loads a trained network; nothing that a file holds is run.
+def load(run: str | Path, seed: int | None = None, on: str = "auto", task: str = "wsss") -> Trained:
+    """Loads a trained network; nothing that a weights file holds is run.
+
+    The task's module makes it: its ``untrained(backbone, aggregators, label_names, …)`` may also
+    ask for options of the task.
 
     Args:
         run: folder of a run, or its name or id below ``outputs``.
         seed: one of those that were trained; None: the first.
         on: device, as in a config.
+        task: that the run must be of.
 
     Raises:
-        InputError: no such run, none of ``task=wsss``, no weights yet, no such seed, or weights
-            that are damaged or do not fit the config.
+        InputError: no such run, one of another task, no weights yet, no such seed, or weights that
+            are damaged or do not fit the config.
     """
     folder = find(run)
-    config = _config(folder)
+    config = _config(folder, task)
     found = _weights(folder, config)
     seed = min(found) if seed is None else seed
     if seed not in found:
@@ -78,9 +92,8 @@ def load(run: str | Path, seed: int | None = None, on: str = "auto") -> Trained:
         raise InputError(f"{folder}: no weights of seed {seed}; there are those of {known}")
     state = _read(found[seed])
     config.backbone.update(weights="none", sha256=None)  # those of the run take their place
-    classes = _classes(folder, config)
-    parts = build(config.backbone)(aggregators=[build(config[k]) for k in ("aggregator", "then")])
-    network = Network(parts, len(classes), config.task.aux_block)
+    label_names = _label_names(folder, config)
+    network = untrained(config, label_names)
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
@@ -88,7 +101,22 @@ def load(run: str | Path, seed: int | None = None, on: str = "auto") -> Trained:
             f"{found[seed]}: does not fit the config.yaml beside it; remove the folder and run its "
             "command again"
         ) from error
-    return Trained(folder, seed, config, network.to(device(on)).eval(), classes)
+    return Trained(folder, seed, config, network.to(device(on)).eval(), label_names)
+
+
+def untrained(config: DictConfig, label_names: Sequence[str]) -> nn.Module:
+    """The network of a config at the start of its training, drawn by torch's generator.
+
+    Raises:
+        InputError: what its parts object to.
+    """
+    make = _module(config).untrained
+    known: dict[str, Any] = {**config.task, **parts(config), "label_names": label_names}
+    return make(**{name: known[name] for name in inspect.signature(make).parameters})
+
+
+def _module(config: DictConfig) -> ModuleType:
+    return inspect.getmodule(get_object(config.task._target_))
 
 
 def find(run: str | Path) -> Path:
@@ -101,20 +129,20 @@ def find(run: str | Path) -> Path:
     for place in places:
         if (place / "config.yaml").is_file():
             return place
-    known = [path.parent.name for path in OUTPUTS.glob("wsss-*/config.yaml")]
-    hint = meant(str(run), known) if known else f"there is no run of task=wsss below {OUTPUTS}"
+    known = sorted({path.parent.name for path in OUTPUTS.glob("*/weights-seed*.pt")})
+    hint = meant(str(run), known) if known else f"there is no trained network below {OUTPUTS}"
     raise InputError(f"{run}: no such run; expected a run's folder, name or id; {hint}")
 
 
-def _config(folder: Path) -> DictConfig:
+def _config(folder: Path, task: str) -> DictConfig:
     path = folder / "config.yaml"
     try:
         config = OmegaConf.load(path)
         target = config.task._target_
     except (OSError, YAMLError, OmegaConfBaseException, AttributeError) as error:
         raise InputError(f"{path}: cannot be read as a run's config; run it again") from error
-    if target != "oversmoothing.tasks.wsss.run":
-        raise InputError(f"{folder}: a run of {target}; expected one of task=wsss")
+    if target != f"oversmoothing.tasks.{task}.run":
+        raise InputError(f"{folder}: a run of {target}; expected one of task={task}")
     OmegaConf.update(config, "paths.outputs", str(folder.parent))  # wherever it was moved to
     return config
 
@@ -141,10 +169,10 @@ def _read(path: Path) -> dict:
         ) from error
 
 
-def _classes(folder: Path, config: DictConfig) -> tuple[str, ...]:
-    """From the result, so that the images need not be here; else from them."""
+def _label_names(folder: Path, config: DictConfig) -> tuple[str, ...]:
+    """From the IoU of the result, so that the images need not be here; else from them."""
     for seed in (read_result(folder) or {}).get("seeds", {}).values():
         for key, value in seed.items():
-            if key.endswith("_cam_iou"):
-                return tuple(value)[1:]  # behind background
-    return build(config.data).classes
+            if key.endswith("_iou"):
+                return tuple(value)
+    return build(config.data).label_names

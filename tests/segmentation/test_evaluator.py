@@ -1,6 +1,7 @@
 """The numbers of a split against direct counts; shares, limits, and data without background."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from fake_network import Fake, one_by_one
 from PIL import Image
 from torch import Tensor, nn
 
+from oversmoothing.aggregators.em import EM, iterating
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.cnn import CNN
 from oversmoothing.backbones.vit import ViT
@@ -166,3 +168,29 @@ def test_missing_masks_stop_before_the_first_image(drawn, tmp_path):
 def test_values_out_of_range_are_named(options, key):
     with pytest.raises(InputError, match=rf"^task\.evaluation\.{key}: expected"):
         Evaluation(**options)
+
+
+def test_em_is_measured_with_other_iterations_and_keeps_its_own(drawn, tmp_path):
+    torch.manual_seed(0)
+    factories = [partial(EM, num_bases=3, iterations=2, l2=False, temperature=0.05)]
+    network = Segmenter(
+        CNN(factories, "resnet18", "none", output_stride=16, multi_grid=None, dim=8), 6
+    )
+    found = evaluator(network, drawn, tmp_path, em_iterations=[1, 2, 9]).split("val")
+    assert found["val_seg_t2_miou"] == found["val_seg_miou"]
+    [em] = [module for module in network.modules() if isinstance(module, EM)]
+    assert em.eval_iterations == 2
+    image = drawn.image(drawn.val[0]).float() / 255
+    with torch.no_grad():
+        few, many = (_logits(network, image, T) for T in (1, 9))
+    assert not torch.allclose(few, many, rtol=1e-3)
+    plain = Segmenter(
+        CNN([NoAggregator], "resnet18", "none", output_stride=16, multi_grid=None, dim=8), 6
+    )
+    other = evaluator(plain, drawn, tmp_path, em_iterations=[1]).split("val")
+    assert "val_seg_t1_miou" not in other
+
+
+def _logits(network: Segmenter, image: Tensor, T: int) -> Tensor:
+    with iterating(network, T):
+        return whole_image(network, image)

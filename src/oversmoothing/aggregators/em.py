@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.em_bases import MovingBases
@@ -149,6 +149,20 @@ class EM(MovingBases):
 
     def extra_repr(self) -> str:
         return f"num_bases={len(self.bases)}, step_size={self.step_size}, variance={self.variance}"
+
+
+@contextlib.contextmanager
+def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
+    """Within it, a network's EM aggregators iterate T times in evaluation; None: as they do."""
+    modules = [module for module in network.modules() if isinstance(module, EM)]
+    own = [module.eval_iterations for module in modules]
+    for module in modules:
+        module.eval_iterations = T or module.eval_iterations
+    try:
+        yield
+    finally:
+        for module, iterations in zip(modules, own):
+            module.eval_iterations = iterations
 
 
 def _check_counts(**counts: int) -> None:

@@ -17,6 +17,8 @@ class Evaluation:
         size: longer side that images are scaled to for scale 1; None: their own size.
         limit: measure on this many images, evenly spaced; None: on all.
         ms_limit: the same for multi-scale, which takes about 20 times as long.
+        em_iterations: T of EM aggregators to measure single-scale too (``seg_t<T>``), whatever T
+            they were trained with (HEMNet, Table 2); no effect on other aggregators.
         workers: processes that read images.
 
     Raises:
@@ -29,6 +31,7 @@ class Evaluation:
     size: int | None = None
     limit: int | None = None
     ms_limit: int | None = None
+    em_iterations: list[int] = field(default_factory=list)
     workers: int = 2
 
     def __post_init__(self) -> None:
@@ -40,5 +43,9 @@ class Evaluation:
                 raise InputError(f"task.evaluation.{key}: expected 1 or more, got {value}")
         if self.workers < 0:
             raise InputError(f"task.evaluation.workers: expected 0 or more, got {self.workers}")
+        if self.em_iterations and min(self.em_iterations) < 1:
+            raise InputError(
+                f"task.evaluation.em_iterations: expected 1 or more, got {self.em_iterations}"
+            )
         if self.ms_scales and min(self.ms_scales) <= 0:
             raise InputError(f"task.evaluation.ms_scales: expected above 0, got {self.ms_scales}")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing import distributed
+from oversmoothing.aggregators.em import EM, iterating
 from oversmoothing.data.image_set import ImageSet
 from oversmoothing.data.loading import evaluation_items
 from oversmoothing.metrics.segmentation import Confusion
@@ -61,11 +62,19 @@ class Evaluator:
         results[f"{split}_seg_accuracy"] = _accuracy(counts["seg"])
         return results
 
-    def predict(self, image: Tensor, multi_scaled: bool = False) -> Tensor:
-        """Labels of an image. Shapes: (3, H, W) in [0, 1], on any device -> (H, W), int64."""
+    def predict(self, image: Tensor, multi_scaled: bool = False, T: int | None = None) -> Tensor:
+        """Labels of an image.
+
+        Args:
+            T: iterations of EM aggregators; None: their own.
+
+        Shapes: (3, H, W) in [0, 1], on any device -> (H, W), int64.
+        """
         ev = self.evaluation
         scales, flip = (ev.ms_scales, ev.flip) if multi_scaled else ([1.0], False)
-        return multi_scale(self.network, image.to(self.device), scales, flip, ev.size).argmax(0)
+        with iterating(self.network, T):
+            logits = multi_scale(self.network, image.to(self.device), scales, flip, ev.size)
+        return logits.argmax(0)
 
     def ids(self, split: str, multi_scaled: bool = False) -> list[str]:
         """The images of a split that are measured, by all processes."""
@@ -76,17 +85,26 @@ class Evaluator:
 
     def _count(self, split: str) -> dict[str, Confusion]:
         """Stage -> this process's part of the pixels; also of a process without any image."""
-        stages = {"seg": False} | ({"seg_ms": True} if self.evaluation.ms_scales else {})
-        measured = {stage: set(self.ids(split, scaled)) for stage, scaled in stages.items()}
+        stages = self._stages()
+        measured = {stage: set(self.ids(split, scaled)) for stage, (scaled, _) in stages.items()}
         counts = {stage: Confusion(len(self.data.label_names)) for stage in stages}
         every = [id for id in getattr(self.data, split) if any(id in m for m in measured.values())]
         for item in self._items(every, split):
             image = item["image"].to(self.device).float() / 255
-            for stage, scaled in stages.items():
+            for stage, how in stages.items():
                 if item["name"] in measured[stage]:
-                    labels = self.predict(image, scaled).cpu()
+                    labels = self.predict(image, *how).cpu()
                     counts[stage].update(labels, item["mask"], item["name"])
         return counts
+
+    def _stages(self) -> dict[str, tuple[bool, int | None]]:
+        """Stage -> whether it is multi-scale, and T of EM aggregators where it is not their own."""
+        ev = self.evaluation
+        stages: dict[str, tuple[bool, int | None]] = {"seg": (False, None)}
+        stages |= {"seg_ms": (True, None)} if ev.ms_scales else {}
+        if any(isinstance(module, EM) for module in self.network.modules()):
+            stages |= {f"seg_t{T}": (False, T) for T in ev.em_iterations}
+        return stages
 
     def _items(self, ids: list[str], split: str) -> Iterator[dict[str, Any]]:
         """This process's share of the images, with a progress bar."""
@@ -107,7 +125,8 @@ class Evaluator:
             scales = ", ".join(f"{scale:g}" for scale in ev.ms_scales)
             flips = "with flips" if ev.flip else "no flip"
             found["seg_ms"] = f"{few} {where}, scales {scales} {flips}, logits summed, no CRF"
-        return found
+        own = {stage: T for stage, (_, T) in self._stages().items() if T}
+        return found | {stage: f"{found['seg']}, T = {T}" for stage, T in own.items()}
 
 
 def _accuracy(counts: Confusion) -> float:

@@ -1,6 +1,6 @@
 """Weakly supervised segmentation: image-level labels in, pixel labels out, in a single stage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -68,7 +68,8 @@ def run(
     """
     [seed] = seeds
     torch.manual_seed(seed)
-    network = Network(backbone(aggregators=aggregators), len(data.classes), aux_block).to(device)
+    labels = ("background", *data.classes)
+    network = untrained(backbone, aggregators, labels, aux_block).to(device)
     evaluator = Evaluator(network, data, method, evaluation, device, run)
     before = _tokens(evaluator)
     sample = partial(labelled_crop, data, augment)
@@ -88,6 +89,16 @@ def run(
     results["conditions"] = {split: evaluator.conditions(split) for split in evaluation.splits}
     leave_pictures(evaluator, run, seed, results)
     return {seed: results}
+
+
+def untrained(
+    backbone: Callable[..., ViT],
+    aggregators: list[Callable[..., Aggregator]],
+    label_names: Sequence[str],
+    aux_block: int,
+) -> Network:
+    """The network of a data set whose labels, background first, have these names."""
+    return Network(backbone(aggregators=aggregators), len(label_names) - 1, aux_block)
 
 
 def _tokens(evaluator: Evaluator) -> dict[str, list[float]]:

@@ -1,0 +1,173 @@
+"""HEMNet's Figure 3: ELBO and gradients to X through unrolled EM, by step size η.
+
+    python scripts/hem_fig3.py
+    python scripts/hem_fig3.py --steps 400 --every 100 -- seeds=[1] aggregator.kernel=distance
+    python scripts/hem_fig3.py --run outputs/segmentation-voc_subset-em-…
+
+Without --run, one network is trained for --steps steps with every η, all from the same start and
+on the same batches; a to c show its beginning, d the way. With --run nothing is trained: a to c of
+that network. What stands behind -- are overrides of the experiment.
+"""
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from oversmoothing import check, trained
+from oversmoothing.batch import Batch
+from oversmoothing.data.batches import mixed_seed
+from oversmoothing.data.image_set import ImageSet
+from oversmoothing.data.joint import masked_crop
+from oversmoothing.data.loading import train_batches
+from oversmoothing.engine import Training
+from oversmoothing.environment import device, environment
+from oversmoothing.errors import InputError
+from oversmoothing.execute import build
+from oversmoothing.files import write_atomically, writing
+from oversmoothing.runs import Run
+from oversmoothing.script import run_script, split_words
+from oversmoothing.segmentation.em_claims import claims, numbers
+from oversmoothing.segmentation.em_figures import figure3
+from oversmoothing.segmentation.em_gradients import Profile, profile, watched, with_steps
+from oversmoothing.segmentation.network import Segmenter
+from oversmoothing.segmentation.objective import PixelCrossEntropy
+from oversmoothing.wsss.pictures import save
+
+RESULTS = Path(__file__).parents[1] / "results"
+STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)
+
+
+def main() -> int:
+    own, words = split_words(sys.argv[1:])
+    options = _options(own)
+    with writing(options.folder):
+        (options.folder / "figures").mkdir(parents=True, exist_ok=True)
+    study = Study(*_source(options, words), options)
+    by_size = {step_size: study.measure(step_size) for step_size in options.step_sizes}
+    steps = by_size[options.step_sizes[0]]
+    profiles = {step: {η: found[step] for η, found in by_size.items()} for step in steps}
+    found = {step: {η: numbers(η, each) for η, each in at.items()} for step, at in profiles.items()}
+    content = {
+        "command": " ".join(["python", *sys.argv]),
+        "network": options.run or f"experiment={options.experiment}, before training",
+        "samples": sum(len(batch["name"]) for batch in study.batches),
+        "claims": {step: claims(at) for step, at in found.items()},
+        "numbers": found,
+        "profiles": profiles,
+        "env": environment(study.config.device),
+    }
+    path = options.folder / "hem_fig3.json"
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+    for step in steps:
+        print(_text(step, found[step]), end="\n\n")
+    print(*save(figure3(profiles), options.folder / "figures/hem_fig3"), path, sep="\n")
+    return 0
+
+
+class Study:
+    """One network at its start, fixed samples, and the training that moves copies of it."""
+
+    def __init__(
+        self, config: DictConfig, network: Segmenter, data: ImageSet, options: argparse.Namespace
+    ) -> None:
+        self.config, self.network, self.data, self.options = config, network, data, options
+        self.trainer, self.device = build(config.trainer), device(config.device)
+        task = build(config.task, _partial_=True).keywords
+        self.objective = PixelCrossEntropy(task["aux_weight"])
+        sample = partial(masked_crop, data, task["augment"])
+        self.loader = partial(train_batches, data, sample)
+        self.batches = self._fixed()
+        if not options.run and options.steps > self.trainer.iterations:
+            raise InputError(
+                f"--steps: expected at most trainer.iterations, {self.trainer.iterations}, "
+                f"got {options.steps}"
+            )
+
+    def _fixed(self) -> list[Batch]:
+        """Training samples, whole batches, augmented once."""
+        size = self.trainer.batch_size
+        number = math.ceil(self.options.samples / size)
+        seed = mixed_seed("figure 3", self.options.seed)
+        batches = self.loader(batch_size=size, iterations=number, seed=seed, workers=0)
+        return [batch | {"images": size} for batch in batches]
+
+    def measure(self, step_size: float) -> dict[int, Profile]:
+        """Training steps done -> profile."""
+        network = with_steps(self.network, step_size, self.options.iterations).to(self.device)
+        found: dict[int, Profile] = {}
+
+        def look(step: int) -> None:
+            found[step] = profile(network, self.batches, self.objective)
+            print(f"η = {step_size:g}, step {step}: total {found[step]['total']:.2e}", flush=True)
+
+        if self.options.run:
+            look(self.trainer.iterations)
+        else:
+            self._train(network, look)
+        return found
+
+    def _train(self, network: Segmenter, look: Any) -> None:
+        seed, options = self.options.seed, self.options
+        loader = partial(self.loader, seed=seed, workers=self.trainer.workers)
+        loader = watched(loader, options.steps, options.every, look)
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run(Path(folder), [seed], checkpoint_seconds=math.inf)
+            Training(network, self.objective, loader, self.trainer, run, self.device).fit()
+
+
+def _source(
+    options: argparse.Namespace, words: list[str]
+) -> tuple[DictConfig, Segmenter, ImageSet]:
+    """Config, network and data of a trained run, or of an experiment before its training."""
+    if options.run and words:
+        raise InputError("--run: its config is fixed; expected no overrides behind --")
+    if options.run:
+        run = trained.load(options.run, options.seed, task="segmentation")
+        return run.config, run.network, run.data
+    [config] = check.configs([f"experiment={options.experiment}", *words])
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    data = build(config.data)
+    torch.manual_seed(options.seed)
+    return config, trained.untrained(config, data.label_names), data
+
+
+def _text(step: int, found: dict[float, dict[str, float]]) -> str:
+    """Numbers by step size, and which claims hold."""
+    names = list(next(iter(found.values())))
+    lines = [" ".join(["η".rjust(5), *(name.rjust(15) for name in names)])]
+    for step_size, row in sorted(found.items()):
+        lines.append(" ".join([f"{step_size:5g}", *(f"{row[name]:15.3g}" for name in names)]))
+    held = [f"{'yes' if holds else 'NO ':3} {claim}" for claim, holds in claims(found).items()]
+    return "\n".join([f"after {step} training steps", *lines, *held])
+
+
+def _options(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
+    parser.add_argument("--experiment", default="seg_voc_subset")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--step-sizes", type=float, nargs="+", default=STEP_SIZES, help="η")
+    parser.add_argument("--iterations", type=int, default=12, help="T")
+    parser.add_argument("--samples", type=int, default=100, help="rounded up to whole batches")
+    parser.add_argument("--steps", type=int, default=40, help="of training")
+    parser.add_argument("--every", type=int, default=20, help="steps between measurements")
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results go")
+    options = parser.parse_args(argv)
+    for name in ("samples", "steps", "every"):
+        if getattr(options, name) < 1:
+            raise InputError(f"--{name}: expected 1 or more, got {getattr(options, name)}")
+    return options
+
+
+if __name__ == "__main__":
+    run_script(main)
