@@ -26,7 +26,7 @@ MISTAKES = {
     # unknown groups and options
     "aggregator=centred": "aggregator: there is no 'centred'; did you mean 'centered'?",
     "aggregator=Centered": "aggregator: there is no 'Centered'; did you mean 'centered'?",
-    "data=karate": "data: there is no 'karate'; known: chameleon, citeseer, coco_voc, cora, ",
+    "data=karate": "data: there is no 'karate'; known: chameleon, citeseer, coco_stuff, coco_voc, ",
     "data=": "data: there is no ''; known: ",
     "experiment=gnn_tabel5 task.gammas=1": "experiment: there is no 'gnn_tabel5'; did you mean",
     "aggregtor=centered": "aggregtor: no such key; did you mean 'aggregator'?",
@@ -36,7 +36,7 @@ MISTAKES = {
     "aggregator@then.eps=1": "aggregator@then.eps: to set a key, leave the group out: then.eps=…",
     "then=layernorm": "then: its option is chosen by aggregator@then=…, its keys by then.…=…",
     "backbone=[gcn,transformer]": "backbone: there is no '[gcn,transformer]'",
-    "backbone=null": "backbone: cannot be null; known: deit3_s_21k, deit_b, ",
+    "backbone=null": "backbone: cannot be null; known: albert_base, bert_base, ",
     "aggregator=null": "aggregator: cannot be null; did you mean 'none'?",
     "experiment=null": "experiment: cannot be null; leave it out",
     "+experiment=gnn_table5": "+experiment: it is there already; write experiment=… without the +",

@@ -33,7 +33,7 @@ def test_an_aggregator_at_a_site_that_the_backbone_lacks(
 ) -> None:
     own_aggregator(tmp_path, monkeypatch, "attention", "class Own(Instead):\n    pass\n")
     [line] = lines(f"--config-dir {tmp_path} aggregator=attention")
-    assert "Own acts instead the mixing, and backbone gcn offers only: inside, after" in line
+    assert "Own acts instead of the mixing, and backbone gcn offers only: inside, after" in line
 
 
 def test_missing_data_names_the_folder_and_the_files(
