@@ -10,8 +10,9 @@ TABLES = table1 table2 table3 table4 wsss_gamma wsss_ablation wsss_blocks wsss_t
   hemnet_table1 hemnet_table2 hemnet_table3 hemnet_table3_cost hemnet_table4 hemnet_table5 \
   hemnet_table6 hemnet_readings seg_voc seg_subset seg_subset_eta seg_subset_eval \
   contranorm_table1 contranorm_table2 contranorm_readings contranorm_ablation \
-  external_imagenet external_segmentation cls_depth cls_depth_tokens text_depth text_depth_tokens
-FIGURES = fig2 elbo cost hem_fig3 hem_fig4 matrix
+  external_imagenet external_segmentation cls_pretrained \
+  cls_depth cls_depth_tokens text_depth text_depth_tokens
+FIGURES = fig2 curves elbo cost hem_fig3 hem_fig4 matrix
 RUNS = --jobs $(JOBS) -- $(if $(filter-out 1,$(JOBS)),threads=1) $(OVERRIDES)
 
 .DEFAULT_GOAL := help
@@ -77,6 +78,7 @@ contranorm_readings: setup  ## ContraNorm where its text and code differ
 contranorm_ablation: setup  ## stop-gradient × norm on generated things
 external_imagenet: setup  ## EAMLP
 external_segmentation: setup  ## EANet
+cls_pretrained: setup  ## tokens of the pretrained DeiT-Ti with aggregators put in
 cls_depth: setup  ## small ViTs of 6, 12, 24 blocks on digits, accuracy
 cls_depth_tokens: setup  ## how alike their tokens are
 text_depth: setup  ## small BERTs of 2 to 24 layers on SST-2, accuracy
@@ -88,6 +90,7 @@ fig1: setup  ## the nine panels of Figure 1 and the check of the claim
 	$(PY) scripts/fig1.py $(RUNS)
 
 fig2: setup  ## Figure 2 and token similarity by block, from runs on the VOC subset
+curves: setup  ## oversmoothing by block, from what cls_pretrained, cls_depth, text_depth measured
 elbo: setup  ## does EM raise the ELBO at every step? counts by kernel and η
 cost: setup  ## FLOPs, memory and parameters of HEMNet's Table 3
 hem_fig3: setup  ## HEMNet's Figure 3: ELBO and gradients by iteration and η
