@@ -15,6 +15,7 @@ def summary(result: dict[str, Any], already: bool) -> str:
     values = {key: [seed.get(key) for seed in seeds] for key in seeds[0]}
     numbers = {k: v for k, v in values.items() if all(isinstance(x, (int, float)) for x in v)}
     shown = [f"{key} {_spread(over_seeds)}" for key, over_seeds in numbers.items()]
+    shown = shown or ["no single number: see its result.json"]
     time = "already there" if already else f"{result['seconds']:.0f} s"
     return f"{result['name']}: {', '.join(shown)} ({_counted(len(seeds), 'seed')}, {time})"
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.backbones import pretrained
+from oversmoothing.backbones import hub
 from oversmoothing.backbones.cnn import CNN
 from oversmoothing.errors import InputError
 
@@ -162,7 +162,7 @@ def test_published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     save_file(state, tmp_path / "model.safetensors")
     torch.save(old, tmp_path / "old.pth")
     monkeypatch.setattr(
-        pretrained,
+        hub,
         "try_to_load_from_cache",
         lambda *words: asked.append(words) or str(tmp_path / "model.safetensors"),
     )
@@ -202,7 +202,7 @@ def test_what_it_cannot_be_built_from(options: dict, message: str) -> None:
 
 
 def test_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_: None)
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     with pytest.raises(InputError, match=r"timm/resnet18\.tv_in1k/.*timm's weights cannot be had"):
         cnn(name="resnet18.tv_in1k", weights="timm")

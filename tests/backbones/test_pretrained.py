@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.backbones import pretrained
+from oversmoothing.backbones import hub, pretrained
 from oversmoothing.backbones.vit import ViT
 from oversmoothing.errors import InputError
 
@@ -131,13 +131,13 @@ def test_missing_files(tmp_path: Path) -> None:
 def test_published_weights(state: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, asked = tmp_path / "model.safetensors", []
     save_file(state, path)
-    monkeypatch.setattr(pretrained, "try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_: None)
 
     def download(*words: str) -> str:
         asked.append(words)
         return str(path)
 
-    monkeypatch.setattr(pretrained, "hf_hub_download", download)
+    monkeypatch.setattr(hub, "hf_hub_download", download)
     assert same(loaded("timm"), state)
     assert asked == [("timm/deit_tiny_patch16_224.fb_in1k", "model.safetensors")]
     refused("expected SHA-256 a57b0314", "timm", sha256="a57b0314")
@@ -149,7 +149,7 @@ def test_published_weights_in_the_cache_need_no_network(
     save_file(state, tmp_path / "model.safetensors")
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     cached = str(tmp_path / "model.safetensors")
-    monkeypatch.setattr(pretrained, "try_to_load_from_cache", lambda *_: cached)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_: cached)
     assert same(loaded("timm"), state)
 
 
@@ -157,8 +157,8 @@ def test_published_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: str) -> str:
         raise OSError("no route\nto host")
 
-    monkeypatch.setattr(pretrained, "try_to_load_from_cache", lambda *_: None)
-    monkeypatch.setattr(pretrained, "hf_hub_download", fail)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr(hub, "hf_hub_download", fail)
     ways = r".*backbone\.weights=PATH.*backbone\.weights=none"
     refused(r"cannot be had \(OSError: no route to host\)" + ways, "timm")
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")

@@ -1,20 +1,16 @@
 """Weights of BERT and ALBERT: published ones, those of a file, or none."""
 
-import os
 import re
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from torch import Tensor, nn
 
-from oversmoothing.backbones import pretrained
+from oversmoothing.backbones import hub, pretrained
 from oversmoothing.errors import InputError
 
-PUBLISHED = "model.safetensors"
 OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in the first files
 HEADS = ("cls.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.")
 LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
-WAY_OUT = "set backbone.weights=PATH to a file of them, or backbone.weights=none to start at random"
 
 
 def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth: int) -> None:
@@ -40,7 +36,7 @@ def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth:
         if sha256 is not None:
             raise InputError("backbone.sha256: there is no file with weights=none; set it to null")
         return
-    path = _published(name) if weights == "hub" else Path(weights)
+    path = hub.published(name, "the hub's") if weights == "hub" else Path(weights)
     if not path.is_file():
         raise InputError(
             f"backbone.weights: no file {path}; expected hub, none, or the path of a "
@@ -53,21 +49,6 @@ def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth:
         )
     state = _fitted(_renamed(pretrained.read(path)), network, name, path, depth)
     network.load_state_dict(state, strict=False)
-
-
-def _published(name: str) -> Path:
-    """The file in the hub's cache, downloaded if missing."""
-    cached = try_to_load_from_cache(name, PUBLISHED)
-    if isinstance(cached, str):
-        return Path(cached)
-    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-        reason = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
-    else:
-        try:
-            return Path(hf_hub_download(name, PUBLISHED))
-        except Exception as error:  # the hub and the HTTP library below have many kinds
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    raise InputError(f"{name}/{PUBLISHED}: the hub's weights cannot be had ({reason}); {WAY_OUT}")
 
 
 def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -90,16 +71,11 @@ def _fitted(
     state = {key: value for key, value in state.items() if _layer(key) < depth}
     missing = [k for k in own if k not in state and not known <= _layer(k)]
     unexpected = [k for k in state if k not in own]
-    wrong = [k for k in own if k in state and state[k].shape != own[k].shape]
-    parts = [
-        f"{len(keys)} {what} ({keys[0]}, …)"
-        for keys, what in [(missing, "missing"), (unexpected, "unexpected")]
-        if keys
-    ]
-    parts += [f"{k} is {tuple(state[k].shape)} for {tuple(own[k].shape)}" for k in wrong[:1]]
-    if parts:
+    shapes = {k: (state[k].shape, own[k].shape) for k in own if k in state}
+    wrong = [f"{k} is {tuple(a)} for {tuple(b)}" for k, (a, b) in shapes.items() if a != b]
+    if parts := hub.misfits(missing, unexpected, wrong):
         raise InputError(
-            f"{path}: weights of another architecture: {'; '.join(parts)}; expected {name}; set "
+            f"{path}: weights of another architecture: {parts}; expected {name}; set "
             "backbone.dim, .heads, .ffn and .vocabulary to those of the weights"
         )
     return state

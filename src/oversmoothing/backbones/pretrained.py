@@ -1,25 +1,22 @@
 """Weights of timm's networks: published ones, those of a file, or none."""
 
 import hashlib
-import os
 import pickle
 import re
 from pathlib import Path
 
 import torch
-from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
+from oversmoothing.backbones import hub
 from oversmoothing.errors import InputError
 
-PUBLISHED = "model.safetensors"  # name of timm's weights in each of its repositories on the hub
 HEADS = ("head.", "head_dist.")  # classifiers of vision transformers: of no use here
 RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm stretches these to fit without a word
 COUNTER = "num_batches_tracked"  # of batch norms: old files are without it, nothing reads it
-WAY_OUT = "set backbone.weights=PATH to a file of them, or backbone.weights=none to start at random"
 
 
 def load(
@@ -108,27 +105,15 @@ def _unreadable(path: Path, reason: str) -> str:
             f"{path}: needs unpickling of {named[1]}, which can run code, and is refused; if you "
             f"trust it: torch.save(torch.load({path.name!r}, weights_only=False)['model'], 'NEW')"
         )
-    return f"{path}: truncated, or no weights file; {WAY_OUT}"
+    return f"{path}: truncated, or no weights file; {hub.WAY_OUT}"
 
 
 def _published(network: nn.Module, name: str) -> Path:
     """timm's own file in the hub's cache, downloaded if missing."""
     repository = network.pretrained_cfg.get("hf_hub_id")
     if not repository:
-        raise InputError(f"backbone.weights: timm publishes none for {name}; {WAY_OUT}")
-    cached = try_to_load_from_cache(repository, PUBLISHED)
-    if isinstance(cached, str):
-        return Path(cached)
-    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-        reason = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
-    else:
-        try:
-            return Path(hf_hub_download(repository, PUBLISHED))
-        except Exception as error:  # the hub and the HTTP library below have many kinds
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    raise InputError(
-        f"{repository}/{PUBLISHED}: timm's weights cannot be had ({reason}); {WAY_OUT}"
-    )
+        raise InputError(f"backbone.weights: timm publishes none for {name}; {hub.WAY_OUT}")
+    return hub.published(repository, "timm's")
 
 
 def _fitted(
@@ -142,16 +127,11 @@ def _fitted(
     counters = {key: own[key] for key in own if key.endswith(COUNTER)}
     state = {**counters, **state}
     missing, unexpected = ([k for k in a if k not in b] for a, b in [(own, state), (state, own)])
-    wrong = [key for key in own if key in state and state[key].shape != own[key].shape]
-    parts = [
-        f"{len(keys)} {what} ({keys[0]}, …)"
-        for keys, what in [(missing, "missing"), (unexpected, "unexpected")]
-        if keys
-    ]
-    parts += [f"{k} is {tuple(state[k].shape)} for {tuple(own[k].shape)}" for k in wrong[:1]]
-    if parts:
+    shapes = {k: (state[k].shape, own[k].shape) for k in own if k in state}
+    wrong = [f"{k} is {tuple(a)} for {tuple(b)}" for k, (a, b) in shapes.items() if a != b]
+    if parts := hub.misfits(missing, unexpected, wrong):
         raise InputError(
-            f"{path}: weights of another architecture: {'; '.join(parts)}; expected {name}; "
+            f"{path}: weights of another architecture: {parts}; expected {name}; "
             "give backbone.weights its weights, or backbone.name theirs"
         )
     return state
