@@ -37,7 +37,7 @@ demo: setup  ## five minutes: a small Figure 1 and a depth study, as a table and
 	$(PY) scripts/demo.py
 
 test: setup  ## all tests
-	$(PY) -m pytest
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses=4
 
 lint: setup  ## format and lint
 	$(VENV)/bin/ruff format .

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.collect import collect, read_records, write_records
+from oversmoothing.report.collect import collect, conditions, read_records, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.markers import is_current
@@ -104,6 +104,14 @@ def test_a_failure_is_reported_and_the_rest_is_run(tmp_path: Path, cells: list) 
     failures = run_all([p.config for p in bad + good], jobs=1)
     assert len(failures) == 1 and "not finite" in failures[0]
     assert not good[0].looked_up().missing
+
+
+def test_how_a_number_was_measured() -> None:
+    said = {"layers": "64 images", "val": {"seg": "whole", "cam": "squashed"}}
+    assert conditions({"conditions": said}, "val_seg_miou") == "whole"
+    assert conditions({"conditions": said}, "val_cam_iou.cat") == "squashed"
+    assert conditions({"conditions": said}, "layers_before.cosine.-1") == "64 images"
+    assert conditions({}, "val_seg_miou") == conditions({"conditions": said}, "test_acc") == ""
 
 
 def test_the_readme_shows_the_recorded_tables() -> None:

@@ -85,10 +85,14 @@ def look_up(result: dict[str, Any], metric: str, where: str) -> float:
 
 
 def conditions(result: dict[str, Any], metric: str) -> str:
-    """How ``<split>_<stage>_miou`` was measured, as the result says; empty where it does not."""
+    """How ``<split>_<stage>_miou``, or what begins with ``layers_``, was measured.
+
+    As the result says; empty where it does not.
+    """
     split, _, stage = metric.partition("_")
     stage = re.sub(r"_(miou|iou\..*)$", "", stage)
-    return str(result.get("conditions", {}).get(split, {}).get(stage, ""))
+    said = result.get("conditions", {}).get(split, {})
+    return said if isinstance(said, str) else str(said.get(stage, ""))
 
 
 def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) -> list[Planned]:

@@ -78,26 +78,29 @@ def write_curves(planned: Sequence[Planned], stem: Path, titles: bool = True) ->
 
 
 def draw_curves(rows: Sequence[dict[str, Any]], titles: bool) -> Figure:
-    """Metrics down, columns of the table across; band ± std."""
+    """Metrics down and columns of the table across; metrics across where there is one column."""
     columns = list(dict.fromkeys(row["column"] for row in rows))
     metrics = [m for m in METRICS if any(row["metric"] == m for row in rows)]
     names = list(dict.fromkeys(row["row"] for row in rows))
     colours = dict(zip(names, COLOURS * len(names)))
+    across = len(columns) if len(columns) > 1 else len(metrics)
+    down = len(metrics) if len(columns) > 1 else 1
     with matplotlib.rc_context(STYLE):
-        size = (max(3.6, 2.4 * len(columns) + 0.6), 1.9 * len(metrics) + 0.6)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(len(metrics), len(columns), squeeze=False, sharey="row")
-        for axes, metric in zip(grid, metrics):
-            axes[0].set_ylabel(METRICS[metric])
-            for axis, column in zip(axes, columns):
-                own = [r for r in rows if (r["metric"], r["column"]) == (metric, column)]
-                _panel(axis, own, colours)
-        for axis, column in zip(grid[0], columns):
-            axis.set_title(column if titles else "")
-        for axis in grid[-1]:
-            axis.set_xlabel("block")
+        width = 2.5 * across + 0.6
+        figure = Figure(figsize=(width, 2.0 * down + 0.7), layout="constrained")
+        axes = figure.subplots(down, across, squeeze=False).flat
+        for axis, (metric, column) in zip(axes, [(m, c) for m in metrics for c in columns]):
+            _panel(
+                axis, [r for r in rows if (r["metric"], r["column"]) == (metric, column)], colours
+            )
+            if column == columns[0]:
+                axis.set_ylabel(METRICS[metric])
+            if titles and metric == metrics[0]:
+                axis.set_title(column)
+            if metric == metrics[-1] or down == 1:
+                axis.set_xlabel("block")
         handles = [Line2D([], [], color=colours[name], label=name) for name in names]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(names)),
+        figure.legend(handles=handles, loc="outside lower center", ncols=int(width / 1.7),
                       frameon=False, fontsize=8)  # fmt: skip
     return figure
 

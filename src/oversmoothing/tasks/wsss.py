@@ -61,6 +61,9 @@ def run(
             used to the aggregator, without labels.
         aux_block: block whose output feeds the auxiliary classifier.
 
+    Raises:
+        InputError: data without background.
+
     Returns:
         ``<split>_<stage>_miou`` and ``_iou`` for the stages cam, aux_cam, pseudo, seg, seg_ms and
         seg_crf in percent, ``conditions`` of each, ``layers_before`` and ``layers_after`` training
@@ -68,8 +71,11 @@ def run(
     """
     [seed] = seeds
     torch.manual_seed(seed)
-    labels = ("background", *data.classes)
-    network = untrained(backbone, aggregators, labels, aux_block).to(device)
+    if not data.background:
+        raise InputError(
+            f"data {data.name}: has no background, which CAMs need; choose VOC or COCO"
+        )
+    network = untrained(backbone, aggregators, data.label_names, aux_block).to(device)
     evaluator = Evaluator(network, data, method, evaluation, device, run)
     before = _tokens(evaluator)
     sample = partial(labelled_crop, data, augment)
