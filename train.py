@@ -9,40 +9,19 @@ Exit codes: 0 every run has its result, 1 some run failed, 2 bad input.
 
 import os
 import sys
-import traceback
 
 import hydra
 from omegaconf import DictConfig
 
 from oversmoothing import check
-from oversmoothing.errors import InputError, one_line_warnings
-from oversmoothing.summary import summary
-
-busy: list[DictConfig] = []
+from oversmoothing.attempts import attempt, busy, complain, unfinished
+from oversmoothing.errors import one_line_warnings
 
 
 @hydra.main(version_base="1.3", config_path=str(check.CONFIGS), config_name="config")
 def run(config: DictConfig) -> None:
     """One run; what another process is at is left for later."""
     attempt(config, wait=False)
-
-
-def attempt(config: DictConfig, wait: bool) -> None:
-    """One run; a failure is reported and ends no sweep."""
-    from oversmoothing.claims import Busy
-    from oversmoothing.execute import execute, finished, run_folder  # torch takes a second
-
-    name, already = run_folder(config).name, finished(config)
-    try:
-        print(summary(execute(config, wait), already), flush=True)
-    except Busy as other:
-        print(f"{other}: left for later", flush=True)
-        busy.append(config)
-    except InputError as error:
-        print(f"error: {name}: {error}", file=sys.stderr)
-    except Exception as error:
-        traceback.print_exc()
-        print(f"error: {name}: {type(error).__name__}, see above", file=sys.stderr)
 
 
 def main() -> int:
@@ -53,7 +32,7 @@ def main() -> int:
     try:
         command = check.command(sys.argv[1:])
     except check.Problems as problems:
-        print(*(f"error: {line}" for line in problems.lines), sep="\n", file=sys.stderr)
+        complain(*problems.lines)
         return 2
     if command.hydra is not None:
         sys.argv[1:] = command.hydra
@@ -64,16 +43,6 @@ def main() -> int:
     for config in list(busy):
         attempt(config, wait=True)
     return 1 if command.configs and unfinished(command.configs) else 0
-
-
-def unfinished(configs: list[DictConfig]) -> int:
-    """How many runs have no result, which is also said."""
-    from oversmoothing.execute import finished
-
-    missing = sum(not finished(config) for config in configs)
-    if missing:
-        print(f"error: {missing} of {len(configs)} runs have no result", file=sys.stderr)
-    return missing
 
 
 if __name__ == "__main__":

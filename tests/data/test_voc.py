@@ -126,6 +126,8 @@ def test_a_mask_of_another_size_other_values_or_in_colours_is_named(base):
     write_mask(path, np.zeros((30, 20), dtype=np.uint8))
     with pytest.raises(InputError, match=f"{path}: 30 x 20 pixels, but its image has 20 x 30"):
         data.mask("im0")
+    with pytest.raises(InputError, match=f"{path}: 30 x 20 pixels"):
+        data.require_sizes(["im0"])  # from the headers, before a training
     write_mask(path, np.full((20, 30), 21, dtype=np.uint8))
     with pytest.raises(InputError, match=r"im0.png: label values \[21\], expected 0 to 20 or 255"):
         data.mask("im0")

@@ -68,9 +68,11 @@ def run(
     sample = partial(masked_crop, data, augment)
     loader = partial(train_batches, data, sample, seed=seed, workers=trainer.workers)
     objective = PixelCrossEntropy(aux_weight)
+    evaluator = Evaluator(network, data, evaluation, device, run)
+    for split in evaluation.splits:
+        data.require_sizes(evaluator.ids(split))
     Training(network, objective, loader, trainer, run, device).fit()
     run.save_weights(network.state_dict())
-    evaluator = Evaluator(network, data, evaluation, device, run)
     results: dict[str, Any] = {
         "weights": "pretrained" if network.backbone.pretrained else "from scratch"
     }

@@ -62,7 +62,7 @@ def run(
         aux_block: block whose output feeds the auxiliary classifier.
 
     Raises:
-        InputError: data without background.
+        InputError: data without background, or a mask of another size than its image.
 
     Returns:
         ``<split>_<stage>_miou`` and ``_iou`` for the stages cam, aux_cam, pseudo, seg, seg_ms and
@@ -77,6 +77,8 @@ def run(
         )
     network = untrained(backbone, aggregators, data.label_names, aux_block).to(device)
     evaluator = Evaluator(network, data, method, evaluation, device, run)
+    for split in evaluation.splits:
+        data.require_sizes(evaluator.ids(split))
     before = _tokens(evaluator)
     sample = partial(labelled_crop, data, augment)
     loader = partial(train_batches, data, sample, seed=seed, workers=trainer.workers)
