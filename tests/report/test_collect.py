@@ -4,11 +4,18 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.collect import collect, conditions, read_records, write_records
+from oversmoothing.report.collect import (
+    Planned,
+    collect,
+    conditions,
+    read_records,
+    write_records,
+)
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.markers import is_current
@@ -104,6 +111,16 @@ def test_a_failure_is_reported_and_the_rest_is_run(tmp_path: Path, cells: list) 
     failures = run_all([p.config for p in bad + good], jobs=1)
     assert len(failures) == 1 and "not finite" in failures[0]
     assert not good[0].looked_up().missing
+
+
+def test_only_a_table_of_ours_shows_the_seeds_that_there_are() -> None:
+    config = SimpleNamespace(seeds=[0, 1, 2])
+    result = {"id": "0a1b", "seconds": 9.0, "seeds": {"0": {"x": 3.0}, "2": {"x": 5.0}}}
+    for ours in (False, True):
+        cell = SimpleNamespace(about=SimpleNamespace(ours=ours), metric="x")
+        found = Planned(cell, config, result).measured
+        assert (found and (found.seeds, found.values)) == (((0, 2), (3.0, 5.0)) if ours else None)
+        assert Planned(cell, config, result | {"seeds": {}}).measured is None
 
 
 def test_how_a_number_was_measured() -> None:

@@ -51,10 +51,17 @@ class Planned:
 
     @property
     def measured(self) -> Measured | None:
-        """The cell's metric over the seeds that the config names; None while one is missing."""
-        if self.config is None or self.missing:
+        """The cell's metric over the seeds that the config names.
+
+        While one is missing: None where it would be held against a published number; in a table of
+        ours over those that there are.
+        """
+        if self.config is None or not self.result or (self.missing and not self.cell.about.ours):
             return None
-        seeds, run = tuple(self.config.seeds), self.result["id"]
+        seeds = tuple(seed for seed in self.config.seeds if str(seed) in self.result["seeds"])
+        if not seeds:
+            return None
+        run = self.result["id"]
         found = [self.result["seeds"][str(seed)] for seed in seeds]
         values = tuple(look_up(result, self.cell.metric, f"run {run}") for result in found)
         words = str(found[0].get("weights", "")), conditions(found[0], self.cell.metric)

@@ -38,8 +38,10 @@ class Comparison:
     @property
     def text(self) -> str:
         """``+0.91 [+0.10, +1.72], p = 0.034, n = 3``."""
-        if self.n < 2:
-            return "needs two seeds"
+        if self.n == 1:
+            return f"{self.mean:+.2f}, one seed"
+        if self.n == 0:
+            return "no seed in common"
         if not math.isfinite(self.mean):
             return "not finite"
         p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
