@@ -28,6 +28,7 @@ RESULT = ROOT / "results" / "matrix.json"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="steps timed a pair")
+    parser.add_argument("--draw", action="store_true", help="write what there is, measure nothing")
     parser.add_argument("--columns", nargs="*", help="beginnings of titles; default: all")
     options = parser.parse_args()
     chosen = [c for c in COLUMNS if _chosen(c.title, options.columns)]
@@ -35,16 +36,20 @@ def main() -> int:
         titles = "; ".join(column.title for column in COLUMNS)
         raise InputError(f"--columns: none of {options.columns}; expected beginnings of: {titles}")
     known = json.loads(RESULT.read_text())["cells"] if RESULT.exists() else {}
-    pairs = [(column, name) for column in chosen for name in aggregators()]
-    for column, name in tqdm(pairs, disable=None):
-        known.setdefault(column.title, {})[name] = measure(column, name, options.rounds)
-    record = {"command": "python scripts/matrix.py", "env": environment("cpu"), "cells": known}
-    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(RESULT, lambda file: file.write(text.encode()))
+    for column in chosen if not options.draw else []:
+        names = tqdm(aggregators(), column.title, disable=None)
+        known[column.title] = {name: measure(column, name, options.rounds) for name in names}
+        _write(known)
     table = markdown(known)
     replace_between_markers(ROOT / "README.md", "matrix", table)
     print(table)
     return 0
+
+
+def _write(cells: dict[str, dict[str, dict[str, Any]]]) -> None:
+    record = {"command": "python scripts/matrix.py", "env": environment("cpu"), "cells": cells}
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(RESULT, lambda file: file.write(text.encode()))
 
 
 def _chosen(title: str, beginnings: list[str] | None) -> bool:
@@ -69,8 +74,8 @@ def _cell(found: dict[str, Any] | None, reasons: dict[str, int]) -> str:
         return "not tried"
     if "refused" in found:
         return f"– ({reasons.setdefault(found['refused'], len(reasons) + 1)})"
-    millions, giga = found["parameters"] / 1e6, found["flops"] / 1e9
-    return f"{millions:.3g} M · {giga:.3g} G · {1000 * found['seconds']:.3g} ms"
+    millions, giga, ms = found["parameters"] / 1e6, found["flops"] / 1e9, 1e3 * found["seconds"]
+    return f"{millions:.3g} M · {giga:.3g} G · {ms:.0f} ms"
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def on_sentences(length: int) -> Callable[[Callable[..., nn.Module], list], Tria
         network = backbone(aggregators=aggregators)
         tokens = torch.randint(network.vocabulary, (4, length))
         mask = torch.ones_like(tokens, dtype=torch.bool)
-        mask[0, length // 2 :] = False
+        mask[0, 3 * length // 4 :] = False
         return network, lambda: network(tokens, mask, torch.zeros_like(tokens))
 
     return trial
@@ -73,7 +73,7 @@ COLUMNS = [
     Column("T2T-ViT-7, 2 × 224²", "t2t_vit_7", on_images(224), {}),
     Column("ResNet-18, 2 × 224²", "resnet18", on_images(224), {"weights": "none"}),
     Column("MobileNetV2, 2 × 224²", "mobilenetv2", on_images(224), {"weights": "none"}),
-    Column("BERT, 2 layers of 128, 4 × 64 tokens", "bert_small", on_sentences(64), {}),
+    Column("BERT, 2 layers of 128, 4 × 128 tokens", "bert_small", on_sentences(128), {}),
 ]
 
 
