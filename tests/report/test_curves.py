@@ -13,9 +13,8 @@ def planned(row: str, column: str, *seeds: dict, missing: bool = False) -> Simpl
     """Stands for a ``Planned`` of a table by depth."""
     return SimpleNamespace(
         cell=SimpleNamespace(row=row, column=column),
-        config=SimpleNamespace(seeds=list(range(len(seeds)))),
-        missing=missing,
-        result={"seeds": {str(i): seed for i, seed in enumerate(seeds)}},
+        config=SimpleNamespace(seeds=[0, 1, 2]),
+        result=None if missing else {"seeds": {str(i): seed for i, seed in enumerate(seeds)}},
     )
 
 

@@ -47,10 +47,9 @@ def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
 
 
 def _by_block(planned: Planned, metric: str) -> list[tuple[float | None, ...]]:
-    """Block -> values of the seeds; none where a seed is missing or has no such metric."""
-    if planned.config is None or planned.missing:
-        return []
-    seeds = [planned.result["seeds"][str(seed)] for seed in planned.config.seeds]
+    """Block -> values of the seeds that there are; none where they have no such metric."""
+    found = planned.result["seeds"] if planned.config and planned.result else {}
+    seeds = [found[str(s)] for s in planned.config.seeds if str(s) in found] if found else []
     layers = [next((s[m] for m in MOMENTS if m in s), {}).get(metric, []) for s in seeds]
     return list(zip(*layers, strict=True))
 
