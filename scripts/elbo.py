@@ -41,7 +41,11 @@ def main() -> int:
         for e_step, step_size, tokens in itertools.product(E_STEPS, STEP_SIZES, SPREADS)
     ]
     sizes = {"runs": options.runs, "iterations": options.iterations, "N": N, "C": C, "K": K}
-    text = json.dumps({**sizes, "variance": C**0.5, "rows": rows}, indent=1, ensure_ascii=False)
+    text = json.dumps(
+        {"command": "python scripts/elbo.py", **sizes, "variance": C**0.5, "rows": rows},
+        indent=1,
+        ensure_ascii=False,
+    )
     table = options.folder / "tables/elbo.md"
     table.parent.mkdir(parents=True, exist_ok=True)
     _write(options.folder / "elbo.json", text + "\n")

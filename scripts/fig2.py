@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from oversmoothing import trained
-from oversmoothing.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.execute import run_folder
 from oversmoothing.files import writing
 from oversmoothing.report.token_figures import write_tokens
 from oversmoothing.report.wsss_figures import figure2
-from oversmoothing.runs import read_result, weights_path
+from oversmoothing.runs import read_result
 from oversmoothing.script import run_script
 from oversmoothing.trained import Trained
 from oversmoothing.wsss.look import distinct_classes
@@ -41,7 +39,7 @@ def main() -> int:
     if options.rows < 1:
         raise InputError(f"--rows: expected 1 or more, got {options.rows}")
     runs = [
-        trained.load(run or _folder(words, options.seed), options.seed)
+        trained.load(run or trained.of_command(words, options.seed), options.seed)
         for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
     ]
     ids = options.images or distinct_classes(runs[1].data, options.rows)
@@ -61,17 +59,6 @@ def _results(run: Trained) -> list[dict[str, Any]]:
     if result is None:
         raise InputError(f"{run.folder}: no result yet; run its command again")
     return list(result["seeds"].values())
-
-
-def _folder(words: list[str], seed: int) -> Path:
-    """Where the run of a command is. InputError: its weights are not there, with the command."""
-    folder = run_folder(compose_config(words))
-    if not weights_path(folder, seed).exists():
-        raise InputError(
-            f"{folder}: no trained network of seed {seed}; run `python train.py {' '.join(words)} "
-            f"'seeds=[{seed}]'`, or name runs with --with and --without"
-        )
-    return folder
 
 
 if __name__ == "__main__":

@@ -14,13 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing import trained
-from oversmoothing.compose import compose_config
 from oversmoothing.data.image_set import ImageSet
 from oversmoothing.data.voc_labels import IGNORE
 from oversmoothing.errors import InputError
-from oversmoothing.execute import run_folder
 from oversmoothing.files import writing
-from oversmoothing.runs import weights_path
 from oversmoothing.script import run_script
 from oversmoothing.segmentation.em_maps import figure4, maps_of
 from oversmoothing.wsss.pictures import save
@@ -38,7 +35,7 @@ def main() -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--stem", type=Path, default=STEM, help="of the files .png and .pdf")
     options = parser.parse_args()
-    folder = options.run or _folder(options.seed)
+    folder = options.run or trained.of_command(RUN, options.seed)
     run = trained.load(folder, options.seed, options.device, task="segmentation")
     id = options.image or _several_labels(run.data)
     if id not in run.data.image_files:
@@ -75,17 +72,6 @@ def _scaled(data: ImageSet, id: str, longer: int | None) -> tuple[Tensor, Tensor
     if truth is not None:
         truth = F.interpolate(truth[None, None].float(), size, mode="nearest")[0, 0].byte()
     return image, truth
-
-
-def _folder(seed: int) -> Path:
-    """Where the default run is. InputError: its weights are not there, with the command."""
-    folder = run_folder(compose_config(RUN))
-    if not weights_path(folder, seed).exists():
-        raise InputError(
-            f"{folder}: no trained network of seed {seed}; run `python train.py {' '.join(RUN)} "
-            f"'seeds=[{seed}]'`, or name a run with --run"
-        )
-    return folder
 
 
 if __name__ == "__main__":

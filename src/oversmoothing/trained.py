@@ -17,11 +17,12 @@ from torch import nn
 from yaml import YAMLError
 
 from oversmoothing.check.names import meant
+from oversmoothing.compose import compose_config
 from oversmoothing.data.image_set import ImageSet
 from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.execute import build, parts
-from oversmoothing.runs import read_result
+from oversmoothing.execute import build, parts, run_folder
+from oversmoothing.runs import read_result, weights_path
 from oversmoothing.wsss.crf import CRF
 from oversmoothing.wsss.look import Viewer
 
@@ -117,6 +118,17 @@ def untrained(config: DictConfig, label_names: Sequence[str]) -> nn.Module:
 
 def _module(config: DictConfig) -> ModuleType:
     return inspect.getmodule(get_object(config.task._target_))
+
+
+def of_command(words: Sequence[str], seed: int) -> Path:
+    """Folder of a command's run. InputError: its weights are not there; says the command."""
+    folder = run_folder(compose_config([*words]))
+    if not weights_path(folder, seed).exists():
+        raise InputError(
+            f"{folder}: no trained network of seed {seed}; run `python train.py {' '.join(words)} "
+            f"'seeds=[{seed}]'`, or name another run"
+        )
+    return folder
 
 
 def find(run: str | Path) -> Path:

@@ -241,7 +241,7 @@ def test_depth_and_the_layers_of_a_file(tmp_path: Path) -> None:
         ({"depth": 0}, r"backbone\.depth: expected 1 or more"),
         (
             {"weights": "no.safetensors"},
-            r"backbone\.weights: no file no\.safetensors; expected hub",
+            r"backbone\.weights: cannot read no\.safetensors .*; expected hub",
         ),
         ({"sha256": "12345678"}, r"backbone\.sha256: there is no file with weights=none"),
     ],

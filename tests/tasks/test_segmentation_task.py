@@ -1,20 +1,16 @@
 """Supervised segmentation end to end on tiny scenes: learning, kill -9, several processes."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from processes import kill_after_a_checkpoint, train
 
 from oversmoothing.check import Problems, compose_config, configs
 from oversmoothing.execute import execute, run_folder
 from oversmoothing.runs import weights_path
 
-ROOT = Path(__file__).parents[2]
 TINY = [
     "task=segmentation",
     "data=scenes",
@@ -85,7 +81,7 @@ def test_bases_move_in_training_and_are_part_of_the_weights(plain: dict) -> None
 
 
 def test_it_learns_to_tell_things_from_their_background(folder: Path) -> None:
-    """A 1×1 crop of the question: after 60 steps the loss is well below that of the start."""
+    """After 60 steps the loss is well below that of the start."""
     config = compose_config(
         words(folder / "learns", "trainer.iterations=60", "trainer.lr=0.05", "data.num_train=40")
     )
@@ -95,23 +91,10 @@ def test_it_learns_to_tell_things_from_their_background(folder: Path) -> None:
     assert last < 0.6 * first
 
 
-def train(outputs: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen:
-    command = [sys.executable, *launcher, "train.py", *words(outputs, *overrides)]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 def test_a_killed_training_goes_on_bit_equally(plain: dict, folder: Path) -> None:
     """Dropout and the moving average of the bases included."""
     config = compose_config(words(folder / "killed"))
-    process = train(folder / "killed", "checkpoint_seconds=0")
-    checkpoint, limit = run_folder(config) / "checkpoint.pt", time.monotonic() + 120
-    while not checkpoint.exists():
-        assert process.poll() is None and time.monotonic() < limit, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_after_a_checkpoint(run_folder(config), *words(folder / "killed"))
     execute(config)
     assert torch.equal(weights(config), plain["weights"])
 
@@ -121,11 +104,10 @@ def test_two_processes_keep_one_set_of_bases(folder: Path) -> None:
     calm = ["backbone=deit_ti", "backbone.name=test_vit", "backbone.weights=none"]
     words_ = [w for w in words(folder / "two") if not w.startswith("backbone")]
     ours = [*words_, *calm, "task.augment.crop=48", "trainer.iterations=1"]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, "train.py", *ours], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    process = train(*ours, launcher=launcher)
+    said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
     alone = [w.replace(str(folder / "two"), str(folder / "one")) for w in ours]
     one, two = compose_config(alone), compose_config(ours)
     execute(one)

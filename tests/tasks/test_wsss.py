@@ -1,14 +1,11 @@
 """The pipeline end to end on tiny scenes: stages, ablation, kill -9, several processes."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from processes import kill_after_a_checkpoint, train
 
 from oversmoothing import distributed, trained
 from oversmoothing.check import Problems, compose_config, configs
@@ -16,7 +13,6 @@ from oversmoothing.execute import build, execute, run_folder
 from oversmoothing.runs import Run, weights_path
 from oversmoothing.wsss.evaluator import Evaluator
 
-ROOT = Path(__file__).parents[2]
 TINY = [
     "experiment=wsss_scenes",
     "trainer=smoke",
@@ -102,22 +98,9 @@ def test_each_loss_can_be_switched_off(folder: Path, off: list[str], stages: set
     assert not any(f"loss_{loss}" in lines for loss in off)
 
 
-def train(outputs: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen:
-    command = [sys.executable, *launcher, "train.py", *words(outputs, *overrides)]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 def test_a_killed_training_goes_on_bit_equally(plain: dict, folder: Path) -> None:
     config = compose_config(words(folder / "killed"))
-    process = train(folder / "killed", "checkpoint_seconds=0")
-    checkpoint, limit = run_folder(config) / "checkpoint.pt", time.monotonic() + 120
-    while not checkpoint.exists():
-        assert process.poll() is None and time.monotonic() < limit, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_after_a_checkpoint(run_folder(config), *words(folder / "killed"))
     result = execute(config)
     assert numbers(result) == numbers(plain["result"])
     assert torch.equal(weights(config), plain["weights"])
@@ -125,7 +108,7 @@ def test_a_killed_training_goes_on_bit_equally(plain: dict, folder: Path) -> Non
 
 def test_two_processes_do_what_one_does(plain: dict, folder: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    process = train(folder / "two", launcher=launcher)
+    process = train(*words(folder / "two"), launcher=launcher)
     said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     config = compose_config(words(folder / "two"))

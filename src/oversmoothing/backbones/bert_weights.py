@@ -30,25 +30,10 @@ def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth:
     Raises:
         InputError: the weights cannot be had, are altered, or belong to another architecture.
     """
-    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{8,64}", sha256):
-        raise InputError(f"backbone.sha256: expected 8 to 64 hex digits or null, got {sha256!r}")
-    if weights == "none":
-        if sha256 is not None:
-            raise InputError("backbone.sha256: there is no file with weights=none; set it to null")
-        return
-    path = hub.published(name, "the hub's") if weights == "hub" else Path(weights)
-    if not path.is_file():
-        raise InputError(
-            f"backbone.weights: no file {path}; expected hub, none, or the path of a "
-            ".safetensors or torch file"
-        )
-    if sha256 is not None and not (got := pretrained.digest(path)).startswith(sha256.lower()):
-        raise InputError(
-            f"{path}: expected SHA-256 {sha256}, got {got}; give backbone.weights the right file, "
-            "or correct backbone.sha256"
-        )
-    state = _fitted(_renamed(pretrained.read(path)), network, name, path, depth)
-    network.load_state_dict(state, strict=False)
+    path = pretrained.chosen(weights, sha256, "hub", lambda: hub.published(name, "the hub's"))
+    if path is not None:
+        state = _fitted(_renamed(pretrained.read(path)), network, name, path, depth)
+        network.load_state_dict(state, strict=False)
 
 
 def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:

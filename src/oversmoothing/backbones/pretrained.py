@@ -3,6 +3,7 @@
 import hashlib
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -40,19 +41,42 @@ def load(
     Raises:
         InputError: the weights cannot be had, are altered, or belong to another architecture.
     """
+    path = chosen(weights, sha256, "timm", lambda: _published(network, name))
+    if path is not None:
+        network.load_state_dict(_fitted(read(path), network, name, path, heads))
+
+
+def chosen(
+    weights: str, sha256: str | None, word: str, published: Callable[[], Path]
+) -> Path | None:
+    """The file that ``backbone.weights`` means, held against its SHA-256; None: none.
+
+    Args:
+        weights: ``word``, ``none``, or a path.
+        sha256: or its first 8 or more hex digits; null: not checked.
+        word: for published ones, whose file ``published`` gives.
+
+    Raises:
+        InputError: a wrong digest, or one of no file; a file that cannot be read.
+    """
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{8,64}", sha256):
         raise InputError(f"backbone.sha256: expected 8 to 64 hex digits or null, got {sha256!r}")
     if weights == "none":
         if sha256 is not None:
             raise InputError("backbone.sha256: there is no file with weights=none; set it to null")
-        return
-    path = _published(network, name) if weights == "timm" else Path(weights)
+        return None
+    path = published() if weights == word else Path(weights)
+    if not path.exists():
+        raise InputError(
+            f"backbone.weights: cannot read {path} (no such file); expected {word}, none, or the "
+            "path of a .safetensors or torch file"
+        )
     if sha256 is not None and not (got := digest(path)).startswith(sha256.lower()):
         raise InputError(
             f"{path}: expected SHA-256 {sha256}, got {got}; give backbone.weights the right file, "
             "or correct backbone.sha256"
         )
-    network.load_state_dict(_fitted(read(path), network, name, path, heads))
+    return path
 
 
 def digest(path: Path) -> str:

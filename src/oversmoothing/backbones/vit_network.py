@@ -33,14 +33,7 @@ def create(
     """
     check_drop_path(drop_path)
     _check_sizes(depth, image_size, patch)
-    base = name.split(".")[0]
-    if not timm.models.is_model_in_modules(base, MODULES):
-        known = [model for module in MODULES for model in timm.list_models(module=module)]
-        close = difflib.get_close_matches(base, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "; for example deit_small_patch16_224"
-        raise InputError(
-            f"backbone.name: expected a vision transformer of timm, got {name!r}{hint}"
-        )
+    base = _known(name)
     try:
         network = timm.create_model(
             name,
@@ -62,6 +55,19 @@ def create(
     if (image_size, patch) != (None, None):
         _require_whole_patches(network)
     return network
+
+
+def _known(name: str) -> str:
+    """The name without its tag. InputError: timm has no such model."""
+    base = name.split(".")[0]
+    if not timm.models.is_model_in_modules(base, MODULES):
+        known = [model for module in MODULES for model in timm.list_models(module=module)]
+        close = difflib.get_close_matches(base, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "; for example deit_small_patch16_224"
+        raise InputError(
+            f"backbone.name: expected a vision transformer of timm, got {name!r}{hint}"
+        )
+    return base
 
 
 def require_own(network: VisionTransformer, name: str) -> None:

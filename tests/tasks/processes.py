@@ -1,0 +1,27 @@
+"""train.py in processes of its own, one of them killed in mid-training."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def train(*words: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen:
+    command = [sys.executable, *launcher, "train.py", *words]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def kill_after_a_checkpoint(folder: Path, *words: str) -> None:
+    """Starts a training and sends SIGKILL as soon as its folder has a checkpoint."""
+    process = train(*words, "checkpoint_seconds=0")
+    limit = time.monotonic() + 120
+    while not (folder / "checkpoint.pt").exists():
+        assert process.poll() is None and time.monotonic() < limit, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
