@@ -91,53 +91,42 @@ def _segmentation(config: DictConfig) -> Section:
 
 
 def _show(data: str, results: study.Study, cells: list, segmentation: Section) -> None:
-    """The table on the terminal, figures, and the page, opened where there is a screen."""
-    table = study.rows(results)
-    figures = draw_figures(cells, OUTPUTS)
-    depth_figure = study.draw(results, data, OUTPUTS / "depth.png")
-    heat_maps = [path for path in figures if path.suffix == ".png"]
+    """The tables on the terminal, figures, and the page, opened where there is a screen."""
+    sections = [_rank(cells), _graph(data, results), segmentation]
+    page = OUTPUTS / "index.html"
+    write_page(page, "Oversmoothing: a demonstration", sections)
+    for section in sections:
+        print("", section.title, study.text(section.rows), sep="\n")
+    print("", "figures:", *(path for section in sections for path in section.figures))
+    print("page:   ", page.resolve().as_uri())
+    if sys.stdout.isatty() and os.environ.get("DISPLAY"):
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _rank(cells: list) -> Section:
     claim = [
         [f"{p.block}, {p.weights}", f"{len(failures(p))} of {len(p.gamma)}"]
         for p in load_panels(cells)
     ]
-    sections = [
-        Section(
-            "Rank of random transformers",
-            "The paper's claim: with depth the rank falls to 1 for every γ > −1 and for no γ ≤ −1. "
-            "Which γ go against it at 100 layers:",
-            f"python train.py {' '.join(RANK)}",
-            rows=[["", "γ against the claim"], *claim],
-            figures=heat_maps,
-        ),
-        Section(
-            f"GCNs on {data}: test accuracy, %",
-            "One seed and 60 epochs, to be short: a look, no measurement. `make table5` measures.",
-            f"python train.py -m data={data} aggregator=centered aggregator@then=layernorm "
-            f"backbone.depth=2,8,32 {' '.join(TRAINING)}",
-            rows=table,
-            figures=[depth_figure],
-        ),
-        segmentation,
-    ]
-    page = OUTPUTS / "index.html"
-    write_page(page, "Oversmoothing: a demonstration", sections)
-    print(
-        "",
-        "γ against the claim, by panel",
-        study.text(claim),
-        "",
-        f"Test accuracy on {data}, %",
-        study.text(table),
-        "",
-        segmentation.title,
-        study.text(segmentation.rows[1:]),
-        "",
-        sep="\n",
+    return Section(
+        "Rank of random transformers",
+        "The paper's claim: with depth the rank falls to 1 for every γ > −1 and for no γ ≤ −1. "
+        "Which γ go against it at 100 layers:",
+        f"python train.py {' '.join(RANK)}",
+        rows=[["", "γ against the claim"], *claim],
+        figures=[path for path in draw_figures(cells, OUTPUTS) if path.suffix == ".png"],
     )
-    print("figures:", *heat_maps, depth_figure, *segmentation.figures)
-    print("page:   ", page.resolve().as_uri())
-    if sys.stdout.isatty() and os.environ.get("DISPLAY"):
-        webbrowser.open(page.resolve().as_uri())
+
+
+def _graph(data: str, results: study.Study) -> Section:
+    return Section(
+        f"GCNs on {data}: test accuracy, %",
+        "One seed and 60 epochs, to be short: a look, no measurement. `make table5` measures.",
+        f"python train.py -m data={data} aggregator=centered aggregator@then=layernorm "
+        f"backbone.depth=2,8,32 {' '.join(TRAINING)}",
+        rows=study.rows(results),
+        figures=[study.draw(results, data, OUTPUTS / "depth.png")],
+    )
 
 
 if __name__ == "__main__":

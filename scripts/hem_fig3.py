@@ -131,7 +131,7 @@ def _source(
     if options.run and words:
         raise InputError("--run: its config is fixed; expected no overrides behind --")
     if options.run:
-        run = trained.load(options.run, options.seed, task="segmentation")
+        run = trained.load(options.run, options.seed, tasks=("segmentation",))
         return run.config, run.network, run.data
     [config] = check.configs([f"experiment={options.experiment}", *words])
     if config.threads:

@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--stem", type=Path, default=STEM, help="of the files .png and .pdf")
     options = parser.parse_args()
     folder = options.run or trained.of_command(RUN, options.seed)
-    run = trained.load(folder, options.seed, options.device, task="segmentation")
+    run = trained.load(folder, options.seed, options.device, tasks=("segmentation",))
     id = options.image or _several_labels(run.data)
     if id not in run.data.image_files:
         known = f"expected ids such as {run.data.val[0]}"

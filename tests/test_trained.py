@@ -130,7 +130,7 @@ def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Pat
 
 
 def test_segmentation_run_measures_as_it_did(segmentation: Path) -> None:
-    run = trained.load(segmentation, on="cpu", task="segmentation")
+    run = trained.load(segmentation, on="cpu", tasks=("segmentation",))
     state = torch.load(segmentation / "weights-seed1.pt", weights_only=True)
     own = run.network.state_dict()
     assert run.seed == 1 and own.keys() == state.keys()
@@ -186,7 +186,7 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
     refused(r"no trained weights yet.*seeds: 0\)", copy)
     (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")
     refused("expected one of task=wsss", copy)
-    refused("expected one of task=segmentation", copy, None, "cpu", "segmentation")
+    refused("expected one of task=segmentation", copy, None, "cpu", ("segmentation",))
 
 
 def test_weights_that_run_code_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -214,6 +214,27 @@ def test_predict_does_what_it_can(folders: dict[str, Path], tmp_path: Path) -> N
         assert (tmp_path / "out" / f"{id}.pdf").stat().st_size
         expected = look_at(run.viewer(), run.data, id).mask
         assert np.array_equal(read_mask(tmp_path / "out" / f"{id}-mask.png"), expected)
+
+
+def test_predict_draws_the_masks_of_segmentation_runs(
+    segmentation: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    run = trained.load(segmentation, on="cpu", tasks=("segmentation",))
+    id = run.data.val[0]
+    words = ["predict.py", id, "--run", str(segmentation), "--out", str(tmp_path / "out")]
+    assert here([*words, "--compare", str(segmentation)], monkeypatch) == 0
+    evaluator = Evaluator(
+        run.network, run.data, build(run.config.task.evaluation), torch.device("cpu"),
+        Run(segmentation, [1])
+    )  # fmt: skip
+    expected = evaluator.predict(run.data.image(id).float() / 255).numpy()
+    assert np.array_equal(read_mask(tmp_path / "out" / f"{id}-mask.png"), expected)
+    assert Image.open(tmp_path / "out" / f"{id}.png").width > 700  # image, truth, two masks
+    assert here([*words, "--labels", "disc"], monkeypatch) == 2
+    assert "error: --labels: for runs of task=wsss" in capsys.readouterr().err
 
 
 def test_predict_refuses_unknown_classes(

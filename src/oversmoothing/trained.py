@@ -44,6 +44,11 @@ class Trained:
         """The K names behind background, where that is a label."""
         return self.label_names[self.label_names[0] == "background" :]
 
+    @property
+    def task(self) -> str:
+        """``wsss``, ``segmentation``, …"""
+        return self.config.task._target_.split(".")[-2]
+
     @cached_property
     def data(self) -> ImageSet:
         """The run's images. InputError: they are not here."""
@@ -68,7 +73,9 @@ class Trained:
         return Viewer(self.network, task["method"], task["evaluation"], own if crf else None)
 
 
-def load(run: str | Path, seed: int | None = None, on: str = "auto", task: str = "wsss") -> Trained:
+def load(
+    run: str | Path, seed: int | None = None, on: str = "auto", tasks: Sequence[str] = ("wsss",)
+) -> Trained:
     """Loads a trained network; nothing that a weights file holds is run.
 
     The task's module makes it: its ``untrained(backbone, aggregators, label_names, …)`` may also
@@ -78,14 +85,14 @@ def load(run: str | Path, seed: int | None = None, on: str = "auto", task: str =
         run: folder of a run, or its name or id below ``outputs``.
         seed: one of those that were trained; None: the first.
         on: device, as in a config.
-        task: that the run must be of.
+        tasks: of which the run must be one.
 
     Raises:
         InputError: no such run, one of another task, no weights yet, no such seed, or weights that
             are damaged or do not fit the config.
     """
     folder = find(run)
-    config = _config(folder, task)
+    config = _config(folder, tasks)
     found = _weights(folder, config)
     seed = min(found) if seed is None else seed
     if seed not in found:
@@ -146,15 +153,15 @@ def find(run: str | Path) -> Path:
     raise InputError(f"{run}: no such run; expected a run's folder, name or id; {hint}")
 
 
-def _config(folder: Path, task: str) -> DictConfig:
+def _config(folder: Path, tasks: Sequence[str]) -> DictConfig:
     path = folder / "config.yaml"
     try:
         config = OmegaConf.load(path)
         target = config.task._target_
     except (OSError, YAMLError, OmegaConfBaseException, AttributeError) as error:
         raise InputError(f"{path}: cannot be read as a run's config; run it again") from error
-    if target != f"oversmoothing.tasks.{task}.run":
-        raise InputError(f"{folder}: a run of {target}; expected one of task={task}")
+    if target not in [f"oversmoothing.tasks.{task}.run" for task in tasks]:
+        raise InputError(f"{folder}: a run of {target}; expected one of task={' or '.join(tasks)}")
     OmegaConf.update(config, "paths.outputs", str(folder.parent))  # wherever it was moved to
     return config
 

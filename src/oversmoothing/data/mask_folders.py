@@ -52,12 +52,7 @@ def load(
         InputError: a folder, list, image or mask is missing, or one of the first masks of ``val``
             is damaged or holds values beyond the classes.
     """
-    names = class_names(classes) if isinstance(classes, str) else tuple(classes)
-    if not 1 <= len(names) < IGNORE or len(set(names)) < len(names):
-        raise InputError(
-            f"data.classes: expected 1 to {IGNORE - 1} different names, got {len(names)}, "
-            f"{len(set(names))} of them different"
-        )
+    names = _names(classes)
     base = find_base(Path(root), folder, "name another folder with data.folder=…")
     ids = {part: _ids(base, part, lists, images, image_suffix) for part in (train, val)}
     origins = {_origin(base, part, lists, images): ids[part] for part in ids}
@@ -80,6 +75,16 @@ def load(
     for id in data.val[:LOOKED_AT]:
         data.mask(id)
     return data
+
+
+def _names(classes: str | list[str]) -> tuple[str, ...]:
+    names = class_names(classes) if isinstance(classes, str) else tuple(classes)
+    if not 1 <= len(names) < IGNORE or len(set(names)) < len(names):
+        raise InputError(
+            f"data.classes: expected 1 to {IGNORE - 1} different names, got {len(names)}, "
+            f"{len(set(names))} of them different"
+        )
+    return names
 
 
 def _origin(base: Path, part: str, lists: str | None, images: str) -> Path:

@@ -65,11 +65,7 @@ def run(
     Raises:
         InputError: data without classes, or a damaged file.
     """
-    if not isinstance(data, LabelledImages):
-        raise InputError(
-            f"data {data.name}: task classification needs one class an image; choose "
-            "data=imagenet, imagenet100, digits or scene_crops"
-        )
+    _require_classes(data)
     [seed] = seeds
     torch.manual_seed(seed)
     network = Classifier(backbone(aggregators=aggregators), len(data.classes)).to(device)
@@ -91,6 +87,14 @@ def run(
     )
     results["weights"] = "pretrained" if host.pretrained else "from scratch"
     return {seed: results}
+
+
+def _require_classes(data: Any) -> None:
+    if not isinstance(data, LabelledImages):
+        raise InputError(
+            f"data {data.name}: task classification needs one class an image; choose "
+            "data=imagenet, imagenet100, digits or scene_crops"
+        )
 
 
 def _last_loss(run: Run) -> float | None:

@@ -14,6 +14,7 @@ from oversmoothing.data.loading import train_batches
 from oversmoothing.data.voc import ImageSet
 from oversmoothing.engine import Training
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.splits import measured
 from oversmoothing.runs import Run
 from oversmoothing.segmentation.evaluation import Evaluation
 from oversmoothing.segmentation.evaluator import Evaluator
@@ -67,18 +68,12 @@ def run(
     network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU, more on a GPU
     sample = partial(masked_crop, data, augment)
     loader = partial(train_batches, data, sample, seed=seed, workers=trainer.workers)
-    objective = PixelCrossEntropy(aux_weight)
     evaluator = Evaluator(network, data, evaluation, device, run)
     for split in evaluation.splits:
         data.require_sizes(evaluator.ids(split))
-    Training(network, objective, loader, trainer, run, device).fit()
+    Training(network, PixelCrossEntropy(aux_weight), loader, trainer, run, device).fit()
     run.save_weights(network.state_dict())
-    results: dict[str, Any] = {
-        "weights": "pretrained" if network.backbone.pretrained else "from scratch"
-    }
-    for split in evaluation.splits:
-        results |= evaluator.split(split)
-    results["conditions"] = {split: evaluator.conditions(split) for split in evaluation.splits}
+    results = measured(evaluator)
     leave_pictures(evaluator, run, seed)
     return {seed: results}
 

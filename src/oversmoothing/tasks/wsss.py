@@ -15,6 +15,7 @@ from oversmoothing.data.loading import train_batches
 from oversmoothing.data.voc import ImageSet
 from oversmoothing.engine import Training
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.splits import measured
 from oversmoothing.runs import Run
 from oversmoothing.trainer import Trainer
 from oversmoothing.wsss.adaptation import adapt
@@ -71,10 +72,7 @@ def run(
     """
     [seed] = seeds
     torch.manual_seed(seed)
-    if not data.background:
-        raise InputError(
-            f"data {data.name}: has no background, which CAMs need; choose VOC or COCO"
-        )
+    _require_background(data)
     network = untrained(backbone, aggregators, data.label_names, aux_block).to(device)
     evaluator = Evaluator(network, data, method, evaluation, device, run)
     for split in evaluation.splits:
@@ -85,16 +83,9 @@ def run(
     if adaptation:
         teacher = backbone(aggregators=[NoAggregator]).to(device)
         adapt(network.backbone, teacher, adaptation, loader, trainer, run, device)
-    objective = Objective(method, network)
-    Training(network, objective, loader, trainer, run, device).fit()
+    Training(network, Objective(method, network), loader, trainer, run, device).fit()
     run.save_weights(network.state_dict())
-    results: dict[str, Any] = {
-        "weights": "pretrained" if network.backbone.pretrained else "from scratch"
-    }
-    for split in evaluation.splits:
-        results |= evaluator.split(split)
-    results |= {"layers_before": before, "layers_after": _tokens(evaluator)}
-    results["conditions"] = {split: evaluator.conditions(split) for split in evaluation.splits}
+    results = {**measured(evaluator), "layers_before": before, "layers_after": _tokens(evaluator)}
     leave_pictures(evaluator, run, seed, results)
     return {seed: results}
 
@@ -107,6 +98,13 @@ def untrained(
 ) -> Network:
     """The network of a data set whose labels, background first, have these names."""
     return Network(backbone(aggregators=aggregators), len(label_names) - 1, aux_block)
+
+
+def _require_background(data: ImageSet) -> None:
+    if not data.background:
+        raise InputError(
+            f"data {data.name}: has no background, which CAMs need; choose VOC or COCO"
+        )
 
 
 def _tokens(evaluator: Evaluator) -> dict[str, list[float]]:

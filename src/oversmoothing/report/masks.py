@@ -1,0 +1,54 @@
+"""Masks that trained runs of ``task=segmentation`` give an image, side by side."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from oversmoothing.data.photo import Photo
+from oversmoothing.execute import build
+from oversmoothing.segmentation.whole import multi_scale
+from oversmoothing.trained import Trained
+from oversmoothing.wsss.panels import coloured
+from oversmoothing.wsss.pictures import draw_grid
+
+
+def predicted(run: Trained, image: Tensor) -> np.ndarray:
+    """Labels of an image as the run's multi-scale evaluation finds them, single-scale without one.
+
+    Shapes: (3, H, W) uint8 -> (H, W) uint8.
+    """
+    evaluation = build(run.config.task.evaluation)
+    place = next(run.network.parameters()).device
+    scales = evaluation.ms_scales or [1.0]
+    flip = evaluation.flip and bool(evaluation.ms_scales)
+    logits = multi_scale(run.network, image.to(place) / 255, scales, flip, evaluation.size)
+    return logits.argmax(0).byte().cpu().numpy()
+
+
+def masks_figure(photo: Photo, runs: Sequence[Trained], masks: Sequence[np.ndarray]) -> Figure:
+    """Image, truth where it is known, and the mask of every run.
+
+    Args:
+        runs: at least one; of the same labels.
+        masks: of the image, by run.
+    """
+    maps = [("ground truth", photo.truth.numpy())] if photo.truth is not None else []
+    maps += [(_title(run, runs), mask) for run, mask in zip(runs, masks)]
+    columns = [("image", [photo.image.permute(1, 2, 0).numpy()])]
+    columns += [(title, [coloured(labels)]) for title, labels in maps]
+    values = sorted({int(value) for _, labels in maps for value in np.unique(labels)})
+    names = runs[0].label_names
+    return draw_grid(columns, values, names[1:], zero=names[0])
+
+
+def _title(run: Trained, runs: Sequence[Trained]) -> str:
+    """What tells a run from the others: its aggregator, its folder where that is the same."""
+    if len(runs) == 1:
+        return "mask"
+    kinds = [each.config.aggregator._target_.split(".")[-1] for each in runs]
+    kind = run.config.aggregator._target_.split(".")[-1]
+    if kinds.count(kind) > 1:
+        return run.folder.name[-10:]
+    return "mask, no unit" if kind == "NoAggregator" else f"mask, {kind}"

@@ -1,0 +1,62 @@
+"""Images to predict on: files, ids, and what a data set knows of them."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from oversmoothing.data.image_set import ImageSet
+from oversmoothing.data.images import write_mask
+from oversmoothing.data.photo import open_photo
+from oversmoothing.data.scenes import load
+from oversmoothing.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> ImageSet:
+    return load(
+        cache=str(tmp_path_factory.mktemp("scenes")), num_train=12, num_val=4, size=(48, 64)
+    )
+
+
+def test_an_id_and_its_file_are_the_same_photo(data: ImageSet) -> None:
+    id = data.val[0]
+    for word in (id, data.image_files[id]):
+        photo = open_photo(str(word), data)
+        assert photo.name == id and torch.equal(photo.image, data.image(id))
+        assert torch.equal(photo.label, data.label(id))
+        assert torch.equal(photo.truth, data.mask(id))
+
+
+def test_another_file_is_a_stranger_whatever_its_name(data: ImageSet, tmp_path: Path) -> None:
+    id = data.val[0]
+    copy = shutil.copy(data.image_files[id], tmp_path)
+    photo = open_photo(str(copy), data)
+    assert photo.name == id and photo.label is None and photo.truth is None
+    assert torch.equal(open_photo(str(copy), None).image, data.image(id))
+
+
+def test_large_images_are_shrunk_with_their_masks(data: ImageSet) -> None:
+    id = data.val[0]
+    whole, small = open_photo(id, data), open_photo(id, data, longest=12)
+    assert max(small.image.shape[1:]) == 12 and small.truth.shape == small.image.shape[1:]
+    assert set(small.truth.unique().tolist()) <= set(whole.truth.unique().tolist())
+
+
+def test_given_masks_must_be_as_large(data: ImageSet, tmp_path: Path) -> None:
+    id = data.val[0]
+    width, height = Image.open(data.image_files[id]).size
+    write_mask(tmp_path / f"{id}.png", np.full((height, width), 2, dtype=np.uint8))
+    assert open_photo(id, data, truths=tmp_path).truth.unique().tolist() == [2]
+    write_mask(tmp_path / f"{id}.png", np.zeros((height, width + 1), dtype=np.uint8))
+    with pytest.raises(InputError, match=rf"{id}.png: expected a mask as large as {id}"):
+        open_photo(id, data, truths=tmp_path)
+
+
+def test_no_such_image(data: ImageSet) -> None:
+    for known in (data, None):
+        with pytest.raises(InputError, match="nothing.jpg: no such image; expected a file, or an"):
+            open_photo("nothing.jpg", known)
