@@ -16,6 +16,14 @@ def train(*words: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen:
     )
 
 
+def train_by_two(*words: str) -> None:
+    """Runs a training by two processes under torchrun to its end."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    process = train(*words, launcher=launcher)
+    said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+
+
 def kill_after_a_checkpoint(folder: Path, *words: str) -> None:
     """Starts a training and sends SIGKILL as soon as its folder has a checkpoint."""
     process = train(*words, "checkpoint_seconds=0")

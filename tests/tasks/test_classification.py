@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import train_by_two
 
 from oversmoothing import engine
 from oversmoothing.check import Problems, compose_config, configs
@@ -102,6 +103,24 @@ def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> N
         execute(config)
         both.append(weights(config))
     torch.testing.assert_close(*both, atol=2e-5, rtol=1e-3)
+
+
+def test_two_processes_do_what_one_does(folder: Path) -> None:
+    """Without drop path and mixing, which each draws for itself."""
+    calm = ["backbone.drop_path=0", "task.mix.prob=0", "trainer.eps=1e-3"]
+    one, both = (words(folder / name, *calm) for name in ("alone", "two"))
+    execute(compose_config(one))
+    train_by_two(*both)
+    found = [weights(compose_config(each)) for each in (one, both)]
+    torch.testing.assert_close(*found, atol=2e-5, rtol=1e-3)
+
+
+def test_bf16_stays_near_fp32(plain: dict, folder: Path) -> None:
+    config = compose_config(words(folder / "bf16", "trainer.precision=bf16"))
+    execute(config)
+    found = weights(config)
+    assert not torch.equal(found, plain["weights"])
+    torch.testing.assert_close(found, plain["weights"], atol=2e-2, rtol=0)
 
 
 def test_it_learns(folder: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import train_by_two
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.bert import BERT
@@ -81,6 +82,26 @@ def test_an_interrupted_training_goes_on_bit_equally(
     result = execute(config)["seeds"]["0"]
     assert torch.equal(weights(config), plain["weights"])
     assert result["val_score"] == plain["result"]["val_score"]
+
+
+def test_two_processes_do_what_one_does(data_root: Path, folder: Path) -> None:
+    """Without dropout, which each draws for itself; padding of their batches differs."""
+    calm = ("backbone.dropout=0", "task.dropout=0", "trainer.eps=1e-3")
+    alone, both = (words(data_root, folder / name, *calm) for name in ("alone", "two"))
+    expected = execute(compose_config(alone))["seeds"]["0"]
+    train_by_two(*both)
+    one, two = compose_config(alone), compose_config(both)
+    torch.testing.assert_close(weights(two), weights(one), atol=2e-5, rtol=1e-3)
+    found = json.loads((run_folder(two) / "result.json").read_text())["seeds"]["0"]
+    assert found["val_score"] == expected["val_score"]
+
+
+def test_bf16_stays_near_fp32(plain: dict, data_root: Path, folder: Path) -> None:
+    config = compose_config(words(data_root, folder / "bf16", "trainer.precision=bf16"))
+    execute(config)
+    found = weights(config)
+    assert not torch.equal(found, plain["weights"])
+    torch.testing.assert_close(found, plain["weights"], atol=2e-2, rtol=0)
 
 
 @pytest.mark.parametrize("task, keys", [("stsb", "pearson spearman"), ("mrpc", "accuracy f1")])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import kill_after_a_checkpoint, train
+from processes import kill_after_a_checkpoint, train_by_two
 
 from oversmoothing.check import Problems, compose_config, configs
 from oversmoothing.execute import execute, run_folder
@@ -104,10 +104,7 @@ def test_two_processes_keep_one_set_of_bases(folder: Path) -> None:
     calm = ["backbone=deit_ti", "backbone.name=test_vit", "backbone.weights=none"]
     words_ = [w for w in words(folder / "two") if not w.startswith("backbone")]
     ours = [*words_, *calm, "task.augment.crop=48", "trainer.iterations=1"]
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    process = train(*ours, launcher=launcher)
-    said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    train_by_two(*ours)
     alone = [w.replace(str(folder / "two"), str(folder / "one")) for w in ours]
     one, two = compose_config(alone), compose_config(ours)
     execute(one)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import kill_after_a_checkpoint, train
+from processes import kill_after_a_checkpoint, train_by_two
 
 from oversmoothing import distributed, trained
 from oversmoothing.check import Problems, compose_config, configs
@@ -107,10 +107,7 @@ def test_a_killed_training_goes_on_bit_equally(plain: dict, folder: Path) -> Non
 
 
 def test_two_processes_do_what_one_does(plain: dict, folder: Path) -> None:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    process = train(*words(folder / "two"), launcher=launcher)
-    said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    train_by_two(*words(folder / "two"))
     config = compose_config(words(folder / "two"))
     torch.testing.assert_close(weights(config), plain["weights"], atol=2e-5, rtol=1e-3)
     found = numbers(json.loads((run_folder(config) / "result.json").read_text()))
