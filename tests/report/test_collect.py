@@ -62,6 +62,8 @@ def test_runs_what_is_missing_and_records_it(tmp_path: Path, cells: list) -> Non
     )
     assert estimate(planned[1], planned) == pytest.approx(2 * first.result["seconds"])
 
+    write_records(tmp_path / "none.jsonl", planned[1:])
+    assert not (tmp_path / "none.jsonl").exists(), "nothing of it is measured"
     write_records(tmp_path / "small.jsonl", planned)
     elsewhere = [*QUICK, f"paths.outputs={tmp_path / 'fresh clone'}"]
     again = collect(cells, elsewhere, tmp_path / "small.jsonl")

@@ -46,9 +46,11 @@ def test_csv_holds_what_the_markdown_rounds() -> None:
     lines = list(csv.DictReader(io.StringIO(to_csv(entries()))))
     details = [line.split(" | ") for line in table_lines(every_cell(entries()), "| ")[2:]]
     assert len(lines) == len(details) == len(entries())
-    for line, (_, _, column, n, ours, published, difference, word, run) in zip(lines, details):
-        assert (line["column"], line["run"]) == (column, run.removesuffix(" |"))
-        assert word.startswith(line["verdict"])
+    commands = [entry.cell.command for entry in entries()]
+    for line, command, fields in zip(lines, commands, details):
+        _, _, column, n, ours, published, difference, word, run = fields
+        assert (line["column"], line["verdict"]) == (column, word)
+        assert run.removesuffix("|").strip() == (line["run"] or command)
         assert numbers(published)[0] == f"{float(line['published']):.{decimals(published)}f}"
         if line["n"]:
             spread = f" ± {float(line['std']):.2f}" if line["std"] else ""

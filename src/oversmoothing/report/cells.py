@@ -1,5 +1,6 @@
 """A cell of a table: what was published, if anything, and what it takes to measure it here."""
 
+import shlex
 from dataclasses import dataclass
 
 
@@ -71,6 +72,12 @@ class Cell:
     def runnable(self) -> bool:
         """Whether there is anything to run for it."""
         return self.experiment is not None and self.metric is not None
+
+    @property
+    def command(self) -> str:
+        """What runs it, quoted for a shell; empty where there is nothing to run."""
+        words = ["python", "train.py", f"experiment={self.experiment}", *self.overrides]
+        return shlex.join(words) if self.runnable else ""
 
     @property
     def table(self) -> str:

@@ -138,7 +138,8 @@ def read_records(path: Path) -> dict[str, dict[str, Any]]:
 def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """Writes the results of a whole table: one line a run, sorted by name.
 
-    What was recorded before and not found now stays; runs that the table no longer names go.
+    What was recorded before and not found now stays; runs that the table no longer names go. Where
+    there is nothing to record no file is made.
     """
     known, records = read_records(path), {}
     for p in planned:
@@ -149,7 +150,8 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
             records[name] = _record(p) if p.result else known[name]
     lines = sorted(records.values(), key=lambda record: (record["name"], record["id"]))
     text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    if text or path.exists():
+        write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def _record(planned: Planned) -> dict[str, Any]:

@@ -65,13 +65,12 @@ class Entry:
 
     @property
     def details(self) -> list[str]:
-        """Block, row, column, n, measured, published, difference, verdict, run."""
+        """Block, row, column, n, measured, published, difference, verdict, run or its command."""
         cell, measured = self.cell, self.measured
         published = self.printed + ("" if cell.std is None else f" ± {cell.std:.2f}")
         place = [cell.block, self.label, cell.column]
         if measured is None:
-            word = str(self.verdict) + (f": {cell.reason}" if cell.reason else "")
-            return [*place, "0", "", published, "", word, ""]
+            return [*place, "0", "", published, "", str(self.verdict), cell.command]
         ours = spread(measured.mean, measured.std)
         shift = "" if self.difference is None else f"{self.difference:+.2f}"
         return [*place, str(measured.n), ours, published, shift, str(self.verdict), measured.run_id]

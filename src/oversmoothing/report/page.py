@@ -104,7 +104,8 @@ def _cell(entry: Entry | None) -> str:
         return "<td></td>"
     ours = f"<b>{escape(entry.ours)}</b>" if entry.best else escape(entry.ours)
     cell = f"{ours}<small>{escape(f'{entry.printed} {entry.mark}'.strip())}</small>"
-    hint = escape("; ".join(filter(None, entry.details[3:])), quote=True)
+    reason = entry.cell.reason if entry.measured is None else None
+    hint = escape("; ".join(filter(None, [*entry.details[3:], reason])), quote=True)
     return f'<td class="{str(entry.verdict).replace(" ", "-")}" title="{hint}">{cell}</td>'
 
 

@@ -45,7 +45,7 @@ def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
     if not missing:
         return "nothing is missing"
     times = [estimate(p, planned) for p in missing]
-    lines = [f"{_time(seconds):>9}  {_command(p)}" for p, seconds in zip(missing, times)]
+    lines = [f"{_time(seconds):>9}  {p.cell.command}" for p, seconds in zip(missing, times)]
     known = [seconds for seconds in times if seconds is not None]
     total = f"{_time(sum(known))} for {len(known)} of them" if known else "no run to estimate from"
     return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])
@@ -77,11 +77,6 @@ def _attempt(config: DictConfig, wait: bool = False) -> str | None:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return str(error)
     return None
-
-
-def _command(planned: Planned) -> str:
-    words = [f"experiment={planned.cell.experiment}", *planned.cell.overrides]
-    return "python train.py " + " ".join(words)
 
 
 def _size(config: DictConfig) -> int:

@@ -76,7 +76,10 @@ def markdown(entries: Sequence[Entry]) -> str:
 
 
 def every_cell(entries: Sequence[Entry]) -> str:
-    """A line a cell, folded away: n, mean ± std, published ±, difference, verdict, run."""
+    """A line a cell, folded away: n, mean ± std, published ±, difference, verdict, run.
+
+    Instead of the run its command, where it is not measured; why not is among the notes.
+    """
     head = ["", "", "", "n", "measured", "published", "difference", "verdict", "run"]
     lines = [_line(head), _line(["---"] * len(head)), *(_line(entry.details) for entry in entries)]
     return "\n".join(["<details><summary>Every cell</summary>", "", *lines, "", "</details>", ""])
