@@ -67,7 +67,7 @@ class Cosine(Loop):
             {"params": decayed, "lr": self.lr, "weight_decay": self.weight_decay},
             {"params": others, "lr": self.lr, "weight_decay": 0.0},
         ]
-        return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps)
+        return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps, fused=True)
 
 
 def _decays(name: str, parameter: nn.Parameter) -> bool:

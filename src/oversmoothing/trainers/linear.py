@@ -76,4 +76,4 @@ class Linear(Loop):
             {"params": matrices, "lr": self.lr, "weight_decay": self.weight_decay},
             {"params": others, "lr": self.lr, "weight_decay": 0.0},
         ]
-        return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps)
+        return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps, fused=True)

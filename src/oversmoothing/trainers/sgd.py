@@ -69,6 +69,7 @@ class SGD(Loop):
         return torch.optim.SGD(
             [{"params": p, "lr": lr, "weight_decay": wd} for (lr, wd), p in groups.items()],
             momentum=self.momentum,
+            fused=True,
         )
 
     def _group(self, module: nn.Module, name: str, factor: float) -> tuple[float, float]:
