@@ -65,6 +65,16 @@ def test_a_figure_of_our_own_shows_values_below_zero_and_names_what_it_shows() -
     assert _figure(judge([*pairs, other])).axes[0].get_ylabel() == ""
 
 
+def test_close_values_fill_the_panel_and_rows_without_any_are_left_out() -> None:
+    depth = {"overrides": ("backbone.depth=4",)}
+    ours = [cell(None, key=key, **depth) for key in ("base", "ours")]
+    figure = _figure(judge([(ours[0], measured(80.0, 81.0)), (ours[1], None)]))
+    assert figure.axes[0].get_ylim()[0] > 70
+    assert [text.get_text() for text in figure.legends[0].texts] == [ours[0].row]
+    far = judge([(ours[0], measured(80.0, 81.0)), (ours[1], measured(10.0, 11.0))])
+    assert _figure(far).axes[0].get_ylim()[0] == 0
+
+
 def test_published_values_are_drawn_with_misprints_corrected() -> None:
     _, squirrel = _figure(entries()).axes
     hollow = [line for line in squirrel.lines if line.get_markerfacecolor() == "none"]

@@ -57,7 +57,7 @@ def draw(entries: Sequence[Entry], stem: Path) -> list[Path]:
 
 def _figure(entries: Sequence[Entry]) -> Figure:
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
-    labels = list(dict.fromkeys(entry.label for entry in entries))
+    labels = list(dict.fromkeys(entry.label for entry in entries))  # whose places give colours
     columns = min(len(blocks), 2)
     rows = math.ceil(len(blocks) / columns)
     size = (max(4.3 * columns, 6.0), 2.9 * rows + 0.8)
@@ -72,7 +72,7 @@ def _figure(entries: Sequence[Entry]) -> Figure:
     for axis in axes[:, 0]:
         axis.set_ylabel(_quantity(entries))
     published = any(entry.cell.target is not None for entry in entries)
-    _legend(figure, labels, size[0], published)
+    _legend(figure, _methods(labels, {e.label for e in entries if _values(e)}), size[0], published)
     return figure
 
 
@@ -91,14 +91,21 @@ def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[st
         shift = 2 ** (SPREAD * (i - (len(labels) - 1) / 2))
         _published(axis, line, shift, _style(i))
         _measured(axis, line, shift, _style(i))
-    depths = sorted({depth_of(entry.cell) for entry in entries})
+    depths = sorted({depth_of(entry.cell) for entry in entries if _values(entry)})
     axis.set_xscale("log", base=2)
     axis.set_xticks(depths, [str(depth) for depth in depths])
     axis.minorticks_off()
     axis.tick_params(labelbottom=True)
-    known = (e.measured.mean for e in entries if e.measured)
-    axis.set_ylim(bottom=None if any(mean < 0 for mean in known) else 0)
+    values = [value for entry in entries for value in _values(entry)]
+    if values and 0 <= min(values) < max(values) / 2:  # else 0 would leave no room for differences
+        axis.set_ylim(bottom=0)
     axis.set_title(block, loc="left", fontweight="bold", fontsize="medium")
+
+
+def _values(entry: Entry) -> list[float]:
+    """Of a cell: measured mean, published value, as far as there are any."""
+    mean = entry.measured.mean if entry.measured else None
+    return [value for value in (mean, entry.cell.target) if value is not None]
 
 
 def _measured(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
@@ -119,11 +126,12 @@ def _style(i: int) -> dict[str, str]:
     return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
 
 
-def _legend(figure: Figure, labels: Sequence[str], width: float, published: bool) -> None:
+def _legend(figure: Figure, methods: Sequence[Line2D], width: float, published: bool) -> None:
     """Methods above; what solid and dashed mean below."""
-    fitting = int(width / (0.65 + 0.07 * max(map(len, labels))))  # inches of handle and letters
-    top = {"loc": "outside upper center", "ncols": min(len(labels), max(fitting, 1))}
-    figure.legend(handles=_methods(labels), frameon=False, **top)
+    longest = max((len(line.get_label()) for line in methods), default=0)
+    fitting = int(width / (0.65 + 0.07 * longest))  # inches of handle and letters
+    top = {"loc": "outside upper center", "ncols": max(min(len(methods), fitting), 1)}
+    figure.legend(handles=methods, frameon=False, **top)
     figure.legend(
         handles=_key()[: 1 + published],
         loc="outside lower center",
@@ -133,8 +141,9 @@ def _legend(figure: Figure, labels: Sequence[str], width: float, published: bool
     )
 
 
-def _methods(labels: Sequence[str]) -> list[Line2D]:
-    return [Line2D([], [], **_style(i), label=label) for i, label in enumerate(labels)]
+def _methods(labels: Sequence[str], shown: set[str]) -> list[Line2D]:
+    found = [(i, label) for i, label in enumerate(labels) if label in shown]
+    return [Line2D([], [], **_style(i), label=label) for i, label in found]
 
 
 def _key() -> list[Line2D]:
