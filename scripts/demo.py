@@ -97,7 +97,7 @@ def _show(data: str, results: study.Study, cells: list, segmentation: Section) -
     write_page(page, "Oversmoothing: a demonstration", sections)
     for section in sections:
         print("", section.title, study.text(section.rows), sep="\n")
-    print("", "figures:", *(path for section in sections for path in section.figures))
+    print("\nfigures:", *(path for section in sections for path in section.figures))
     print("page:   ", page.resolve().as_uri())
     if sys.stdout.isatty() and os.environ.get("DISPLAY"):
         webbrowser.open(page.resolve().as_uri())
