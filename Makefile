@@ -113,6 +113,7 @@ bench: setup  ## speed and memory beside the reference forms
 	$(PY) benchmarks/graphs.py
 	$(PY) benchmarks/centering.py
 	$(PY) benchmarks/em.py
+	$(PY) benchmarks/optimizer.py
 	$(PY) benchmarks/par.py $(if $(TOCO),--toco $(TOCO))
 	$(PY) benchmarks/energy.py
 	$(PY) benchmarks/wsss_step.py $(if $(TOCO),--toco $(TOCO))
