@@ -50,6 +50,7 @@ MISTAKES = {
     "lr=0.1": "lr: no such key; did you mean 'trainer.lr'?",
     "task.nothing=1": "task.nothing: no such key with task=nodes; known: task.layer_metrics",
     "aggregator.gamma=1": "aggregator.gamma: no such key with aggregator=none, which has none",
+    "agregator.gamma=1": "agregator.gamma: no such key; did you mean 'aggregator'?",
     "paths={outpts:a}": "paths.outpts: no such key; did you mean 'paths.outputs'?",
     "paths=5": "paths: holds further keys: paths.data, paths.outputs, paths.cache",
     "backbone.depth.x=3": "backbone.depth.x: no such key",

@@ -60,9 +60,11 @@ def _no_such_key(key: str, composed: Composed) -> str:
     close = _closest(leaf or key, near) or _closest(key.rpartition(".")[2], last, cutoff=0.75)
     if close:
         return f"{line}; did you mean {close!r}?"
+    top = {name.split(".")[0] for name in everywhere + groups + [*composed]}
+    if leaf and not is_hydra and part not in top:
+        return f"{line}; {meant(part, top)}"
     if leaf:
         return f"{line}; known: {', '.join(own)}" if own else f"{line}, which has none"
-    top = {name.split(".")[0] for name in everywhere + groups}
     return f"{line}; known: {', '.join(sorted(top))}"
 
 
