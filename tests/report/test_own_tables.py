@@ -169,7 +169,8 @@ def test_more_iterations_take_longer_in_proportion() -> None:
 
 
 def test_publishing_writes_comparisons_and_no_depth_figure(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("<!-- two:start -->\n<!-- two:end -->\n")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "README.md").write_text("<!-- two:start -->\n<!-- two:end -->\n")
     planned = []
     for key, shift in (("base", 0.0), ("half", 1.0)):
         seeds = {str(s): RESULT | {"val_cam_miou": 20.0 + s * (1 + shift)} for s in range(3)}
@@ -185,5 +186,5 @@ def test_publishing_writes_comparisons_and_no_depth_figure(tmp_path: Path) -> No
         "two_paired.csv",
         "two_paired.jsonl",
     ]
-    readme = (tmp_path / "README.md").read_text()
+    readme = (tmp_path / "results" / "README.md").read_text()
     assert "w/ half against w/ base" in readme and "+1.00 [" in readme

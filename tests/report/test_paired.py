@@ -95,6 +95,17 @@ def test_a_row_may_have_a_baseline_of_its_own() -> None:
     assert line[0] == "w/ long_half against w/ long" and line[1].startswith("+1.50")
 
 
+def test_each_block_names_its_comparisons() -> None:
+    """Else two quantities of one table would show lines of the same name."""
+    cells = [
+        (own(key, "CAM", block=block), measured(*values))
+        for block in ("cosine", "rank")
+        for key, values in (("base", (1.0, 2.0)), ("half", (3.0, 4.5)))
+    ]
+    names = [line[0] for line in compared.rows(judge(cells))[1:]]
+    assert names == ["cosine: w/ half against w/ base", "rank: w/ half against w/ base"]
+
+
 def test_published_tables_and_unmeasured_ones_have_none() -> None:
     assert compared.rows(entries()) == []
     assert compared.rows(judge([(e.cell, None) for e in own_entries()])) == []

@@ -41,7 +41,8 @@ def rows(entries: Sequence[Entry]) -> list[list[str]]:
         for label in block.rows:
             found = [compared.get((label, block.name, column)) for column in block.columns]
             if base := next((b.label for b, _ in filter(None, found)), None):
-                lines.append([f"{label} against {base}", *map(_text, found)])
+                name = f"{block.name}: " if block.name else ""
+                lines.append([f"{name}{label} against {base}", *map(_text, found)])
     return [["", *layout(entries)[0].columns], *lines]
 
 

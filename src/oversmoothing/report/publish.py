@@ -1,4 +1,4 @@
-"""Writes everything that shows a table: tables, figure, the README's section."""
+"""Writes everything that shows a table: tables, figure, its place in results/README.md."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from oversmoothing.report.tables import markdown, write_tables
 
 
 def publish(planned: Sequence[Planned], results: Path) -> list[Path]:
-    """Writes ``results/tables``, ``results/figures`` and the README beside, returns the paths.
+    """Writes ``results/tables``, ``results/figures``, ``results/README.md``; returns the paths.
 
     Args:
         planned: all cells of one table.
@@ -25,7 +25,7 @@ def publish(planned: Sequence[Planned], results: Path) -> list[Path]:
     paths = write_tables(entries, results / "tables" / name)
     if any(entry.measured for entry in entries) and by_depth(entries):
         paths += depth_figures.draw(entries, results / "figures" / name)
-    readme = results.parent / "README.md"
+    readme = results / "README.md"
     if f"<!-- {name}:start -->" in readme.read_text():
         replace_between_markers(readme, name, markdown(entries))
         paths.append(readme)
