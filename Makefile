@@ -114,6 +114,8 @@ bench: setup  ## speed and memory beside the reference forms
 	$(PY) benchmarks/centering.py
 	$(PY) benchmarks/em.py
 	$(PY) benchmarks/optimizer.py
+	$(if $(EMANET)$(EANET)$(CONTRANORM),$(PY) benchmarks/units.py $(if $(EMANET),--emanet $(EMANET)) \
+	  $(if $(EANET),--eanet $(EANET)) $(if $(CONTRANORM),--contranorm $(CONTRANORM)))
 	$(PY) benchmarks/par.py $(if $(TOCO),--toco $(TOCO))
 	$(PY) benchmarks/energy.py
 	$(PY) benchmarks/wsss_step.py $(if $(TOCO),--toco $(TOCO))

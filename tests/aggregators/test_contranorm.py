@@ -39,6 +39,32 @@ def test_both_forms(temperature: float) -> None:
     assert torch.allclose(identity, 1.3 * x - 0.3 * px, atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [1, C, C + 1, N])
+def test_few_tokens_and_many_are_pushed_by_the_same_rule(n: int) -> None:
+    """Up to N = C through the N×N matrix, above without it: values and gradients of the formula."""
+    x = tokens()[:, :n].clone().requires_grad_()
+    found = ContraNorm(C, 0.3, 0.5)(x, Context())
+    expected = 1.3 * x - 0.3 * p_matrix(x, 0.5) @ x
+    upstream = tokens()[:, :n].cos()
+    ours, theirs = (torch.autograd.grad(y, x, upstream)[0] for y in (found, expected))
+    assert torch.allclose(found, expected, atol=1e-12)
+    assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [C, N])
+def test_half_precision_survives_norms_whose_squares_leave_its_range(n: int) -> None:
+    x = tokens()[:, :n] * 300  # 300² is above float16's 65504
+    found = ContraNorm(C, 0.3)(x.half(), Context()).double()
+    assert torch.allclose(found, ContraNorm(C, 0.3)(x, Context()), rtol=0, atol=2.0)
+
+
+def test_a_token_of_zeros_stays_zero_and_finite() -> None:
+    x = tokens()[:, :C].clone()
+    x[:, 0] = 0
+    assert torch.equal(ContraNorm(C, 0.3, identity=False)(x * 0, Context()), x * 0)
+    assert ContraNorm(C, 0.3)(x, Context()).isfinite().all()
+
+
 def test_scale_zero_is_the_identity_or_layernorm() -> None:
     x = tokens()
     assert torch.equal(ContraNorm(C, 0.0)(x, ring()), x)

@@ -13,9 +13,12 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import After, Context
 from oversmoothing.errors import InputError
 
+EPS = 1e-12  # of a norm, as torch's normalize has it
+HALF = (torch.float16, torch.bfloat16)
+
 
 class ContraNorm(After):
-    """ContraNorm over tokens, quadratic in N in time but never in memory unless ``dual``.
+    """ContraNorm over tokens; quadratic in N, but in memory only up to N = C and where ``dual``.
 
     Args:
         dim: channels C.
@@ -67,38 +70,56 @@ class ContraNorm(After):
         self.norm = nn.LayerNorm(dim, eps=1e-6) if layernorm else nn.Identity()
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        x_hat = F.normalize(x, dim=-1)
-        x = x_hat if self.pre_norm else x
+        *_, N, C = x.shape
+        x = F.normalize(x, dim=-1) if self.pre_norm else x
         strangers = context.strangers if self.mask_neighbours else None
-        contrast = (
-            self._dual(x_hat, x, strangers) if self.dual else self._fused(x_hat, x, strangers)
-        )
+        explicit = (
+            self.dual or N <= C
+        )  # then the N×N matrix is no larger than the tokens, and faster
+        contrast = self._explicit(x, strangers) if explicit else self._fused(x, strangers)
+        return self.norm(self._pushed(x, contrast))
+
+    def _pushed(self, x: Tensor, contrast: Tensor) -> Tensor:
+        """x or (1 + s) x, minus s·Px."""
+        if isinstance(self.scale, float | int):
+            kept = (1 + self.scale) * x if self.identity else x
+            return torch.add(kept, contrast, alpha=-self.scale)
         scale = self.scale.exp() if self.log_scale else self.scale
-        return self.norm(self._kept(x, scale) - scale * contrast)
+        return (scale * x if self.identity else x) - scale * contrast
 
-    def _kept(self, x: Tensor, scale: float | Tensor) -> Tensor:
-        if not self.identity:
-            return x
-        return scale * x if isinstance(scale, Tensor) else (1 + scale) * x
-
-    def _fused(self, x_hat: Tensor, x: Tensor, strangers: Tensor | None) -> Tensor:
+    def _fused(self, x: Tensor, strangers: Tensor | None) -> Tensor:
         """P x as attention of x̂ with itself: no N×N matrix."""
         mask, lonely = _attendable(strangers)
+        x_hat = F.normalize(x, dim=-1)
         heads = [t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x_hat, x)]
         out = F.scaled_dot_product_attention(*heads, attn_mask=mask, scale=1 / self.temperature)
         out = out.view(x.shape)
         return out if lonely is None else out.masked_fill(lonely, 0.0)
 
-    def _dual(self, x_hat: Tensor, x: Tensor, strangers: Tensor | None) -> Tensor:
-        """(D⁻¹A + AD⁻¹) x; A is symmetric, so its column softmax is the row softmax transposed."""
+    def _explicit(self, x: Tensor, strangers: Tensor | None) -> Tensor:
+        """P x; dual: (D⁻¹A + AD⁻¹) x. A is symmetric: its column softmax is P transposed."""
         mask, lonely = _attendable(strangers)
-        similarity = x_hat @ x_hat.mT / self.temperature
+        similarity = _similarity(x, self.temperature)
         if mask is not None:
             similarity = similarity.masked_fill(~mask, -torch.inf)
         rows = similarity.softmax(dim=-1)
         if lonely is not None:
             rows = rows.masked_fill(lonely, 0.0)
-        return (rows + rows.mT) @ x
+        return (rows + rows.mT if self.dual else rows) @ x
+
+
+def _similarity(x: Tensor, temperature: float) -> Tensor:
+    """x̂x̂ᵀ/τ. Shapes: (..., N, C) -> (..., N, N).
+
+    By norms from the diagonal of xxᵀ, which takes N² steps where x̂ takes NC; not in half precision,
+    whose range squares leave.
+    """
+    if x.dtype in HALF or torch.is_autocast_enabled(x.device.type):
+        x_hat = F.normalize(x, dim=-1)
+        return x_hat @ x_hat.mT / temperature
+    gram = x @ x.mT
+    inverse = (temperature * gram.diagonal(dim1=-2, dim2=-1).clamp(min=EPS**2)).rsqrt()
+    return gram * inverse.unsqueeze(-1) * inverse.unsqueeze(-2)
 
 
 def _attendable(strangers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

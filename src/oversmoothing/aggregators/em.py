@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.em_bases import MovingBases
 from oversmoothing.aggregators.em_iteration import Iteration, branch
+from oversmoothing.aggregators.layout import product, softmax
 from oversmoothing.errors import InputError
 
 EPS = 1e-6  # EMANet's, of both normalisations
@@ -84,7 +85,7 @@ class EM(MovingBases):
             for last in self._iterate(x, T):
                 if self.record is not None:
                     self.record.append(last)
-            x_tilde = last.gamma @ last.mu
+            x_tilde = product(last.gamma, last.mu)
         if self.training and learns:
             self.remember(last.mu.detach())
         return x_tilde.to(x.dtype)
@@ -134,15 +135,15 @@ class EM(MovingBases):
 
     def _e_step(self, x: Tensor, mu: Tensor) -> Tensor:
         """Responsibilities γ. Shapes: x (..., N, C), mu (..., K, C) -> (..., N, K)."""
-        scores = x @ mu.mT
+        scores = product(x, mu.mT)
         if self.kernel == "distance":  # ‖x‖² is the same for all bases
             scores = scores - mu.square().sum(dim=-1).unsqueeze(-2) / 2
-        return (scores / self.variance).softmax(dim=-1)
+        return softmax(scores / self.variance, dim=-1)
 
     def _n_step(self, x: Tensor, gamma: Tensor, mu: Tensor) -> Tensor:
         """One Newton step on the bases (HEMNet, Eq. 13). Shapes: -> (..., K, C)."""
         N_k = gamma.sum(dim=-2).unsqueeze(-1)
-        mu = mu.lerp(gamma.mT @ x / (EPS + N_k), self.step_size)
+        mu = mu.lerp(product(x.mT, gamma).mT / (EPS + N_k), self.step_size)
         if self.l2:
             mu = mu / (EPS + torch.linalg.vector_norm(mu, dim=-1, keepdim=True))
         return mu

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context, Instead
+from oversmoothing.aggregators.layout import linear, softmax
 from oversmoothing.errors import InputError
 
 EPS = 1e-9  # the authors', of the sum over slots
@@ -37,7 +38,7 @@ class External(Instead):
             self.key.weight.copy_(self.value.weight.mT)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.value(double_norm(self.key(x)))
+        return linear(self.value, double_norm(linear(self.key, x)))
 
 
 def double_norm(scores: Tensor) -> Tensor:
@@ -48,7 +49,7 @@ def double_norm(scores: Tensor) -> Tensor:
     Shapes: (..., N, S) -> (..., N, S).
     """
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    attention = scores.softmax(dim=-2, dtype=dtype)
+    attention = softmax(scores, dim=-2, dtype=dtype)
     return (attention / (EPS + attention.sum(dim=-1, keepdim=True))).to(scores.dtype)
 
 
