@@ -44,11 +44,19 @@ def masks_figure(photo: Photo, runs: Sequence[Trained], masks: Sequence[np.ndarr
 
 
 def _title(run: Trained, runs: Sequence[Trained]) -> str:
-    """What tells a run from the others: its aggregator, its folder where that is the same."""
+    """What tells a run from the others: its aggregator, the options in which it differs, its id."""
     if len(runs) == 1:
         return "mask"
-    kinds = [each.config.aggregator._target_.split(".")[-1] for each in runs]
-    kind = run.config.aggregator._target_.split(".")[-1]
-    if kinds.count(kind) > 1:
-        return run.folder.name[-10:]
-    return "mask, no unit" if kind == "NoAggregator" else f"mask, {kind}"
+    titles = [_aggregator(each, runs) for each in runs]
+    title = titles[runs.index(run)]
+    return title if titles.count(title) == 1 else f"{title}\n{run.folder.name[-10:]}"
+
+
+def _aggregator(run: Trained, runs: Sequence[Trained]) -> str:
+    """``no unit``; ``EM``; below it the options that others of this kind have otherwise."""
+    own = run.config.aggregator
+    alike = [r.config.aggregator for r in runs if r.config.aggregator._target_ == own._target_]
+    kind = own._target_.split(".")[-1]
+    differing = [key for key in own if any(other.get(key) != own[key] for other in alike)]
+    options = [f"{key}={own[key]}" for key in differing]
+    return "\n".join(["no unit" if kind == "NoAggregator" else kind, *options])
