@@ -72,11 +72,12 @@ def draw_grid(
     lengths = [0.45 + 0.07 * len(patch.get_label()) for patch in patches]  # inches, about
     per_line = len(patches) if sum(lengths) < width else int(width / max(lengths))
     foot = FOOT + LINE * ((len(patches) - 1) // per_line)
-    height = HEAD + sum(heights) + GAP * len(heights) + foot
+    head = HEAD + LINE * max(title.count("\n") for title, _ in columns)
+    height = head + sum(heights) + GAP * len(heights) + foot
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height))
         for j, column in enumerate(columns):
-            _draw_column(figure, GAP + j * (CELL + GAP), column, heights)
+            _draw_column(figure, GAP + j * (CELL + GAP), head, column, heights)
         figure.legend(handles=patches, loc="lower center", ncols=per_line, frameon=False,
                       fontsize=8, handlelength=1.0, borderaxespad=0.2)  # fmt: skip
     return figure
@@ -87,12 +88,14 @@ def _height(row: Sequence[np.ndarray | None]) -> float:
     return CELL * min(1.0, max(c.shape[0] / c.shape[1] for c in row if c is not None))
 
 
-def _draw_column(figure: Figure, left: float, column: Column, heights: Sequence[float]) -> None:
-    """A title and its cells, from the top; all in inches."""
+def _draw_column(
+    figure: Figure, left: float, head: float, column: Column, heights: Sequence[float]
+) -> None:
+    """A title within the head and its cells below it; all in inches."""
     title, cells = column
     width, height = figure.get_size_inches()
-    figure.text((left + CELL / 2) / width, 1 - HEAD / 2 / height, title, ha="center", va="center")
-    bottom = height - HEAD
+    figure.text((left + CELL / 2) / width, 1 - head / 2 / height, title, ha="center", va="center")
+    bottom = height - head
     for cell, tall in zip(cells, heights):
         bottom -= tall
         axis = figure.add_axes((left / width, bottom / height, CELL / width, tall / height))
