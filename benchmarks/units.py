@@ -32,7 +32,7 @@ UNITS = {
     "ContraNorm, ViT": ("contranorm", official_units.contranorm_vit),
     "ContraNorm, BERT": ("contranorm", official_units.contranorm_bert),
 }
-TOLERANCE = 1e-7  # EANet and EAMLP scale by float32 constants
+TOLERANCE = 1e-10
 
 
 @torch.no_grad()
@@ -99,7 +99,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for checkout in ("emanet", "eanet", "contranorm"):
         parser.add_argument(f"--{checkout}", help="a checkout, whose code is run from there")
-    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--side", type=int, default=33, help="of the map that a unit sees")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--rounds", type=int, default=10)

@@ -73,9 +73,8 @@ class ContraNorm(After):
         *_, N, C = x.shape
         x = F.normalize(x, dim=-1) if self.pre_norm else x
         strangers = context.strangers if self.mask_neighbours else None
-        explicit = (
-            self.dual or N <= C
-        )  # then the N×N matrix is no larger than the tokens, and faster
+        # Up to N = C the N×N matrix is no larger than the tokens, and it is faster.
+        explicit = self.dual or N <= C
         contrast = self._explicit(x, strangers) if explicit else self._fused(x, strangers)
         return self.norm(self._pushed(x, contrast))
 
