@@ -4,7 +4,7 @@
     python scripts/matrix.py --rounds 9 --columns "DeiT-Ti"
 
 Each cell: parameters, FLOPs of a forward pass (two a multiply-add), time of forward and backward.
-Times of one machine, quietest when nothing else runs; set OMP_NUM_THREADS=1.
+Times of one machine and one thread, quietest when nothing else runs.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from oversmoothing.environment import environment
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--draw", action="store_true", help="write what there is, measure nothing")
     parser.add_argument("--columns", nargs="*", help="beginnings of titles; default: all")
     options = parser.parse_args()
+    torch.set_num_threads(1)
     chosen = [c for c in COLUMNS if _chosen(c.title, options.columns)]
     if not chosen:
         titles = "; ".join(column.title for column in COLUMNS)
