@@ -14,7 +14,6 @@ Exit code 1 when `centered` and `explicit` disagree.
 import argparse
 import math
 import statistics
-import sys
 from collections.abc import Callable
 
 import torch
@@ -25,7 +24,7 @@ from torch import Tensor
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.environment import device
-from oversmoothing.errors import InputError
+from oversmoothing.script import run_script
 
 GAMMA = -1.0
 TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-2, "float16": 5e-3}
@@ -135,8 +134,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

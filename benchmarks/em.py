@@ -14,7 +14,6 @@ On a busy machine set OMP_NUM_THREADS=1: threads that wait for a core distort th
 import argparse
 import math
 import statistics
-import sys
 from collections.abc import Callable
 
 import torch
@@ -28,6 +27,7 @@ from oversmoothing.aggregators.external import External
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
 from oversmoothing.environment import device
 from oversmoothing.errors import InputError
+from oversmoothing.script import run_script
 
 HEM = {"step_size": 0.5, "temperature": "sqrt_dim", "l2": False, "gradients": True}
 
@@ -124,8 +124,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -12,7 +12,6 @@ On a busy machine set OMP_NUM_THREADS=1.
 
 import argparse
 import statistics
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from oversmoothing.environment import device
 from oversmoothing.errors import InputError
+from oversmoothing.script import run_script
 from oversmoothing.wsss.energy import dense_energy
 
 FILTERS = ["lattice", "toco", "exact"]
@@ -111,8 +111,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -17,7 +17,6 @@ reference in float32.
 
 import argparse
 import statistics
-import sys
 from pathlib import Path
 
 import torch
@@ -25,7 +24,7 @@ from cells import METHODS, SEEDS, Bench, Cell
 from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
 from reference_gcn import copy_weights
 
-from oversmoothing.errors import InputError
+from oversmoothing.script import run_script
 
 ATOL = 1e-5
 OTHERS = ("reference", "official")
@@ -127,8 +126,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

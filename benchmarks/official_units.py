@@ -5,6 +5,7 @@ file, so that what else the files import, old versions among it, need not be the
 """
 
 import ast
+import math
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,9 +109,8 @@ def one_class(path: Path, name: str, **known: Any) -> type[nn.Module]:
     tree.body = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name]
     if not tree.body:
         raise InputError(f"{path}: no class {name}; expected a checkout of the official code")
-    math = __import__("math")
     space = {"torch": torch, "nn": nn, "F": F, "math": math, "_BatchNorm": nn.BatchNorm2d, **known}
-    exec(compile(tree, str(path), "exec"), space)  # noqa: S102: the user's checkout, by its path
+    exec(compile(tree, str(path), "exec"), space)  # the user's own checkout
     return space[name]
 
 

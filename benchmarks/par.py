@@ -13,7 +13,6 @@ On a busy machine set OMP_NUM_THREADS=1. Exit code 1 when the two modules disagr
 import argparse
 import importlib.util
 import statistics
-import sys
 from pathlib import Path
 
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from oversmoothing.environment import device
 from oversmoothing.errors import InputError
+from oversmoothing.script import run_script
 from oversmoothing.wsss.par import PAR
 
 DILATIONS = (1, 2, 4, 8, 12, 24)
@@ -123,8 +123,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

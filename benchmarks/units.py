@@ -12,7 +12,6 @@ On a busy machine set OMP_NUM_THREADS=1. Exit code 1 when two forms disagree.
 
 import argparse
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from oversmoothing.environment import device
 from oversmoothing.errors import InputError
+from oversmoothing.script import run_script
 
 UNITS = {
     "EMANet's unit": ("emanet", official_units.emanet),
@@ -111,8 +111,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

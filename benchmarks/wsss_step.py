@@ -17,7 +17,6 @@ code 1 when the classification losses disagree.
 import argparse
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -34,8 +33,8 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.vit import ViT
 from oversmoothing.engine import Training
 from oversmoothing.environment import device
-from oversmoothing.errors import InputError
 from oversmoothing.runs import Run
+from oversmoothing.script import run_script
 from oversmoothing.trainer import Trainer
 from oversmoothing.wsss.method import Method, Objective
 from oversmoothing.wsss.network import Network
@@ -140,8 +139,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)
