@@ -11,7 +11,7 @@ TABLES = table1 table2 table3 table4 wsss_gamma wsss_ablation wsss_blocks wsss_t
   hemnet_table6 hemnet_readings seg_voc seg_subset seg_subset_eta seg_subset_eval \
   contranorm_table1 contranorm_table2 contranorm_readings contranorm_ablation \
   external_imagenet external_segmentation cls_pretrained \
-  cls_depth cls_depth_tokens text_depth text_depth_tokens
+  cls_depth cls_depth_tokens text_depth text_depth_tokens text_rates
 FIGURES = fig2 curves elbo cost hem_fig3 hem_fig4 matrix
 RUNS = --jobs $(JOBS) -- $(if $(filter-out 1,$(JOBS)),threads=1) $(OVERRIDES)
 
@@ -83,6 +83,7 @@ cls_depth: setup  ## small ViTs of 6, 12, 24 blocks on digits, accuracy
 cls_depth_tokens: setup  ## how alike their tokens are
 text_depth: setup  ## small BERTs of 2 to 24 layers on SST-2, accuracy
 text_depth_tokens: setup  ## how alike their tokens are
+text_rates: setup  ## 12 and 24 of its layers at two learning rates
 $(TABLES):
 	$(PY) scripts/table.py $@ $(FLAGS) $(RUNS)
 

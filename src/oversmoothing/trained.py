@@ -1,7 +1,6 @@
 """Trained networks, from the folders of their runs."""
 
 import inspect
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,24 +8,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 from torch import nn
-from yaml import YAMLError
 
-from oversmoothing.check.names import meant
 from oversmoothing.compose import compose_config
 from oversmoothing.data.image_set import ImageSet
 from oversmoothing.environment import device
 from oversmoothing.errors import InputError
 from oversmoothing.execute import build, parts, run_folder
 from oversmoothing.runs import read_result, weights_path
+from oversmoothing.saved import config_of, find, read_weights, weights_of
 from oversmoothing.wsss.crf import CRF
 from oversmoothing.wsss.look import Viewer
-
-OUTPUTS = Path("outputs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,13 +86,13 @@ def load(
             are damaged or do not fit the config.
     """
     folder = find(run)
-    config = _config(folder, tasks)
-    found = _weights(folder, config)
+    config = config_of(folder, tasks)
+    found = weights_of(folder, config)
     seed = min(found) if seed is None else seed
     if seed not in found:
         known = ", ".join(map(str, sorted(found)))
         raise InputError(f"{folder}: no weights of seed {seed}; there are those of {known}")
-    state = _read(found[seed])
+    state = read_weights(found[seed])
     config.backbone.update(weights="none", sha256=None)  # those of the run take their place
     label_names = _label_names(folder, config)
     network = untrained(config, label_names)
@@ -136,56 +130,6 @@ def of_command(words: Sequence[str], seed: int) -> Path:
             f"'seeds=[{seed}]'`, or name another run"
         )
     return folder
-
-
-def find(run: str | Path) -> Path:
-    """Folder of a run.
-
-    Raises:
-        InputError: there is none.
-    """
-    places = [Path(run), OUTPUTS / run, *sorted(OUTPUTS.glob(f"*-{Path(run).name}"))]
-    for place in places:
-        if (place / "config.yaml").is_file():
-            return place
-    known = sorted({path.parent.name for path in OUTPUTS.glob("*/weights-seed*.pt")})
-    hint = meant(str(run), known) if known else f"there is no trained network below {OUTPUTS}"
-    raise InputError(f"{run}: no such run; expected a run's folder, name or id; {hint}")
-
-
-def _config(folder: Path, tasks: Sequence[str]) -> DictConfig:
-    path = folder / "config.yaml"
-    try:
-        config = OmegaConf.load(path)
-        target = config.task._target_
-    except (OSError, YAMLError, OmegaConfBaseException, AttributeError) as error:
-        raise InputError(f"{path}: cannot be read as a run's config; run it again") from error
-    if target not in [f"oversmoothing.tasks.{task}.run" for task in tasks]:
-        raise InputError(f"{folder}: a run of {target}; expected one of task={' or '.join(tasks)}")
-    OmegaConf.update(config, "paths.outputs", str(folder.parent))  # wherever it was moved to
-    return config
-
-
-def _weights(folder: Path, config: DictConfig) -> dict[int, Path]:
-    """Seed -> file."""
-    numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
-    found = {int(number): path for path, number in numbers.items() if number.isdigit()}
-    if not found:
-        raise InputError(
-            f"{folder}: no trained weights yet; they come at the end of a training (seeds: "
-            f"{', '.join(map(str, config.seeds))}); run its command again"
-        )
-    return found
-
-
-def _read(path: Path) -> dict:
-    try:
-        return torch.load(path, "cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise InputError(
-            f"{path}: damaged, cannot be read as weights; remove the folder's result.json and this "
-            "file, and run its command again"
-        ) from error
 
 
 def _label_names(folder: Path, config: DictConfig) -> tuple[str, ...]:

@@ -53,6 +53,25 @@ def test_every_row_has_the_columns_that_it_names(tmp_path: Path) -> None:
     assert [(c.unit, c.bold) for c in found[:2]] == [(None, True), ("", False)]
 
 
+def test_a_column_says_before_its_block_how_it_is_shown(tmp_path: Path) -> None:
+    found = loaded(
+        tmp_path,
+        """
+tables:
+  ours:
+    {title: One, source: here, unit: "%", experiment: e, metric: m, ours: true,
+     blocks: {plain: {metric: m}, other: {metric: n, unit: "", bold: false}},
+     columns: {A: [x=1], B: {overrides: [x=2], unit: ms, bold: true}}, rows: {a: [y=a]}}
+""",
+    )
+    assert [(c.unit, c.bold) for c in found] == [
+        (None, True),
+        ("ms", True),
+        ("", False),
+        ("ms", True),
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [

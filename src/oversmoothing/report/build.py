@@ -31,6 +31,7 @@ def cells_of(where: str, name: str, spec: Spec) -> Iterator[Cell]:
         for block, row, column, text in _places(where, spec, reading):
             place = ": ".join(filter(None, (where, block, row, column)))
             levels = (reading, spec["rows"][row], spec["columns"][column], spec["blocks"][block])
+            shown = ChainMap(spec["columns"][column], spec["blocks"][block])
             remark = _remark(spec["blocks"][block], row, column)
             baseline = spec["rows"][row].get("baseline", spec.get("baseline"))
             yield Cell(
@@ -44,8 +45,8 @@ def cells_of(where: str, name: str, spec: Spec) -> Iterator[Cell]:
                 control=bool(reading.get("control", False)),
                 corrected=remark.get("corrected"),
                 baseline=None if baseline == row else baseline,
-                unit=spec["columns"][column].get("unit"),
-                bold=spec["columns"][column].get("bold", True),
+                unit=shown.get("unit"),
+                bold=shown.get("bold", True),
                 note=" ".join(str(level["note"]) for level in (*levels, remark) if "note" in level),
                 overrides=_overrides(*(levels[i] for i in (3, 1, 2)), remark, reading),
                 **_value(text, ChainMap(remark, *levels, spec), place),

@@ -13,7 +13,7 @@ from oversmoothing.errors import InputError
 
 SHARED = {"experiment", "metric", "tolerance", "runs", "not_run", "std_is"}
 LEVEL = SHARED | {"overrides", "note"}
-COLUMN = LEVEL | {"unit", "bold"}
+SHOWN = {"unit", "bold"}
 ROW = LEVEL | {"label", "also", "baseline", "columns"}
 BODY = {"cells", "remarks"}
 READING = LEVEL | {"label", "rows", "columns", "blocks", "control"}
@@ -81,8 +81,8 @@ def _table(tables: Spec, name: str, where: str) -> Spec:
         table = mapping(tables[other], where, TABLE) | table
     mapping(table, where, TABLE, needed=("title", "source", "unit", "rows", "columns"))
     table["rows"] = items(table["rows"], f"{where}: rows", ROW)
-    table["columns"] = items(table["columns"], f"{where}: columns", COLUMN)
-    table["blocks"] = items(_blocks(table), where, LEVEL | BODY)
+    table["columns"] = items(table["columns"], f"{where}: columns", LEVEL | SHOWN)
+    table["blocks"] = items(_blocks(table), where, LEVEL | SHOWN | BODY)
     for block, spec in table["blocks"].items():
         _check_remarks(spec.get("remarks") or [], table, f"{where}: {block}: remarks")
     table["readings"] = [

@@ -21,6 +21,7 @@ from oversmoothing.data.voc import ImageSet
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.runs import Run
 from oversmoothing.wsss.cam import multi_scale_cams, present_classes
+from oversmoothing.wsss.conditions import conditions
 from oversmoothing.wsss.crf_parallel import crf_labels
 from oversmoothing.wsss.evaluation import Evaluation
 from oversmoothing.wsss.method import Method
@@ -166,22 +167,10 @@ class Evaluator:
 
     def conditions(self, split: str) -> dict[str, str]:
         """Stage -> how its numbers were measured, in words."""
-        ev, method = self.evaluation, self.method
         few, images = (
             f"{len(self.ids(split, ms))} images of {self.data.name} {split}" for ms in (True, False)
         )
-        square = f"{images}, squashed to {ev.size}×{ev.size}"
-        cam = f"{square}, scales {_listed(method.cam_scales)} with flips, classes by image label"
-        ms_size = f"squashed to {ev.ms_size}×{ev.ms_size}" if ev.ms_size else "own size"
-        ms = f"{few}, {ms_size}, scales {_listed(ev.ms_scales)} with flips, fused as {ev.fusion}"
-        return {
-            "cam": f"{cam}, background ≤ {ev.background:g}, no PAR, no CRF",
-            "aux_cam": f"{cam}, background ≤ {ev.background:g}, no PAR, no CRF",
-            "pseudo": f"{cam}, PAR, background {method.high:g} and {method.low:g}, unsure dropped",
-            "seg": f"{square}, single scale, no CRF",
-            "seg_ms": f"{ms}, no CRF",
-            "seg_crf": f"{ms}, {ev.crf}",
-        }
+        return conditions(self.method, self.evaluation, images, few)
 
 
 def squashed(items: list[Item], side: int) -> Tensor:
@@ -192,7 +181,3 @@ def squashed(items: list[Item], side: int) -> Tensor:
 
 def _resized(labels: Tensor, size: tuple[int, int]) -> Tensor:
     return F.interpolate(labels[None, None].float(), size, mode="nearest")[0, 0].long()
-
-
-def _listed(numbers: list[float]) -> str:
-    return ", ".join(f"{number:g}" for number in numbers)
