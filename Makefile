@@ -91,7 +91,7 @@ fig1: setup  ## the nine panels of Figure 1 and the check of the claim
 	$(PY) scripts/fig1.py $(RUNS)
 
 fig2: setup  ## Figure 2 and token similarity by block, from runs on the VOC subset
-curves: setup  ## oversmoothing by block, from what cls_pretrained, cls_depth, text_depth measured
+curves: setup  ## oversmoothing by block, from what cls_* and text_* measured
 elbo: setup  ## does EM raise the ELBO at every step? counts by kernel and η
 cost: setup  ## FLOPs, memory and parameters of HEMNet's Table 3
 hem_fig3: setup  ## HEMNet's Figure 3: ELBO and gradients by iteration and η

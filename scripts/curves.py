@@ -14,7 +14,7 @@ from oversmoothing.report.expected import load, select
 from oversmoothing.script import run_script
 
 RESULTS = Path(__file__).parents[1] / "results"
-TABLES = ["cls_pretrained", "cls_depth", "text_depth"]
+TABLES = ["cls_pretrained", "cls_depth", "text_depth", "text_rates"]
 
 
 def main() -> int:

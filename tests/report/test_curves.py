@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.curves import curve_rows, write_curves
+from oversmoothing.report.curves import curve_rows, draw_curves, write_curves
 
 
 def planned(row: str, column: str, *seeds: dict, missing: bool = False) -> SimpleNamespace:
@@ -42,6 +42,15 @@ def test_replaced_attention_has_no_maps_and_missing_cells_no_curve() -> None:
     found = layers("after", attention_similarity=[None, 0.5])
     rows = curve_rows([planned("a", "L=2", found), planned("b", "L=2", found, missing=True)])
     assert [(r["row"], r["block"]) for r in rows] == [("a", 2)]
+
+
+def test_columns_of_a_table_share_an_axis_and_metrics_do_not() -> None:
+    low, high = (layers("after", cosine=[c], effective_rank=[30 * c]) for c in (0.1, 0.9))
+    depths = curve_rows([planned("none", "L=2", low), planned("none", "L=4", high)])
+    a, b, c, d = (axis.get_ylim() for axis in draw_curves(depths, True).axes)
+    assert a == b and c == d and a[0] < 0.1 and a[1] > 0.9 and c[1] > 27
+    cosine, rank = draw_curves(curve_rows([planned("none", "L=2", high)]), True).axes
+    assert cosine.get_ylim()[1] < 2 < rank.get_ylim()[0]
 
 
 def test_files_and_what_is_said_without_results(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.lines import Line2D
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.depth_data import depth_of
+from oversmoothing.report.depth_data import by_depth, depth_of
 from oversmoothing.report.depth_figures import _figure, draw
 from oversmoothing.report.grid import judge
 
@@ -63,6 +63,13 @@ def test_a_figure_of_our_own_shows_values_below_zero_and_names_what_it_shows() -
     assert [len(legend.get_texts()) for legend in figure.legends] == [1, 1]  # none is published
     other = (cell(None, about=about, **depth | {"block": "b", "metric": "m"}), measured(1.0))
     assert _figure(judge([*pairs, other])).axes[0].get_ylabel() == ""
+
+
+def test_a_line_has_one_point_a_depth_or_there_is_no_figure() -> None:
+    assert by_depth(entries())
+    twice = [cell(None, column=c, overrides=("backbone.depth=4", c)) for c in ("lr=1", "lr=2")]
+    assert by_depth(judge([(twice[0], None)])) and not by_depth(judge([(c, None) for c in twice]))
+    assert not by_depth(judge([(cell(None, overrides=()), None)]))
 
 
 def test_close_values_fill_the_panel_and_rows_without_any_are_left_out() -> None:

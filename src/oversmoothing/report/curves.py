@@ -87,7 +87,8 @@ def draw_curves(rows: Sequence[dict[str, Any]], titles: bool) -> Figure:
     with matplotlib.rc_context(STYLE):
         width = 2.5 * across + 0.6
         figure = Figure(figsize=(width, 2.0 * down + 0.7), layout="constrained")
-        axes = figure.subplots(down, across, squeeze=False).flat
+        share = "row" if len(columns) > 1 else False  # columns compare with each other
+        axes = figure.subplots(down, across, squeeze=False, sharey=share).flat
         for axis, (metric, column) in zip(axes, [(m, c) for m in metrics for c in columns]):
             _panel(
                 axis, [r for r in rows if (r["metric"], r["column"]) == (metric, column)], colours

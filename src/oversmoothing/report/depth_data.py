@@ -25,8 +25,12 @@ def depth_of(cell: Cell) -> int:
 
 
 def by_depth(entries: Sequence[Entry]) -> bool:
-    """Whether a depth figure can show a table: every cell is run at a depth."""
-    return all(any(o.startswith(DEPTH) for o in e.cell.overrides) for e in entries)
+    """Whether a depth figure can show a table: each cell of a line is run at a depth of its own."""
+    cells = [entry.cell for entry in entries]
+    if not all(any(o.startswith(DEPTH) for o in cell.overrides) for cell in cells):
+        return False
+    points = [(e.cell.block, e.label, depth_of(e.cell)) for e in entries]
+    return len(set(points)) == len(points)
 
 
 def to_csv(entries: Sequence[Entry]) -> str:
