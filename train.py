@@ -13,9 +13,9 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from oversmoothing import check
-from oversmoothing.attempts import attempt, busy, complain, unfinished
 from oversmoothing.errors import one_line_warnings
+from oversmoothing.launch import command as check
+from oversmoothing.launch.attempts import attempt, busy, complain, unfinished
 
 
 @hydra.main(version_base="1.3", config_path=str(check.CONFIGS), config_name="config")

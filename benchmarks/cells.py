@@ -10,10 +10,10 @@ from official_gcn import OFFICIAL_NORMS, official
 from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
-from oversmoothing.backbones.gcn import GCN
-from oversmoothing.check import compose_config
-from oversmoothing.data.graph import Graph
-from oversmoothing.execute import build, parts
+from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import build, parts
 
 SEEDS = [0, 1, 2, 3, 4]
 METHODS = {

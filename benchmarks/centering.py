@@ -23,8 +23,8 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.environment import device
-from oversmoothing.script import run_script
+from oversmoothing.launch.script import run_script
+from oversmoothing.store.environment import device
 
 GAMMA = -1.0
 TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-2, "float16": 5e-3}

@@ -25,9 +25,9 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
-from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.script import run_script
+from oversmoothing.launch.script import run_script
+from oversmoothing.store.environment import device
 
 HEM = {"step_size": 0.5, "temperature": "sqrt_dim", "l2": False, "gradients": True}
 

@@ -21,10 +21,10 @@ from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, tex
 from PIL import Image
 from torch import Tensor
 
-from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.script import run_script
-from oversmoothing.wsss.energy import dense_energy
+from oversmoothing.launch.script import run_script
+from oversmoothing.store.environment import device
+from oversmoothing.tasks.wsss.energy import dense_energy
 
 FILTERS = ["lattice", "toco", "exact"]
 

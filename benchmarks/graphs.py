@@ -24,7 +24,7 @@ from cells import METHODS, SEEDS, Bench, Cell
 from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
 from reference_gcn import copy_weights
 
-from oversmoothing.script import run_script
+from oversmoothing.launch.script import run_script
 
 ATOL = 1e-5
 OTHERS = ("reference", "official")

@@ -6,8 +6,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from oversmoothing.data.augment import Augment, labelled_crop
-from oversmoothing.data.image_set import ImageSet
+from oversmoothing.data.images.augment import Augment, labelled_crop
+from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
 

@@ -22,7 +22,7 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
-from oversmoothing.backbones.cnn_unit import Unit
+from oversmoothing.backbones.cnn.unit import Unit
 from oversmoothing.errors import InputError
 
 SLOTS = 64  # bases of EMANet, memory of EANet

@@ -15,7 +15,7 @@ import time
 import torch
 from torch import Tensor
 
-from oversmoothing.environment import device
+from oversmoothing.store.environment import device
 
 FORMS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "one by one": {"foreach": False}}
 VOCABULARY, POSITIONS, LAYERS, C, FFN = 30522, 514, 6, 128, 512

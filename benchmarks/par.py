@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
 from torch import Tensor, nn
 
-from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.script import run_script
-from oversmoothing.wsss.par import PAR
+from oversmoothing.launch.script import run_script
+from oversmoothing.store.environment import device
+from oversmoothing.tasks.wsss.par import PAR
 
 DILATIONS = (1, 2, 4, 8, 12, 24)
 TOLERANCE = 1e-5

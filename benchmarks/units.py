@@ -21,9 +21,9 @@ from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, tex
 from official_units import Pair
 from torch import Tensor
 
-from oversmoothing.environment import device
 from oversmoothing.errors import InputError
-from oversmoothing.script import run_script
+from oversmoothing.launch.script import run_script
+from oversmoothing.store.environment import device
 
 UNITS = {
     "EMANet's unit": ("emanet", official_units.emanet),

@@ -30,14 +30,14 @@ from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.vit import ViT
-from oversmoothing.engine import Training
-from oversmoothing.environment import device
-from oversmoothing.runs import Run
-from oversmoothing.script import run_script
-from oversmoothing.trainer import Trainer
-from oversmoothing.wsss.method import Method, Objective
-from oversmoothing.wsss.network import Network
+from oversmoothing.backbones.vit.vit import ViT
+from oversmoothing.launch.script import run_script
+from oversmoothing.store.environment import device
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.wsss.network import Network
+from oversmoothing.tasks.wsss.objective import Method, Objective
+from oversmoothing.training.adamw_poly import AdamWPoly
+from oversmoothing.training.loop import TrainingLoop
 
 OURS = {"centered": partial(Centered, -1.0), "plain": NoAggregator}
 TOLERANCE = 1e-2  # position embeddings are resampled a little differently
@@ -70,10 +70,10 @@ class OurStep:
         vit = ViT([OURS[form], NoAggregator], name=options.name, weights="none")
         self.network = Network(vit, num_classes=20).to(device(options.device))
         method = Method(start=0) if options.energy else Method(start=0, reg_weight=0.0)
-        objective, trainer = Objective(method, self.network), Trainer(batch_size=options.batch)
+        objective, trainer = Objective(method, self.network), AdamWPoly(batch_size=options.batch)
         place = device(options.device)
-        run = Run(Path(), [0], checkpoint_seconds=math.inf)
-        self.training = Training(self.network, objective, None, trainer, run, place)
+        run = Recorder(Path(), [0], checkpoint_seconds=math.inf)
+        self.training = TrainingLoop(self.network, objective, None, trainer, run, place)
         self.batch = batch_of(options)
 
     def __call__(self) -> dict[str, Tensor]:

@@ -5,9 +5,9 @@ import json
 import sys
 from pathlib import Path
 
-from oversmoothing.data.onehot import read_onehot
+from oversmoothing.data.images.onehot import read_onehot
 from oversmoothing.errors import InputError
-from oversmoothing.files import write_atomically
+from oversmoothing.store.files import write_text
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
     try:
         labels = read_onehot(arguments.file)
         text = json.dumps(labels, indent=0)
-        write_atomically(arguments.out, lambda file: file.write(text.encode()))
+        write_text(arguments.out, text)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.compose import compose_config
-from oversmoothing.files import write_atomically, writing
-from oversmoothing.script import run_script
-from oversmoothing.segmentation.cost import Cost, best_fit, cost_by_part
-from oversmoothing.trained import untrained
+from oversmoothing.config.compose import compose_config
+from oversmoothing.launch.script import run_script
+from oversmoothing.launch.trained import untrained
+from oversmoothing.papers.hemnet_cost import Cost, best_fit, cost_by_part
+from oversmoothing.store.files import write_text, writing
 
 RESULTS = Path(__file__).parents[1] / "results"
 SIZE, LABELS = 513, range(21)  # pixels; VOC's
@@ -137,7 +137,7 @@ def _table(lines: list[list[str]]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
 
 
 if __name__ == "__main__":

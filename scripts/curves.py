@@ -8,10 +8,10 @@ import argparse
 from pathlib import Path
 
 from oversmoothing.errors import InputError
+from oversmoothing.launch.script import run_script
+from oversmoothing.papers.depth_curves import write_curves
 from oversmoothing.report.collect import collect
-from oversmoothing.report.curves import write_curves
 from oversmoothing.report.expected import load, select
-from oversmoothing.script import run_script
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = ["cls_pretrained", "cls_depth", "text_depth", "text_rates"]

@@ -11,17 +11,17 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
-from oversmoothing import check
-from oversmoothing.execute import build, execute, run_folder
+from oversmoothing.launch import command as check
+from oversmoothing.launch.execute import build, execute, run_folder
+from oversmoothing.launch.script import run_script
 from oversmoothing.metrics.segmentation import Confusion
-from oversmoothing.report import study
+from oversmoothing.papers import demo_study as study
+from oversmoothing.papers.panels import panels_of
+from oversmoothing.papers.rank_claim import failures
+from oversmoothing.papers.rank_figures import draw_figures
+from oversmoothing.papers.rank_panels import load_panels
 from oversmoothing.report.page import Section, write_page
-from oversmoothing.report.panels import panels_of
 from oversmoothing.report.plan import run_all
-from oversmoothing.report.rank_claim import failures
-from oversmoothing.report.rank_figures import draw_figures
-from oversmoothing.report.rank_panels import load_panels
-from oversmoothing.script import run_script
 
 OUTPUTS = Path("outputs/demo")
 RANK = ["experiment=rank_fig1", "task.gammas=-1.5:1.5:0.25", "backbone.depth=100"]

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from oversmoothing.aggregators.em import EM
 from oversmoothing.errors import InputError
-from oversmoothing.files import write_atomically
+from oversmoothing.launch.script import run_script
 from oversmoothing.metrics.elbo import elbo_by_step
-from oversmoothing.script import run_script
+from oversmoothing.store.files import write_text
 
 RESULTS = Path(__file__).parents[1] / "results"
 N, C, K = 400, 16, 8
@@ -114,7 +114,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
 
 
 def arguments() -> argparse.Namespace:

@@ -12,15 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oversmoothing import trained
-from oversmoothing.data.image_set import ImageSet
-from oversmoothing.data.unlabelled import unlabelled
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.unlabelled import unlabelled
 from oversmoothing.errors import InputError
-from oversmoothing.execute import build
-from oversmoothing.remeasure import checked, configured, measure
-from oversmoothing.script import run_script
-from oversmoothing.trained import Trained
-from oversmoothing.wsss.export import export
+from oversmoothing.launch import trained
+from oversmoothing.launch.execute import build
+from oversmoothing.launch.script import run_script
+from oversmoothing.launch.trained import Trained
+from oversmoothing.tasks.wsss.export import export
+from oversmoothing.tasks.wsss.reevaluate import checked, configured, measure
 
 
 def main() -> int:

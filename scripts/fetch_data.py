@@ -5,9 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from oversmoothing.data import voc_archives
 from oversmoothing.data.fetch import catalogue, ensure
-from oversmoothing.data.graphs import FOLDERS, folders
+from oversmoothing.data.graphs.graphs import FOLDERS, folders
+from oversmoothing.data.images import voc_archives
 from oversmoothing.errors import InputError
 
 

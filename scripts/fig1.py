@@ -8,14 +8,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from oversmoothing import check
 from oversmoothing.errors import InputError
-from oversmoothing.identity import run_id
-from oversmoothing.report.panels import panels_of
+from oversmoothing.launch import command as check
+from oversmoothing.launch.script import run_script, split_words
+from oversmoothing.papers.panels import panels_of
+from oversmoothing.papers.rank_claim import claim_table, write_claim
+from oversmoothing.papers.rank_figures import draw_figures
 from oversmoothing.report.plan import run_all
-from oversmoothing.report.rank_claim import claim_table, write_claim
-from oversmoothing.report.rank_figures import draw_figures
-from oversmoothing.script import run_script, split_words
+from oversmoothing.store.identity import run_id
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -11,16 +11,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from oversmoothing import trained
 from oversmoothing.errors import InputError
-from oversmoothing.files import writing
-from oversmoothing.report.token_figures import write_tokens
-from oversmoothing.report.wsss_figures import figure2
-from oversmoothing.runs import read_result
-from oversmoothing.script import run_script
-from oversmoothing.trained import Trained
-from oversmoothing.wsss.look import distinct_classes
-from oversmoothing.wsss.pictures import save
+from oversmoothing.launch import trained
+from oversmoothing.launch.script import run_script
+from oversmoothing.launch.trained import Trained
+from oversmoothing.papers.token_figures import write_tokens
+from oversmoothing.papers.wsss_figures import figure2
+from oversmoothing.store.files import writing
+from oversmoothing.store.recorder import read_result
+from oversmoothing.tasks.wsss.look import distinct_classes
+from oversmoothing.tasks.wsss.pictures import save
 
 STEM = Path(__file__).parents[1] / "results/figures/fig2_voc_subset"
 CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]

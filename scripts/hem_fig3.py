@@ -21,25 +21,26 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from oversmoothing import check, trained
-from oversmoothing.batch import Batch
 from oversmoothing.data.batches import mixed_seed
-from oversmoothing.data.image_set import ImageSet
-from oversmoothing.data.joint import masked_crop
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.joint import masked_crop
 from oversmoothing.data.loading import train_batches
-from oversmoothing.engine import Training
-from oversmoothing.environment import device, environment
 from oversmoothing.errors import InputError
-from oversmoothing.execute import build
-from oversmoothing.files import write_atomically, writing
-from oversmoothing.runs import Run
-from oversmoothing.script import run_script, split_words
-from oversmoothing.segmentation.em_claims import claims, numbers
-from oversmoothing.segmentation.em_figures import figure3
-from oversmoothing.segmentation.em_gradients import Profile, profile, watched, with_steps
-from oversmoothing.segmentation.network import Segmenter
-from oversmoothing.segmentation.objective import PixelCrossEntropy
-from oversmoothing.wsss.pictures import save
+from oversmoothing.launch import command as check
+from oversmoothing.launch import trained
+from oversmoothing.launch.execute import build
+from oversmoothing.launch.script import run_script, split_words
+from oversmoothing.papers.em_claims import claims, numbers
+from oversmoothing.papers.em_figures import figure3
+from oversmoothing.papers.em_gradients import Profile, profile, watched, with_steps
+from oversmoothing.store.environment import device, environment
+from oversmoothing.store.files import write_text, writing
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.segmentation.network import Segmenter
+from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy
+from oversmoothing.tasks.wsss.pictures import save
+from oversmoothing.training.batch import Batch
+from oversmoothing.training.loop import TrainingLoop
 
 RESULTS = Path(__file__).parents[1] / "results"
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)
@@ -66,7 +67,7 @@ def main() -> int:
     }
     path = options.folder / "hem_fig3.json"
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
     for step in steps:
         print(_text(step, found[step]), end="\n\n")
     print(*save(figure3(profiles), options.folder / "figures/hem_fig3"), path, sep="\n")
@@ -98,7 +99,7 @@ class Study:
         number = math.ceil(self.options.samples / size)
         seed = mixed_seed("figure 3", self.options.seed)
         batches = self.loader(batch_size=size, iterations=number, seed=seed, workers=0)
-        return [batch | {"images": size} for batch in batches]
+        return [batch | {"batch_size": size} for batch in batches]
 
     def measure(self, step_size: float) -> dict[int, Profile]:
         """Training steps done -> profile."""
@@ -120,8 +121,8 @@ class Study:
         loader = partial(self.loader, seed=seed, workers=self.trainer.workers)
         loader = watched(loader, options.steps, options.every, look)
         with tempfile.TemporaryDirectory() as folder:
-            run = Run(Path(folder), [seed], checkpoint_seconds=math.inf)
-            Training(network, self.objective, loader, self.trainer, run, self.device).fit()
+            run = Recorder(Path(folder), [seed], checkpoint_seconds=math.inf)
+            TrainingLoop(network, self.objective, loader, self.trainer, run, self.device).fit()
 
 
 def _source(

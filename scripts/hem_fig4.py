@@ -13,14 +13,14 @@ from pathlib import Path
 import torch.nn.functional as F
 from torch import Tensor
 
-from oversmoothing import trained
-from oversmoothing.data.image_set import ImageSet
-from oversmoothing.data.voc_labels import IGNORE
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.voc_labels import IGNORE
 from oversmoothing.errors import InputError
-from oversmoothing.files import writing
-from oversmoothing.script import run_script
-from oversmoothing.segmentation.em_maps import figure4, maps_of
-from oversmoothing.wsss.pictures import save
+from oversmoothing.launch import trained
+from oversmoothing.launch.script import run_script
+from oversmoothing.papers.em_maps import figure4, maps_of
+from oversmoothing.store.files import writing
+from oversmoothing.tasks.wsss.pictures import save
 
 STEM = Path(__file__).parents[1] / "results/figures/hem_fig4"
 RUN = ["experiment=seg_voc_subset", "aggregator=hem"]

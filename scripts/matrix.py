@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from oversmoothing.environment import environment
 from oversmoothing.errors import InputError
-from oversmoothing.files import write_atomically
-from oversmoothing.matrix import COLUMNS, aggregators, measure
+from oversmoothing.launch.script import run_script
+from oversmoothing.papers.support_matrix import COLUMNS, aggregators, measure
 from oversmoothing.report.markers import replace_between_markers
-from oversmoothing.script import run_script
+from oversmoothing.store.environment import environment
+from oversmoothing.store.files import write_text
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "results" / "matrix.json"
@@ -51,7 +51,7 @@ def main() -> int:
 def _write(cells: dict[str, dict[str, dict[str, Any]]]) -> None:
     record = {"command": "python scripts/matrix.py", "env": environment("cpu"), "cells": cells}
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(RESULT, lambda file: file.write(text.encode()))
+    write_text(RESULT, text)
 
 
 def _chosen(title: str, beginnings: list[str] | None) -> bool:

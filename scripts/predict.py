@@ -16,19 +16,19 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from oversmoothing import trained
-from oversmoothing.check.names import meant
-from oversmoothing.data.image_set import ImageSet
-from oversmoothing.data.images import write_mask
-from oversmoothing.data.photo import Photo, open_photo
+from oversmoothing.config.names import meant
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.images import write_mask
+from oversmoothing.data.images.photo import Photo, open_photo
 from oversmoothing.errors import InputError
-from oversmoothing.files import writing
-from oversmoothing.report.masks import masks_figure, predicted
-from oversmoothing.report.wsss_figures import prediction, require_same_classes
-from oversmoothing.script import run_script
-from oversmoothing.trained import Trained
-from oversmoothing.wsss.crf import load_pydensecrf
-from oversmoothing.wsss.pictures import save
+from oversmoothing.launch import trained
+from oversmoothing.launch.script import run_script
+from oversmoothing.launch.trained import Trained
+from oversmoothing.papers.masks import masks_figure, predicted
+from oversmoothing.papers.wsss_figures import prediction, require_same_classes
+from oversmoothing.store.files import writing
+from oversmoothing.tasks.wsss.crf import load_pydensecrf
+from oversmoothing.tasks.wsss.pictures import save
 
 Draw = Callable[[Photo], tuple[Figure, np.ndarray | None]]  # its picture, its mask (H, W) uint8
 TASKS = ("wsss", "segmentation")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from oversmoothing import check
-from oversmoothing.execute import execute
-from oversmoothing.files import write_atomically
+from oversmoothing.launch import command as check
+from oversmoothing.launch.execute import execute
+from oversmoothing.launch.script import run_script
 from oversmoothing.report.plan import run_all
-from oversmoothing.script import run_script
+from oversmoothing.store.files import write_text
 
 FOLDER = Path(__file__).parents[1] / "results" / "propositions"
 WEIGHTS = {
@@ -39,7 +39,7 @@ def main() -> int:
         lines += [f"| {number} | {weights} | {line} |" for line in _lines(config)]
     FOLDER.mkdir(parents=True, exist_ok=True)
     text = "\n".join(lines) + "\n"
-    write_atomically(FOLDER / "propositions.md", lambda file: file.write(text.encode()))
+    write_text(FOLDER / "propositions.md", text)
     print(text, FOLDER / "propositions.md", sep="\n")
     return 0
 

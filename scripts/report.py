@@ -4,11 +4,11 @@ import argparse
 import itertools
 from pathlib import Path
 
+from oversmoothing.launch.script import run_script
 from oversmoothing.report.collect import collect
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.page import Section, write_page
-from oversmoothing.script import run_script
 
 RESULTS = Path(__file__).parents[1] / "results"
 

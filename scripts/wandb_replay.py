@@ -17,8 +17,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError
-from oversmoothing.identity import run_id
-from oversmoothing.wandb_log import WandbSink, final_numbers, read_lines
+from oversmoothing.store.identity import run_id
+from oversmoothing.store.wandb_sink import WandbSink, final_numbers, read_lines
 
 
 def main() -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing import check
-from oversmoothing.execute import execute
+from oversmoothing.launch import command as check
+from oversmoothing.launch.execute import execute
 
 ROOT = Path(__file__).parents[1]
 

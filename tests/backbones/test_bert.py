@@ -13,8 +13,8 @@ from oversmoothing.aggregators.base import After, Context, Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.albert import ALBERT
-from oversmoothing.backbones.bert import BERT
+from oversmoothing.backbones.bert.albert import ALBERT
+from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.errors import InputError
 
 transformers = pytest.importorskip("transformers")

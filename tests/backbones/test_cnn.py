@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.backbones import hub
-from oversmoothing.backbones.cnn import CNN
+from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.errors import InputError
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -10,7 +10,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.backbones.gcn import GCN
+from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.errors import InputError
 
 N, F, CLASSES = 30, 12, 3

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.backbones import hub, pretrained
-from oversmoothing.backbones.vit import ViT
+from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.errors import InputError
 
 TINY = "deit_tiny_patch16_224"

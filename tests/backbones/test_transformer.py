@@ -10,7 +10,7 @@ from oversmoothing.aggregators.base import Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.transformer import RandomTransformer
+from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
 
 GAMMAS = [-1.5, -1.0, 0.5]

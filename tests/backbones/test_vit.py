@@ -8,7 +8,7 @@ from small_vit import CONFIGS, DISTILLED, TINY, Scale, Swap, centered, images, v
 
 from oversmoothing.aggregators.base import advance
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.vit_attention import SitedAttention
+from oversmoothing.backbones.vit.attention import SitedAttention
 from oversmoothing.errors import InputError
 
 CASES = [(TINY, size) for size in [(224, 224), (448, 448), (64, 96), (32, 240), (16, 16)]]

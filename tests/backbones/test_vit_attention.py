@@ -6,7 +6,7 @@ from small_vit import DISTILLED, Scale, Swap, centered, images, vit, vit_contran
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
-from oversmoothing.backbones.vit_attention import SitedAttention
+from oversmoothing.backbones.vit.attention import SitedAttention
 from oversmoothing.errors import InputError
 
 

@@ -7,7 +7,7 @@ import torch
 import torchvision.transforms.v2.functional as F
 from PIL import Image
 
-from oversmoothing.data.augment import Augment
+from oversmoothing.data.images.augment import Augment
 from oversmoothing.errors import InputError
 
 PLAIN = {"jitter_p": 0, "grey": 0, "blur": 0}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from oversmoothing.data import digits, scene_crops
-from oversmoothing.data.shapes import CLASSES
+from oversmoothing.data.images import digits, scene_crops
+from oversmoothing.data.images.shapes import CLASSES
 from oversmoothing.errors import InputError
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from oversmoothing.data import folder
+from oversmoothing.data.images import folder
 from oversmoothing.errors import InputError
 
 CLASSES = ["n03", "n01", "n02"]

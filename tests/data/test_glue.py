@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.data import glue
-from oversmoothing.data.glue_tasks import TASKS
+from oversmoothing.data.text import glue
+from oversmoothing.data.text.glue_tasks import TASKS
 from oversmoothing.errors import InputError
 
 SIZES = {  # training and development texts, as the GLUE paper has them

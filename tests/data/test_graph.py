@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from oversmoothing.data.graph import Graph, check_graph, row_normalised, symmetrised, to_csr
+from oversmoothing.data.graphs.graph import Graph, check_graph, row_normalised, symmetrised, to_csr
 from oversmoothing.errors import InputError
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch_geometric.utils import is_undirected
 
-from oversmoothing.data import graphs
-from oversmoothing.data.graph import Graph, count_isolated
+from oversmoothing.data.graphs import graphs
+from oversmoothing.data.graphs.graph import Graph, count_isolated
 from oversmoothing.errors import InputError
 
 NAMES = ("cora", "citeseer", "chameleon", "squirrel")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from voc_folder import load, make, truncate
 
-from oversmoothing.data.joint import MEAN, JointAugment, masked_crop
+from oversmoothing.data.images.joint import MEAN, JointAugment, masked_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
 

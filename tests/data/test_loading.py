@@ -11,7 +11,7 @@ import pytest
 import torch
 from voc_folder import load, make, truncate
 
-from oversmoothing.data.augment import Augment, labelled_crop
+from oversmoothing.data.images.augment import Augment, labelled_crop
 from oversmoothing.data.loading import evaluation_items, train_batches
 from oversmoothing.errors import InputError
 

@@ -9,10 +9,10 @@ from PIL import Image
 from voc_folder import load as load_voc
 from voc_folder import make, truncate
 
-from oversmoothing.data import mask_folders
-from oversmoothing.data.classes import class_names
-from oversmoothing.data.image_set import ImageSet
-from oversmoothing.data.images import read_mask
+from oversmoothing.data.images import mask_folders
+from oversmoothing.data.images.classes import class_names
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.images import read_mask
 from oversmoothing.errors import InputError
 
 SIZE = (12, 16)

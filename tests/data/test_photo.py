@@ -8,10 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from oversmoothing.data.image_set import ImageSet
-from oversmoothing.data.images import write_mask
-from oversmoothing.data.photo import open_photo
-from oversmoothing.data.scenes import load
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.images import write_mask
+from oversmoothing.data.images.photo import open_photo
+from oversmoothing.data.images.scenes import load
 from oversmoothing.errors import InputError
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from oversmoothing.data import fetch, graphs
-from oversmoothing.data.graph import Graph
+from oversmoothing.data import fetch
+from oversmoothing.data.graphs import graphs
+from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 
 RAW = Path("graphs/Planetoid/Cora/raw")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oversmoothing.data.sbm import generate
+from oversmoothing.data.graphs.sbm import generate
 from oversmoothing.errors import InputError
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from matplotlib.colors import rgb_to_hsv
 
-from oversmoothing.data import scenes
-from oversmoothing.data.shapes import CLASSES, outline, texture
+from oversmoothing.data.images import scenes
+from oversmoothing.data.images.shapes import CLASSES, outline, texture
 from oversmoothing.errors import InputError
 
 SMALL = {"num_train": 12, "num_val": 4, "size": (48, 64)}

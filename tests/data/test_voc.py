@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 from voc_folder import load, make, truncate, write_list
 
-from oversmoothing.data import voc
-from oversmoothing.data.classes import class_names
-from oversmoothing.data.images import write_mask
+from oversmoothing.data.images import voc
+from oversmoothing.data.images.classes import class_names
+from oversmoothing.data.images.images import write_mask
 from oversmoothing.errors import InputError
 
 

@@ -13,9 +13,9 @@ from PIL import Image
 from scipy.io import savemat
 from voc_folder import write_image
 
-from oversmoothing.data import voc, voc_archives
 from oversmoothing.data.fetch import Source
-from oversmoothing.data.images import read_mask, write_mask
+from oversmoothing.data.images import voc, voc_archives
+from oversmoothing.data.images.images import read_mask, write_mask
 from oversmoothing.errors import InputError
 
 LISTS = {"train": ["a", "b"], "val": ["c"]}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from voc_folder import load, make
 
-from oversmoothing.data import voc, voc_labels
-from oversmoothing.data.onehot import read_onehot
+from oversmoothing.data.images import voc, voc_labels
+from oversmoothing.data.images.onehot import read_onehot
 from oversmoothing.errors import InputError
 
 BOX = "<object><name>{}</name><difficult>{}</difficult></object>"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.check import compose_config, configs
-from oversmoothing.data.classes import class_names
+from oversmoothing.data.images.classes import class_names
+from oversmoothing.launch.command import compose_config, configs
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.em_bases import MovingBases
 from oversmoothing.aggregators.em_iteration import Iteration, branch
-from oversmoothing.aggregators.layout import product, softmax
+from oversmoothing.aggregators.memory_layout import product, softmax
 from oversmoothing.errors import InputError
 
 EPS = 1e-6  # EMANet's, of both normalisations

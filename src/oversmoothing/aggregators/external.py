@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context, Instead
-from oversmoothing.aggregators.layout import linear, softmax
+from oversmoothing.aggregators.memory_layout import linear, softmax
 from oversmoothing.errors import InputError
 
 EPS = 1e-9  # the authors', of the sum over slots

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from oversmoothing.data.batches import Batches, Example, Examples, stacked
-from oversmoothing.data.image_set import ImageSet
+from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
 
 

@@ -5,7 +5,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from oversmoothing.check.names import meant
+from oversmoothing.config.names import meant
 from oversmoothing.errors import InputError
 from oversmoothing.report.cells import Cell, Table
 from oversmoothing.report.schema import Spec, mapping

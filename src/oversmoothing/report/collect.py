@@ -11,15 +11,16 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from oversmoothing.check import compose_config
-from oversmoothing.check.names import meant
+from oversmoothing.config.names import meant
 from oversmoothing.errors import InputError
-from oversmoothing.execute import run_folder
-from oversmoothing.files import write_atomically
-from oversmoothing.identity import identity, run_id
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import run_folder
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.verdict import Measured
-from oversmoothing.runs import read_result
+from oversmoothing.store.files import write_text
+from oversmoothing.store.identity import identity, run_id
+from oversmoothing.store.migrate import json_lines
+from oversmoothing.store.recorder import read_result
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,9 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
         name = run_id(p.config)
         if p.result or name in known:
             records[name] = _record(p) if p.result else known[name]
-    lines = sorted(records.values(), key=lambda record: (record["name"], record["id"]))
-    text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+    text = json_lines(records.values())
     if text or path.exists():
-        write_atomically(path, lambda file: file.write(text.encode()))
+        write_text(path, text)
 
 
 def _record(planned: Planned) -> dict[str, Any]:

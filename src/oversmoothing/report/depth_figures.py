@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from oversmoothing.files import write_atomically
 from oversmoothing.report.depth_data import depth_of, to_csv
 from oversmoothing.report.grid import Entry
+from oversmoothing.store.files import write_atomically
 
 COLOURS = (
     "#000000",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from oversmoothing.check.names import meant
+from oversmoothing.config.names import meant
 from oversmoothing.errors import InputError
 from oversmoothing.report.build import cells_of
 from oversmoothing.report.cells import Cell

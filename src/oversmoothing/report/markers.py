@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from oversmoothing.errors import InputError
-from oversmoothing.files import write_atomically
+from oversmoothing.store.files import write_atomically
 
 
 def replace_between_markers(path: Path, marker: str, text: str) -> None:

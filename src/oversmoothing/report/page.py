@@ -8,11 +8,11 @@ from html import escape
 from pathlib import Path
 
 from oversmoothing.errors import InputError
-from oversmoothing.files import write_atomically
 from oversmoothing.report import compared
 from oversmoothing.report.grid import Block, Entry, layout
 from oversmoothing.report.page_style import STYLE
 from oversmoothing.report.remarks import counts, legend, notes
+from oversmoothing.store.files import write_atomically
 
 
 @dataclass(frozen=True)

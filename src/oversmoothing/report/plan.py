@@ -8,12 +8,12 @@ from concurrent.futures import ProcessPoolExecutor
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.claims import Busy
 from oversmoothing.errors import InputError
-from oversmoothing.execute import execute, finished
-from oversmoothing.identity import run_id
+from oversmoothing.launch.execute import execute, finished
 from oversmoothing.report.collect import Planned
-from oversmoothing.summary import summary
+from oversmoothing.store.claims import Busy
+from oversmoothing.store.identity import run_id
+from oversmoothing.store.summary import summary
 
 
 def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:

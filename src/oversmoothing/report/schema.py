@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from oversmoothing.check.names import meant
+from oversmoothing.config.names import meant
 from oversmoothing.errors import InputError
 
 SHARED = {"experiment", "metric", "tolerance", "runs", "not_run", "std_is"}

@@ -5,12 +5,12 @@ import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from oversmoothing.files import write_atomically
 from oversmoothing.report import compared
 from oversmoothing.report.grid import Block, Entry, layout
 from oversmoothing.report.latex import latex
 from oversmoothing.report.remarks import counts, legend, notes
 from oversmoothing.report.verdict import Verdict
+from oversmoothing.store.files import write_text
 
 FIELDS: dict[str, Callable[[Entry], object]] = {
     "table": lambda e: e.cell.table,
@@ -95,7 +95,7 @@ def to_csv(entries: Sequence[Entry]) -> str:
 
 
 def _write(path: Path, text: str) -> Path:
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
     return path
 
 

@@ -1,0 +1,79 @@
+"""ALBERT of transformers with aggregators in its layer (Lan et al., ICLR 2020)."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import nn
+
+from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.backbones.bert.bert import BERT, imported
+from oversmoothing.backbones.bert.sites import Layout, Place
+
+PLACES = {
+    "input": Place("attention", True),
+    "context": Place("attention.dense", True),
+    "projection": Place("attention.output_dropout", False),
+    "attention_norm": Place("attention.LayerNorm", False),
+    "ffn": Place("ffn_output", False),
+    "output": Place("full_layer_layer_norm", False),
+    "attention_sum": Place("attention.LayerNorm", True),
+    "ffn_sum": Place("full_layer_layer_norm", True),
+}
+
+
+class ALBERT(BERT):
+    """ALBERT without classifier: one layer, run ``depth`` times, with embeddings of fewer channels.
+
+    The layer's aggregators are shared like its other parameters. Positions have BERT's names;
+    ContraNorm's code counts them differently here, see ``BERT``, and has no mask either.
+
+    Args:
+        aggregators: factories.
+        name, weights, sha256, depth, dim, heads, ffn, vocabulary, dropout, position, mask_padding:
+            as ``BERT``'s; the FFN's output has no dropout.
+        embedding: channels of the embeddings.
+    """
+
+    layout: ClassVar[Layout] = Layout("attention", "attention.dense", PLACES)
+
+    def __init__(
+        self,
+        aggregators: list[Callable[..., Aggregator]],
+        name: str = "albert-base-v2",
+        weights: str = "hub",
+        sha256: str | None = None,
+        depth: int = 12,
+        dim: int = 768,
+        heads: int = 12,
+        ffn: int = 3072,
+        vocabulary: int = 30000,
+        dropout: float = 0.0,
+        position: str | list[str] = "attention_sum",
+        mask_padding: bool = False,
+        embedding: int = 128,
+    ) -> None:
+        self.embedding = embedding
+        super().__init__(
+            aggregators,
+            name=name,
+            weights=weights,
+            sha256=sha256,
+            depth=depth,
+            dim=dim,
+            heads=heads,
+            ffn=ffn,
+            vocabulary=vocabulary,
+            dropout=dropout,
+            position=position,
+            mask_padding=mask_padding,
+        )
+
+    def _create(self, sizes: dict) -> nn.Module:
+        transformers = imported()
+        config = transformers.AlbertConfig(**sizes, embedding_size=self.embedding)
+        return transformers.AlbertModel(config)
+
+    def _layers(self) -> list[nn.Module]:
+        return [
+            x for group in self.network.encoder.albert_layer_groups for x in group.albert_layers
+        ]

@@ -1,0 +1,120 @@
+"""timm's plain vision transformers."""
+
+import difflib
+
+import timm
+import torch
+from timm.layers.attention import Attention
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import nn
+
+from oversmoothing.backbones.vit.blocks import check_drop_path
+from oversmoothing.errors import InputError
+
+MODULES = ["vision_transformer", "deit"]  # timm's, with the networks that are supported
+
+
+def create(
+    name: str,
+    drop_path: float = 0.0,
+    depth: int | None = None,
+    image_size: int | None = None,
+    patch: int | None = None,
+) -> VisionTransformer:
+    """One of timm's vision transformers without classifier, with random weights, for any size.
+
+    Args:
+        drop_path: rate of stochastic depth in the last block, from 0 in the first.
+        depth, image_size, patch: blocks, side of images and of patches in pixels; None: its own.
+
+    Raises:
+        InputError: timm has no such model, it is no plain vision transformer, or a size that
+            cannot be.
+    """
+    check_drop_path(drop_path)
+    _check_sizes(depth, image_size, patch)
+    base = _known(name)
+    try:
+        network = timm.create_model(
+            name,
+            num_classes=0,
+            dynamic_img_size=True,
+            drop_path_rate=drop_path,
+            depth=depth,
+            img_size=image_size,
+            patch_size=patch,
+        )
+    except RuntimeError as error:  # a tag that the model does not have
+        tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{base}.*")]
+        raise InputError(f"backbone.name: {error} expected one of {', '.join(tags)}") from error
+    if not _is_plain(network):
+        raise InputError(
+            f"backbone.name: {name} is no plain vision transformer (pre-norm blocks, position "
+            "embedding, no pooling of its own); choose for example deit_small_patch16_224"
+        )
+    if (image_size, patch) != (None, None):
+        _require_whole_patches(network)
+    return network
+
+
+def _known(name: str) -> str:
+    """The name without its tag. InputError: timm has no such model."""
+    base = name.split(".")[0]
+    if not timm.models.is_model_in_modules(base, MODULES):
+        known = [model for module in MODULES for model in timm.list_models(module=module)]
+        close = difflib.get_close_matches(base, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "; for example deit_small_patch16_224"
+        raise InputError(
+            f"backbone.name: expected a vision transformer of timm, got {name!r}{hint}"
+        )
+    return base
+
+
+def require_own(network: VisionTransformer, name: str) -> None:
+    """Refuses sizes for which a model has no weights.
+
+    Raises:
+        InputError: depth, image_size or patch differ from the model's own.
+    """
+    with torch.device("meta"):
+        own = _sizes(timm.create_model(name, num_classes=0))
+    for key, got in _sizes(network).items():
+        if got != own[key]:
+            raise InputError(
+                f"backbone.{key}: the weights of {name} are for {own[key]}, got {got}; set it to "
+                "null, or backbone.weights=none to start at random"
+            )
+
+
+def _sizes(network: VisionTransformer) -> dict[str, int]:
+    embed = network.patch_embed
+    sides = {"image_size": embed.img_size[0], "patch": embed.patch_size[0]}
+    return {"depth": len(network.blocks)} | sides
+
+
+def _check_sizes(depth: int | None, image_size: int | None, patch: int | None) -> None:
+    sizes = {"depth": depth, "image_size": image_size, "patch": patch}
+    for key, size in sizes.items():
+        if size is not None and size < 1:
+            raise InputError(f"backbone.{key}: expected 1 or more, or null for its own, got {size}")
+
+
+def _require_whole_patches(network: VisionTransformer) -> None:
+    sizes = _sizes(network)
+    if sizes["image_size"] % sizes["patch"]:
+        raise InputError(
+            f"backbone.image_size: expected a multiple of the patch, {sizes['patch']}, "
+            f"got {sizes['image_size']}; change it or backbone.patch"
+        )
+
+
+def _is_plain(network: nn.Module) -> bool:
+    """Whether a network is what ``vit.ViT`` runs: no parameter of it would stay unused."""
+    return (
+        isinstance(network, VisionTransformer)
+        and all(type(b) is Block and type(b.attn) is Attention for b in network.blocks)
+        and all(block.attn.gate is None for block in network.blocks)
+        and network.pos_embed is not None
+        and network.attn_pool is None
+        and isinstance(network.fc_norm, nn.Identity)
+    )

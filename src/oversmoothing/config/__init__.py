@@ -1,0 +1,1 @@
+"""Configs: composed from a command line and checked."""

@@ -1,0 +1,124 @@
+"""What is wrong with a composed config, as far as it shows without building anything."""
+
+import logging
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Literal
+
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from oversmoothing.config.compose import one_line
+from oversmoothing.config.types import argument_problems
+
+# Part -> arguments that its target gets when it is run, not from its YAML; None: its task knows.
+PARTS = {
+    "task": ("data", "backbone", "aggregators", "trainer", "seeds", "run", "device"),
+    "data": (),
+    "backbone": None,
+    "aggregator": ("dim",),
+    "then": ("dim",),
+    "trainer": (),
+    "logger": ("folder", "config"),
+}
+OPTIONAL = ("data", "backbone", "trainer", "logger")  # may be empty
+COMPLETED = ("backbone", "aggregator", "then", "logger")  # need _partial_: built when it is run
+
+logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # our lines say it
+
+
+def settings(
+    seeds: list[int],
+    device: str,
+    threads: int | None,
+    deterministic: Literal["off", "warn", "error"],
+    checkpoint_seconds: float,
+    paths: dict,
+) -> None:
+    """The top level of a config, as a signature to check it against."""
+
+
+def paths(data: str, outputs: str, cache: str) -> None:
+    """The node ``paths``, likewise."""
+
+
+def config_problems(config: DictConfig) -> dict[str, list[str]]:
+    """Part, or key of the top level -> one line for every mistake in it."""
+    try:
+        plain = OmegaConf.to_container(config, resolve=True)
+    except (OmegaConfBaseException, RecursionError) as error:
+        return {"task": [f"an interpolation ${{…}} cannot be resolved: {one_line(error)}"]}
+    top = {key: value for key, value in plain.items() if key not in PARTS}
+    lines = argument_problems("", settings, top)
+    if not lines:
+        lines = argument_problems("paths.", paths, plain["paths"]) or _out_of_range(top)
+    lines += [line for part in PARTS for line in _part_problems(part, plain.get(part))]
+    problems: dict[str, list[str]] = {}
+    for line in lines:
+        problems.setdefault(re.split(r"[.:]", line)[0], []).append(line)
+    return problems
+
+
+def _out_of_range(plain: dict[str, Any]) -> list[str]:
+    seeds, threads = plain["seeds"], plain["threads"]
+    problems = []
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        problems.append(f"seeds: expected a list of different whole numbers from 0, got {seeds}")
+    if threads is not None and threads < 1:
+        problems.append(f"threads: expected 1 or more, or null for torch's choice, got {threads}")
+    if plain["checkpoint_seconds"] < 0:
+        problems.append(
+            f"checkpoint_seconds: expected 0 or more, got {plain['checkpoint_seconds']}"
+        )
+    for name, path in plain["paths"].items():
+        if not path or path.startswith("~"):
+            problems.append(f"paths.{name}: expected a path, got {path!r}; write $HOME for ~")
+    return problems
+
+
+def _part_problems(part: str, node: Any) -> list[str]:
+    if not node and part in OPTIONAL:
+        return []
+    if not isinstance(node, dict) or "_target_" not in node:
+        return [f"{part}: its YAML names no _target_, the class or function to use"]
+    if bool(node.get("_partial_")) != (part in COMPLETED):
+        how = "add it: more arguments come" if part in COMPLETED else "leave it out: it is built"
+        return [f"{part}._partial_: {how} when it is run"]
+    return _node_problems(part, node, PARTS[part])
+
+
+def _node_problems(key: str, node: dict[str, Any], given: tuple[str, ...] | None = ()) -> list[str]:
+    """Of a node with a ``_target_`` and of those in it."""
+    if not isinstance(name := node["_target_"], str):
+        return [f"{key}._target_: expected module.Class, got {name!r}"]
+    try:
+        target = get_object(name)
+    except Exception as error:  # whatever importing the user's module raises
+        return [f"{key}._target_: {name} cannot be imported ({reason(error)})"]
+    if not callable(target):
+        return [f"{key}._target_: {name} is no class or function"]
+    values = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
+    inner = {k: v for k, v in values.items() if isinstance(v, dict) and "_target_" in v}
+    lines = argument_problems(f"{key}.", target, values, given)
+    return lines + [line for k, v in inner.items() for line in _node_problems(f"{key}.{k}", v)]
+
+
+def reason(error: BaseException) -> str:
+    """What an error in a user's module says, and where it arose."""
+    cause = error.__cause__ or error
+    line = f"{type(cause).__name__}: {one_line(cause)}"
+    if isinstance(cause, ModuleNotFoundError):
+        parent, _, name = (cause.name or "").rpartition(".")
+        hint = f"{line}; the folder of a module of yours must be on PYTHONPATH"
+        return f"{parent} has no {name}" if parent in sys.modules else hint
+    frames = traceback.extract_tb(cause.__traceback__)
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    return f"{line}, {Path(own[-1].filename).name} line {own[-1].lineno}" if own else line
+
+
+def _is_library(filename: str) -> bool:
+    ours = Path(filename).is_relative_to(Path(__file__).parent)
+    return ours or "site-packages" in filename or "importlib" in filename

@@ -1,0 +1,53 @@
+"""The values that a sweep stands for."""
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+from hydra.core.override_parser.types import Glob, Override
+from hydra.errors import HydraException
+
+from oversmoothing.config.compose import one_line, parse
+from oversmoothing.config.folders import is_group, options
+
+MOST = 10_000  # values of one sweep: more is a slip
+
+
+def values_of(override: Override, folders: list[Path]) -> tuple[list[Override], list[str]]:
+    """One override for every value of a sweep, or a line that says why there are none."""
+    line, key = override.input_line, override.get_key_element()
+    if not override.is_sweep_override():
+        return [override], []
+    if override.is_hydra_override():
+        return [], [f"{line}: Hydra's own settings cannot be swept"]
+    if override.is_interval_sweep():
+        return [], [f"{line}: an interval has no end of values; use range(start,stop,step)"]
+    try:
+        texts = list(itertools.islice(_texts(override, folders), MOST + 1))
+    except (HydraException, ValueError) as error:
+        return [], [f"{line}: {one_line(error)}"]
+    if not 1 <= len(texts) <= MOST:
+        return [], [f"{line}: expected 1 to {MOST} values, got {'more' if texts else 'none'}"]
+    return parse([f"{key}={text}" for text in dict.fromkeys(texts)])
+
+
+def _texts(override: Override, folders: list[Path]) -> Iterable[str]:
+    if not isinstance(glob := override.value(), Glob):
+        return override.sweep_string_iterator()
+    if not is_group(override, folders):
+        raise ValueError("glob(…) stands for options of a group, and this is a key")
+    return glob.filter(options(override.key_or_group, folders))
+
+
+def not_swept(values: list[Override], is_choice: bool) -> str:
+    """What to say of a sweep without ``-m``.
+
+    Args:
+        values: of the sweep.
+        is_choice: among the options of a group, where no list is possible.
+    """
+    key = values[0].get_key_element()
+    more = ",…" if len(values) > 3 else ""
+    shown = ",".join(value.get_value_string() for value in values[:3]) + more
+    way_out = "" if is_choice else f", or write {key}=[{shown}] for a list"
+    return f"{key}={shown} is a sweep: add -m{way_out}"

@@ -1,0 +1,131 @@
+"""Cora, CiteSeer, Chameleon and Squirrel, through torch-geometric's own data sets."""
+
+import difflib
+import warnings
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from oversmoothing.data import fetch
+from oversmoothing.data.graphs import pyg
+from oversmoothing.data.graphs.graph import Graph, check_graph, row_normalised, symmetrised, to_csr
+from oversmoothing.errors import InputError
+
+if TYPE_CHECKING:  # importing torch-geometric takes seconds: only where a graph is read
+    from torch_geometric.data import Data, InMemoryDataset
+
+Name = Literal["cora", "citeseer", "chameleon", "squirrel"]
+Protocol = Literal["public", "complement", "geom-gcn"]
+NUM_SPLITS = 10
+
+# Data set -> its folder for the public masks, and for the Geom-GCN splits, under <root>/graphs.
+FOLDERS = {
+    "cora": ("Planetoid/Cora", "Planetoid/Cora/geom-gcn"),
+    "citeseer": ("Planetoid/CiteSeer", "Planetoid/CiteSeer/geom-gcn"),
+    "chameleon": ("WikipediaNetwork/chameleon/geom_gcn",) * 2,
+    "squirrel": ("WikipediaNetwork/squirrel/geom_gcn",) * 2,
+}
+
+
+@lru_cache(maxsize=16)
+def load(
+    name: Name,
+    protocol: Protocol = "complement",
+    split: int = 0,
+    row_normalize: bool = True,
+    root: str = "data",
+    cache: str = "outputs/cache",
+) -> Graph:
+    """Loads one of the four graphs; raw files are downloaded if missing, and always verified.
+
+    The same arguments give the same object, so nothing may write into its tensors. The 15 nodes
+    of CiteSeer that its raw files lack have no features and label 0, as torch-geometric has it.
+
+    Args:
+        name: the data set.
+        protocol: ``public``: the masks that come with the data (Chameleon and Squirrel: those of
+            ``split``); ``complement``: the same training and validation nodes, all others are test
+            nodes, as in the ContraNorm code; ``geom-gcn``: the 48/32/20 % splits of Pei et al.,
+            2020 (https://arxiv.org/abs/2002.05287).
+        split: which of the ten splits; Cora and CiteSeer have only one unless ``geom-gcn``.
+        row_normalize: divide each feature row by its sum + 1e-6.
+        root: folder with the data; only read, unless something must be downloaded.
+        cache: folder for torch-geometric's processed files.
+
+    Raises:
+        InputError: unknown name or protocol, no such split, or raw files that are missing, altered
+            or truncated.
+    """
+    _check("data.name", name, get_args(Name))
+    _check("data.protocol", protocol, get_args(Protocol))
+    if split not in range(NUM_SPLITS):
+        raise InputError(f"data.split: expected 0 to {NUM_SPLITS - 1}, got {split}")
+    if split and protocol != "geom-gcn" and len(set(FOLDERS[name])) > 1:
+        raise InputError(
+            f"data.split: {name} has ten splits only with data.protocol=geom-gcn; set it to 0"
+        )
+    folder = FOLDERS[name][protocol == "geom-gcn"]
+    raw = Path(root) / "graphs" / folder / "raw"
+    sources = fetch.catalogue()[f"{folder}/raw"]
+    fetch.ensure(sources, raw)
+    checksum = fetch.checksum(sources)
+    dataset, inner = _dataset(folder), folder.split("/", 1)[1]
+    data = pyg.read(dataset, raw, inner, Path(cache) / "graphs" / checksum)
+    return check_graph(_graph(name, data, protocol, split, row_normalize, checksum))
+
+
+def folders(name: Name) -> list[str]:
+    """The folders with raw files of a data set, as ``fetch.catalogue`` names them.
+
+    Raises:
+        InputError: unknown name.
+    """
+    _check("data set", name, get_args(Name))
+    return [f"{folder}/raw" for folder in dict.fromkeys(FOLDERS[name])]
+
+
+def _check(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        close = difflib.get_close_matches(str(value), choices, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"{key}: expected one of {', '.join(choices)}, got {value!r}{hint}")
+
+
+def _dataset(folder: str) -> Callable[..., "InMemoryDataset"]:
+    """torch-geometric's class for a folder such as ``Planetoid/Cora/geom-gcn``, without root."""
+    with warnings.catch_warnings():  # of torch.jit, which importing torch-geometric uses
+        warnings.simplefilter("ignore", FutureWarning)
+        from torch_geometric.datasets import Planetoid, WikipediaNetwork
+
+    kind, name, *variant = folder.split("/")
+    if kind == "WikipediaNetwork":
+        return partial(WikipediaNetwork, name=name, geom_gcn_preprocess=True)
+    return partial(Planetoid, name=name, split=variant[0] if variant else "public")
+
+
+def _graph(
+    name: str, data: "Data", protocol: str, split: int, row_normalize: bool, checksum: str
+) -> Graph:
+    masks = [data.train_mask, data.val_mask, data.test_mask]
+    train, val, test = (_column(mask, split) for mask in masks)
+    x = to_csr(data.x)
+    return Graph(
+        name=name,
+        x=row_normalised(x) if row_normalize else x,
+        y=data.y,
+        edges=symmetrised(data.edge_index, data.num_nodes),
+        num_classes=int(data.y.max()) + 1,
+        train=train,
+        val=val,
+        test=~(train | val) if protocol == "complement" else test,
+        checksum=checksum,
+    )
+
+
+def _column(mask: Tensor, split: int) -> Tensor:
+    """Shapes: (N,), or (N, 10) with one column a split -> (N,)."""
+    return (mask if mask.dim() == 1 else mask[:, split]).to(torch.bool)

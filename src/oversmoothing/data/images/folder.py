@@ -1,0 +1,144 @@
+"""Images in a folder for each class, as ImageNet has them: train/<class>/…, val/<class>/…"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from oversmoothing.data.images.image_set import OnError
+from oversmoothing.data.images.images import read_image
+from oversmoothing.data.images.labelled import LabelledImages, checksum
+from oversmoothing.errors import InputError
+
+SUFFIXES = (".jpeg", ".jpg", ".png")  # in any case
+PARTS = ("train", "val")
+
+
+def load(
+    root: str = "data",
+    folder: str = "ImageNet",
+    name: str = "imagenet",
+    classes: str | None = None,
+    on_error: OnError = "stop",
+) -> LabelledImages:
+    """Opens a data set whose folders are its classes; images are listed, not read.
+
+    Classes are sorted by the names of their folders, ImageNet's own order. Ids are paths below
+    ``root/folder``.
+
+    Args:
+        root: folder with the data, only read.
+        folder: below it, holds ``train`` and ``val``.
+        name: of the data set.
+        classes: file below ``root/folder`` with a class folder's name first in each line, for a
+            part of the classes (ImageNet-100); null: every folder of ``train``.
+        on_error: at a damaged training image: stop, or skip it with a warning.
+
+    Raises:
+        InputError: no such folder or list, a class that is not in ``train`` or without images, or
+            a class of ``val`` that ``train`` does not have.
+    """
+    base = Path(root) / folder
+    found = {part: _folders(base / part) for part in PARTS}
+    if classes is None:
+        _require_known(base, found)
+        chosen = tuple(sorted(found["train"]))
+    else:
+        chosen = _listed(base / classes, base, found["train"])
+    ids = {part: _images(base, part, chosen) for part in PARTS}
+    files = _Files(base, chosen)
+    return LabelledImages(
+        name=name,
+        classes=chosen,
+        train=ids["train"],
+        val=ids["val"],
+        read=files.read,
+        class_of=files.class_of,
+        checksum=checksum(chosen, ids["train"], ids["val"]),
+        on_error=on_error,
+    )
+
+
+class _Files:
+    """An id names its file and, by its folder, its class."""
+
+    def __init__(self, base: Path, classes: Sequence[str]) -> None:
+        self.base = str(base)
+        self.numbers = {name: k for k, name in enumerate(classes)}
+
+    def read(self, id: str) -> Tensor:
+        return read_image(f"{self.base}/{id}")
+
+    def class_of(self, id: str) -> int:
+        return self.numbers[id.split("/")[1]]
+
+
+def _folders(part: Path) -> set[str]:
+    """Names of the class folders of a part."""
+    layout = f"expected {part.name}/<class>/*.JPEG"
+    try:
+        found = {entry.name for entry in os.scandir(part) if entry.is_dir()}
+    except OSError as error:
+        raise InputError(
+            f"{part}: cannot be listed ({error.strerror}); {layout}: set paths.data to the folder "
+            f"that holds {part.parent.name}, or data.folder"
+        ) from error
+    if not found:
+        raise InputError(
+            f"{part}: holds no class folders; {layout}: ImageNet's validation images come "
+            "unsorted, move each into the folder of its class"
+        )
+    return found
+
+
+def _require_known(base: Path, found: dict[str, set[str]]) -> None:
+    if unknown := sorted(found["val"] - found["train"]):
+        raise InputError(
+            f"{base / 'val'}: {len(unknown)} classes that train has not (first {unknown[0]}); "
+            "remove these folders, or list the classes to use in a file, data.classes"
+        )
+
+
+def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:
+    """Classes of a list, sorted."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"data.classes: {path} cannot be read ({getattr(error, 'strerror', 'no text')}); "
+            "expected a class folder's name first in each line"
+        ) from error
+    names = [line.split()[0] for line in lines if line.strip()]
+    if not names or len(set(names)) < len(names):
+        double = next((name for name in names if names.count(name) > 1), None)
+        what = f"names {double} twice" if double else "names no class"
+        raise InputError(f"{path}: {what}; expected a different class folder in each line")
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(
+            f"{path}: {len(unknown)} of {len(names)} classes have no folder in {base / 'train'} "
+            f"(first {unknown[0]}); correct the list, or fetch these classes"
+        )
+    return tuple(sorted(names))
+
+
+def _images(base: Path, part: str, classes: Sequence[str]) -> tuple[str, ...]:
+    """Ids of the images of a part, sorted."""
+    ids: list[str] = []
+    for name in classes:
+        place = base / part / name
+        files = sorted(entry for entry in _names(place) if entry.lower().endswith(SUFFIXES))
+        if not files:
+            raise InputError(
+                f"{base / part}: class {name} has no image in {place}; fetch its images, or leave "
+                "the class out by a list, data.classes"
+            )
+        ids += [f"{part}/{name}/{file}" for file in files]
+    return tuple(ids)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

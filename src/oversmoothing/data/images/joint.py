@@ -1,0 +1,128 @@
+"""Image and mask augmented together, as EMANet does (Li et al., ICCV 2019)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.voc_labels import IGNORE
+from oversmoothing.errors import InputError
+
+MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB: 0 for a network that subtracts it
+
+
+class JointAugment:
+    """Scale, pad to the right and at the bottom, crop, flip, in this order.
+
+    The corners of the scaled image lie on those of the image. Its pixels are interpolated
+    linearly without antialiasing; a label is that of the nearest pixel to the same place, so that
+    both stay aligned at every scale. No colour changes. All draws come from torch's global
+    generator.
+
+    Args:
+        crop: S, side of the square.
+        scales: factors, one of which is drawn; or the smallest and the largest one.
+        discrete: whether ``scales`` lists the factors; else one is drawn uniformly between two.
+        flip: probability of a mirror image.
+        fill: RGB in [0, 1] of what is outside the image; its label is 255.
+
+    Raises:
+        InputError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        crop: int = 513,
+        scales: Sequence[float] = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0),
+        discrete: bool = True,
+        flip: float = 0.5,
+        fill: Sequence[float] = MEAN,
+    ) -> None:
+        _check(crop, scales, discrete, flip, fill)
+        self.crop, self.scales, self.discrete, self.flip = crop, tuple(scales), discrete, flip
+        self.fill = torch.tensor(tuple(fill), dtype=torch.float32).view(3, 1, 1)
+
+    def __call__(self, image: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """A crop and its labels; of the scaled image only what the crop shows is computed.
+
+        Shapes: (3, H, W) uint8, (H, W) uint8 -> (3, S, S) float32 in [0, 1], (S, S) int64.
+        """
+        _, H, W = image.shape
+        S, factor = self.crop, self._factor()
+        y, x = (_places(side, max(1, int(side * factor)), S) for side in (H, W))
+        pixels = self.fill.repeat(1, S, S)
+        labels = torch.full((S, S), IGNORE)
+        pixels[:, : len(y.nearest), : len(x.nearest)] = _interpolated(image, y, x)
+        labels[: len(y.nearest), : len(x.nearest)] = mask[y.nearest[:, None], x.nearest]
+        if torch.rand(()).item() < self.flip:
+            pixels, labels = pixels.flip(2), labels.flip(1)
+        return pixels, labels
+
+    def _factor(self) -> float:
+        if self.discrete:
+            return self.scales[int(torch.randint(len(self.scales), ()))]
+        low, high = self.scales
+        return low + (high - low) * torch.rand(()).item()
+
+
+def masked_crop(data: ImageSet, augment: JointAugment, id: str) -> dict[str, Any]:
+    """An augmented training image with its mask.
+
+    Returns:
+        ``name``, ``image`` (3, S, S) and ``mask`` (S, S).
+
+    Raises:
+        InputError: no mask, or a damaged file.
+    """
+    image, mask = augment(data.image(id), data.mask(id))
+    return {"name": id, "image": image, "mask": mask}
+
+
+class _Places(NamedTuple):
+    """Where the crop's pixels lie along one side of the image: n ≤ S of them, each (n,)."""
+
+    low: Tensor  # the pixel before
+    high: Tensor  # the one behind it
+    weight: Tensor  # of the latter
+    nearest: Tensor
+
+
+def _places(side: int, scaled: int, crop: int) -> _Places:
+    """A random window of one side, which is scaled to ``scaled`` pixels."""
+    start = int(torch.randint(max(scaled - crop, 0) + 1, ()))
+    shown = torch.arange(start, start + min(scaled, crop), dtype=torch.float64)
+    place = shown * ((side - 1) / max(scaled - 1, 1))
+    low = place.long().clamp_(max=side - 1)
+    high, nearest = ((i.clamp(max=side - 1)) for i in (low + 1, (place + 0.5).long()))
+    return _Places(low, high, (place - low).float(), nearest)
+
+
+def _interpolated(image: Tensor, y: _Places, x: _Places) -> Tensor:
+    """Shapes: (3, H, W) uint8 -> (3, n, m) float32 in [0, 1]."""
+    first = int(x.low[0])
+    image = image[:, :, first : int(x.high[-1]) + 1]  # columns that are seen
+    above, below = image[:, y.low].float(), image[:, y.high].float()
+    rows = above.lerp_(below, y.weight[:, None])
+    left, right = rows[:, :, x.low - first], rows[:, :, x.high - first]
+    return left.lerp_(right, x.weight).div_(255)
+
+
+def _check(
+    crop: int, scales: Sequence[float], discrete: bool, flip: float, fill: Sequence[float]
+) -> None:
+    """Every wrong argument in one line."""
+    shape = "factors above 0" if discrete else "[low, high] with 0 < low <= high"
+    ordered = len(scales) == 2 and scales[0] <= scales[-1]
+    rules = {
+        f"crop: expected 1 or more, got {crop}": crop >= 1,
+        f"scales: expected {shape}, got {list(scales)}": len(scales) > 0
+        and min(scales) > 0
+        and (discrete or ordered),
+        f"flip: expected a probability, 0 to 1, got {flip}": 0 <= flip <= 1,
+        f"fill: expected [red, green, blue], 0 to 1 each, got {list(fill)}": len(fill) == 3
+        and 0 <= min(fill) <= max(fill) <= 1,
+    }
+    if broken := [f"augment.{rule}" for rule, holds in rules.items() if not holds]:
+        raise InputError("; ".join(broken))

@@ -1,0 +1,104 @@
+"""Images with masks in folders of any names: PASCAL Context, COCO-Stuff, one's own."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Literal
+
+from oversmoothing.data.images.classes import class_names
+from oversmoothing.data.images.image_set import ImageSet, OnError, Zero
+from oversmoothing.data.images.images import listing
+from oversmoothing.data.images.voc_labels import IGNORE
+from oversmoothing.data.images.voc_lists import find_base, read_list, require_files
+from oversmoothing.errors import InputError
+
+LOOKED_AT = 8  # masks that are read at once, so that wrong class names show early
+
+
+def load(
+    root: str = "data",
+    folder: str = "VOC2010",
+    name: str = "context",
+    images: str = "JPEGImages",
+    image_suffix: str = ".jpg",
+    masks: str = "SegmentationClassContext",
+    mask_suffix: str = ".png",
+    lists: str | None = "ImageSets/SegmentationContext",
+    train: str = "train",
+    val: str = "val",
+    classes: Literal["voc", "coco", "context", "coco_stuff"] | list[str] = "context",
+    zero: Zero = "background",
+    on_error: OnError = "stop",
+) -> ImageSet:
+    """Opens a data set to learn from masks; there are no image-level labels.
+
+    Args:
+        root: folder with the data, only read; holds ``folder`` or ``VOCdevkit/folder``.
+        folder: holds ``images``, ``masks`` and ``lists``.
+        name: of the data set.
+        images: folder of the images, which may lie in subfolders of it.
+        image_suffix: what follows an id in their names.
+        masks: folder of the masks, palette or grey, in the same subfolders.
+        mask_suffix: what follows an id in their names.
+        lists: folder of the lists; null: ``train`` and ``val`` are subfolders of ``images``.
+        train: training images, ``lists/<train>.txt`` or the subfolder.
+        val: images to evaluate on, likewise.
+        classes: names in the order of the label values, or which known list of them.
+        zero: what value 0 is, see ``ImageSet``; the first of ``classes`` has value 1, or 0 with
+            ``class``.
+        on_error: at a damaged training image: stop, or skip it with a warning.
+
+    Raises:
+        InputError: a folder, list, image or mask is missing, or one of the first masks of ``val``
+            is damaged or holds values beyond the classes.
+    """
+    names = _names(classes)
+    base = find_base(Path(root), folder, "name another folder with data.folder=…")
+    ids = {part: _ids(base, part, lists, images, image_suffix) for part in (train, val)}
+    origins = {_origin(base, part, lists, images): ids[part] for part in ids}
+    image_files = require_files(origins, base / images, image_suffix)
+    mask_files = require_files(origins, base / masks, mask_suffix)
+    every = dict.fromkeys(id for part in ids.values() for id in part)
+    content = json.dumps([names, ids[train], ids[val], zero])
+    data = ImageSet(
+        name=name,
+        classes=names,
+        train=ids[train],
+        val=ids[val],
+        image_files={id: image_files[id] for id in every},
+        mask_files={id: mask_files[id] for id in every},
+        present={},
+        checksum=hashlib.sha256(content.encode()).hexdigest()[:12],
+        on_error=on_error,
+        zero=zero,
+    )
+    for id in data.val[:LOOKED_AT]:
+        data.mask(id)
+    return data
+
+
+def _names(classes: str | list[str]) -> tuple[str, ...]:
+    names = class_names(classes) if isinstance(classes, str) else tuple(classes)
+    if not 1 <= len(names) < IGNORE or len(set(names)) < len(names):
+        raise InputError(
+            f"data.classes: expected 1 to {IGNORE - 1} different names, got {len(names)}, "
+            f"{len(set(names))} of them different"
+        )
+    return names
+
+
+def _origin(base: Path, part: str, lists: str | None, images: str) -> Path:
+    return base / images / part if lists is None else base / lists / f"{part}.txt"
+
+
+def _ids(base: Path, part: str, lists: str | None, images: str, suffix: str) -> tuple[str, ...]:
+    """Of a list, or of a subfolder: ``part/name``."""
+    if lists is not None:
+        return read_list(base, part, lists)
+    found = tuple(f"{part}/{stem}" for stem in sorted(listing(base / images / part, suffix)))
+    if not found:
+        raise InputError(
+            f"{base / images / part}: no *{suffix} there; set data.train and data.val to "
+            f"subfolders of {images}, or data.lists to the folder of lists"
+        )
+    return found

@@ -1,0 +1,125 @@
+"""Single things cut out of generated scenes, to classify: no download."""
+
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from PIL import Image
+from scipy import ndimage
+
+from oversmoothing.data.images.labelled import InMemory, LabelledImages
+from oversmoothing.data.images.scenes import VERSION as OF_SCENES
+from oversmoothing.data.images.scenes import scene
+from oversmoothing.data.images.shapes import CLASSES
+from oversmoothing.errors import InputError
+from oversmoothing.store.files import write_atomically
+
+VERSION = 1  # raise it when the same arguments come to give other crops
+SCENE = (96, 96)
+MARGIN = 0.1  # of the thing's longer side, on every side
+
+
+class _Crops(NamedTuple):
+    """Shapes: pixels (n, 3, S, S) uint8, targets (n,) int64."""
+
+    pixels: np.ndarray
+    targets: np.ndarray
+
+
+def load(
+    cache: str = "outputs/cache",
+    name: str = "scene_crops",
+    num_train: int = 2000,
+    num_val: int = 500,
+    size: int = 32,
+    seed: int = 0,
+    easy: bool = False,
+) -> LabelledImages:
+    """Opens the crops, which are drawn once and kept in a file of ``cache``.
+
+    Each shows the largest thing of a scene of its own (see ``scenes``), with a margin; parts of
+    others may show. The classes are disc, square, triangle, ellipse and star. The same arguments
+    give the same crops.
+
+    Args:
+        cache: folder; made if need be.
+        name: of the data set.
+        num_train: crops to train on.
+        num_val: crops to evaluate on.
+        size: S, side in pixels.
+        seed: of the scenes, not of the networks that are trained on them.
+        easy: every class has its own hue, so that colour alone tells it.
+
+    Raises:
+        InputError: an argument out of its range, or a folder that cannot be written.
+    """
+    least = {"num_train": (num_train, 1), "num_val": (num_val, 1), "size": (size, 8)}
+    for key, (value, low) in {**least, "seed": (seed, 0)}.items():
+        if value < low:
+            raise InputError(f"data.{key}: expected {low} or more, got {value}")
+    key = json.dumps([VERSION, OF_SCENES, num_train, num_val, size, seed, easy])
+    key = hashlib.sha256(key.encode()).hexdigest()[:12]
+    counts = {"train": num_train, "val": num_val}
+    crops = _kept(Path(cache) / "scene_crops" / f"{key}.npz", counts, size, seed, easy)
+    ids = [f"{part}_{i:05}" for part, count in counts.items() for i in range(count)]
+    held = InMemory(ids, torch.from_numpy(crops.pixels), torch.from_numpy(crops.targets))
+    return LabelledImages(
+        name=name,
+        classes=CLASSES,
+        train=tuple(ids[:num_train]),
+        val=tuple(ids[num_train:]),
+        read=held.read,
+        class_of=held.class_of,
+        checksum=key,
+    )
+
+
+def _kept(path: Path, counts: dict[str, int], size: int, seed: int, easy: bool) -> _Crops:
+    """Crops from their file, which is made if there is none or a damaged one."""
+    try:
+        with np.load(path) as file:
+            return _Crops(file["pixels"], file["targets"])
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        pass
+    drawn = [
+        crop(size, np.random.default_rng([seed, stream, i]), easy)
+        for stream, count in enumerate(counts.values())
+        for i in range(count)
+    ]
+    pixels, targets = (np.stack(column) for column in zip(*drawn))
+    buffer = io.BytesIO()
+    np.savez(buffer, pixels=pixels, targets=targets)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{path.parent}: cannot be made ({error.strerror}); set paths.cache=…"
+        ) from error
+    write_atomically(path, lambda file: file.write(buffer.getvalue()))
+    return _Crops(pixels, targets)
+
+
+def crop(size: int, random: np.random.Generator, easy: bool = False) -> tuple[np.ndarray, int]:
+    """A square around the largest thing of a scene, and its class. Shapes: -> (3, S, S) uint8."""
+    image, mask = scene(*SCENE, random, easy)
+    largest, label = 0, 0
+    for value in np.unique(mask[mask > 0]):
+        parts, _ = ndimage.label(mask == value)
+        areas = np.bincount(parts.ravel())[1:]
+        if areas.max() > largest:
+            largest, label = areas.max(), int(value)
+            rows, columns = ndimage.find_objects(parts)[areas.argmax()]
+    side = max(rows.stop - rows.start, columns.stop - columns.start) * (1 + 2 * MARGIN)
+    y, x = (rows.start + rows.stop) / 2, (columns.start + columns.stop) / 2
+    # a square of the scene: moved, or made smaller, where it would stand out
+    side = min(side, *SCENE)
+    top = min(max(y - side / 2, 0), SCENE[0] - side)
+    left = min(max(x - side / 2, 0), SCENE[1] - side)
+    box = (left, top, left + side, top + side)
+    picture = Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC, box=box)
+    return np.array(picture).transpose(2, 0, 1), label - 1

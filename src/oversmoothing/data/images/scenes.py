@@ -1,0 +1,159 @@
+"""Scenes that need no download: textured things before soft backgrounds, with exact masks."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.images import write_mask
+from oversmoothing.data.images.shapes import CLASSES, colours, outline, texture
+from oversmoothing.data.images.voc import open_set
+from oversmoothing.errors import InputError
+
+VERSION = 1  # raise it when the same arguments come to give other scenes
+MASKS = "SegmentationClassAug"
+PALE = 0.7  # how far the backgrounds of easy scenes are from their colours to grey
+LEAST_SEEN = 0.5  # part of a thing that must stay visible
+
+
+def load(
+    cache: str = "outputs/cache",
+    name: str = "scenes",
+    num_train: int = 120,
+    num_val: int = 40,
+    size: Sequence[int] = (128, 160),
+    seed: int = 0,
+    easy: bool = False,
+) -> ImageSet:
+    """Opens the scenes, which are drawn once, in VOC's layout, in a folder of ``cache``.
+
+    A scene holds one to three things of the classes disc, square, triangle, ellipse and star. Each
+    class has its own texture; place, size, angle and both colours are random, and later things
+    hide parts of earlier ones. Every other scene is upright. The same arguments give the same
+    scenes.
+
+    Args:
+        cache: folder; made if need be.
+        name: of the data set.
+        num_train: training scenes.
+        num_val: scenes to evaluate on.
+        size: height and width of the others, upright ones the other way round.
+        seed: of the scenes, not of the networks that are trained on them.
+        easy: every class has its own hue, and backgrounds are pale; then a small network learns
+            the classes from scratch within a minute or two, which it otherwise does not.
+
+    Raises:
+        InputError: an argument out of its range, or a folder that cannot be written.
+    """
+    _check(num_train, num_val, size, seed)
+    parts = [VERSION, num_train, num_val, list(size), seed, *(["easy"] if easy else [])]
+    key = json.dumps(parts)
+    key = hashlib.sha256(key.encode()).hexdigest()[:12]
+    folder = Path(cache) / "scenes" / key
+    try:
+        if not folder.is_dir():
+            _write(folder, num_train, num_val, size, seed, easy)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: cannot be written ({error.strerror or error}); set paths.cache=…"
+        ) from error
+    scenes = open_set(folder, name, "train", "val", MASKS, "masks", CLASSES, "stop", Path(cache))
+    return dataclasses.replace(scenes, checksum=key)  # which also tells sizes apart
+
+
+def _check(num_train: int, num_val: int, size: Sequence[int], seed: int) -> None:
+    """Every wrong argument in one line."""
+    rules = {
+        f"num_train: expected 1 or more, got {num_train}": num_train >= 1,
+        f"num_val: expected 1 or more, got {num_val}": num_val >= 1,
+        f"size: expected [height, width], 32 or more each, got {list(size)}": len(size) == 2
+        and min(size) >= 32,
+        f"seed: expected 0 or more, got {seed}": seed >= 0,
+    }
+    if broken := [f"data.{rule}" for rule, holds in rules.items() if not holds]:
+        raise InputError("; ".join(broken))
+
+
+def scene(
+    height: int, width: int, random: np.random.Generator, easy: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """One scene and its mask. Shapes: -> (H, W, 3) uint8, (H, W) uint8."""
+    image, mask = _background(height, width, random), np.zeros((height, width), dtype=np.uint8)
+    if easy:
+        image += PALE * (image.mean(axis=-1, keepdims=True) - image)
+    owner, areas = np.zeros((height, width), dtype=int), [0]
+    rows, columns = np.mgrid[:height, :width]
+    wanted = random.integers(1, 4)
+    while len(areas) <= wanted:
+        label = random.integers(1, len(CLASSES) + 1)
+        u, v = _placed(rows, columns, random)
+        inside = outline(CLASSES[label - 1], u, v)
+        after = np.where(inside, len(areas), owner)
+        areas.append(int(inside.sum()))
+        seen = np.bincount(after.ravel(), minlength=len(areas))
+        if (seen[1:] < LEAST_SEEN * np.array(areas[1:])).any() or not areas[-1]:
+            areas.pop()  # hides too much: another one
+            continue
+        owner, mask[inside] = after, label
+        two = colours(CLASSES[label - 1] if easy else None, random)
+        painted = np.where(texture(CLASSES[label - 1], u, v)[..., None], *two)
+        image[inside] = painted[inside]
+    image += random.normal(0, 4, image.shape)
+    return image.clip(0, 255).astype(np.uint8), mask
+
+
+def _background(height: int, width: int, random: np.random.Generator) -> np.ndarray:
+    """Soft blobs of any colour: noise at a low resolution, enlarged. Shapes: -> (H, W, 3)."""
+    few = random.integers(2, 6, 2)
+    noise = random.integers(0, 256, (*few, 3), dtype=np.uint8)
+    large = Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC)
+    return np.array(large, dtype=float)
+
+
+def _placed(
+    rows: np.ndarray, columns: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates of every pixel in the frame of a thing. Shapes: (H, W) -> two of (H, W)."""
+    height, width = rows.shape
+    radius = random.uniform(0.16, 0.36) * min(height, width)
+    y = random.uniform(0.6 * radius, height - 0.6 * radius)
+    x = random.uniform(0.6 * radius, width - 0.6 * radius)
+    angle = random.uniform(0, 2 * np.pi)
+    across, down = (columns - x) / radius, (rows - y) / radius
+    turned = np.cos(angle) * across + np.sin(angle) * down
+    return turned, np.cos(angle) * down - np.sin(angle) * across
+
+
+def _write(
+    folder: Path, num_train: int, num_val: int, size: Sequence[int], seed: int, easy: bool
+) -> None:
+    """Draws everything beside its place, then renames: no process sees half of it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    base = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        lists = base / "ImageSets" / "Segmentation"
+        for path in (lists, base / "JPEGImages", base / MASKS):
+            path.mkdir(parents=True)
+        for part, stream, count in (("train", 0, num_train), ("val", 1, num_val)):
+            ids = [f"{part}_{i:05}" for i in range(count)]
+            (lists / f"{part}.txt").write_text("".join(f"{id}\n" for id in ids))
+            for i, id in enumerate(ids):
+                shape = size if i % 2 else tuple(reversed(size))
+                image, mask = scene(*shape, np.random.default_rng([seed, stream, i]), easy)
+                Image.fromarray(image).save(base / "JPEGImages" / f"{id}.jpg", quality=95)
+                write_mask(base / MASKS / f"{id}.png", mask)
+        base.chmod(0o755)
+        os.rename(base, folder)
+    except OSError:
+        if not folder.is_dir():  # another process was first
+            raise
+    finally:
+        shutil.rmtree(base, ignore_errors=True)

@@ -1,0 +1,111 @@
+"""VOC 2012 with the masks of SBD, from the two official archives.
+
+SegmentationClassAug, which everyone uses, has no official address. It is made here as it is
+described: VOC's own masks where there are any, those of SBD (Hariharan et al., ICCV 2011) for all
+other images; ``train_aug`` is VOC's training list and SBD's images, less VOC's validation list.
+"""
+
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import yaml
+from scipy.io import loadmat
+
+from oversmoothing.data.fetch import Source, ensure
+from oversmoothing.data.images.images import listing, write_mask
+from oversmoothing.data.images.voc_lists import read_list, require
+from oversmoothing.errors import InputError
+from oversmoothing.store.files import write_text
+
+PARTS = ("JPEGImages", "Annotations", "SegmentationClass", "ImageSets")
+MASKS = "SegmentationClassAug"
+
+
+def sources() -> list[Source]:
+    """The archive of VOC and that of SBD."""
+    text = resources.files("oversmoothing.data.images").joinpath("voc_files.yaml").read_text()
+    return [Source(**source) for source in yaml.safe_load(text)]
+
+
+def prepare(root: Path, archives: Sequence[Source]) -> str:
+    """Fetches, unpacks and merges what is missing under ``root``; says in one line what is there.
+
+    Archives are kept in ``root/archives`` and may be deleted afterwards. Each step takes its place
+    when it is complete, so that a call that was interrupted can be made again.
+
+    Args:
+        root: holds VOC2012 or VOCdevkit/VOC2012 afterwards.
+        archives: of VOC and of SBD.
+
+    Raises:
+        InputError: an archive cannot be had, the disk is full, or images or masks are missing.
+    """
+    own, official = root / "VOC2012", root / "VOCdevkit" / "VOC2012"
+    base = own if own.is_dir() else official
+    try:
+        if not (base / "ImageSets" / "Segmentation" / "train_aug.txt").exists():  # written last
+            ensure(archives, root / "archives")
+            voc, sbd = (root / "archives" / next(iter(source.files)) for source in archives)
+            if not base.is_dir():
+                _unpack(voc, base, root)
+            _merge(sbd, base)
+    except (OSError, tarfile.TarError) as error:
+        raise InputError(
+            f"{base}: cannot be made ({getattr(error, 'strerror', None) or error}); free the disk "
+            "or choose another --root, then run the same command again"
+        ) from error
+    parts = {part: read_list(base, part) for part in ("train_aug", "val")}
+    require(base, parts, "JPEGImages", ".jpg")
+    require(base, parts, MASKS, ".png")
+    counts = ", ".join(f"{len(ids)} {part}" for part, ids in parts.items())
+    return f"{counts} images with masks under {base}"
+
+
+def _unpack(archive: Path, base: Path, root: Path) -> None:
+    """The folders of VOC's archive that segmentation needs."""
+    wanted = tuple(f"VOCdevkit/VOC2012/{part}/" for part in PARTS)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".voc.") as folder:
+        with tarfile.open(archive) as tar:
+            members = (member for member in tar if member.name.startswith(wanted))
+            tar.extractall(folder, members, filter="data")
+        base.parent.mkdir(exist_ok=True)
+        (Path(folder) / "VOCdevkit" / "VOC2012").rename(base)
+
+
+def _merge(archive: Path, base: Path) -> None:
+    """Makes SegmentationClassAug and the list ``train_aug``."""
+    own = listing(base / "SegmentationClass", ".png")
+    with tempfile.TemporaryDirectory(dir=base, prefix=f".{MASKS}.") as folder:
+        masks = Path(folder) / MASKS
+        masks.mkdir()
+        ids = _write_sbd(archive, masks, set(own))
+        for path in own.values():
+            shutil.copy(path, masks)
+        shutil.rmtree(base / MASKS, ignore_errors=True)  # left by a call that was interrupted
+        masks.rename(base / MASKS)
+    names = sorted(ids.union(read_list(base, "train")).difference(read_list(base, "val")))
+    text = "".join(f"{name}\n" for name in names)
+    path = base / "ImageSets" / "Segmentation" / "train_aug.txt"
+    write_text(path, text)
+
+
+def _write_sbd(archive: Path, folder: Path, known: set[str]) -> set[str]:
+    """Writes SBD's class masks as PNG, but for ``known`` ids; the ids of all that SBD has."""
+    ids = set()
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            path = Path(member.name)
+            if path.parent.name != "cls" or path.suffix != ".mat":
+                continue
+            ids.add(path.stem)
+            if path.stem not in known:
+                content = loadmat(io.BytesIO(tar.extractfile(member).read()))
+                mask = content["GTcls"]["Segmentation"][0, 0]
+                write_mask(folder / f"{path.stem}.png", mask.astype(np.uint8))
+    return ids

@@ -1,0 +1,133 @@
+"""Which classes an image shows: from its mask, its bounding boxes, or a list."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from oversmoothing.data.images.images import opened
+from oversmoothing.errors import InputError
+from oversmoothing.store.files import write_text
+
+IGNORE = 255
+Labels = dict[str, tuple[int, ...]]  # id -> label values 1 … K in rising order
+VERSION = 1  # raise it when the same files come to give other labels
+
+
+def from_masks(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
+    """Classes with at least one pixel.
+
+    Args:
+        files: id -> palette PNG.
+        classes: the K names.
+
+    Raises:
+        InputError: a mask cannot be read or holds a value that is neither 0 … K nor 255.
+    """
+    labels = {}
+    for name, path in files.items():
+        with opened(path) as image:
+            counts = image.histogram()  # of the indices, without an array of the pixels
+        if len(counts) != 256:
+            raise InputError(f"{path}: expected a palette or grey image, got mode {image.mode}")
+        values = [value for value, count in enumerate(counts) if count]
+        check_values(values, len(classes), path)
+        labels[name] = tuple(value for value in values if 0 < value < IGNORE)
+    return labels
+
+
+def check_values(values: Sequence[int], num_classes: int, path: str) -> None:
+    """InputError unless all values are 0 … K or 255."""
+    if wrong := [value for value in values if num_classes < value != IGNORE]:
+        raise InputError(
+            f"{path}: label values {wrong[:5]}, expected 0 to {num_classes} or {IGNORE}; "
+            "set data.classes to the names that the masks follow"
+        )
+
+
+def from_xml(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
+    """Classes with at least one bounding box in VOC's annotations.
+
+    Objects marked ``difficult`` count as well: they are in the image.
+
+    Args:
+        files: id -> XML file.
+        classes: the K names.
+
+    Raises:
+        InputError: a file cannot be read or names an unknown class.
+    """
+    return {name: _of_boxes(path, classes) for name, path in files.items()}
+
+
+def _of_boxes(path: str, classes: Sequence[str]) -> tuple[int, ...]:
+    try:
+        found = {(box.findtext("name") or "").strip() for box in _objects(path)}
+    except (OSError, ElementTree.ParseError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); fetch it again") from error
+    if unknown := sorted(found - set(classes)):
+        raise InputError(f"{path}: unknown class {unknown[0]!r}; expected VOC's names")
+    return tuple(sorted(classes.index(name) + 1 for name in found))
+
+
+def _objects(path: str) -> list[ElementTree.Element]:
+    return ElementTree.parse(path).getroot().findall("object")
+
+
+def from_file(path: Path, classes: Sequence[str]) -> Labels:
+    """A JSON object: id -> class names, or label values 1 … K.
+
+    ``scripts/convert_labels.py`` makes one of the pickled ``cls_labels_onehot.npy``.
+
+    Raises:
+        InputError: no such file, no JSON of this form, or an unknown class.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: cannot be read as JSON ({error}); data.labels: expected masks, xml or a "
+            "file that scripts/convert_labels.py made"
+        ) from error
+    number = {name: k for k, name in enumerate(classes, 1)}
+    number |= {k: k for k in number.values()}
+    try:
+        return {name: tuple(sorted({number[c] for c in found})) for name, found in content.items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path}: expected image id -> list of class names or of values 1 to {len(classes)}, "
+            f"got {error}; check data.classes"
+        ) from error
+
+
+def cached(
+    compute: Callable[[Mapping[str, str], Sequence[str]], Labels],
+    files: Mapping[str, str],
+    classes: Sequence[str],
+    cache: Path,
+) -> Labels:
+    """``compute(files, classes)``, kept as JSON in ``cache``.
+
+    The result is used again for the same ids in the same folders, unless a file was added there,
+    removed or replaced since.
+    """
+    folders = {os.path.realpath(os.path.dirname(path)) for path in files.values()}
+    changed = {folder: os.stat(folder).st_mtime_ns for folder in sorted(folders)}
+    key = [VERSION, compute.__name__, changed, list(files), list(classes)]
+    path = cache / "labels" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
+    try:
+        kept = json.loads(path.read_text())
+        return {name: tuple(kept[name]) for name in files}
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or a damaged one
+        pass
+    labels = compute(files, classes)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{path.parent}: cannot be made ({error.strerror}); set paths.cache=…"
+        ) from error
+    write_text(path, json.dumps(labels))
+    return labels

@@ -1,0 +1,109 @@
+"""The lists of a data set in VOC's layout, held against its files."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from oversmoothing.data.images.images import listing
+from oversmoothing.errors import InputError
+
+LISTS = "ImageSets/Segmentation"
+FETCH = "get VOC 2012 with python scripts/fetch_data.py voc"
+
+
+def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
+    """``root/folder``, or ``root/VOCdevkit/folder`` as VOC's archive has it.
+
+    Args:
+        way_out: what else to do than to set ``paths.data``.
+
+    Raises:
+        InputError: neither is there.
+    """
+    for base in (root / folder, root / "VOCdevkit" / folder):
+        if base.is_dir():
+            return base
+    raise InputError(
+        f"{root}: expected {folder} or VOCdevkit/{folder} in it; set paths.data=…, or {way_out}"
+    )
+
+
+def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
+    """Ids, one a line of ``base/lists/part.txt``.
+
+    Raises:
+        InputError: no such list, or an empty one.
+    """
+    path = base / lists / f"{part}.txt"
+    try:
+        ids = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        known = ", ".join(sorted(listing(path.parent, ".txt"))) or "none"
+        raise InputError(
+            f"{path}: the list cannot be read ({getattr(error, 'strerror', error)}); lists there "
+            f"are: {known}"
+        ) from error
+    if not ids:
+        raise InputError(f"{path}: the list is empty; expected one image id a line")
+    return ids
+
+
+def require(
+    base: Path, parts: Mapping[str, Sequence[str]], folder: str | None, suffix: str
+) -> dict[str, str]:
+    """Files of a folder by id; null for the folder gives none.
+
+    Args:
+        base: of the data set.
+        parts: list -> its ids, all of which must have a file.
+        folder: below ``base``.
+        suffix: of the files.
+
+    Raises:
+        InputError: ids without file.
+    """
+    if folder is None:
+        return {}
+    return require_files(
+        {_path(base, part): ids for part, ids in parts.items()}, base / folder, suffix
+    )
+
+
+def require_files(parts: Mapping[Path, Sequence[str]], folder: Path, suffix: str) -> dict[str, str]:
+    """Files of a folder by id.
+
+    Args:
+        parts: where ids were found -> the ids, all of which must have a file.
+        folder: of the files.
+        suffix: of the files.
+
+    Raises:
+        InputError: ids without file.
+    """
+    files = listing(folder, suffix)
+    for path, ids in parts.items():
+        if missing := [id for id in ids if id not in files]:
+            raise InputError(
+                f"{path}: {_some(missing, ids)} are not in {folder} as *{suffix}; put them there, "
+                "or choose other lists with data.train and data.val"
+            )
+    return files
+
+
+def require_labels(
+    base: Path, part: str, ids: Sequence[str], present: Mapping[str, Collection[int]]
+) -> None:
+    """InputError if an image shows no class: it would teach nothing."""
+    if bare := [id for id in ids if not present.get(id)]:
+        raise InputError(
+            f"{_path(base, part)}: {_some(bare, ids)} have no image-level label; leave them off "
+            "the list or check data.labels"
+        )
+
+
+def _some(wrong: Sequence[str], ids: Sequence[str]) -> str:
+    dots = ", …" if len(wrong) > 3 else ""
+    return f"{len(wrong)} of {len(ids)} images ({', '.join(wrong[:3])}{dots})"
+
+
+def _path(base: Path, part: str) -> Path:
+    return base / LISTS / f"{part}.txt"

@@ -1,0 +1,1 @@
+"""What belongs to one figure or table of one paper."""

@@ -1,0 +1,1 @@
+"""The result store: one folder a run."""

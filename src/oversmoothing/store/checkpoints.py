@@ -1,0 +1,58 @@
+"""The last two checkpoints of a run, readable without running anything that they hold."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from oversmoothing.store.files import read_or_set_aside, write_atomically
+
+NAMES = ("checkpoint.pt", "checkpoint-before.pt")
+PASSING = (".checkpoint-fresh.pt", ".checkpoint-aside.pt")
+
+
+def save(folder: Path, payload: dict[str, Any]) -> None:
+    """Writes the newest; what was the newest becomes the one before. At no time is there none."""
+    newest, before = (folder / name for name in NAMES)
+    fresh, aside = (folder / name for name in PASSING)
+    write(fresh, payload)  # whole on the disk before the others move
+    if newest.exists():
+        aside.unlink(missing_ok=True)
+        try:
+            os.link(newest, aside)
+        except OSError:  # a disk without hard links
+            newest.replace(before)
+        else:
+            aside.replace(before)
+    fresh.replace(newest)
+
+
+def load(folder: Path, seeds: list[int]) -> dict[str, Any] | None:
+    """The newest that can be read and belongs to ``seeds``; what cannot is set aside."""
+    for name in NAMES:
+        payload = read_or_set_aside(folder / name, _parse)
+        if payload is not None and payload["seeds"] == seeds:
+            return payload
+    return None
+
+
+def remove(folder: Path) -> None:
+    """Deletes them, once there is a result."""
+    for name in NAMES + PASSING:
+        (folder / name).unlink(missing_ok=True)
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Writes tensors, numbers, strings, lists and dicts to a file, whole or not at all."""
+    buffer = io.BytesIO()  # torch.save into a file says nothing of a full disk
+    torch.save(content, buffer)
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    payload = torch.load(path, "cpu", weights_only=True)
+    if not isinstance(payload, dict) or payload.keys() != {"state", "seeds", "logged_bytes"}:
+        raise ValueError("it is none of ours")
+    return payload

@@ -1,0 +1,62 @@
+"""Where a number was computed: device, versions, commit."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from oversmoothing import distributed
+from oversmoothing.errors import InputError
+
+CODE = ("src", "configs", "train.py", "pyproject.toml")  # what a number may come from
+
+
+def device(name: str) -> torch.device:
+    """``auto`` is the GPU where there is one.
+
+    Raises:
+        InputError: a device that torch does not know or have.
+    """
+    if name == "auto":
+        return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        chosen = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device: torch sees no GPU for {name!r}; use device=cpu or auto")
+    return _own(chosen)
+
+
+def _own(chosen: torch.device) -> torch.device:
+    """Under torchrun, every process's own GPU."""
+    several = chosen.type == "cuda" and distributed.world() > 1
+    return torch.device("cuda", distributed.local_rank()) if several else chosen
+
+
+def environment(name: str) -> dict[str, Any]:
+    """What a number may depend on beyond its config.
+
+    Args:
+        name: of the device that computed it, as in a config.
+    """
+    chosen = device(name)
+    gpu = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None
+    return {
+        "git": _git("rev-parse", "--short=12", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": gpu or chosen.type,
+        "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(),
+    }
+
+
+def _git(*words: str) -> str | None:
+    here = Path(__file__).parents[3]
+    done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None

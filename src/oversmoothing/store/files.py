@@ -1,0 +1,69 @@
+"""Files that are whole or not there."""
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from oversmoothing.errors import InputError
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what the disk says into one line.
+
+    Raises:
+        InputError: the disk is full, or the file or its folder cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror or error}); free the disk or choose a "
+            "writable folder with paths.outputs=…, then run the same command again"
+        ) from error
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file beside its place, flushes it to disk, and renames it into place.
+
+    Raises:
+        InputError: as ``writing``; what stood there before is untouched, and no half-written file
+            is left.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing(path):
+        try:
+            with open(temporary, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text in UTF-8, as ``write_atomically`` does."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
+    """What ``read`` makes of a file; a corrupt one is renamed to ``*.corrupt`` with a warning."""
+    if not path.exists():
+        return None
+    try:
+        return read(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); mend that first") from error
+    except Exception as error:  # whatever a damaged file makes the reader raise
+        aside = path.with_name(path.name + ".corrupt")
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            path.replace(aside)
+        reason = str(error).split("\n")[0][:80]
+        warnings.warn(
+            f"{path} cannot be read ({reason}); set aside as {aside.name}, redoing it", stacklevel=2
+        )
+        return None

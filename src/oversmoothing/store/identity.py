@@ -1,0 +1,132 @@
+"""Which runs are the same run.
+
+A run is named by what decides its numbers: the composed config without the parts that do not
+(seeds, device, paths, logger). Every part is hashed under the public name that ``identity.yaml``
+gives it, without the options whose value is the one frozen there. So code can be moved, options can
+be added and defaults can be changed, and no run is taken for another.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+from importlib import resources
+from typing import Any
+
+import yaml
+from hydra.utils import get_method
+from omegaconf import DictConfig, OmegaConf
+
+HOW = ("_target_", "_part_", "_partial_", "root", "cache", "workers", "log_every")
+IDENTITY = ("task", "data", "backbone", "aggregator", "then", "trainer")
+Node = dict[str, Any]
+
+
+def run_id(config: DictConfig, frozen: bool = False) -> str:
+    """Ten hex digits that name the run of a composed config; ``frozen`` as in ``identity``."""
+    return hashed(identity(config, frozen))
+
+
+def hashed(identity: Node) -> str:
+    """The id that belongs to an identity."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def run_name(config: DictConfig, frozen: bool = False) -> str:
+    """Folder of a run: task, data, aggregator, id; ``frozen`` as in ``identity``."""
+    parts = [short_name(config.task), config.data.get("name") or short_name(config.data)]
+    parts += [short_name(config[key]) for key in ("aggregator", "then")]
+    shown = [part for part in parts if part not in ("", "none")]
+    return "-".join([*shown, run_id(config, frozen)])
+
+
+def identity(config: DictConfig, frozen: bool = False) -> Node:
+    """The part of a config that decides the numbers, in plain types.
+
+    Interpolations stay unresolved, and paths are left out: where the data lie does not matter.
+
+    Args:
+        config: composed, or an identity as records hold it.
+        frozen: an option that the config lacks has its frozen value, not today's default.
+    """
+    plain = OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config
+    nodes = {key: _canonical(plain.get(key) or {}, frozen) for key in IDENTITY}
+    return {"version": _table()["version"], **nodes}
+
+
+def part_name(node: Node | DictConfig) -> str:
+    """``aggregator/centered``; the dotted path of a part that is not ours; empty without a part."""
+    if not node:
+        return ""
+    return node.get("_part_") or _names().get(node["_target_"], node["_target_"])
+
+
+def short_name(node: Node | DictConfig) -> str:
+    """``centered`` of ours, the module's name of others."""
+    name = part_name(node)
+    return name.split("/")[-1] if "/" in name else ".".join(name.split(".")[-2:-1])
+
+
+def current(node: Any) -> Any:
+    """A config in plain types, every former path of a part replaced by today's."""
+    if isinstance(node, list):
+        return [current(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    found = {key: current(value) for key, value in node.items()}
+    if (name := _names().get(node.get("_target_"))) is not None:
+        found["_target_"] = _table()["parts"][name]["targets"][0]
+    return found
+
+
+@functools.cache
+def _table() -> Node:
+    text = resources.files("oversmoothing.store").joinpath("identity.yaml").read_text()
+    return yaml.safe_load(text)
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    """Today's and former paths of classes and functions -> names."""
+    parts = _table()["parts"].items()
+    return {target: name for name, part in parts for target in part["targets"]}
+
+
+def _canonical(node: Any, frozen: bool) -> Any:
+    if isinstance(node, (list, tuple)):
+        return [_canonical(item, frozen) for item in node]
+    if dataclasses.is_dataclass(node):  # a default such as CRF()
+        node = {"_target_": f"{type(node).__module__}.{type(node).__name__}", **vars(node)}
+    if not isinstance(node, dict):
+        return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
+    if not (name := part_name(node) if {"_target_", "_part_"} & node.keys() else ""):
+        return {key: _canonical(value, frozen) for key, value in node.items()}
+    known = _table()["parts"].get(name, {}).get("defaults", {})
+    given = node if frozen or "_target_" not in node else _defaults(node["_target_"]) | node
+    kept = {k: _canonical(v, frozen) for k, v in given.items() if not _is_how(k, v)}
+    own = {k: v for k, v in kept.items() if k not in known or v != _canonical(known[k], True)}
+    return {"_part_": name, **own}
+
+
+def _is_how(key: str, value: Any) -> bool:
+    """Where files lie, who reads them and what is logged meanwhile decide no number."""
+    return key in HOW or str(value).startswith("${paths.")
+
+
+@functools.cache
+def _defaults(target: str) -> Node:
+    """Default values that a YAML could hold; of a dataclass also those that it makes anew."""
+    made = get_method(current({"_target_": target})["_target_"])
+    parameters = inspect.signature(made).parameters.values()
+    given = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    fields = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
+    fresh = {
+        f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING
+    }
+    return {key: value for key, value in (given | fresh).items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    plain = (str, int, float, bool, list, tuple, dict, type(None))
+    return isinstance(value, plain) or dataclasses.is_dataclass(value)

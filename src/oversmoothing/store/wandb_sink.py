@@ -1,0 +1,141 @@
+"""Weights & Biases as a copy of a run's JSON lines."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.errors import InputError
+from oversmoothing.store.identity import run_id
+
+
+class WandbSink:
+    """Sends log lines to W&B under the run's own id; a row's step is its line in the file.
+
+    Segments of an interrupted offline run cannot be merged, so the first line that a sink is told
+    brings all of ``metrics.jsonl`` with it: the newest segment is always the whole run. By then a
+    resumed run has cut the file back to its checkpoint. Online, rows that W&B has are not sent
+    again.
+
+    Args:
+        folder: run folder; W&B's files go to ``<folder>/wandb``.
+        config: composed config, shown in W&B.
+        project: W&B project.
+        mode: ``offline`` writes files for ``wandb sync``; ``online`` sends at once.
+
+    Raises:
+        InputError: W&B refuses the run, for want of a login or of a connection.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: DictConfig,
+        project: str = "oversmoothing",
+        mode: Literal["offline", "online"] = "offline",
+    ) -> None:
+        import wandb  # a second to import; only when it is used
+
+        self._folder = folder
+        self._rows: int | None = None  # lines sent; None before the first
+        try:
+            self.run = wandb.init(
+                project=project,
+                mode=mode,
+                id=run_id(config),
+                name=folder.name,
+                dir=str(folder),
+                config=OmegaConf.to_container(config, resolve=False),
+                resume="allow" if mode == "online" else None,
+                settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
+            )
+        except wandb.Error as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"logger.mode={mode}: W&B refused the run ({reason}); `wandb login`, or take "
+                "mode=offline"
+            ) from error
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """One log line, which ``metrics.jsonl`` holds already."""
+        if self._rows is None:
+            self._send_file()
+        else:
+            self._send(line)
+
+    def picture(self, name: str, path: Path) -> None:
+        """Sends a picture of the run's folder."""
+        import wandb
+
+        if self._rows is None:
+            self._send_file()
+        self.run.log({name: wandb.Image(str(path))}, step=self._rows)
+
+    def summarise(self, result: dict[str, Any]) -> None:
+        """Puts the content of ``result.json`` into W&B's summary."""
+        self.run.summary.update(final_numbers(result))
+
+    def close(self) -> None:
+        """Ends the W&B run; one that logged nothing has at least what its file held."""
+        if self._rows is None:
+            self._send_file()
+        self.run.finish()
+
+    def _send_file(self) -> None:
+        self._rows = 0
+        for line in read_lines(self._folder / "metrics.jsonl"):
+            self._send(line)
+
+    def _send(self, line: dict[str, Any]) -> None:
+        if self._rows >= self.run.starting_step:
+            self.run.log(flatten(line), step=self._rows)
+        self._rows += 1
+
+
+def flatten(line: dict[str, Any]) -> dict[str, Any]:
+    """{"seeds": [0, 3], "loss": [a, b]} -> {"loss/seed0": a, "loss/seed3": b}."""
+    seeds = line["seeds"]
+    flat = {}
+    for name, value in line.items():
+        if name == "seeds":
+            continue
+        if isinstance(value, list) and len(value) == len(seeds):
+            flat |= {f"{name}/seed{seed}": item for seed, item in zip(seeds, value)}
+        else:
+            flat[name] = value
+    return flat
+
+
+def final_numbers(result: dict[str, Any]) -> dict[str, float]:
+    """``result/<number>/seed<k>``, and its mean and std (ddof = 1) over seeds."""
+    values: dict[str, dict[str, float]] = {}
+    for seed, numbers in result["seeds"].items():
+        for name, value in numbers.items():
+            if isinstance(value, (int, float)):
+                values.setdefault(f"result/{name}", {})[f"seed{seed}"] = value
+    flat = {f"{name}/{seed}": v for name, by_seed in values.items() for seed, v in by_seed.items()}
+    for name, by_seed in values.items():
+        flat[f"{name}/mean"] = statistics.fmean(by_seed.values())
+        if len(by_seed) > 1:
+            flat[f"{name}/std"] = statistics.stdev(by_seed.values())
+    return flat
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``; none where there is no such file.
+
+    Raises:
+        InputError: naming a line that is damaged.
+    """
+    lines = []
+    for number, text in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
+        try:
+            lines.append(json.loads(text))
+            flatten(lines[-1])
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise InputError(
+                f"{path}: line {number} is no log line; remove the folder and run its command again"
+            ) from None
+    return lines

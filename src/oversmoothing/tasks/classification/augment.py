@@ -1,0 +1,121 @@
+"""Training images as DeiT augments them (Touvron et al., ICML 2021), by timm's transforms."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+from timm.data import create_transform
+from timm.data.auto_augment import rand_augment_transform
+from timm.data.random_erasing import RandomErasing
+from torch import Tensor
+
+from oversmoothing.data.images.labelled import LabelledImages
+from oversmoothing.errors import InputError
+from oversmoothing.tasks.classification.generators import seeded
+
+
+class Augment:
+    """Random resized crop (bicubic), mirror, RandAugment, random erasing, in this order.
+
+    The seed of timm's draws comes from torch's global generator.
+
+    Args:
+        size: S, side of the square.
+        scale: smallest and largest share of the image's area that a crop covers.
+        ratio: smallest and largest width over height of the crop before it is resized.
+        flip: probability of a mirror image.
+        rand_augment: timm's name of a RandAugment (rand-m9-mstd0.5-inc1); null: none.
+        erase: probability that a rectangle is replaced by noise, N(0, 1) a pixel and channel once
+            the backbone has normalised the image (so that pixels leave [0, 1] there).
+
+    Raises:
+        InputError: a value out of its range, or a name that timm does not understand.
+    """
+
+    def __init__(
+        self,
+        size: int = 224,
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3 / 4, 4 / 3),
+        flip: float = 0.5,
+        rand_augment: str | None = "rand-m9-mstd0.5-inc1",
+        erase: float = 0.25,
+    ) -> None:
+        _check(size, scale, ratio, rand_augment, flip=flip, erase=erase)
+        self.size = size
+        self.distort = create_transform(
+            size,
+            is_training=True,
+            scale=tuple(scale),
+            ratio=tuple(ratio),
+            hflip=flip,
+            color_jitter=None,
+            auto_augment=rand_augment,
+            interpolation="bicubic",
+            normalize=False,
+        )
+        self.erase = RandomErasing(erase, mode="pixel", device="cpu")
+
+    def __call__(self, image: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        """A training image.
+
+        Args:
+            mean, std: of the backbone's normalisation.
+
+        Shapes: image (3, H, W) uint8, mean and std (3, 1, 1) -> (3, S, S) float32.
+        """
+        picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+        with seeded(int(torch.randint(2**62, ()))):
+            pixels = self.distort(picture).float().div_(255)
+            return self.erase((pixels - mean) / std) * std + mean
+
+
+def labelled_image(
+    data: LabelledImages, augment: Augment, mean: Tensor, std: Tensor, id: str
+) -> dict[str, Any]:
+    """An augmented training image with its class.
+
+    Returns:
+        ``name``, ``image`` (3, S, S) and ``target`` ().
+    """
+    image = augment(data.image(id), mean, std)
+    return {"name": id, "image": image, "target": torch.tensor(data.target(id))}
+
+
+def _check(
+    size: int,
+    scale: Sequence[float],
+    ratio: Sequence[float],
+    rand_augment: str | None,
+    **probabilities: float,
+) -> None:
+    """Every wrong argument in one line."""
+    rules = {
+        f"size: expected 1 or more, got {size}": size >= 1,
+        f"scale: expected [low, high] with 0 < low <= high <= 1, got {list(scale)}": _is_range(
+            scale, 1.0
+        ),
+        f"ratio: expected [low, high] with 0 < low <= high, got {list(ratio)}": _is_range(ratio),
+        "rand_augment: expected a name as rand-m9-mstd0.5-inc1, or null for none, got "
+        f"{rand_augment!r}": _is_known(rand_augment),
+    }
+    for key, p in probabilities.items():
+        rules[f"{key}: expected a probability, 0 to 1, got {p}"] = 0 <= p <= 1
+    if broken := [f"task.augment.{rule}" for rule, holds in rules.items() if not holds]:
+        raise InputError("; ".join(broken))
+
+
+def _is_range(values: Sequence[float], most: float = float("inf")) -> bool:
+    return len(values) == 2 and 0 < values[0] <= values[1] <= most
+
+
+def _is_known(rand_augment: str | None) -> bool:
+    """Whether timm takes a name."""
+    if rand_augment is None:
+        return True
+    try:
+        rand_augment_transform(rand_augment, {})
+    except (AssertionError, ValueError, KeyError):
+        return False
+    return True

@@ -1,0 +1,44 @@
+"""A backbone with a linear classifier."""
+
+from torch import Tensor, nn
+
+from oversmoothing.backbones.cnn.cnn import CNN
+from oversmoothing.backbones.vit.tokens import TokenStream
+
+
+class Classifier(nn.Module):
+    """Logits from the CLS token, from the mean of the tokens where there is none, or from the mean
+    of a CNN's feature map.
+
+    Args:
+        backbone: ViT, T2T or CNN.
+        num_classes: K.
+    """
+
+    def __init__(self, backbone: TokenStream | CNN, num_classes: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = nn.Linear(backbone.dim, num_classes)
+        nn.init.trunc_normal_(self.head.weight, std=0.02)  # as DeiT's
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Shapes: images (B, 3, H, W) in [0, 1] -> (B, K)."""
+        features, _ = self.backbone(images)
+        return self.head(self._pooled(features))
+
+    def _pooled(self, features: Tensor) -> Tensor:
+        """Shapes: (B, N, C) or (B, C, h, w) -> (B, C)."""
+        if features.ndim == 4:
+            return features.mean(dim=(2, 3))
+        return features[:, 0] if self.backbone.prefix else features.mean(dim=1)
+
+    def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
+        """The backbone at ``lr``, the classifier at ``head_factor`` times that."""
+        old = [p for p in self.backbone.parameters() if p.requires_grad]
+        new = {"params": [*self.head.parameters()], "lr": lr * head_factor}
+        return [{"params": old, "lr": lr}, new]
+
+    def pretrained_parts(self) -> list[nn.Module]:
+        """What weights were loaded for, if any."""
+        return [self.backbone.network] if self.backbone.pretrained else []

@@ -1,0 +1,87 @@
+"""Predictions for the sentences of a part, and how alike their tokens become."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oversmoothing.metrics import smoothness
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.glue import metrics as glue
+from oversmoothing.tasks.glue.network import Network
+from oversmoothing.tasks.glue.objective import predicted
+from oversmoothing.tasks.glue.tokens import Tokens
+from oversmoothing.training.batch import to_device
+
+TOKEN_SENTENCES = 64  # on which token similarity is measured
+
+
+class Evaluator:
+    """Measures a network; every process does all of it, as it takes seconds.
+
+    Args:
+        network: to evaluate.
+        tokens: of the data.
+        batch: sentences at a time.
+        device: where the network is.
+        recorder: shows progress.
+    """
+
+    def __init__(
+        self, network: Network, tokens: Tokens, batch: int, device: torch.device, recorder: Recorder
+    ) -> None:
+        self.network, self.tokens, self.batch = network, tokens, batch
+        self.device, self.recorder, self.data = device, recorder, tokens.data
+
+    def part(self, part: str) -> dict[str, float]:
+        """``<part>_score`` and each metric, in percent."""
+        ids = self.data.parts[part]
+        truth = torch.tensor([self.data.texts[id].label for id in ids])
+        found = glue.measure(self.data.metrics, self.predictions(ids), truth)
+        return {f"{part}_{name}": value for name, value in found.items()}
+
+    @torch.no_grad()
+    def predictions(self, ids: Sequence[str]) -> Tensor:
+        """Classes, or scores, on the CPU. Shapes: -> (len(ids),)."""
+        self.network.eval()
+        found = []
+        with self.recorder.progress(len(ids), "evaluation") as bar:
+            for batch in self._batches(ids, self.batch):
+                out = self.network(batch["tokens"], batch["mask"], batch["types"])
+                found.append(predicted(out.float()).cpu())
+                bar.update(len(batch["name"]))
+        return torch.cat(found)
+
+    @torch.no_grad()
+    def layers(self) -> dict[str, list[float]]:
+        """Mean pairwise cosine and effective rank of the tokens after every layer.
+
+        Means over validation sentences, each by itself, without padding; CLS and SEP take part.
+
+        Returns:
+            ``cosine`` and ``effective_rank``, one value a layer.
+        """
+        self.network.eval()
+        cosines, ranks = [], []
+        for one in self._batches(self.data.val[:TOKEN_SENTENCES], 1):
+            real = (one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
+            tokens = torch.cat(self.network.backbone.layers(*real))
+            cosines.append(smoothness.mean_cosine(tokens))
+            ranks.append(smoothness.effective_rank(tokens))
+        means = {"cosine": cosines, "effective_rank": ranks}
+        return {name: torch.stack(values).mean(dim=0).tolist() for name, values in means.items()}
+
+    def conditions(self, part: str) -> str:
+        """How the numbers of a part were measured, in words."""
+        padding = self.network.backbone.padding.masked
+        return (
+            f"{len(self.data.parts[part])} texts of {self.data.name} {part}, at most "
+            f"{self.tokens.max_length} tokens, {self.batch} at a time, padding "
+            f"{'kept from' if padding else 'seen by'} aggregators, last weights"
+        )
+
+    def _batches(self, ids: Sequence[str], size: int) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(ids), size):
+            samples = [self.tokens.sample(id) for id in ids[start : start + size]]
+            yield to_device(self.tokens.collate(samples), self.device)

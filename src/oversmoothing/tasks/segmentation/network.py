@@ -1,0 +1,104 @@
+"""Segmentation networks: a backbone, which hosts the aggregator, and two layers behind it.
+
+The head is EMANet's (Li et al., ICCV 2019, code): 3×3 convolution, normalisation, ReLU, dropout of
+channels, 1×1 convolution. What comes before it there, 3×3 convolution and attention unit, belongs
+to the backbone here (``backbones/cnn.py``).
+"""
+
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oversmoothing.backbones.cnn.batch_norm import set_momentum
+from oversmoothing.backbones.cnn.cnn import CNN
+from oversmoothing.backbones.vit.vit import ViT
+from oversmoothing.errors import InputError
+
+
+class Outputs(NamedTuple):
+    """Logits (B, classes, h, w) on the backbone's grid; of the auxiliary head, or None."""
+
+    seg: Tensor
+    aux: Tensor | None
+
+
+class Segmenter(nn.Module):
+    """Labels pixels.
+
+    Args:
+        backbone: CNN, or ViT, whose patch tokens then form the map.
+        num_classes: with background, where there is one.
+        dim: channels between the head's two layers.
+        dropout: of whole channels before the classifier.
+        auxiliary: a second head on an earlier stage, for training only.
+    """
+
+    def __init__(
+        self,
+        backbone: CNN | ViT,
+        num_classes: int,
+        dim: int = 256,
+        dropout: float = 0.1,
+        auxiliary: bool = False,
+    ) -> None:
+        super().__init__()
+        if dim < 1 or not 0 <= dropout < 1:
+            raise InputError(
+                "task.head_dim, .dropout: expected 1 or more, and 0 to below 1; "
+                f"got {dim}, {dropout}"
+            )
+        self.backbone = backbone
+        self.patches = hasattr(backbone, "to_map")
+        self.head = _head(backbone.dim, num_classes, dim, dropout)
+        aux_dim = backbone.dim if self.patches else backbone.aux_dim
+        self.auxiliary = _head(aux_dim, num_classes, dim, dropout) if auxiliary else None
+        if not self.patches:
+            set_momentum(self, backbone.bn_momentum)
+
+    def forward(self, images: Tensor) -> Outputs:
+        """Shapes: images (B, 3, H, W) in [0, 1]."""
+        features, earlier = self.features(images)
+        aux = self.auxiliary(earlier) if self.auxiliary else None
+        return Outputs(self.head(features), aux)
+
+    def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps of the last and of an earlier stage (of a ViT: its middle block)."""
+        if not self.patches:
+            return self.backbone(images)
+        H, W = images.shape[-2:]
+        middle = self.backbone.depth // 2
+        tokens, taken = self.backbone(images, take=(middle,))
+        return tuple(self.backbone.to_map(x, H, W) for x in (tokens, taken[middle]))
+
+    def segment(self, images: Tensor) -> Tensor:
+        """Logits (B, classes, h, w). Shapes: images (B, 3, H, W) in [0, 1]."""
+        return self.head(self.features(images)[0])
+
+    def pretrained_parts(self) -> list[nn.Module]:
+        """What weights were loaded for, if any."""
+        return [self.backbone.network] if self.backbone.pretrained else []
+
+    def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
+        """Pretrained parts at ``lr``, all else at ``head_factor`` times that."""
+        old = {id(p) for part in self.pretrained_parts() for p in part.parameters()}
+        trained = [p for p in self.parameters() if p.requires_grad]
+        return [
+            {"params": [p for p in trained if id(p) in old], "lr": lr},
+            {"params": [p for p in trained if id(p) not in old], "lr": lr * head_factor},
+        ]
+
+
+def _head(dim: int, num_classes: int, hidden: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(dim, hidden, kernel_size=3, padding=1, bias=False),
+        nn.BatchNorm2d(hidden),
+        nn.ReLU(),
+        nn.Dropout2d(dropout),
+        nn.Conv2d(hidden, num_classes, kernel_size=1),
+    )
+
+
+def upsampled(logits: Tensor, size: tuple[int, int]) -> Tensor:
+    """Logits at ``size``, corners aligned, as EMANet does."""
+    return F.interpolate(logits.float(), size, mode="bilinear", align_corners=True)

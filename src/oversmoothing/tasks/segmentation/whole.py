@@ -1,0 +1,76 @@
+"""Logits of whole images of any size, at one scale or at several."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oversmoothing.tasks.segmentation.network import Segmenter, upsampled
+
+
+@torch.no_grad()
+def whole_image(network: Segmenter, image: Tensor) -> Tensor:
+    """Logits at an image's own size.
+
+    The image is padded to the right and at the bottom, with the colour that the backbone takes for
+    0, until it suits the backbone; the logits are enlarged, then cut back.
+
+    Shapes: image (3, H, W) in [0, 1] -> (classes, H, W).
+    """
+    _, H, W = image.shape
+    mean = network.backbone.mean.view(3, 1, 1).to(image)
+    size = fitting(network.backbone, H), fitting(network.backbone, W)
+    padded = mean.expand(3, *size).clone()
+    padded[:, :H, :W] = image
+    return upsampled(network.segment(padded[None]), size)[0, :, :H, :W]
+
+
+def multi_scale(
+    network: Segmenter,
+    image: Tensor,
+    scales: Sequence[float],
+    flip: bool = True,
+    size: int | None = None,
+) -> Tensor:
+    """Sum of the raw logits of an image at several scales (EANet's test script).
+
+    Args:
+        image: (3, H, W) in [0, 1].
+        scales: of the input.
+        flip: whether each scale also sees the mirror image, whose logits are mirrored back.
+        size: longer side at scale 1; None: the image's own.
+
+    Shapes: -> (classes, H, W).
+    """
+    H, W = own = image.shape[-2:]
+    longer = size or max(H, W)
+    height, width = (side * longer / max(H, W) for side in own)
+    total: Tensor | float = 0.0
+    for scale in scales:
+        # a part of a pixel is dropped, a rounding error is none
+        sides = [max(1, int(side * scale + 1e-6)) for side in (height, width)]
+        scaled = _resized(image, sides)
+        total = total + _resized(whole_image(network, scaled), own)
+        if flip:
+            mirrored = whole_image(network, scaled.flip(-1)).flip(-1)
+            total = total + _resized(mirrored, own)
+    return total
+
+
+def fitting(backbone: nn.Module, side: int) -> int:
+    """The least side, not below this one, that suits a backbone.
+
+    Patches want a multiple of theirs. A CNN wants one more than a multiple of its output stride:
+    then first and last feature lie on first and last pixel (EMANet).
+    """
+    step, rest = (backbone.patch, 0) if backbone.patch > 1 else (backbone.output_stride, 1)
+    side = max(side, step)
+    return side + (rest - side) % step
+
+
+def _resized(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """Shapes: (C, h, w) -> (C, *size)."""
+    if maps.shape[-2:] == tuple(size):
+        return maps
+    return F.interpolate(maps[None], tuple(size), mode="bilinear", align_corners=True)[0]

@@ -1,0 +1,155 @@
+"""Propositions 1 and 2 of Centered Self-Attention Layers (Ali et al., Sec. 3.1), numerically.
+
+Both are about ``X ← softmax(X W_Q (X W_K)ᵀ/√d) X`` without residual or normalisation:
+
+1. with the same W_Q, W_K in all layers, X converges to a matrix of rank ≤ 1;
+2. with fresh random ones, the mean of the limit over the weights has rank ≤ 1.
+
+Both are taken as statements on the mean over draws of the weights; Proposition 1 has one draw. A
+proposition holds where that mean has rank ≤ 1 after the last layer at γ = 0.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oversmoothing.backbones.random.blocks import BLOCKS
+from oversmoothing.backbones.random.transformer import RandomTransformer
+from oversmoothing.errors import InputError
+from oversmoothing.metrics import smoothness
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.simulation import simulate as simulation
+from oversmoothing.tasks.simulation.gammas import Factories, Gammas, gamma_grid
+
+RESOLVED = 1e3  # a layer's output this many roundings of its input above 0 is no rounding error
+
+
+def probe(
+    backbone: Callable[..., RandomTransformer],
+    aggregators: Factories,
+    proposition: Literal[1, 2],
+    draws: int,
+    gammas: Gammas = None,
+    dtype: Literal["float64", "float32"] = "float64",
+) -> None:
+    """Raises before any work what ``run`` would raise."""
+    _check_draws(proposition, draws)
+    grid, cpu = gamma_grid(gammas), torch.device("cpu")
+    _check_backbone(simulation.build(backbone, aggregators, [0], grid, cpu, dtype), proposition)
+
+
+def run(
+    backbone: Callable[..., RandomTransformer],
+    aggregators: Factories,
+    seeds: list[int],
+    recorder: Recorder,
+    device: torch.device,
+    proposition: Literal[1, 2],
+    draws: int,
+    gammas: Gammas = None,
+    dtype: Literal["float64", "float32"] = "float64",
+) -> dict[int, dict]:
+    """Measures rank and σ₂/σ₁ of the mean output over the draws, after every layer.
+
+    Args:
+        backbone: ``RandomTransformer``, lacking what this task adds.
+        aggregators: factories; one has a gamma if ``gammas`` are given.
+        seeds: seed s takes the draws s·draws … s·draws + draws − 1.
+        recorder: gets ``curves-seed{seed}.npz`` with gamma (G,), depth (L,), and (G, L) rank, ratio
+            (σ₂/σ₁) and size (largest entry) of the mean, and draw_rank (the highest of a draw).
+        device: where to compute.
+        proposition: 1 or 2.
+        draws: of the weights, for each seed; 1 for Proposition 1.
+        gammas: the propositions speak of 0; None takes the aggregators as they are.
+        dtype: float64 or float32.
+
+    Raises:
+        InputError: a backbone that the proposition does not speak of, or draws out of range.
+    """
+    _check_draws(proposition, draws)
+    grid = gamma_grid(gammas)
+    of_draws = [seed * draws + draw for seed in seeds for draw in range(draws)]
+    model = simulation.build(backbone, aggregators, of_draws, grid, device, dtype)
+    _check_backbone(model, proposition)
+    curves = simulation.simulate(model, recorder, lambda y: _measure(y, draws), grid)
+    eps = torch.finfo(model.dtype).eps
+    results = {}
+    for i, seed in enumerate(seeds):
+        of_seed = {name: values[i] for name, values in curves.items()}
+        gamma, depth = np.array(grid or [np.nan]), np.arange(1, model.depth + 1)
+        arrays = {name: values.numpy() for name, values in of_seed.items()}
+        recorder.save_arrays(f"curves-seed{seed}", gamma=gamma, depth=depth, **arrays)
+        verdicts = _verdicts(grid, of_seed, eps)
+        holds = {v["gamma"]: v["holds"] for v in verdicts}.get(0.0)
+        results[seed] = {"holds": holds, "dtype": dtype, "by_gamma": verdicts}
+    return results
+
+
+def _measure(output: Tensor, draws: int) -> dict[str, Tensor]:
+    """Each (S, G), of outputs (S·draws, G, n, d)."""
+    output = output.unflatten(0, (-1, draws))
+    mean = output.mean(dim=1)
+    sigma = smoothness.singular_values(mean, exact=True)
+    return {
+        "rank": smoothness.rank_of(sigma),
+        "ratio": torch.where(sigma[..., 0] == 0, 0.0, sigma[..., 1:2].sum(-1) / sigma[..., 0]),
+        "size": mean.abs().amax(dim=(-2, -1)),
+        "draw_rank": smoothness.rank(output).amax(dim=1),
+    }
+
+
+def _verdicts(grid: list[float] | None, curves: dict[str, Tensor], eps: float) -> list[dict]:
+    """For every γ, the numbers after the last layer whose output is more than rounding errors.
+
+    Centering lets this network shrink to 0 within some layers: then there is no rank to speak of.
+    """
+    verdicts = []
+    for g, gamma in enumerate(grid or [None]):
+        depth = _resolved(curves["size"][g], eps)
+        last = max(depth - 1, 0)
+        at = {name: simulation.numbers(v[g, last : last + 1])[0] for name, v in curves.items()}
+        holds = at["rank"] is not None and at["rank"] <= 1
+        verdicts.append({"gamma": gamma, "depth": depth, **at, "holds": holds})
+        verdicts[-1]["verdict"] = _in_words(verdicts[-1], len(curves["size"][g]))
+    return verdicts
+
+
+def _in_words(verdict: dict, layers: int) -> str:
+    rank = "not finite" if verdict["rank"] is None else f"{verdict['rank']:g}"
+    ratio = "unknown" if verdict["ratio"] is None else f"{verdict['ratio']:.1e}"
+    lost = ", later ones are lost in rounding" if verdict["depth"] < layers else ""
+    holds = "holds" if verdict["holds"] else "does not hold"
+    return f"rank {rank}, σ₂/σ₁ {ratio} after {verdict['depth']} layers{lost}: rank ≤ 1 {holds}"
+
+
+def _resolved(size: Tensor, eps: float) -> int:
+    """Number of leading layers (L,) whose output is above their input's rounding; X₁ = I."""
+    before = torch.cat([size.new_ones(1), size[:-1]])
+    lost = ~(size > RESOLVED * eps * before)
+    return int(lost.int().argmax()) if lost.any() else len(size)
+
+
+def _check_draws(proposition: int, draws: int) -> None:
+    if proposition not in (1, 2):
+        raise InputError(f"task.proposition: expected 1 or 2, got {proposition}")
+    if draws < 1 or (proposition == 1 and draws > 1):
+        expected = "1 for Proposition 1" if proposition == 1 else "1 or more"
+        raise InputError(f"task.draws: expected {expected}, got {draws}")
+
+
+def _check_backbone(model: RandomTransformer, proposition: int) -> None:
+    """Refuses a backbone that the proposition does not speak of."""
+    needed = {
+        "block=plain": model.block is BLOCKS["plain"],
+        "value=identity": model.weights.value == "identity",
+        f"shared={proposition == 1}".lower(): model.shared == (proposition == 1),
+    }
+    missing = [f"backbone.{setting}" for setting, given in needed.items() if not given]
+    if missing:
+        raise InputError(
+            f"task.proposition: Proposition {proposition} speaks of {', '.join(missing)} only; set "
+            f"that, or choose experiment=prop{proposition}"
+        )

@@ -1,0 +1,112 @@
+"""Bilateral filtering A S, unnormalised: (A S)_i = Σ_j exp(−½|f_i − f_j|²) S_j, j = i included.
+
+No gradient is kept.
+
+Features as in the dense CRF (Krähenbühl, Koltun 2011, https://arxiv.org/abs/1210.5644, eq. 3).
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from oversmoothing.tasks.wsss.permutohedral import Lattice
+
+Filter = Literal["lattice", "exact", "toco"]
+CPU_BLOCK = 2**20  # entries of A that are formed at once: they stay in the cache
+GPU_BLOCK = 2**26
+SAMPLE = 256  # pixels that calibrate the lattice
+LOG_SMALLEST = -50.0  # of A's entries: numbers near underflow make a CPU crawl
+
+
+def position_and_colour(images: Tensor, sigma_rgb: float, sigma_xy: float) -> Tensor:
+    """f = (x/σ_xy, y/σ_xy, rgb/σ_rgb) of every pixel, row by row.
+
+    Args:
+        images: in [0, 1].
+        sigma_rgb: on the 0–255 scale.
+        sigma_xy: in pixels of these images.
+
+    Shapes: images (B, 3, H, W) -> (B, H·W, 5).
+    """
+    B, _, H, W = images.shape
+    y = torch.arange(H, dtype=images.dtype, device=images.device) / sigma_xy
+    x = torch.arange(W, dtype=images.dtype, device=images.device) / sigma_xy
+    grid = torch.stack(torch.meshgrid(x, y, indexing="xy")).expand(B, -1, -1, -1)
+    return torch.cat([grid, images * (255 / sigma_rgb)], dim=1).flatten(2).mT
+
+
+@torch.no_grad()
+def exact(features: Tensor, values: Tensor) -> Tensor:
+    """A S in blocks of rows: time grows with N².
+
+    Shapes: features (..., N, D), values (..., N, C) -> (..., N, C).
+    """
+    return between(features, features, values)
+
+
+@torch.no_grad()
+def between(to: Tensor, features: Tensor, values: Tensor) -> Tensor:
+    """Σ_j exp(−½|t_i − f_j|²) v_j at other places t.
+
+    Shapes: to (..., M, D), features (..., N, D), values (..., N, C) -> (..., M, C).
+    """
+    if to.dim() > 2:
+        return torch.stack([between(*one) for one in zip(to, features, values)])
+    centre = features.mean(dim=0)  # keeps |t|² + |f|² − 2 t·f from cancelling
+    t, f = to - centre, features - centre
+    values = values.contiguous()  # of transposed ones, the product below is several times slower
+    t = torch.cat([t, -_half_square(t), torch.ones_like(t[:, :1])], dim=1)
+    f = torch.cat([f, torch.ones_like(f[:, :1]), -_half_square(f)], dim=1)
+    rows = max(1, (CPU_BLOCK if t.device.type == "cpu" else GPU_BLOCK) // len(f))
+    A = t.new_empty(min(rows, len(t)), len(f))  # one buffer for all blocks
+    filtered = values.new_empty(len(t), values.shape[1])
+    for block, out in zip(t.split(rows), filtered.split(rows)):
+        weights = torch.mm(block, f.T, out=A[: len(block)])
+        torch.mm(weights.clamp_(min=LOG_SMALLEST).exp_(), values, out=out)
+    return filtered
+
+
+@torch.no_grad()
+def lattice(features: Tensor, values: Tensor) -> Tensor:
+    """A S on the permutohedral lattice, calibrated: time grows with N.
+
+    One factor an image makes the sum of A's rows right over ``SAMPLE`` pixels. Measured on
+    photographs and noise (112² and 160² pixels, 21 classes, σ_rgb 15, σ_xy 50): relative L2 error
+    6 to 12 %, ⟨S, A S⟩ 0 to 2.2 % too small; 8 (112²) to 29 (224²) times as fast
+    as ``exact`` on one CPU core.
+
+    Shapes: features (B, N, D), values (B, N, C) -> (B, N, C).
+    """
+    B, N, _ = features.shape
+    plan, ones = Lattice(features), values.new_ones(B, N, 1)
+    # The golden ratio spreads the sample over rows and columns alike.
+    share = torch.arange(1, SAMPLE + 1, dtype=torch.float64) * (5**0.5 - 1) / 2 % 1
+    sample = (share * N).long().to(features.device)
+    true = between(features[:, sample], features, ones).sum(dim=1, keepdim=True)
+    filtered = plan(torch.cat([values, ones], dim=2))
+    factor = true / filtered[:, sample, -1:].sum(dim=1, keepdim=True)
+    return filtered[..., :-1] * factor
+
+
+@torch.no_grad()
+def toco(features: Tensor, values: Tensor) -> Tensor:
+    """The lattice with the factor of ToCo's compiled filter, 1 / (1 + 2^-D) whatever the data.
+
+    Equals that filter (meng-tang/rloss) to 1e-5, and makes ⟨S, A S⟩ 0.52 to 0.61 times what it is.
+
+    Shapes: features (B, N, D), values (B, N, C) -> (B, N, C).
+    """
+    return Lattice(features)(values) / (1 + 2.0 ** -features.shape[-1])
+
+
+def _half_square(x: Tensor) -> Tensor:
+    return x.square().sum(dim=1, keepdim=True) / 2
+
+
+FILTERS: dict[Filter, Callable[[Tensor, Tensor], Tensor]] = {
+    "lattice": lattice,
+    "exact": exact,
+    "toco": toco,
+}

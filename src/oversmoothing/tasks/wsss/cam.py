@@ -1,0 +1,78 @@
+"""Multi-scale class activation maps of the classes that an image is labelled with.
+
+.. math:: M_k = \\sum_s relu(\\max(up(w_k · F(x_s)), flip(up(w_k · F(flip x_s)))))
+
+then shifted to a minimum of 0 and scaled to a maximum of 1 per class (ToCo, CVPR 2023, whose
+pipeline the centered paper follows; recipes C). Only classes that are present are computed: the
+image label would zero the others anyway, and images have two or three of twenty.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oversmoothing.tasks.wsss.network import Network
+
+
+class Present(NamedTuple):
+    """The classes of every image of a batch, padded to the longest list.
+
+    Shapes: index (B, M) int64 foreground class 0…K−1, 0 where there is none; valid (B, M) bool.
+    """
+
+    index: Tensor
+    valid: Tensor
+
+
+def present_classes(labels: Tensor) -> Present:
+    """Lists the classes of image-level labels (B, K), in ascending order."""
+    M = max(1, int((labels > 0).sum(dim=1).max()))
+    order = (labels > 0).int().argsort(dim=1, descending=True, stable=True)[:, :M]
+    valid = labels.gather(1, order) > 0
+    return Present(order.masked_fill(~valid, 0), valid)
+
+
+@torch.no_grad()
+def multi_scale_cams(
+    network: Network, images: Tensor, present: Present, scales: Sequence[float] = (1.0, 0.5, 1.5)
+) -> tuple[Tensor, Tensor]:
+    """CAMs from the last and from the auxiliary layer, values in [0, 1], 0 at padded classes.
+
+    Args:
+        network: put into evaluation mode meanwhile.
+        images: (B, 3, H, W) in [0, 1].
+        present: classes to compute.
+        scales: of the input; sides are rounded to whole patches.
+
+    Shapes: -> twice (B, M, H, W).
+    """
+    training = network.training
+    network.eval()
+    total = sum(_one_scale(network, images, present.index, scale) for scale in scales)
+    network.train(training)
+    M = present.index.shape[1]
+    shown = present.valid[:, :, None, None]
+    return normalised(total[:, :M]) * shown, normalised(total[:, M:]) * shown
+
+
+def normalised(maps: Tensor) -> Tensor:
+    """Shifts every map to a minimum of 0, and divides it by its maximum + 1e-5."""
+    maps = maps - maps.amin(dim=(-2, -1), keepdim=True)
+    return maps / (maps.amax(dim=(-2, -1), keepdim=True) + 1e-5)
+
+
+def _one_scale(network: Network, images: Tensor, index: Tensor, scale: float) -> Tensor:
+    """relu of the maximum over the image and its mirror image; (B, 2M, H, W): last, auxiliary."""
+    B, _, H, W = images.shape
+    patch = network.backbone.patch
+    size = [patch * max(1, round(scale * side / patch)) for side in (H, W)]
+    scaled = images if size == [H, W] else F.interpolate(images, size, mode="bilinear")
+    maps = torch.cat(network.class_maps(torch.cat([scaled, scaled.flip(-1)])), dim=1)
+    K = maps.shape[1] // 2
+    both = torch.cat([index, index + K], dim=1).repeat(2, 1)[:, :, None, None]
+    maps = maps.gather(1, both.expand(-1, -1, *maps.shape[-2:]))
+    maps = F.interpolate(maps.float(), (H, W), mode="bilinear")
+    return torch.maximum(maps[:B], maps[B:].flip(-1)).relu_()

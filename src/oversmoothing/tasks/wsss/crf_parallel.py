@@ -1,0 +1,87 @@
+"""Dense CRF over many images, in parallel processes.
+
+Workers import this module and ``crf.py``: nothing here may need torch.
+"""
+
+import os
+import signal
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from threading import Thread
+
+import numpy as np
+from tqdm import tqdm
+
+from oversmoothing.errors import InputError
+from oversmoothing.tasks.wsss.crf import CRF, dense_crf, load_pydensecrf
+
+Job = tuple[str, np.ndarray, np.ndarray]  # name, image (H, W, 3), probabilities (C, H, W)
+
+
+def crf_labels(
+    jobs: Iterable[Job],
+    crf: CRF,
+    processes: int = 0,
+    desc: str = "dense CRF",
+    total: int | None = None,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Most probable labels after the CRF, in the order of the jobs.
+
+    Args:
+        jobs: name, image and probabilities as :func:`dense_crf` takes them; drawn as they are
+            needed, at most two a process in memory.
+        processes: that work beside this one; 0: this one works.
+        desc: of the progress bar, silent where stderr is no terminal.
+        total: number of jobs, for the time left.
+
+    Yields:
+        (name, uint8 (H, W)).
+
+    Raises:
+        InputError: as :func:`dense_crf`, with the image's name.
+        RuntimeError: what else failed, with the image's name.
+    """
+    load_pydensecrf()
+    labels = _in_parallel(jobs, crf, processes) if processes else (_label(j, crf) for j in jobs)
+    yield from tqdm(labels, desc, total, leave=False, disable=None, dynamic_ncols=True)
+
+
+def _label(job: Job, crf: CRF) -> tuple[str, np.ndarray]:
+    name, image, probabilities = job
+    try:
+        return name, dense_crf(image, probabilities, crf).argmax(axis=0).astype(np.uint8)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+    except Exception as error:
+        raise RuntimeError(f"{name}: dense CRF failed: {error!r}") from error
+
+
+def _in_parallel(jobs: Iterable[Job], crf: CRF, processes: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Results in order; workers come from a fork server, as a fork of torch's threads can hang."""
+    server = get_context("forkserver")
+    pool = ProcessPoolExecutor(processes, server, initializer=_follow_parent)
+    waiting: deque[Future] = deque()
+    try:
+        for job in jobs:
+            name = job[0]
+            waiting.append(pool.submit(_label, job, crf))
+            if len(waiting) == 2 * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"{name} or the {2 * processes} before: a dense CRF process died, for want of memory "
+            "perhaps; use fewer processes"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _follow_parent() -> None:
+    """Leaves Ctrl-C to the parent, and ends with it even when it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=lambda: (parent_process().join(), os._exit(1)), daemon=True).start()

@@ -1,0 +1,69 @@
+"""The single-stage network: ViT, two classifiers on max-pooled patch tokens, and a decoder."""
+
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oversmoothing.backbones.vit.vit import ViT
+from oversmoothing.tasks.wsss.decoder import LargeFOV
+
+
+class Outputs(NamedTuple):
+    """Shapes: cls and aux (B, K) logits; seg (B, 1 + K, h, w) logits on the patch grid or None."""
+
+    cls: Tensor
+    aux: Tensor
+    seg: Tensor | None
+
+
+class Network(nn.Module):
+    """Classifies images, and labels their patches.
+
+    The last layer's tokens carry the final norm; the auxiliary ones are the raw residual stream
+    of ``aux_block`` (ToCo). Gradients of the segmentation flow into the backbone.
+
+    Args:
+        backbone: ViT.
+        num_classes: K, without background.
+        aux_block: index of the block; negative counts from the end.
+    """
+
+    def __init__(self, backbone: ViT, num_classes: int, aux_block: int = -3) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.aux_block = range(backbone.depth)[aux_block]
+        self.classifier = nn.Conv2d(backbone.dim, num_classes, kernel_size=1, bias=False)
+        self.aux_classifier = nn.Conv2d(backbone.dim, num_classes, kernel_size=1, bias=False)
+        self.decoder = LargeFOV(backbone.dim, 1 + num_classes)
+
+    def forward(self, images: Tensor, segment: bool = True) -> Outputs:
+        """Shapes: images (B, 3, H, W) in [0, 1], H and W divisible by the patch."""
+        last, aux = self.features(images)
+        cls = self.classifier(F.adaptive_max_pool2d(last, 1)).flatten(1)
+        aux = self.aux_classifier(F.adaptive_max_pool2d(aux, 1)).flatten(1)
+        return Outputs(cls, aux, self.decoder(last) if segment else None)
+
+    def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Feature maps of the last and of the auxiliary layer, both (B, C, h, w)."""
+        H, W = images.shape[-2:]
+        tokens, taken = self.backbone(images, take=(self.aux_block,))
+        both = (tokens, taken[self.aux_block])
+        last, aux = (self.backbone.to_map(x, H, W) for x in both)
+        return last, aux
+
+    def class_maps(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Raw CAMs of the last and of the auxiliary layer, both (B, K, h, w)."""
+        last, aux = self.features(images)
+        return self.classifier(last), self.aux_classifier(aux)
+
+    def segment(self, images: Tensor) -> Tensor:
+        """Segmentation logits (B, 1 + K, h, w)."""
+        return self.decoder(self.features(images)[0])
+
+    def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
+        """The backbone at ``lr``; classifiers and decoder at ``head_factor`` times that."""
+        heads = (self.classifier, self.aux_classifier, self.decoder)
+        new = [p for head in heads for p in head.parameters()]
+        old = [p for p in self.backbone.parameters() if p.requires_grad]
+        return [{"params": old, "lr": lr}, {"params": new, "lr": lr * head_factor}]

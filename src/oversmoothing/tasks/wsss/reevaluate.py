@@ -1,0 +1,129 @@
+"""Trained weights measured anew, under other settings of their evaluation."""
+
+import copy
+import dataclasses
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.config.compose import Problems, parse
+from oversmoothing.config.names import meant
+from oversmoothing.config.parts import config_problems
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.launch.execute import build
+from oversmoothing.launch.trained import Trained
+from oversmoothing.store.environment import environment
+from oversmoothing.store.files import read_or_set_aside, write_text
+from oversmoothing.store.recorder import Recorder, weights_path
+from oversmoothing.tasks.wsss import task as wsss
+from oversmoothing.tasks.wsss.crf import CRF
+from oversmoothing.tasks.wsss.evaluation import Evaluation
+from oversmoothing.tasks.wsss.evaluator import Evaluator
+
+HOW = ("batch", "workers")  # settings that decide no number
+
+
+def configured(config: DictConfig, words: list[str]) -> DictConfig:
+    """A run's config with other settings.
+
+    Args:
+        config: of the run; not changed.
+        words: ``evaluation.<key>=<value>`` and ``paths.data=<folder>``.
+
+    Raises:
+        Problems: an unknown key, one that training has used up, or a value of another type.
+    """
+    config = copy.deepcopy(config)
+    overrides, problems = parse(words)
+    for override in overrides:
+        key = override.key_or_group.removeprefix("task.")
+        if key not in (known := _keys()):
+            problems.append(f"{key}: cannot be set here; {meant(key, known)}")
+        elif override.is_delete() or override.is_sweep_override():
+            problems.append(f"{key}: expected one value; run this command once for each")
+        else:
+            _put(config, key, override.value())
+    found = {} if problems else config_problems(config)
+    lines = [line for part in found.values() for line in part]
+    problems += [line for line in lines if line.startswith(("task.evaluation", "paths."))]
+    if problems:
+        raise Problems(problems)
+    return config
+
+
+def _keys() -> list[str]:
+    """What may be set; --split stands for ``splits`` and ``ms_splits``."""
+    own = [field.name for field in dataclasses.fields(Evaluation) if "splits" not in field.name]
+    crf = [f"crf.{field.name}" for field in dataclasses.fields(CRF)]
+    return [*(f"evaluation.{name}" for name in own + crf), "paths.data"]
+
+
+def _put(config: DictConfig, key: str, value: Any) -> None:
+    evaluation = config.task.evaluation
+    if key.startswith("evaluation.crf") and value is not None and not evaluation.get("crf"):
+        evaluation.crf = {"_target_": f"{CRF.__module__}.{CRF.__name__}"}
+    OmegaConf.update(config, key if key == "paths.data" else f"task.{key}", value)
+
+
+def checked(run: Trained, config: DictConfig) -> dict[str, Any]:
+    """What the task is made of under a config, held against the network.
+
+    Raises:
+        InputError: values out of range, an evaluation size that is no whole number of patches, or
+            no pydensecrf.
+    """
+    task = build(config.task, _partial_=True).keywords
+    own = {key: task[key] for key in ("augment", "evaluation", "aux_block")}
+    wsss.probe(lambda aggregators: run.network.backbone, aggregators=[], adaptation=0, **own)
+    return task
+
+
+def stored(run: Trained, data: ImageSet, evaluation: Evaluation) -> tuple[Path, dict[str, Any]]:
+    """Where the numbers of some settings lie, and what is there.
+
+    Args:
+        evaluation: ``splits`` names the one that is measured.
+    """
+    plain = dataclasses.asdict(evaluation)
+    settings = {key: value for key, value in plain.items() if key not in HOW}
+    content = {"run": run.folder.name, "data": data.checksum, "settings": settings}
+    text = json.dumps([settings, data.checksum], sort_keys=True)
+    path = run.folder / f"evaluation-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
+    known = read_or_set_aside(path, lambda path: json.loads(path.read_text())["seeds"])
+    return path, content | {"seeds": known or {}}
+
+
+def measure(run: Trained, data: ImageSet, task: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Measures a seed, unless that was done with the same weights, and stores it.
+
+    Args:
+        run: network and seed.
+        data: with masks.
+        task: of ``checked``.
+
+    Returns:
+        Path of the file and its content: ``seeds`` -> keys as in ``result.json``.
+    """
+    evaluation = task["evaluation"]
+    path, content = stored(run, data, evaluation)
+    with open(weights_path(run.folder, run.seed), "rb") as file:
+        weights = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    if content["seeds"].get(str(run.seed), {}).get("weights_sha256") == weights:
+        return path, content
+    [split], started = evaluation.splits, time.monotonic()
+    place = next(run.network.parameters()).device
+    traces = Recorder(run.folder, [run.seed])
+    evaluator = Evaluator(run.network, data, task["method"], evaluation, place, traces)
+    results = evaluator.split(split) | {"conditions": {split: evaluator.conditions(split)}}
+    results |= {"weights_sha256": weights, "env": environment(str(place))}
+    results["seconds"] = round(time.monotonic() - started, 2)
+    path, content = stored(run, data, evaluation)  # another process may have added a seed
+    seeds = content["seeds"] | {str(run.seed): results}
+    content["seeds"] = dict(sorted(seeds.items(), key=lambda item: int(item[0])))
+    text = json.dumps(content, indent=1) + "\n"
+    write_text(path, text)
+    return path, content

@@ -1,0 +1,49 @@
+"""Multi-scale, mirrored segmentation of whole images."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oversmoothing.tasks.wsss.network import Network
+
+Fusion = Literal["voc", "coco"]
+
+
+@torch.no_grad()
+def multi_scale_probabilities(
+    network: Network,
+    image: Tensor,
+    scales: Sequence[float] = (1.0, 1.25, 1.5),
+    size: int | None = None,
+    fusion: Fusion = "voc",
+) -> Tensor:
+    """softmax of the logits of several scales, each with its mirror image.
+
+    Args:
+        image: (3, H, W) in [0, 1].
+        scales: of the input; sides are rounded to whole patches.
+        size: scale 1 is size × size, as ToCo does on COCO; None: the image's own size, as on VOC.
+        fusion: ``voc``: image + mirror image summed, then the maximum over scales; ``coco``: the
+            maximum of image and mirror image, then the sum over scales (ToCo's two scripts).
+
+    Shapes: -> (1 + K, H, W).
+    """
+    _, H, W = image.shape
+    base = (size, size) if size else (H, W)
+    each = [_both(network, image, [scale * side for side in base]) for scale in scales]
+    stacked = torch.stack(each)  # (S, 2, 1 + K, H, W)
+    fused = stacked.sum(1).amax(0) if fusion == "voc" else stacked.amax(1).sum(0)
+    return fused.softmax(dim=0)
+
+
+def _both(network: Network, image: Tensor, sides: list[float]) -> Tensor:
+    """Logits of an image and of its mirror image, mirrored back: (2, 1 + K, H, W)."""
+    patch = network.backbone.patch
+    sides = [patch * max(1, round(side / patch)) for side in sides]
+    scaled = F.interpolate(image[None], sides, mode="bilinear")
+    logits = network.segment(torch.cat([scaled, scaled.flip(-1)])).float()
+    logits = F.interpolate(logits, image.shape[-2:], mode="bilinear")
+    return torch.stack([logits[0], logits[1].flip(-1)])

@@ -1,0 +1,100 @@
+"""Predictions as the PASCAL VOC evaluation server takes them."""
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from oversmoothing.data.images.palette import palette
+from oversmoothing.errors import InputError
+from oversmoothing.store.files import write_atomically, writing
+
+COMPETITION = "comp6"  # any training data (ImageNet weights); comp5 is VOC's alone
+NUM_LABELS = 21
+EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip's first day: equal predictions make equal files
+
+
+def write_submission(
+    folder: Path,
+    items: Iterable[tuple[str, np.ndarray]],
+    split: Literal["test", "val"] = "test",
+    sizes: Mapping[str, tuple[int, int]] | None = None,
+) -> Path:
+    """Writes ``comp6_<split>.zip``; nothing is written before every item has been checked.
+
+    It holds ``results/VOC2012/Segmentation/comp6_<split>_cls/<ID>.png``, PNGs with VOC's palette.
+
+    Args:
+        folder: made when missing.
+        items: id and labels, uint8 (H, W) in 0…20, in any order.
+        sizes: height and width of every image that must be there.
+
+    Returns:
+        The path of the zip.
+
+    Raises:
+        InputError: labels of another kind or size, an image twice, unknown, missing, or none at
+            all; the disk.
+    """
+    inside = f"results/VOC2012/Segmentation/{COMPETITION}_{split}_cls"
+    seen: set[str] = set()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, labels in items:
+            _check(name, labels, seen, sizes)
+            seen.add(name)
+            archive.writestr(zipfile.ZipInfo(f"{inside}/{name}.png", EPOCH), png(labels))
+    _check_complete(seen, sizes)
+    path = Path(folder) / f"{COMPETITION}_{split}.zip"
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
+    return path
+
+
+def png(labels: np.ndarray) -> bytes:
+    """A PNG with VOC's palette (mode P) of labels uint8 (H, W)."""
+    image = Image.fromarray(labels)
+    image.putpalette(palette().tobytes())
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _check(
+    name: str, labels: np.ndarray, seen: set[str], sizes: Mapping[str, tuple[int, int]] | None
+) -> None:
+    """One item, before it is written."""
+    if name in seen:
+        raise InputError(f"{name}: predicted twice; the server takes one mask per image")
+    if labels.dtype != np.uint8 or labels.ndim != 2:
+        raise InputError(f"{name}: expected uint8 (H, W), got {labels.dtype} {labels.shape}")
+    if labels.size and labels.max() >= NUM_LABELS:
+        raise InputError(
+            f"{name}: expected labels 0 to {NUM_LABELS - 1}, got {labels.max()}; the server knows "
+            "VOC's 20 classes and no unsure pixels"
+        )
+    if sizes is None:
+        return
+    if name not in sizes:
+        raise InputError(f"{name}: is no image of this split; predict the images of its list")
+    if labels.shape != tuple(sizes[name]):
+        raise InputError(
+            f"{name}: prediction {labels.shape} and image {tuple(sizes[name])} differ in height "
+            "and width; resize the logits to the image"
+        )
+
+
+def _check_complete(seen: set[str], sizes: Mapping[str, tuple[int, int]] | None) -> None:
+    missing = sorted(set(sizes or ()) - seen)
+    if missing:
+        raise InputError(
+            f"submission: {len(missing)} of {len(sizes)} images have no prediction, first "
+            f"{missing[0]}; the server wants the whole split"
+        )
+    if not seen:
+        raise InputError("submission: no predictions; the server wants the whole split")

@@ -1,1 +1,0 @@
-"""Sentences: tokens, classifier, predictions."""

@@ -1,1 +1,0 @@
-"""Training recipes: one optimiser with its schedule, one file."""

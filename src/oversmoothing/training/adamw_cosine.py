@@ -1,0 +1,74 @@
+"""AdamW with cosine decay, as DeiT is trained (Touvron et al., ICML 2021, and its code)."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from oversmoothing.errors import InputError
+from oversmoothing.training.recipe import Recipe
+
+UNDECAYED = ("pos_embed", "cls_token", "dist_token", "reg_token")
+
+
+@dataclass(frozen=True)
+class AdamWCosine(Recipe):
+    """AdamW, linear warm-up, then half a cosine from lr to min_lr.
+
+    DeiT changes the rate once an epoch, here it changes every step; as there, the cosine runs
+    from step 0, so that the warm-up hides its beginning.
+
+    Args:
+        lr: after warm-up; DeiT: 5e-4 · batch_size/512.
+        weight_decay: AdamW's; not of biases, of other 1-D parameters (norms, scales), of position
+            embeddings and of prefix tokens.
+        betas, eps: AdamW's.
+        warmup: steps of linear growth from ``warmup_lr``.
+        warmup_lr: rate of the first step.
+        min_lr: rate that the decay ends at.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    iterations: int = 375300
+    batch_size: int = 1024
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-8
+    warmup: int = 6255
+    warmup_lr: float = 1e-6
+    min_lr: float = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0, "weight_decay", "warmup", "warmup_lr", "min_lr")
+        if max(self.min_lr, self.warmup_lr) > self.lr:
+            raise InputError(
+                f"trainer.warmup_lr, .min_lr: expected at most trainer.lr, {self.lr:g}, got "
+                f"{self.warmup_lr:g}, {self.min_lr:g}"
+            )
+
+    def factor(self, step: int) -> float:
+        if step < self.warmup:
+            start = self.warmup_lr / self.lr
+            return start + (1 - start) * step / self.warmup
+        end = self.min_lr / self.lr
+        return end + (1 - end) * (1 + math.cos(math.pi * step / self.iterations)) / 2
+
+    def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
+        """Two groups, with and without decay."""
+        trained = [(n, p) for n, p in network.named_parameters() if p.requires_grad]
+        decayed = [p for name, p in trained if _decays(name, p)]
+        others = [p for name, p in trained if not _decays(name, p)]
+        groups = [
+            {"params": decayed, "lr": self.lr, "weight_decay": self.weight_decay},
+            {"params": others, "lr": self.lr, "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps, fused=True)
+
+
+def _decays(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.ndim > 1 and name.split(".")[-1] not in ("bias", *UNDECAYED)

@@ -1,0 +1,79 @@
+"""AdamW with linear decay to 0, as language models are fine-tuned (ContraNorm's scripts)."""
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from oversmoothing.errors import InputError
+from oversmoothing.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class AdamWLinear(Recipe):
+    """AdamW; the rate grows linearly over ``warmup`` steps and falls linearly to 0.
+
+    Args:
+        iterations: optimisation steps; counts where there are no ``epochs``.
+        epochs: passes over the training data; null: ``iterations`` counts.
+        weight_decay: of matrices; biases and norms have none.
+        betas, eps: AdamW's.
+        warmup: steps of linear growth from 0.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    iterations: int = 1000
+    batch_size: int = 32
+    lr: float = 2e-5
+    epochs: float | None = 5.0
+    weight_decay: float = 0.0
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-8
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0, "weight_decay", "warmup")
+        if self.epochs is not None and not self.epochs > 0:
+            raise InputError(
+                f"trainer.epochs: expected above 0, or null to count trainer.iterations, "
+                f"got {self.epochs}"
+            )
+        if self.epochs is None and self.warmup >= self.iterations:
+            raise InputError(
+                f"trainer.warmup: expected below trainer.iterations={self.iterations}, "
+                f"got {self.warmup}"
+            )
+
+    def over(self, examples: int) -> "AdamWLinear":
+        """The same recipe, with the iterations that its epochs come to.
+
+        Args:
+            examples: in an epoch.
+
+        Raises:
+            InputError: a warm-up that is longer than that.
+        """
+        if self.epochs is None:
+            return self
+        steps = max(1, round(self.epochs * examples / self.batch_size))
+        return dataclasses.replace(self, iterations=steps, epochs=None)
+
+    def factor(self, step: int) -> float:
+        if step < self.warmup:
+            return step / self.warmup
+        return (self.iterations - step) / (self.iterations - self.warmup)
+
+    def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
+        """Decays what has two dimensions or more."""
+        trained = [p for p in network.parameters() if p.requires_grad]
+        matrices = [p for p in trained if p.dim() > 1]
+        others = [p for p in trained if p.dim() <= 1]
+        groups = [
+            {"params": matrices, "lr": self.lr, "weight_decay": self.weight_decay},
+            {"params": others, "lr": self.lr, "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps, fused=True)

@@ -1,0 +1,56 @@
+"""AdamW with polynomial decay, as ToCo is trained (Ru et al., CVPR 2023, and its code)."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from oversmoothing.errors import InputError
+from oversmoothing.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class AdamWPoly(Recipe):
+    """AdamW, linear warm-up, polynomial decay.
+
+    Args:
+        lr: of the backbone, after warm-up.
+        head_factor: learning rate of new layers over ``lr``.
+        weight_decay: AdamW's, on every parameter.
+        betas, eps: AdamW's.
+        warmup: steps of linear growth from ``warmup_ratio`` times the rate.
+        warmup_ratio: rate of the first step over that after warm-up.
+        power: of the polynomial decay (1 − t/iterations)^power.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    head_factor: float = 10.0
+    weight_decay: float = 0.01
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-8
+    warmup: int = 1500
+    warmup_ratio: float = 1e-6
+    power: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0, "weight_decay", "warmup", "warmup_ratio", "power")
+        if not self.head_factor > 0:
+            raise InputError(f"trainer.head_factor: expected above 0, got {self.head_factor}")
+
+    def factor(self, step: int) -> float:
+        if step < self.warmup:
+            return 1 - (1 - step / self.warmup) * (1 - self.warmup_ratio)
+        return (1 - step / self.iterations) ** self.power
+
+    def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
+        """The network's ``parameter_groups(lr, head_factor)`` tell new layers from the backbone."""
+        return torch.optim.AdamW(
+            network.parameter_groups(self.lr, self.head_factor),
+            betas=tuple(self.betas),
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            fused=True,  # one pass over the parameters instead of one for each operation
+        )

@@ -1,0 +1,46 @@
+"""Batches: moved to a device, cut into parts, and too large for one."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oversmoothing.training.recipe import Recipe
+
+Batch = dict[str, Any]
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Moves the tensors of a batch."""
+    return {
+        k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()
+    }
+
+
+def split(batch: Batch, parts: int) -> list[Batch]:
+    """Cuts tensors and lists with an entry an image into equal parts; the rest goes to all."""
+    B = len(batch["name"])
+    size = math.ceil(B / parts)
+    cuts = [slice(start, start + size) for start in range(0, B, size)]
+
+    def cut(value: Any, part: slice) -> Any:
+        each = isinstance(value, list) or (isinstance(value, Tensor) and value.dim() > 0)
+        return value[part] if each and len(value) == B else value
+
+    return [{key: cut(value, part) for key, value in batch.items()} for part in cuts]
+
+
+def out_of_memory(trainer: Recipe, batch: Batch) -> str:
+    """What to try when a GPU is too small."""
+    now = math.ceil(len(batch["name"]) / trainer.accumulate)
+    what, smaller = "examples", ""
+    if "image" in batch:
+        H, W = batch["image"].shape[-2:]
+        what = f"images of {H}×{W}"
+        smaller = f", or a smaller crop with task.augment.crop={max(16, H * 3 // 64 * 16)}"
+    return (
+        f"out of GPU memory with {now} {what} at once; add trainer.accumulate="
+        f"{2 * trainer.accumulate} ({math.ceil(now / 2)} at once, same result), "
+        f"trainer.precision=bf16{smaller}"
+    )

@@ -1,0 +1,170 @@
+"""The training loop of all tasks but those on graphs: resumable, on any device.
+
+A step's batch, its dropout and all else that is drawn depend on the seed and the step alone (see
+``data/loading.py``), so a training that was killed goes on bit-equally on a CPU; several processes
+see the batches that one would.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from oversmoothing import distributed
+from oversmoothing.aggregators.base import advance, settle
+from oversmoothing.data.batches import mixed_seed
+from oversmoothing.errors import InputError
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.training.batch import Batch, out_of_memory, split, to_device
+from oversmoothing.training.recipe import Recipe
+
+
+class Objective(Protocol):
+    """What a task minimises."""
+
+    def prepare(self, batch: Batch, step: int) -> Batch:
+        """Adds what the losses of all parts of a batch need; without gradient."""
+
+    def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
+        """Weighted losses by name; their sum over parts and processes is the batch's loss."""
+
+
+class TrainingLoop:
+    """The state of one training, and the loop that moves it.
+
+    Args:
+        network: what the trainer makes an optimizer for.
+        objective: what is minimised.
+        loader: gives this process's share of the batches ``start`` … ``iterations − 1`` of
+            ``batch_size`` images.
+        trainer: the recipe.
+        recorder: takes logs and checkpoints.
+        device: where to train.
+        phase: names what a checkpoint belongs to; a run that is past a phase skips it.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        objective: Objective,
+        loader: Callable[..., Iterator[Batch]],
+        trainer: Recipe,
+        recorder: Recorder,
+        device: torch.device,
+        phase: str = "training",
+    ) -> None:
+        self.network, self.objective, self.loader = network, objective, loader
+        self.trainer, self.recorder, self.device, self.phase = trainer, recorder, device, phase
+        self.optimizer = trainer.optimizer(network)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.step = 0
+
+    def fit(self) -> None:
+        """Trains to the last iteration, from the checkpoint where there is one."""
+        self._resume()
+        if self.step >= self.trainer.iterations:
+            return
+        model = self._wrapped()
+        with self.recorder.progress(self.trainer.iterations, self.recorder.folder.name) as bar:
+            bar.update(self.step)
+            started, images = time.monotonic(), 0
+            for batch in self._batches():
+                losses = self._step(model, batch)
+                self.step, images = self.step + 1, images + self.trainer.batch_size
+                bar.update(1)
+                if self.step % self.trainer.log_every == 0 or self._last():
+                    speed = images / (time.monotonic() - started)
+                    self._log(losses, speed)
+                    started, images = time.monotonic(), 0
+                if self._last() or self.recorder.checkpoint_due():
+                    self._save()
+
+    def _batches(self) -> Iterator[Batch]:
+        trainer, share = self.trainer, {"rank": distributed.rank(), "world": distributed.world()}
+        return self.loader(
+            batch_size=trainer.batch_size, iterations=trainer.iterations, start=self.step, **share
+        )
+
+    def _last(self) -> bool:
+        return self.step == self.trainer.iterations
+
+    def _wrapped(self) -> nn.Module:
+        model = torch.compile(self.network) if self.trainer.compile else self.network
+        if distributed.world() == 1:
+            return model
+        return DistributedDataParallel(model, find_unused_parameters=True)  # decoder in warm-up
+
+    def _step(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """One optimisation step; the losses of this process's share before it."""
+        trainer = self.trainer
+        torch.manual_seed(mixed_seed("step", self.recorder.seeds, self.step, distributed.rank()))
+        self.network.train()
+        advance(self.network, self.step)
+        for group, rate in zip(self.optimizer.param_groups, self.rates):
+            group["lr"] = rate * trainer.factor(self.step)
+        self.optimizer.zero_grad()
+        try:
+            losses = self._backward(model, to_device(batch, self.device))
+        except torch.OutOfMemoryError as error:
+            raise InputError(out_of_memory(trainer, batch)) from error
+        self.optimizer.step()
+        settle(self.network)
+        return losses
+
+    def _backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Adds up the gradient over the parts of a batch."""
+        trainer, total = self.trainer, {}
+        batch["batch_size"] = trainer.batch_size
+        with self._autocast():
+            batch = self.objective.prepare(batch, self.step)
+        parts = split(batch, trainer.accumulate)
+        for number, part in enumerate(parts, start=1):
+            alone = distributed.world() == 1 or number == len(parts)
+            with contextlib.nullcontext() if alone else model.no_sync():
+                with self._autocast():
+                    losses = self.objective.losses(model, part, self.step)
+                loss = sum(losses.values())
+                self._check_finite(loss, losses, part)
+                (loss * distributed.world()).backward()  # DDP takes the mean over processes
+            total = {name: total.get(name, 0) + value.detach() for name, value in losses.items()}
+        return total
+
+    def _autocast(self) -> torch.autocast:
+        bf16 = self.trainer.precision == "bf16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
+
+    def _check_finite(self, loss: Tensor, losses: dict[str, Tensor], part: Batch) -> None:
+        if not loss.isfinite():
+            values = ", ".join(f"{name} {value.item():g}" for name, value in losses.items())
+            raise InputError(
+                f"loss is not finite at iteration {self.step} ({values}) on images "
+                f"{', '.join(part.get('name', []))}; lower trainer.lr, or look at these images"
+            )
+
+    def _log(self, losses: dict[str, Tensor], speed: float) -> None:
+        names = list(losses)
+        values = distributed.sum_over_processes([losses[name] for name in names])
+        shown = {f"loss_{name}": [float(value)] for name, value in zip(names, values)}
+        self.recorder.log(
+            step=self.step,
+            lr=self.optimizer.param_groups[0]["lr"],
+            **shown,
+            images_per_second=[round(speed, 2)],
+        )
+
+    def _save(self) -> None:
+        state = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        self.recorder.save_checkpoint(state | {"step": self.step, "phase": self.phase})
+
+    def _resume(self) -> None:
+        state = self.recorder.load_checkpoint()
+        if state and state["phase"] != self.phase:
+            self.step = 0 if self.phase == "training" else self.trainer.iterations
+        elif state:
+            self.network.load_state_dict(state["network"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.step = state["step"]

@@ -1,0 +1,66 @@
+"""What all training recipes share: an optimizer with its schedule."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from oversmoothing import distributed
+from oversmoothing.errors import InputError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What every recipe tells the training loop; recipes add their optimiser and schedule.
+
+    Args:
+        iterations: optimisation steps.
+        batch_size: examples a step, over all processes.
+        accumulate: parts that a process takes its share of a batch in; less memory, same result.
+        lr: learning rate.
+        precision: fp32, or bf16 autocast.
+        compile: run the network through ``torch.compile``.
+        workers: processes that load data, for each training process.
+        log_every: steps between two log lines.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    iterations: int = 20000
+    batch_size: int = 4
+    accumulate: int = 1
+    lr: float = 6e-5
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
+    workers: int = 2
+    log_every: int = 50
+
+    def __post_init__(self) -> None:
+        self.require(1, "iterations", "batch_size", "accumulate", "log_every")
+        self.require(0, "workers")
+        if not self.lr > 0:
+            raise InputError(f"trainer.lr: expected above 0, got {self.lr}")
+        share = self.batch_size // distributed.world()
+        if self.batch_size % distributed.world() or share % self.accumulate:
+            raise InputError(
+                f"trainer.batch_size: {self.batch_size} examples do not divide among "
+                f"{distributed.world()} processes × trainer.accumulate={self.accumulate} parts"
+            )
+
+    def require(self, least: float, *keys: str) -> None:
+        """Raises InputError where one of these options is below ``least``."""
+        for key in keys:
+            if getattr(self, key) < least:
+                raise InputError(
+                    f"trainer.{key}: expected {least:g} or more, got {getattr(self, key)}"
+                )
+
+    def factor(self, step: int) -> float:
+        """Learning rate of 0-based step ``step`` over that of its group."""
+        raise NotImplementedError
+
+    def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
+        """Over the parameters that are trained, in groups with their own ``lr``."""
+        raise NotImplementedError

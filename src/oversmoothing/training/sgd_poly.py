@@ -1,0 +1,80 @@
+"""SGD with polynomial decay, as segmentation networks are trained (EMANet's code)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from oversmoothing.errors import InputError
+from oversmoothing.training.recipe import Recipe
+
+NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
+
+
+@dataclass(frozen=True)
+class SGDPoly(Recipe):
+    """SGD with momentum and the decay (1 − t/iterations)^power.
+
+    Args:
+        lr: of weights.
+        momentum: without Nesterov.
+        weight_decay: of weights; norms and biases have none.
+        bias_factor: learning rate of biases over ``lr``, those of norms excepted.
+        head_factor: learning rate of what is not pretrained over ``lr``.
+        warmup: steps of linear growth from 0.
+        power: of the decay.
+        hold: steps that share a rate; EMANet sets it anew every 10 steps.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    iterations: int = 30000
+    batch_size: int = 16
+    lr: float = 9e-3
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    bias_factor: float = 2.0
+    head_factor: float = 1.0
+    warmup: int = 0
+    power: float = 0.9
+    hold: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0, "weight_decay", "warmup", "power")
+        self.require(1, "hold")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"trainer.momentum: expected 0 or more, below 1, got {self.momentum}")
+        for key in ("bias_factor", "head_factor"):
+            if not getattr(self, key) > 0:
+                raise InputError(f"trainer.{key}: expected above 0, got {getattr(self, key)}")
+
+    def factor(self, step: int) -> float:
+        if step < self.warmup:
+            return (step + 1) / (self.warmup + 1)
+        held = step // self.hold * self.hold
+        return (1 - held / self.iterations) ** self.power
+
+    def optimizer(self, network: nn.Module) -> torch.optim.SGD:
+        """Networks with ``pretrained_parts()`` have the rest of them trained at ``head_factor``."""
+        old = {id(p) for part in network.pretrained_parts() for p in part.parameters()}
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for module in network.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter.requires_grad:
+                    factor = 1.0 if id(parameter) in old else self.head_factor
+                    key = self._group(module, name, factor)
+                    groups.setdefault(key, []).append(parameter)
+        return torch.optim.SGD(
+            [{"params": p, "lr": lr, "weight_decay": wd} for (lr, wd), p in groups.items()],
+            momentum=self.momentum,
+            fused=True,
+        )
+
+    def _group(self, module: nn.Module, name: str, factor: float) -> tuple[float, float]:
+        """Learning rate and weight decay of a module's parameter."""
+        lr = self.lr * factor
+        if isinstance(module, NORMS):
+            return lr, 0.0
+        return (lr * self.bias_factor, 0.0) if name == "bias" else (lr, self.weight_decay)

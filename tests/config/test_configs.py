@@ -1,0 +1,183 @@
+"""Every YAML composes, runs, and names exactly the options that its target has."""
+
+import inspect
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+
+from oversmoothing.config.parts import PARTS
+from oversmoothing.data.graphs.graphs import FOLDERS
+from oversmoothing.launch.command import CONFIGS, Problems, configs
+
+ROOT = Path(__file__).parents[2]
+EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
+PLUGINS = {"hydra/launcher/processes": "joblib", "hydra/launcher/slurm": "submitit"}
+SIMULATION = ["task=rank", "data=none", "trainer=none", "backbone=transformer", "task.gammas=null"]
+FIGURE = ["experiment=rank_fig1", "hydra.mode=RUN"]
+SCENES = ["experiment=wsss_scenes"]
+VOC = ["experiment=wsss_voc", "backbone.weights=none", "task.evaluation.crf=null"]
+PATCHES = ["task=wsss", "data=scenes", "trainer=scenes", "task.evaluation.crf=null"]
+PIXELS = ["task=segmentation", "data=scenes", "backbone=resnet18", "trainer=sgd"]
+PIXELS += ["backbone.weights=none"]
+IMAGES = ["experiment=cls_scenes"]
+CURVES = ["experiment=cls_eval", "data=scenes", "backbone.weights=none", "backbone.sha256=null"]
+TEXT = ["experiment=glue_sst2_small"]
+CONTEXTS = [  # one suits each option
+    *([], SIMULATION, FIGURE, ["experiment=prop1"], SCENES, VOC),
+    *(PATCHES, PIXELS, IMAGES, CURVES, TEXT),
+]
+FIRST = {  # part of a name -> contexts that suit it: big networks are built once
+    "bert_": [[*TEXT, "backbone.weights=none"]],
+    "glue": [TEXT],
+    "resnet": [PIXELS],
+    "mobilenet": [PIXELS],
+    "t2t": [PATCHES],
+    "backbone/deit": [[*PATCHES, "backbone.weights=none"]],
+    "backbone/vit_b": [[*PATCHES, "backbone.weights=none"]],
+}
+NEEDS = FOLDERS.keys() | {"voc_subset", "glue"}  # data sets that DATA_ROOT has
+DATA, WEIGHTS = "or VOCdevkit/", "timm's weights cannot be had"
+FOLDER, DIGITS, HUB = (
+    "cannot be listed",
+    "come with scikit-learn",
+    "the hub's weights cannot be had",
+)
+TRANSFORMERS = "needs transformers"
+NOT_HERE = {  # whole data sets and weights that only a user's machine has: what is missing is said
+    "data/voc": (DATA,),
+    "data/coco_voc": (DATA,),
+    "experiment/wsss_voc": (DATA, WEIGHTS),
+    "experiment/wsss_coco": (DATA, WEIGHTS),
+    **{f"data/{name}": (FOLDER,) for name in ("imagenet", "imagenet100")},
+    **{f"experiment/cls_{name}": (FOLDER,) for name in ("imagenet", "imagenet100")},
+    "experiment/cls_imagenet_eamlp": (FOLDER,),
+    **{name: (DIGITS,) for name in ("data/digits", "experiment/cls_digits")},
+    **{f"experiment/glue_{name}": (HUB, TRANSFORMERS) for name in ("bert", "albert")},
+    **{f"backbone/{name}": (TRANSFORMERS,) for name in ("bert_base", "bert_small", "albert_base")},
+    **{name: (TRANSFORMERS,) for name in ("experiment/glue_sst2_small", "trainer/glue")},
+    **{name: (TRANSFORMERS,) for name in ("trainer/glue_small", "task/glue", "data/glue")},
+    "data/context": (DATA,),
+    "data/coco_stuff": (DATA,),
+    **{f"experiment/seg_voc_{name}": (DATA, WEIGHTS) for name in ("fcn", "ema", "hem", "ea")},
+    **{f"experiment/seg_{name}_hem": (DATA, WEIGHTS) for name in ("context", "coco_stuff")},
+}
+BY_THE_TASK = {"copies", "device", "dtype"}  # arguments with defaults that a task gives a backbone
+
+
+def targets() -> dict[str, dict]:
+    """Name -> content, of the YAMLs that have a ``_target_``."""
+    contents = {name: yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()) for name in EVERY}
+    return {name: content for name, content in contents.items() if "_target_" in content}
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "config"])
+def test_every_yaml_composes_and_passes(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, _, option = name.rpartition("/")
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
+    if name in PLUGINS:
+        pytest.importorskip(f"hydra_plugins.hydra_{PLUGINS[name]}_launcher")
+    words = [f"{group}={option}", f"paths.outputs={tmp_path}"]  # where nothing is finished
+    if NEEDS & {option, *_data_of(name)} or "glue" in name or "bert" in name:
+        words.append(f"paths.data={request.getfixturevalue('data_root')}")
+    elif DATA in NOT_HERE.get(name, ()):
+        words.append(f"paths.data={tmp_path}")  # as on a machine without it
+    problems = []
+    suits = [c for part, known in FIRST.items() if part in name for c in known]
+    for context in suits or CONTEXTS if group != "experiment" else [[]]:
+        try:
+            assert configs([*context, *words])
+            return
+        except Problems as refused:
+            problems.append(refused.lines)
+    least = min(problems, key=len)
+    assert name in NOT_HERE, problems
+    assert all(any(why in line for why in NOT_HERE[name]) for line in least), problems
+
+
+def _data_of(name: str) -> list[str]:
+    """The data that an experiment chooses."""
+    return re.findall(r"override /data: (\w+)", (CONFIGS / f"{name}.yaml").read_text())
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("aggregator/")])
+def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path) -> None:
+    """In the default task, or, if it acts instead of the mixing, where there is a place for it."""
+    words = [f"aggregator@then={name.removeprefix('aggregator/')}", f"paths.outputs={tmp_path}"]
+    try:
+        assert configs(words)
+    except Problems as refused:
+        assert all("acts instead of the mixing" in line for line in refused.lines)
+        assert configs([*SIMULATION, *words])
+
+
+@pytest.mark.parametrize("name", targets())
+def test_a_yaml_names_every_option_of_its_target_and_no_other(name: str) -> None:
+    content, part = targets()[name], name.split("/")[0]
+    _check_inner(content)
+    parameters = inspect.signature(get_object(content["_target_"])).parameters
+    named = {k: p for k, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD}
+    required = {k for k, p in named.items() if p.default is p.empty}
+    given = required | BY_THE_TASK if PARTS[part] is None else set(PARTS[part])
+    assert content.keys() - {"_target_", "_partial_"} == named.keys() - given
+
+
+def _check_inner(content: dict) -> None:
+    """Nodes inside a node name every option of their target, too."""
+    for inner in content.values():
+        if isinstance(inner, dict) and "_target_" in inner:
+            _check_inner(inner)
+            named = inspect.signature(get_object(inner["_target_"])).parameters.keys()
+            assert inner.keys() - {"_target_"} == named
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_yaml_says_first_what_it_is(name: str) -> None:
+    assert (CONFIGS / f"{name}.yaml").read_text().startswith("# ")
+
+
+def test_every_default_of_the_main_config_is_read() -> None:
+    """Its keys are the parts and the settings that are checked."""
+    from oversmoothing.config.parts import settings
+
+    main = OmegaConf.load(CONFIGS / "config.yaml")
+    own = main.keys() - {"defaults", "hydra"}
+    assert own == inspect.signature(settings).parameters.keys()
+    named = [str(next(iter(entry))) for entry in main.defaults if OmegaConf.is_dict(entry)]
+    filled = {place.split("@")[-1] for place in named if "/" not in place}
+    assert filled == {*PARTS, "experiment"}
+
+
+def test_conda_pins_what_pip_pins() -> None:
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    [pinned] = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    ours = project["dependencies"] + project["optional-dependencies"]["dev"]
+    assert all("==" in requirement for requirement in ours)
+    assert sorted(pinned) == sorted([*ours, "-e ."])
+
+
+def test_ci_does_what_a_user_does() -> None:
+    script = ROOT / ".ci/run"
+    assert script.stat().st_mode & 0o100
+    assert "make test" in script.read_text().splitlines()
+
+
+def test_make_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1]
+    for name in ("TABLES", "FIGURES"):
+        listed = re.search(rf"^{name} = ((?:.*\\\n)*.*)$", text, re.MULTILINE)[1]
+        phony = phony.replace(f"$({name})", listed.replace("\\\n", " "))
+    declared = phony.split()
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = re.findall(r"^  make (\S+)  ", shown.stdout, re.MULTILINE)
+    assert sorted(listed) == sorted(declared)
+    assert set(re.findall(r"^([a-z]\w*):", text, re.MULTILINE)) == set(declared)

@@ -1,0 +1,141 @@
+"""Runs end to end on the embedded graph: skip, enlarge, resume after kill -9, side by side."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.errors import InputError
+from oversmoothing.launch import execute as module
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import execute, finished, run_folder
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["data.num_nodes=400", "trainer.epochs=40", "trainer.eval_every=5", "logger=none"]
+
+
+def config(outputs: Path, *overrides: str):
+    return compose_config([*SMALL, f"paths.outputs={outputs}", "threads=1", *overrides])
+
+
+def train(outputs: Path, *overrides: str) -> subprocess.Popen:
+    words = [sys.executable, "train.py", *SMALL, f"paths.outputs={outputs}", "threads=1"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    flags = [word for word in overrides if word.startswith("-")]  # Hydra wants them first
+    words[2:2] = flags
+    words += [word for word in overrides if word not in flags]
+    return subprocess.Popen(words, cwd=ROOT, **pipes)
+
+
+def numbers(result: dict) -> dict:
+    return result["seeds"]
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = config(tmp_path)
+    first = execute(asked)
+    assert finished(asked)
+    monkeypatch.setattr(module, "_run_task", lambda *_: pytest.fail("ran again"))
+    assert execute(asked) == first
+
+
+def test_more_seeds_train_only_the_new_ones(tmp_path: Path) -> None:
+    few = execute(config(tmp_path, "seeds=[0,2]"))
+    more = execute(config(tmp_path, "seeds=[0,1,2,3]"))
+    assert list(more["seeds"]) == ["0", "1", "2", "3"] and more["id"] == few["id"]
+    alone = execute(config(tmp_path / "alone", "seeds=[0,1,2,3]"))
+    assert numbers(more) == numbers(alone)
+    folder = run_folder(config(tmp_path))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["seeds"] for line in lines] == [[0, 2]] * 8 + [[1, 3]] * 8
+
+
+STACKS = [("none", "none"), ("centered", "layernorm"), ("contranorm", "none")]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_seed_gives_the_same_numbers_alone_and_in_company(tmp_path: Path, stack: tuple) -> None:
+    names = [f"aggregator={stack[0]}", f"aggregator@then={stack[1]}", "backbone.depth=4"]
+    together = execute(config(tmp_path / "together", "seeds=[3,1,4]", *names))
+    for seed in (3, 1, 4):
+        alone = execute(config(tmp_path / str(seed), f"seeds=[{seed}]", *names))
+        ours, single = together["seeds"][str(seed)], alone["seeds"][str(seed)]
+        assert ours["test_accuracy"] == single["test_accuracy"]
+        assert ours["train_loss"] == pytest.approx(single["train_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("moment", [0.3, 0.8])
+def test_kill_and_resume_is_bit_equal(tmp_path: Path, moment: float) -> None:
+    """kill -9 in mid-training, the same command again: the numbers of an undisturbed run."""
+    long = ["trainer.epochs=400", "aggregator=centered", "aggregator@then=layernorm"]
+    asked = [*long, "seeds=[0,1]", "backbone.depth=4"]
+    undisturbed = execute(config(tmp_path / "a", *asked))
+    process = train(tmp_path / "b", *asked, "checkpoint_seconds=0")
+    disturbed = config(tmp_path / "b", *asked)
+    wait_for_epoch(run_folder(disturbed) / "metrics.jsonl", int(400 * moment), process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not finished(disturbed) and (run_folder(disturbed) / "checkpoint.pt").exists()
+    resumed = execute(disturbed)
+    assert numbers(resumed) == numbers(undisturbed)
+    folders = [run_folder(c) for c in (config(tmp_path / "a", *asked), disturbed)]
+    first, second = ((folder / "metrics.jsonl").read_text() for folder in folders)
+    assert first == second
+    assert not (run_folder(disturbed) / "checkpoint.pt").exists()
+
+
+def wait_for_epoch(log: Path, epoch: int, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if log.exists() and f'"epoch": {epoch // 5 * 5}' in log.read_text():
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"never reached epoch {epoch}: {process.communicate()}")
+
+
+def test_two_sweeps_side_by_side_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    sweep = ["-m", "backbone.depth=1,2,3", "seeds=[0]"]
+    processes = [train(tmp_path, *sweep) for _ in range(2)]
+    outputs = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    for depth in (1, 2, 3):
+        folder = run_folder(config(tmp_path, f"backbone.depth={depth}", "seeds=[0]"))
+        assert len((folder / "metrics.jsonl").read_text().splitlines()) == 8, "ran twice"
+        assert "0" in json.loads((folder / "result.json").read_text())["seeds"]
+
+
+def test_a_crash_leaves_its_traceback_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = config(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("oversmoothing.tasks.nodes.loop.FullBatchLoop.fit", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            execute(asked)
+    assert "ZeroDivisionError" in (run_folder(asked) / "error.txt").read_text()
+    execute(asked)
+    assert finished(asked) and not (run_folder(asked) / "error.txt").exists()
+
+
+def test_a_diverged_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"loss is not finite at epoch .*lower trainer\.lr"):
+        execute(config(tmp_path, "trainer.lr=1e30", "backbone.depth=4"))
+
+
+def test_layer_metrics_hold_a_value_a_layer(tmp_path: Path) -> None:
+    result = execute(config(tmp_path, "task.layer_metrics=true", "backbone.depth=3", "seeds=[0]"))
+    layers = result["seeds"]["0"]["layers"]
+    assert set(layers) >= {"effective_rank", "mean_cosine", "dirichlet_energy", "mad"}
+    assert all(len(values) == 3 for values in layers.values())
+
+
+def test_best_val_is_never_below_last_on_validation(tmp_path: Path) -> None:
+    last = execute(config(tmp_path))
+    best = execute(config(tmp_path, "trainer.selection=best-val"))
+    for seed, result in last["seeds"].items():
+        assert best["seeds"][seed]["val_accuracy"] >= result["val_accuracy"]
+        assert best["seeds"][seed]["epoch"] <= 40

@@ -1,0 +1,39 @@
+"""What all scripts share, in processes of their own."""
+
+import subprocess
+import sys
+
+CALL = """
+from oversmoothing.errors import InputError
+from oversmoothing.launch.script import run_script
+
+def main():
+    {body}
+    return 3
+
+run_script(main)
+"""
+
+
+def script(body: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", CALL.format(body=body)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_it_exits_with_what_main_returns_or_with_one_line() -> None:
+    for body, code, out, err in (
+        ("print('x')", 3, "x\n", ""),
+        ("raise InputError('no such file')", 2, "", "error: no such file\n"),
+    ):
+        process = script(body)
+        assert process.communicate() == (out, err)
+        assert process.returncode == code
+
+
+def test_a_reader_that_leaves_is_no_error_of_ours() -> None:
+    """As `make plan | head -1`: no traceback, whether output is long or still waits at the end."""
+    for body in ("print('x' * 10**6)", "print('x')"):
+        process = script(body)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 1

@@ -1,0 +1,134 @@
+"""The command line from end to end, on the embedded graph."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.store.summary import summary
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
+
+
+@pytest.fixture
+def train(tmp_path: Path):
+    """Runs train.py from a folder that is not the repo's; exit code, stdout, stderr."""
+
+    def run(*words: str, **env: str) -> tuple[int, list[str], list[str]]:
+        command = [sys.executable, str(ROOT / "train.py"), *words]
+        pipes = {"capture_output": True, "text": True, "timeout": 300}
+        done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **env}, **pipes)
+        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+
+    return run
+
+
+def results(folder: Path) -> list[dict]:
+    found = sorted((folder / "outputs").glob("*/result.json"))
+    return [json.loads(path.read_text()) for path in found]
+
+
+def test_a_run_and_the_same_command_again(train, tmp_path: Path) -> None:
+    code, out, err = train(*SMALL)
+    assert (code, err, len(out)) == (0, [], 1)
+    [result] = results(tmp_path)
+    assert out[0].startswith(f"{result['name']}: test_accuracy ") and "(2 seeds, " in out[0]
+    code, again, err = train(*SMALL)
+    assert (code, err) == (0, [])
+    assert again == [out[0].rpartition(", ")[0] + ", already there)"]
+
+
+def test_a_failing_run_leaves_the_others_their_results(train, tmp_path: Path) -> None:
+    sweep = ["trainer.lr=0.01,1e30,0.02", "backbone.depth=4", "trainer.eval_every=1"]
+    code, out, err = train(*SMALL, *sweep[:1], "-m", *sweep[1:])
+    assert code == 1 and len(out) == 2
+    assert [r["config"]["trainer"]["lr"] for r in results(tmp_path)].count(1e30) == 0
+    assert len(results(tmp_path)) == 2
+    assert "training loss is not finite" in err[0] and err[0].startswith("error: nodes-sbm-")
+    assert err[1:] == ["error: 1 of 3 runs have no result"]
+
+
+def test_bad_input_runs_nothing(train, tmp_path: Path) -> None:
+    """One bad value of a sweep is enough."""
+    code, out, err = train(*SMALL, "-m", "backbone.depth=2,0", "trainer.epocs=3")
+    assert (code, out) == (2, [])
+    assert err == [
+        "error: trainer.epocs: no such key with trainer=nodes; did you mean 'trainer.epochs'?",
+        "error: backbone.depth: expected 1 or more graph convolutions, got 0",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_crash_shows_where_and_ends_no_sweep(train, tmp_path: Path) -> None:
+    """A user's aggregator that builds, and then fails in training."""
+    (tmp_path / "aggregator").mkdir()
+    (tmp_path / "aggregator/broken.yaml").write_text("_target_: broken.Broken\n_partial_: true\n")
+    (tmp_path / "broken.py").write_text(
+        "from oversmoothing.aggregators.base import After\n\n\n"
+        "class Broken(After):\n    def forward(self, x, context):\n        return x / None\n"
+    )
+    own = ["--config-dir", ".", "aggregator=broken,none"]
+    code, out, err = train("-m", *own, *SMALL, PYTHONPATH=str(tmp_path))
+    assert code == 1 and len(out) == 1 and len(results(tmp_path)) == 1
+    assert any("broken.py" in line and "line 6" in line for line in err)
+    assert err[-1] == "error: 1 of 2 runs have no result"
+    assert len(list((tmp_path / "outputs").glob("*/error.txt"))) == 1
+
+
+def test_other_launchers_are_hydras(train, tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = ["hydra/launcher=processes", "hydra.launcher.n_jobs=1", "-m", "backbone.depth=2,3"]
+    code, out, err = train(*SMALL, *words)
+    assert code == 0, err
+    assert sorted(r["config"]["backbone"]["depth"] for r in results(tmp_path)) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["aggregator=centered", "--cfg", "job", "backbone.depth=7"], "  depth: 7"),
+        (["--help"], "aggregator: centered, contranorm, "),
+    ],
+)
+def test_hydra_shows_configs(train, tmp_path: Path, words: list[str], expected: str) -> None:
+    code, out, err = train(*words)
+    assert (code, err) == (0, [])
+    assert any(line.startswith(expected) for line in out)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_question_imports_no_torch_and_a_run_on_the_embedded_graph_no_pyg(tmp_path: Path) -> None:
+    """Start-up is what a finished run costs."""
+    code = (
+        "import sys; from oversmoothing import check; check.command(['--help']);"
+        "assert 'torch' not in sys.modules; check.configs(['logger=wandb']);"
+        "assert not {'torch_geometric', 'wandb', 'scipy', 'matplotlib'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_summary_tells_every_number_that_all_seeds_have() -> None:
+    seeds = {
+        "0": {"accuracy": 10.0, "epoch": 3, "holds": True, "rank": 2, "layers": [1.0], "gap": 1.0},
+        "1": {
+            "accuracy": 14.0,
+            "epoch": 3,
+            "holds": False,
+            "rank": 4,
+            "layers": [2.0],
+            "gap": None,
+        },
+    }
+    line = summary({"name": "run", "seeds": seeds, "seconds": 2.4}, already=False)
+    shown = "accuracy 12.00 ± 2.83, epoch 3, holds true for 1 of 2, rank 3.00 ± 1.41"  # ddof = 1
+    assert line == f"run: {shown} (2 seeds, 2 s)"
+    alone = summary({"name": "run", "seeds": {"0": seeds["0"]}, "seconds": 2.4}, already=True)
+    assert alone.startswith("run: accuracy 10.00, epoch 3, holds true, rank 2")
+    assert alone.endswith("(1 seed, already there)")

@@ -1,0 +1,266 @@
+"""Loading a trained run, predicting with it, figures of it: end to end on tiny scenes."""
+
+import json
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from oversmoothing.data.images.images import read_mask
+from oversmoothing.errors import InputError
+from oversmoothing.launch import trained
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import build, execute, run_folder
+from oversmoothing.metrics.segmentation import Confusion
+from oversmoothing.papers.wsss_figures import figure2
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.segmentation.evaluator import Evaluator
+from oversmoothing.tasks.wsss.look import distinct_classes, look_at
+
+ROOT = Path(__file__).parents[2]
+TINY = [
+    "experiment=wsss_scenes",
+    "trainer=smoke",
+    "trainer.iterations=2",
+    "backbone.name=test_vit",
+    "data.num_train=6",
+    "data.num_val=6",
+    "data.size=[40,48]",
+    "task.augment.crop=32",
+    "task.evaluation.size=32",
+    "task.evaluation.ms_size=32",
+    "task.evaluation.ms_scales=[1.0]",
+    "task.evaluation.crf=null",
+    "task.evaluation.limit=2",
+    "task.evaluation.workers=0",
+    "task.method.start=1",
+    "logger=none",
+    "threads=1",
+    "device=cpu",
+]
+
+
+SEGMENTATION = [
+    "task=segmentation",
+    "data=scenes",
+    "data.num_train=6",
+    "data.num_val=3",
+    "data.size=[40,48]",
+    "backbone=resnet18",
+    "backbone.weights=none",
+    "backbone.dim=16",
+    "aggregator=hem",
+    "aggregator.num_bases=3",
+    "trainer=sgd",
+    "trainer.iterations=2",
+    "trainer.batch_size=2",
+    "trainer.workers=0",
+    "task.head_dim=8",
+    "task.aux_weight=0.4",
+    "task.augment.crop=33",
+    "task.evaluation.ms_scales=[]",
+    "task.evaluation.size=40",
+    "task.evaluation.workers=0",
+    "seeds=[1]",
+    "logger=none",
+    "threads=1",
+    "device=cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run with centering and one without."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    found = {}
+    for name, words in {"centered": [], "none": ["aggregator=none"]}.items():
+        config = compose_config([*TINY, *words, f"paths.outputs={outputs}"])
+        execute(config)
+        found[name] = run_folder(config)
+    return found
+
+
+@pytest.fixture(scope="module")
+def segmentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with masks."""
+    outputs = tmp_path_factory.mktemp("segmentation")
+    config = compose_config([*SEGMENTATION, f"paths.outputs={outputs}"])
+    execute(config)
+    return run_folder(config)
+
+
+def here(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Exit code of a script in this process: a new one takes seconds to start."""
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(ROOT / "scripts" / words[0]), run_name="__main__")
+    return left.value.code
+
+
+def test_loaded_network_is_the_trained_one(folders: dict[str, Path], tmp_path: Path) -> None:
+    moved = shutil.copytree(folders["centered"], tmp_path / folders["centered"].name)
+    run = trained.load(moved, seed=0, on="cpu")
+    state = torch.load(folders["centered"] / "weights-seed0.pt", weights_only=True)
+    own = run.network.state_dict()
+    assert own.keys() == state.keys()
+    tensors = [key for key, value in state.items() if isinstance(value, torch.Tensor)]
+    assert all(torch.equal(own[key], state[key]) for key in tensors)
+    assert run.classes == run.data.classes == ("disc", "square", "triangle", "ellipse", "star")
+    assert run.title == "γ = −1"
+    assert not run.network.training
+    result = execute(run.config)["seeds"]["0"]  # it is there: nothing is trained
+    assert result["val_cam_iou"].keys() == {"background", *run.classes}
+
+
+def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Path]) -> None:
+    run = trained.load(folders["none"], on="cpu")
+    assert run.title == "without centering"
+    count = Confusion(6)
+    for id in (run.data.val[0], run.data.val[3]):  # two, evenly spaced
+        look = look_at(run.viewer(), run.data, id)
+        count.update(torch.from_numpy(look.mask).long(), run.data.mask(id))
+    expected = execute(run.config)["seeds"]["0"]["val_seg_ms_miou"]
+    assert count.miou() == pytest.approx(expected, abs=1e-9)
+
+
+def test_segmentation_run_measures_as_it_did(segmentation: Path) -> None:
+    run = trained.load(segmentation, on="cpu", tasks=("segmentation",))
+    state = torch.load(segmentation / "weights-seed1.pt", weights_only=True)
+    own = run.network.state_dict()
+    assert run.seed == 1 and own.keys() == state.keys()
+    tensors = [key for key, value in state.items() if isinstance(value, torch.Tensor)]
+    assert all(torch.equal(own[key], state[key]) for key in tensors)
+    assert run.label_names == run.data.label_names == ("background", *run.classes)
+    evaluation = build(run.config.task.evaluation)
+    evaluator = Evaluator(
+        run.network, run.data, evaluation, torch.device("cpu"), Recorder(segmentation, [1])
+    )
+    expected = execute(run.config)["seeds"]["1"]
+    assert evaluator.split("val")["val_seg_miou"] == expected["val_seg_miou"]
+    with pytest.raises(InputError, match=r"tasks.segmentation.run; expected one of task=wsss"):
+        trained.load(segmentation)
+
+
+def test_hem_figures_of_a_segmentation_run(
+    segmentation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--run", str(segmentation), "--seed", "1"]
+    assert here(["hem_fig4.py", *words, "--stem", str(tmp_path / "four")], monkeypatch) == 0
+    assert Image.open(tmp_path / "four.png").width > 500 and (tmp_path / "four.pdf").exists()
+    words += ["--samples", "2", "--iterations", "3", "--folder", str(tmp_path)]
+    assert here(["hem_fig3.py", *words], monkeypatch) == 0
+    content = json.loads((tmp_path / "hem_fig3.json").read_text())
+    assert list(content["profiles"]) == ["2"]  # nothing was trained
+    assert here(["hem_fig3.py", *words, "--", "device=cpu"], monkeypatch) == 2
+
+
+def test_fig4_names_the_command_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert here(["hem_fig4.py"], monkeypatch) == 2
+    command = "python train.py experiment=seg_voc_subset aggregator=hem 'seeds=[0]'"
+    assert command in capsys.readouterr().err
+
+
+def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) -> None:
+    def refused(message: str, *given: object) -> None:
+        with pytest.raises(InputError, match=message):
+            trained.load(*given)
+
+    refused("no such run; expected a run's folder, name or id", tmp_path / "nothing")
+    refused("no weights of seed 7; there are those of 0", folders["none"], 7)
+    copy = shutil.copytree(folders["none"], tmp_path / "copy")
+    weights = copy / "weights-seed0.pt"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    refused("damaged", copy)
+    torch.save({"classifier.weight": torch.zeros(5, 64, 1, 1)}, weights)
+    refused("does not fit the config.yaml", copy)
+    weights.unlink()
+    refused(r"no trained weights yet.*seeds: 0\)", copy)
+    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.task.run}")
+    refused("expected one of task=wsss", copy)
+    refused("expected one of task=segmentation", copy, None, "cpu", ("segmentation",))
+
+
+def test_weights_that_run_code_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(folders["none"], tmp_path / "copy")
+    torch.save({"x": Path("/")}, copy / "weights-seed0.pt")
+    with pytest.raises(InputError, match="damaged"):
+        trained.load(copy)
+
+
+def test_predict_does_what_it_can(folders: dict[str, Path], tmp_path: Path) -> None:
+    run = trained.load(folders["centered"], on="cpu")
+    known, other = run.data.val[:2]
+    good, broken = Path(run.data.image_files[other]), tmp_path / "broken.jpg"
+    broken.write_bytes(good.read_bytes()[:300])
+    missing = tmp_path / "missing.jpg"
+    command = [sys.executable, ROOT / "scripts/predict.py", missing, broken, known, good]
+    command += ["--run", folders["centered"], "--compare", folders["none"], "--device", "cpu"]
+    command += ["--out", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    errors = done.stderr.strip().splitlines()
+    assert done.returncode == 1, done.stderr
+    assert len(errors) == 2 and str(missing) in errors[0] and str(broken) in errors[1]
+    for id in (known, other):
+        assert Image.open(tmp_path / "out" / f"{id}.png").width > 1000
+        assert (tmp_path / "out" / f"{id}.pdf").stat().st_size
+        expected = look_at(run.viewer(), run.data, id).mask
+        assert np.array_equal(read_mask(tmp_path / "out" / f"{id}-mask.png"), expected)
+
+
+def test_predict_draws_the_masks_of_segmentation_runs(
+    segmentation: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    run = trained.load(segmentation, on="cpu", tasks=("segmentation",))
+    id = run.data.val[0]
+    words = ["predict.py", id, "--run", str(segmentation), "--out", str(tmp_path / "out")]
+    assert here([*words, "--compare", str(segmentation)], monkeypatch) == 0
+    evaluator = Evaluator(
+        run.network, run.data, build(run.config.task.evaluation), torch.device("cpu"),
+        Recorder(segmentation, [1])
+    )  # fmt: skip
+    expected = evaluator.predict(run.data.image(id).float() / 255).numpy()
+    assert np.array_equal(read_mask(tmp_path / "out" / f"{id}-mask.png"), expected)
+    assert Image.open(tmp_path / "out" / f"{id}.png").width > 700  # image, truth, two masks
+    assert here([*words, "--labels", "disc"], monkeypatch) == 2
+    assert "error: --labels: for runs of task=wsss" in capsys.readouterr().err
+
+
+def test_predict_refuses_unknown_classes(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    words = ["predict.py", "x.jpg", "--run", str(folders["none"]), "--labels", "disk"]
+    assert here(words, monkeypatch) == 2
+    assert capsys.readouterr().err == "error: --labels: no class 'disk'; did you mean 'disc'?\n"
+
+
+def test_figure2(folders: dict[str, Path]) -> None:
+    without, centered = (trained.load(folders[name], on="cpu") for name in ("none", "centered"))
+    ids = distinct_classes(centered.data, 2)
+    figure = figure2(without, centered, ids)
+    titles = [text.get_text() for text in figure.texts]
+    assert titles == ["image", "ground truth", "CAM, without centering", "CAM, γ = −1",
+                      "refined label", "mask"]  # fmt: skip
+    assert len(figure.axes) == 12
+    with pytest.raises(InputError, match="nothing: no image of scenes"):
+        figure2(without, centered, ["nothing"])
+
+
+def test_fig2_names_the_command_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert here(["fig2.py"], monkeypatch) == 2
+    command = "python train.py experiment=wsss_voc_subset aggregator=none 'seeds=[0]'"
+    assert command in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""Curves by block: means over seeds, blocks without attention maps, what is not measured yet."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from oversmoothing.errors import InputError
+from oversmoothing.papers.depth_curves import curve_rows, draw_curves, write_curves
+
+
+def planned(row: str, column: str, *seeds: dict, missing: bool = False) -> SimpleNamespace:
+    """Stands for a ``Planned`` of a table by depth."""
+    return SimpleNamespace(
+        cell=SimpleNamespace(row=row, column=column),
+        config=SimpleNamespace(seeds=[0, 1, 2]),
+        result=None if missing else {"seeds": {str(i): seed for i, seed in enumerate(seeds)}},
+    )
+
+
+def layers(when: str, **metrics: list) -> dict:
+    return {f"layers_{when}": metrics}
+
+
+def test_means_over_seeds_by_block() -> None:
+    first = layers("after", cosine=[0.2, 0.4]) | layers("before", cosine=[9.0, 9.0])
+    rows = curve_rows([planned("none", "L=2", first, layers("after", cosine=[0.4, 0.8]))])
+    assert [(r["metric"], r["block"], r["seeds"]) for r in rows] == [
+        ("cosine", 1, 2),
+        ("cosine", 2, 2),
+    ]
+    assert [r["mean"] for r in rows] == pytest.approx([0.3, 0.6])
+    assert rows[0]["std"] == pytest.approx(0.1 * 2**0.5)
+
+
+def test_without_training_the_layers_as_they_are() -> None:
+    [row] = curve_rows([planned("none", "", layers("before", effective_rank=[7.0]))])
+    assert (row["metric"], row["mean"], row["std"]) == ("effective_rank", 7.0, None)
+
+
+def test_replaced_attention_has_no_maps_and_missing_cells_no_curve() -> None:
+    found = layers("after", attention_similarity=[None, 0.5])
+    rows = curve_rows([planned("a", "L=2", found), planned("b", "L=2", found, missing=True)])
+    assert [(r["row"], r["block"]) for r in rows] == [("a", 2)]
+
+
+def test_columns_of_a_table_share_an_axis_and_metrics_do_not() -> None:
+    low, high = (layers("after", cosine=[c], effective_rank=[30 * c]) for c in (0.1, 0.9))
+    depths = curve_rows([planned("none", "L=2", low), planned("none", "L=4", high)])
+    a, b, c, d = (axis.get_ylim() for axis in draw_curves(depths, True).axes)
+    assert a == b and c == d and a[0] < 0.1 and a[1] > 0.9 and c[1] > 27
+    cosine, rank = draw_curves(curve_rows([planned("none", "L=2", high)]), True).axes
+    assert cosine.get_ylim()[1] < 2 < rank.get_ylim()[0]
+
+
+def test_files_and_what_is_said_without_results(tmp_path: Path) -> None:
+    found = layers("after", cosine=[0.1, 0.2], effective_rank=[3.0, 2.0])
+    paths = write_curves([planned("none", f"L={n}", found) for n in (2, 4)], tmp_path / "curves")
+    assert [path.suffix for path in paths] == [".png", ".pdf", ".csv"]
+    assert paths[2].read_text().count("\n") == 1 + 2 * 2 * 2
+    with pytest.raises(InputError, match="curves: nothing is measured yet"):
+        write_curves([planned("none", "L=2", found, missing=True)], tmp_path / "curves")

@@ -1,0 +1,158 @@
+"""Which configs are the same run."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.utils import get_object
+
+from oversmoothing.config.compose import compose_config
+from oversmoothing.config.folders import CONFIGS
+from oversmoothing.store import identity as module
+from oversmoothing.store.identity import current, hashed, identity, run_id, run_name
+
+RECORDS = sorted((Path(__file__).parents[2] / "results").glob("*.jsonl"))
+BASE = ["experiment=gnn_table5", "data=sbm", "aggregator=centered"]
+IMAGES = ["experiment=wsss_voc"]
+CENTERED = "oversmoothing.aggregators.centered.Centered"
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["seeds=[7,8]"],
+        ["device=cuda", "threads=3", "deterministic=warn"],
+        ["paths.outputs=elsewhere", "paths.data=somewhere"],
+        ["logger=none"],
+        ["aggregator.gamma=-1", "backbone.depth=2"],  # -1 and -1.0, and what is default anyhow
+    ],
+)
+def test_how_a_run_is_done_does_not_name_it(same: list[str]) -> None:
+    assert run_id(compose_config(BASE + same)) == run_id(compose_config(BASE))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["aggregator.gamma=-0.5"],
+        ["backbone.depth=4"],
+        ["aggregator@then=none"],
+        ["trainer.lr=0.01"],
+        ["data.homophily=0.3"],
+        ["aggregator=pairnorm"],
+    ],
+)
+def test_what_a_run_computes_names_it(other: list[str]) -> None:
+    assert run_id(compose_config(BASE + other)) != run_id(compose_config(BASE))
+
+
+def test_an_identity_holds_public_names_and_what_is_not_frozen() -> None:
+    node = identity(compose_config(["backbone.depth=5"]))["backbone"]
+    assert node == {"_part_": "backbone/gcn", "depth": 5.0}
+
+
+def test_the_name_is_readable_and_ends_in_the_id() -> None:
+    config = compose_config(BASE)
+    assert run_name(config) == f"nodes-sbm-centered-layernorm-{run_id(config)}"
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["trainer.workers=7", "trainer.log_every=3", "task.evaluation.workers=5"],
+        ["trainer.betas=[0.9,0.999]", "task.augment.scale=[0.5,2]"],  # lists that are default
+    ],
+)
+def test_nor_who_reads_images_nor_lists_that_are_default(same: list[str]) -> None:
+    assert run_id(compose_config(IMAGES + same)) == run_id(compose_config(IMAGES))
+    shown = identity(compose_config(IMAGES + same))
+    assert "betas" not in shown["trainer"] and "scale" not in shown["task"]["augment"]
+
+
+def test_a_list_that_is_not_default_names_a_run() -> None:
+    other = compose_config([*IMAGES, "task.evaluation.splits=[train]"])
+    assert run_id(other) != run_id(compose_config(IMAGES))
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> dict:
+    """A copy of the table that a test may change."""
+    copy = json.loads(json.dumps(module._table()))
+    monkeypatch.setattr(module, "_table", lambda: copy)
+    for function in (module._names, module._defaults):
+        function.cache_clear()
+    yield copy
+    for function in (module._names, module._defaults):
+        function.cache_clear()
+
+
+def test_moving_a_class_changes_no_id(table: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = compose_config(BASE)
+    before = run_id(config)
+    monkeypatch.setattr(module, "Moved", get_object(CENTERED), raising=False)
+    moved = "oversmoothing.store.identity.Moved"
+    table["parts"]["aggregator/centered"]["targets"].insert(0, moved)
+    assert run_id(config) == before  # a config of before the move
+    config.aggregator._target_ = moved
+    assert run_id(config) == before
+    assert current({"a": [{"_target_": CENTERED}]}) == {"a": [{"_target_": moved}]}
+
+
+def test_changing_a_default_changes_the_ids_of_runs_that_relied_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = compose_config(BASE)
+    explicit = run_id(config)
+    del config.aggregator["gamma"]
+    assert run_id(config) == explicit
+    real = module._defaults
+    changed = {"gamma": -0.5}
+    monkeypatch.setattr(
+        module, "_defaults", lambda t: real(t) | (changed if t.endswith("Centered") else {})
+    )
+    assert run_id(config) != explicit
+    assert identity(config)["aggregator"]["gamma"] == -0.5
+
+
+def test_a_part_from_elsewhere_is_named_by_its_path_and_all_its_options() -> None:
+    config = compose_config(BASE)
+    config.aggregator = {"_target_": "torch.nn.Threshold", "threshold": 1}
+    found = identity(config)["aggregator"]
+    assert found == {"_part_": "torch.nn.Threshold", "threshold": 1.0, "inplace": False}
+
+
+def targets() -> set[str]:
+    """Every class and function that a YAML names."""
+
+    def walk(node: object) -> set[str]:
+        if not isinstance(node, dict):
+            return set()
+        own = {node["_target_"]} if "_target_" in node else set()
+        return own.union(*(walk(value) for value in node.values()))
+
+    contents = (yaml.safe_load(path.read_text()) for path in CONFIGS.rglob("*.yaml"))
+    return set().union(*map(walk, contents))
+
+
+@pytest.mark.parametrize("target", sorted(targets()))
+def test_every_part_has_a_name_and_every_option_a_frozen_default(target: str) -> None:
+    """An option that is missing here would change the ids of all earlier runs."""
+    part = module._table()["parts"][module._names()[target]]
+    assert part["targets"][0] == target
+    options = module._defaults(target).keys() - set(module.HOW)
+    assert options == part.get("defaults", {}).keys()
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_committed_records_keep_their_ids(path: Path) -> None:
+    """As today's code sees the config of each."""
+    for record in map(json.loads, path.read_text().splitlines()):
+        assert hashed(record["config"]) == record["id"] == record["name"].rpartition("-")[2]
+        node = json.loads(json.dumps(record["config"]), object_hook=_as_config)
+        assert identity(node) == record["config"]
+
+
+def _as_config(node: dict) -> dict:
+    name = node.pop("_part_", None)
+    return node | ({"_target_": module._table()["parts"][name]["targets"][0]} if name else {})

@@ -1,0 +1,203 @@
+"""Classification end to end on tiny crops: results, resuming, mistakes; and without training."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from processes import train_by_two
+
+from oversmoothing.errors import InputError
+from oversmoothing.launch.command import Problems, compose_config, configs
+from oversmoothing.launch.execute import execute, run_folder
+from oversmoothing.store.recorder import weights_path
+from oversmoothing.training import loop as engine
+
+OWN = ["logger=none", "threads=1", "device=cpu"]
+TINY = [
+    "experiment=cls_scenes",
+    "seeds=[0]",
+    "backbone.depth=2",
+    "backbone.drop_path=0.2",
+    "data.num_train=24",
+    "data.num_val=10",
+    "trainer.iterations=6",
+    "trainer.warmup=2",
+    "trainer.batch_size=8",
+    "trainer.log_every=4",
+    "task.repeats=2",
+    "task.augment.rand_augment=rand-m9-mstd0.5-inc1",
+    "task.augment.erase=0.25",
+    "task.mix.prob=1.0",
+    "task.evaluation.layer_images=2",
+    *OWN,
+]
+
+
+def words(outputs: Path, *overrides: str) -> list[str]:
+    return [*TINY, f"paths.outputs={outputs}", f"paths.cache={outputs.parent}/cache", *overrides]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("classification")
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> dict:
+    """Result and weights of a run that nobody disturbed."""
+    config = compose_config(words(folder / "plain"))
+    return {"result": execute(config)["seeds"]["0"], "weights": weights(config)}
+
+
+def weights(config) -> torch.Tensor:
+    state = torch.load(weights_path(run_folder(config), 0), weights_only=True)
+    return torch.cat([value.flatten().float() for value in state.values()])
+
+
+def test_results_say_what_was_measured_and_how(plain: dict, folder: Path) -> None:
+    result = plain["result"]
+    assert result["val_acc1"] % 10 == 0 and "val_acc5" not in result  # 10 images, 5 classes
+    assert "10 images of scene_crops val" in result["conditions"]["val"]["acc1"]
+    assert "last iteration" in result["conditions"]["val"]["acc1"]
+    assert result["weights"] == "from scratch"
+    for when in ("before", "after"):
+        layers = result[f"layers_{when}"]
+        assert {name: len(v) for name, v in layers.items()} == {
+            "cosine": 2,
+            "effective_rank": 2,
+            "attention_similarity": 2,
+        }
+    assert result["layers_before"] != result["layers_after"]
+    [path] = (folder / "plain").glob("classification-*/metrics.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [4, 6]
+    assert result["train_loss"] == lines[-1]["loss_cls"][0]
+
+
+def test_a_broken_training_goes_on_bit_equally(
+    plain: dict, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = compose_config(words(folder / "broken", "checkpoint_seconds=0"))
+    step = engine.TrainingLoop._step
+
+    def breaks(self, model, batch):
+        if self.step == 3:
+            raise KeyboardInterrupt
+        return step(self, model, batch)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine.TrainingLoop, "_step", breaks)
+        execute(config)
+    result = execute(config)["seeds"]["0"]
+    assert torch.equal(weights(config), plain["weights"])
+    assert result == plain["result"]
+
+
+def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> None:
+    """Without drop path, whose draws come in another order."""
+    both = []
+    for parts in (1, 4):
+        own = ["backbone.drop_path=0", f"trainer.accumulate={parts}", "trainer.eps=1e-3"]
+        config = compose_config(words(folder / "parts", *own))
+        execute(config)
+        both.append(weights(config))
+    torch.testing.assert_close(*both, atol=2e-5, rtol=1e-3)
+
+
+def test_two_processes_do_what_one_does(folder: Path) -> None:
+    """Without drop path and mixing, which each draws for itself."""
+    calm = ["backbone.drop_path=0", "task.mix.prob=0", "trainer.eps=1e-3"]
+    one, both = (words(folder / name, *calm) for name in ("alone", "two"))
+    execute(compose_config(one))
+    train_by_two(*both)
+    found = [weights(compose_config(each)) for each in (one, both)]
+    torch.testing.assert_close(*found, atol=2e-5, rtol=1e-3)
+
+
+def test_bf16_stays_near_fp32(plain: dict, folder: Path) -> None:
+    config = compose_config(words(folder / "bf16", "trainer.precision=bf16"))
+    execute(config)
+    found = weights(config)
+    assert not torch.equal(found, plain["weights"])
+    torch.testing.assert_close(found, plain["weights"], atol=2e-2, rtol=0)
+
+
+def test_it_learns(folder: Path) -> None:
+    """Easy crops, by their colours."""
+    overrides = [
+        "data.easy=true",
+        "data.num_train=200",
+        "data.num_val=50",
+        "trainer.iterations=60",
+        "trainer.warmup=5",
+        "trainer.batch_size=16",
+        "task.mix.prob=0",
+        "task.repeats=1",
+        "task.augment.rand_augment=null",
+        "task.augment.erase=0",
+        "backbone.drop_path=0",
+    ]
+    result = execute(compose_config(words(folder / "learns", *overrides)))["seeds"]["0"]
+    assert result["val_acc1"] > 50  # by chance: 20
+
+
+@pytest.mark.parametrize(
+    "overrides", [["aggregator=centered"], ["aggregator=contranorm_vit", "backbone.after=norms"]]
+)
+def test_an_aggregator_acts_from_the_same_weights(
+    plain: dict, folder: Path, overrides: list[str]
+) -> None:
+    config = compose_config(words(folder / "other", *overrides, "trainer.iterations=1"))
+    layers = execute(config)["seeds"]["0"]["layers_before"]["cosine"]
+    assert layers != plain["result"]["layers_before"]["cosine"]
+
+
+@pytest.mark.parametrize(
+    "override, said",
+    [
+        ("task.augment.size=30", r"task\.augment\.size: expected a multiple of the patch, 4 px"),
+        ("task.evaluation.size=2", r"task\.evaluation\.size: expected a multiple of the patch"),
+        ("trainer.batch_size=3", r"trainer\.batch_size: images are mixed in pairs"),
+        ("task.repeats=0", r"task\.repeats: expected 1 or more"),
+        ("trainer=none", r"trainer: task classification needs one"),
+    ],
+)
+def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str, said: str) -> None:
+    drop = "trainer" if override == "trainer=none" else None
+    asked = [w for w in words(tmp_path / "out") if not (drop and w.startswith("trainer."))]
+    with pytest.raises(Problems, match=said):
+        configs([*asked, override])
+
+
+def test_data_without_classes_is_refused(folder: Path) -> None:
+    asked = [w for w in words(folder / "scenes") if not w.startswith("data.")]
+    small = ["data=scenes", "data.num_train=2", "data.num_val=1", "data.size=[32,32]"]
+    with pytest.raises(InputError, match="data scenes: task classification needs one class"):
+        execute(compose_config([*asked, *small]))
+
+
+EVAL = ["experiment=cls_eval", "task.evaluation.layer_images=2", *OWN]
+
+
+def test_pretrained_weights_are_measured_without_training(data_root: Path, folder: Path) -> None:
+    own = [f"paths.data={data_root}", f"paths.outputs={folder}/eval", f"paths.cache={folder}/cache"]
+    found = {}
+    for gamma in ("0", "-1"):
+        config = compose_config([*EVAL, *own, f"aggregator.gamma={gamma}"])
+        found[gamma] = execute(config)["seeds"]["0"]
+        assert not (run_folder(config) / "metrics.jsonl").exists()
+    assert found["0"]["conditions"]["accuracy"] == "not measured: 20 classes"
+    assert found["0"]["weights"] == "pretrained" and "val_acc1" not in found["0"]
+    last = {gamma: result["layers_before"]["cosine"] for gamma, result in found.items()}
+    assert len(last["0"]) == 12 and last["0"] != last["-1"]
+
+
+def test_without_training_only_token_networks_and_no_trainer(tmp_path: Path) -> None:
+    own = ["data=scenes", "data.num_train=1", "data.num_val=1", f"paths.outputs={tmp_path}"]
+    words = [*EVAL, *own, "backbone.weights=none", "backbone.sha256=null", "aggregator=none"]
+    assert configs(words)
+    with pytest.raises(Problems, match="trainer: task classification_eval has no use for it"):
+        configs([*words, "trainer=deit"])
+    with pytest.raises(Problems, match="CNN has none; choose a vision transformer"):
+        configs([*words, "backbone=resnet18"])

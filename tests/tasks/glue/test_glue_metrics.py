@@ -1,0 +1,48 @@
+"""GLUE's metrics against scipy, counts by hand, and where they are undefined."""
+
+import pytest
+import torch
+from scipy import stats
+
+from oversmoothing.tasks.glue import metrics as glue
+
+TRUTH = torch.tensor([1, 1, 1, 0, 0, 1])
+FOUND = torch.tensor([1, 0, 1, 1, 0, 1])  # TP 3, FP 1, FN 1, TN 1
+
+
+def test_by_hand() -> None:
+    assert glue.accuracy(FOUND, TRUTH) == pytest.approx(100 * 4 / 6)
+    assert glue.f1(FOUND, TRUTH) == pytest.approx(100 * 6 / 8)
+    root = (4 * 4 * 2 * 2) ** 0.5
+    assert glue.matthews(FOUND, TRUTH) == pytest.approx(100 * (3 * 1 - 1 * 1) / root)
+
+
+def test_f1_is_of_class_1() -> None:
+    assert glue.f1(1 - FOUND, 1 - TRUTH) == pytest.approx(100 * 2 / 4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_correlations_are_scipys(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randint(0, 6, (200,), generator=generator)  # many ties
+    b = a + 2 * torch.randn(200, generator=generator)
+    assert glue.pearson(a, b) == pytest.approx(100 * stats.pearsonr(a, b)[0], rel=1e-9)
+    assert glue.spearman(a, b) == pytest.approx(100 * stats.spearmanr(a, b)[0], rel=1e-9)
+
+
+def test_spearman_knows_only_the_order() -> None:
+    a, b = torch.randn(50, dtype=torch.float64), torch.randn(50, dtype=torch.float64)
+    assert glue.spearman(a.exp(), b) == pytest.approx(glue.spearman(a, b))
+    assert glue.pearson(3 * a + 1, b) == pytest.approx(glue.pearson(a, b))
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "matthews"])
+def test_a_constant_prediction_scores_nothing(metric: str) -> None:
+    constant = torch.full((6,), 0.1, dtype=torch.float64)
+    assert getattr(glue, metric)(constant, TRUTH) == 0.0
+    assert glue.f1(torch.zeros(6), torch.zeros(6)) == 0.0
+
+
+def test_the_score_is_the_mean_of_the_tasks_metrics() -> None:
+    found = glue.measure(("accuracy", "f1"), FOUND, TRUTH)
+    assert found["score"] == pytest.approx((found["accuracy"] + found["f1"]) / 2)

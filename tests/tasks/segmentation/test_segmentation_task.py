@@ -1,0 +1,146 @@
+"""Supervised segmentation end to end on tiny scenes: learning, kill -9, several processes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from processes import kill_after_a_checkpoint, train_by_two
+
+from oversmoothing.launch.command import Problems, compose_config, configs
+from oversmoothing.launch.execute import execute, run_folder
+from oversmoothing.store.recorder import weights_path
+
+TINY = [
+    "task=segmentation",
+    "data=scenes",
+    "data.num_train=12",
+    "data.num_val=3",
+    "data.size=[48,64]",
+    "data.easy=true",
+    "backbone=resnet18",
+    "backbone.weights=none",
+    "backbone.output_stride=16",
+    "backbone.dim=16",
+    "aggregator=hem",
+    "aggregator.num_bases=3",
+    "trainer=sgd",
+    "trainer.iterations=6",
+    "trainer.batch_size=4",
+    "trainer.log_every=2",
+    "trainer.workers=0",
+    "task.head_dim=8",
+    "task.augment.crop=49",
+    "task.evaluation.ms_scales=[1.0,1.25]",
+    "task.evaluation.workers=0",
+    "seeds=[0]",
+    "logger=none",
+    "threads=1",
+    "device=cpu",
+]
+
+
+def words(outputs: Path, *overrides: str) -> list[str]:
+    return [*TINY, f"paths.outputs={outputs}", f"paths.cache={outputs.parent}/cache", *overrides]
+
+
+def weights(config) -> torch.Tensor:
+    state = torch.load(weights_path(run_folder(config), 0), weights_only=True)
+    return torch.cat([v.flatten().double() for v in state.values() if isinstance(v, torch.Tensor)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("segmentation")
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> dict:
+    config = compose_config(words(folder / "plain"))
+    result = execute(config)
+    return {"folder": run_folder(config), "result": result, "weights": weights(config)}
+
+
+def test_every_stage_is_measured_and_says_how(plain: dict) -> None:
+    result = plain["result"]["seeds"]["0"]
+    assert 0 <= result["val_seg_miou"] <= 100 and 0 <= result["val_seg_ms_miou"] <= 100
+    assert set(result["val_seg_iou"]) >= {"background", "disc", "star"}
+    assert "3 images of scenes val" in result["conditions"]["val"]["seg"]
+    assert result["weights"] == "from scratch"
+    assert (plain["folder"] / "pictures-seed0.png").stat().st_size > 1000
+
+
+def test_bases_move_in_training_and_are_part_of_the_weights(plain: dict) -> None:
+    state = torch.load(plain["folder"] / "weights-seed0.pt", weights_only=True)
+    [bases] = [value for key, value in state.items() if key.endswith(".bases")]
+    config = compose_config(words(plain["folder"].parent.parent / "still", "trainer.iterations=1"))
+    execute(config)
+    early = torch.load(weights_path(run_folder(config), 0), weights_only=True)
+    [first] = [value for key, value in early.items() if key.endswith(".bases")]
+    assert bases.shape == (3, 16) and not torch.allclose(bases, first, rtol=1e-3)
+
+
+def test_it_learns_to_tell_things_from_their_background(folder: Path) -> None:
+    """After 60 steps the loss is well below that of the start."""
+    config = compose_config(
+        words(folder / "learns", "trainer.iterations=60", "trainer.lr=0.05", "data.num_train=40")
+    )
+    execute(config)
+    lines = [json.loads(x) for x in (run_folder(config) / "metrics.jsonl").read_text().splitlines()]
+    first, last = lines[0]["loss_seg"][0], sum(x["loss_seg"][0] for x in lines[-5:]) / 5
+    assert last < 0.6 * first
+
+
+def test_a_killed_training_goes_on_bit_equally(plain: dict, folder: Path) -> None:
+    """Dropout and the moving average of the bases included."""
+    config = compose_config(words(folder / "killed"))
+    kill_after_a_checkpoint(run_folder(config), *words(folder / "killed"))
+    execute(config)
+    assert torch.equal(weights(config), plain["weights"])
+
+
+def test_two_processes_keep_one_set_of_bases(folder: Path) -> None:
+    """After one step: on a CPU the head's batch norms see a process's share, and the ways part."""
+    calm = ["backbone=deit_ti", "backbone.name=test_vit", "backbone.weights=none"]
+    words_ = [w for w in words(folder / "two") if not w.startswith("backbone")]
+    ours = [*words_, *calm, "task.augment.crop=48", "trainer.iterations=1"]
+    train_by_two(*ours)
+    alone = [w.replace(str(folder / "two"), str(folder / "one")) for w in ours]
+    one, two = compose_config(alone), compose_config(ours)
+    execute(one)
+    first, second = (
+        torch.load(weights_path(run_folder(c), 0), weights_only=True) for c in (one, two)
+    )
+    bases = [key for key in first if key.endswith(".bases")]
+    assert bases
+    for key in bases:
+        torch.testing.assert_close(second[key], first[key], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["none", "em", "em_gradient", "external", "contranorm"])
+def test_every_unit_trains(folder: Path, method: str) -> None:
+    own = [w for w in words(folder / "units") if not w.startswith("aggregator")]
+    few = ["aggregator.num_bases=3"] if method.startswith("em") else []
+    config = compose_config([*own, f"aggregator={method}", *few, "trainer.iterations=1"])
+    assert "val_seg_miou" in execute(config)["seeds"]["0"]
+
+
+@pytest.mark.parametrize(
+    "override, said",
+    [
+        ("task.augment.crop=0", r"augment\.crop: expected 1 or more"),
+        ("task.aux_weight=-1", r"task\.aux_weight: expected 0 or more"),
+        ("task.dropout=1", r"task\.head_dim, \.dropout"),
+        ("aggregator.step_size=1.5", r"aggregator\.step_size"),
+        ("aggregator.temperature=0", r"aggregator\.temperature"),
+        ("aggregator=centered ~aggregator.num_bases", r"acts inside the mixing"),
+        ("trainer.momentum=1", r"trainer\.momentum"),
+    ],
+)
+def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str, said: str) -> None:
+    asked = words(tmp_path / "out")
+    if override.startswith("aggregator="):
+        asked = [w for w in asked if not w.startswith("aggregator")]
+        override = override.split()[0]
+    with pytest.raises(Problems, match=said):
+        configs([*asked, override])

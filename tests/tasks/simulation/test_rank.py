@@ -1,0 +1,175 @@
+"""The rank task: what it saves and says, resuming, and its user errors."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from oversmoothing.aggregators.centered import Centered
+from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.backbones.random.transformer import RandomTransformer
+from oversmoothing.errors import InputError
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.simulation import gammas, rank
+
+BACKBONE = partial(RandomTransformer, block="post_ln", depth=12, num_tokens=10, dim=10)
+CENTERED = [partial(Centered, gamma=-1.0), NoAggregator]
+CPU = torch.device("cpu")
+NAMES = {"gamma", "depth", "rank", "effective_rank", "mean_cosine", "token_variance"}
+
+
+class Killed(Recorder):
+    """Checkpoints after every layer and dies after the fifth."""
+
+    saved = 0
+
+    def checkpoint_due(self) -> bool:
+        return True
+
+    def save_checkpoint(self, state: dict) -> None:
+        super().save_checkpoint(state)
+        self.saved += 1
+        if self.saved == 5:
+            raise KeyboardInterrupt
+
+
+def simulate(
+    folder: Path, seeds: list[int], kind: type[Recorder] = Recorder, **options
+) -> dict[int, dict]:
+    options = {"gammas": [-1.0, 0.0], **options}
+    return rank.run(BACKBONE, CENTERED, seeds, kind(folder, seeds), CPU, **options)
+
+
+def curves(folder: Path, seed: int = 0) -> dict[str, np.ndarray]:
+    with np.load(folder / f"curves-seed{seed}.npz") as arrays:
+        return dict(arrays)
+
+
+def test_attention_collapses_and_centering_does_not(tmp_path: Path) -> None:
+    result = simulate(tmp_path, [0])[0]
+    assert result["final_rank"] == [10, 1]
+    assert result["first_depth_of_rank_1"][0] is None
+    saved = curves(tmp_path)
+    assert set(saved) == NAMES and saved["rank"].dtype == np.int16
+    assert saved["rank"].shape == (2, 12) and list(saved["depth"]) == list(range(1, 13))
+    first = result["first_depth_of_rank_1"][1]
+    assert (saved["rank"][1, : first - 1] > 1).all() and saved["rank"][1, first - 1] == 1
+    assert saved["mean_cosine"][1, -1] == pytest.approx(1)
+
+
+def test_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    whole = simulate(tmp_path / "whole", [0, 1])
+    with pytest.raises(KeyboardInterrupt):
+        simulate(tmp_path / "killed", [0, 1], Killed)
+    assert simulate(tmp_path / "killed", [0, 1]) == whole
+    for seed in (0, 1):
+        undisturbed, resumed = (curves(tmp_path / name, seed) for name in ("whole", "killed"))
+        assert all(np.array_equal(undisturbed[name], resumed[name]) for name in NAMES)
+    log = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "killed")]
+    assert log[0] == log[1] and log[0].count("\n") == 12
+
+
+def test_seeds_together_equal_seeds_alone(tmp_path: Path) -> None:
+    together = simulate(tmp_path / "together", [0, 1])
+    assert simulate(tmp_path / "alone", [1])[1] == together[1]
+    assert together[0] != together[1]
+
+
+def test_every_keeps_the_last_depth(tmp_path: Path) -> None:
+    simulate(tmp_path / "some", [0], every=5)
+    simulate(tmp_path / "all", [0])
+    some, whole = curves(tmp_path / "some"), curves(tmp_path / "all")
+    assert list(some["depth"]) == [5, 10, 12]
+    assert np.array_equal(some["effective_rank"], whole["effective_rank"][:, [4, 9, 11]])
+
+
+def test_without_gammas_any_aggregator_will_do(tmp_path: Path) -> None:
+    run = Recorder(tmp_path, [0])
+    result = rank.run(BACKBONE, [LayerNorm, NoAggregator], [0], run, CPU, gammas=None)[0]
+    assert result["gammas"] is None and len(result["final_rank"]) == 1
+    assert "claim_holds" not in result
+
+
+def test_a_gamma_of_the_grid_equals_that_gamma_alone(tmp_path: Path) -> None:
+    simulate(tmp_path / "grid", [0])
+    alone = [partial(Centered, gamma=-1.0)]
+    rank.run(BACKBONE, alone, [0], Recorder(tmp_path / "alone", [0]), CPU, gammas=None)
+    grid, alone = curves(tmp_path / "grid"), curves(tmp_path / "alone")
+    assert np.array_equal(grid["effective_rank"][:1], alone["effective_rank"])
+
+
+def test_overflow_is_recorded_and_does_not_crash(tmp_path: Path) -> None:
+    backbone = partial(BACKBONE, block="plain", weights="normal", weight_std=1e60)
+    run = Recorder(tmp_path, [0])
+    result = rank.run(backbone, CENTERED, [0], run, CPU, gammas=[0.0])[0]
+    assert result["final_rank"] == [None] and result["not_finite"] == [0.0]
+    assert curves(tmp_path)["rank"][0, -1] == rank.NOT_FINITE
+
+
+def test_contradictions_are_those_of_the_claim() -> None:
+    found = rank.contradictions([-1.5, -1.0, -0.5, 0.0, 1.0], [1, 100, 3, 1, float("nan")])
+    assert found["falls_to_1"] == [-1.5] and found["stays_above_1"] == [-0.5]
+    assert found["not_finite"] == [1.0] and not found["claim_holds"]
+    assert rank.contradictions([-1.0, 0.0], [2, 1])["claim_holds"]
+
+
+def test_grid_holds_minus_one_exactly() -> None:
+    grid = gammas.gamma_grid("-1.5:1.5:0.05")
+    assert len(grid) == 61 and grid[10] == -1.0 and grid[30] == 0.0 and grid[-1] == 1.5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gammas": [float("nan")]},
+        {"gammas": []},
+        {"gammas": "0:1"},
+        {"gammas": "0:1:0"},
+        {"gammas": "0:1:-0.1"},
+        {"gammas": "1:0:0.1"},
+        {"gammas": "0:inf:0.1"},
+        {"gammas": "0:1:nan"},
+        {"gammas": "all"},
+        {"every": 0},
+        {"dtype": "float16"},
+    ],
+)
+def test_bad_arguments_name_their_key(tmp_path: Path, wrong: dict) -> None:
+    with pytest.raises(InputError, match=f"task.{next(iter(wrong))}: expected") as caught:
+        simulate(tmp_path, [0], **wrong)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("others", [[NoAggregator], [Centered, Centered]])
+def test_gammas_need_their_aggregator(tmp_path: Path, others: list) -> None:
+    with pytest.raises(InputError, match="task.gammas=null"):
+        rank.run(BACKBONE, others, [0], Recorder(tmp_path, [0]), CPU, gammas=[0.0])
+
+
+def test_probe_refuses_another_backbone() -> None:
+    rank.probe(BACKBONE, CENTERED)
+    with pytest.raises(InputError, match="backbone=transformer"):
+        rank.probe(partial(torch.nn.Linear, 3, 3), CENTERED)
+    with pytest.raises(InputError, match="task.gammas"):
+        rank.probe(BACKBONE, [NoAggregator], gammas=[0.0])
+    with pytest.raises(InputError, match="task.every"):
+        rank.probe(BACKBONE, CENTERED, every=0)
+    with pytest.raises(InputError, match="backbone.depth"):
+        rank.probe(partial(BACKBONE, depth=0), CENTERED)
+
+
+def test_a_warm_up_is_over_where_nothing_is_trained(tmp_path: Path) -> None:
+    warm = [partial(Centered, gamma=-1.0, warmup=10), NoAggregator]
+    run = Recorder(tmp_path / "warm", [0])
+    rank.run(BACKBONE, warm, [0], run, CPU, gammas=[-1.0, 0.5])
+    simulate(tmp_path / "plain", [0], gammas=[-1.0, 0.5])
+    assert np.array_equal(curves(tmp_path / "warm")["rank"], curves(tmp_path / "plain")["rank"])
+
+
+def test_a_gamma_that_the_grid_would_hide_is_refused(tmp_path: Path) -> None:
+    hidden = [partial(Centered, gamma=0.5), NoAggregator]
+    with pytest.raises(InputError, match=r"aggregator\.gamma: task\.gammas says"):
+        rank.run(BACKBONE, hidden, [0], Recorder(tmp_path, [0]), CPU, gammas=[-1.0])

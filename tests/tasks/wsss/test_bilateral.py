@@ -1,0 +1,130 @@
+"""The exact filter beside the explicit matrix, the lattice beside the exact filter."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from oversmoothing.errors import InputError
+from oversmoothing.tasks.wsss import permutohedral
+from oversmoothing.tasks.wsss.bilateral import exact, lattice, position_and_colour, toco
+from oversmoothing.tasks.wsss.permutohedral import Lattice
+
+
+def gap(found, expected) -> float:
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+def soft_values(B, H, W, C=5):
+    """Smooth class probabilities. Shapes: -> (B, H·W, C)."""
+    coarse = 3 * torch.randn(B, C, 5, 5)
+    return F.interpolate(coarse, (H, W), mode="bilinear").softmax(1).flatten(2).mT
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def test_features_of_a_pixel() -> None:
+    images = torch.rand(2, 3, 4, 6)
+    f = position_and_colour(images, 15.0, 50.0)
+    assert f.shape == (2, 24, 5)
+    expected = torch.cat([torch.tensor([5 / 50, 2 / 50]), images[1, :, 2, 5] * 255 / 15])
+    torch.testing.assert_close(f[1, 2 * 6 + 5], expected)
+
+
+def test_exact_is_the_explicit_matrix(monkeypatch) -> None:
+    f, S = 3 * torch.rand(2, 70, 5).double(), torch.rand(2, 70, 4).double()
+    A = torch.exp(-0.5 * (f[:, :, None] - f[:, None]).square().sum(-1))
+    for block in (1, 200, 2**20):
+        monkeypatch.setattr("oversmoothing.tasks.wsss.bilateral.CPU_BLOCK", block)
+        torch.testing.assert_close(exact(f, S), A @ S)
+    torch.testing.assert_close(exact(f[0] + 100, S[0]), (A @ S)[0])
+
+
+def test_lattice_on_photographs(data_root) -> None:
+    folder = data_root / "VOC2012" / "JPEGImages"
+    if not folder.is_dir():
+        pytest.skip("no VOC images")
+    for path in sorted(folder.iterdir())[::500]:
+        pixels = np.array(Image.open(path).convert("RGB"))[:160:2, :160:2]
+        images = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+        f, S = position_and_colour(images, 15.0, 50.0), soft_values(1, 80, 80)
+        assert gap(lattice(f, S), exact(f, S)) < 0.13
+        energies = [(form(f, S) * S).sum().item() for form in (exact, lattice, toco)]
+        assert energies[1] == pytest.approx(energies[0], rel=0.04)
+        assert 0.5 < energies[2] / energies[0] < 0.65
+
+
+def test_lattice_on_noise() -> None:
+    f, S = position_and_colour(torch.rand(1, 3, 80, 80), 15.0, 50.0), soft_values(1, 80, 80)
+    assert gap(lattice(f, S), exact(f, S)) < 0.2
+
+
+@pytest.mark.parametrize("D", [1, 2, 3, 5])
+def test_weights_are_barycentric(D) -> None:
+    """They are at least 0, sum to 1, and reproduce the point from its simplex."""
+    f = 20 * torch.randn(500, D).double()
+    base, rank, weight = permutohedral._simplices(f)
+    assert (rank.sort(dim=0).values == torch.arange(D + 1)[:, None]).all()
+    assert weight.min() > -1e-9
+    torch.testing.assert_close(weight.sum(dim=1), torch.ones(500).double())
+    k = torch.arange(D + 1)[:, None, None]
+    vertices = base + k - (D + 1) * (rank > D - k)  # (k, D+1, N)
+    assert (vertices.sum(dim=1) == 0).all()
+    point = (vertices * weight.T[:, None]).sum(dim=0)
+    torch.testing.assert_close(point, permutohedral._lift(f))
+
+
+def test_lifting_keeps_distances_up_to_one_factor() -> None:
+    f = torch.randn(40, 5).double()
+    lifted = permutohedral._lift(f).T
+    torch.testing.assert_close(lifted.sum(dim=1), torch.zeros(40).double())
+    factor = 6 * (2 / 3) ** 0.5
+    torch.testing.assert_close(torch.pdist(lifted), factor * torch.pdist(f))
+
+
+def test_keys_tell_vertices_and_images_apart() -> None:
+    f = 4 * torch.randn(2, 300, 5).double()
+    f[1, :150] = f[0, :150]
+    base, rank, _ = permutohedral._simplices(f.flatten(0, 1))
+    keys, radix = permutohedral._keys(base, rank, 2)
+    k = torch.arange(6)[:, None, None]
+    vertices = (base + k - 6 * (rank > 5 - k)).permute(2, 0, 1)  # (N, k, D+1)
+    image = torch.arange(2).repeat_interleave(300)[:, None, None].expand(-1, 6, 1)
+    named = torch.cat([vertices, image], dim=2).flatten(0, 1)
+    same = torch.unique(named, dim=0, return_inverse=True)[1]
+    both = torch.stack([same, keys.flatten()], dim=1).unique(dim=0)
+    assert len(both) == len(same.unique()) == len(keys.unique())
+    assert sum(permutohedral._steps(radix)) == 0  # the axes sum to 0
+
+
+def test_lattice_is_symmetric_but_for_the_order_of_its_axes_and_linear() -> None:
+    f = position_and_colour(torch.rand(1, 3, 20, 20).double(), 60.0, 20.0)
+    plan, S, T = Lattice(f), torch.rand(1, 400, 3).double(), torch.rand(1, 400, 3).double()
+    torch.testing.assert_close(plan(2 * S - T), 2 * plan(S) - plan(T))
+    assert (plan(S) * T).sum().item() == pytest.approx((plan(T) * S).sum().item(), rel=0.01)
+
+
+@pytest.mark.parametrize("form", [lattice, toco])
+def test_images_of_a_batch_do_not_mix(form) -> None:
+    f, S = position_and_colour(torch.rand(3, 3, 16, 18), 15.0, 50.0), torch.rand(3, 288, 4)
+    f[2] = f[0]
+    alone = torch.cat([form(f[i : i + 1], S[i : i + 1]) for i in range(3)])
+    torch.testing.assert_close(form(f, S), alone, rtol=1e-4, atol=1e-4)
+
+
+def test_one_colour_is_exact_in_its_sum() -> None:
+    """All pixels at one point of feature space: the calibrated filter adds them all up."""
+    f, S = torch.full((1, 300, 5), 0.37), torch.rand(1, 300, 2)
+    torch.testing.assert_close(
+        lattice(f, S), S.sum(dim=1, keepdim=True).expand_as(S), rtol=1e-5, atol=0
+    )
+
+
+def test_features_too_far_apart() -> None:
+    f = position_and_colour(torch.rand(1, 3, 8, 8), 1e-3, 1e-3)
+    with pytest.raises(InputError, match="choose larger sigma_rgb and sigma_xy, or filter: exact"):
+        lattice(f, torch.rand(1, 64, 1))

@@ -1,0 +1,128 @@
+"""CAMs and pseudo labels: laws that hold for any network."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oversmoothing.tasks.wsss.boxes import inside
+from oversmoothing.tasks.wsss.cam import Present, multi_scale_cams, normalised, present_classes
+from oversmoothing.tasks.wsss.par import PAR
+from oversmoothing.tasks.wsss.pseudo import pseudo_labels, thresholded
+
+
+class Colours(nn.Module):
+    """Stands for a network: patch p of 4, class maps are averages of colour channels."""
+
+    class backbone:  # noqa: N801
+        patch = 4
+
+    def class_maps(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        maps = F.avg_pool2d(images, 4) - 0.4
+        return maps, maps.flip(1)
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.rand(3, 3, 16, 24, generator=torch.Generator().manual_seed(0))
+
+
+LABELS = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+
+
+def test_present_classes_are_listed_in_order_and_padded() -> None:
+    present = present_classes(LABELS)
+    assert present.index.tolist() == [[0, 2, 0], [1, 0, 0], [0, 1, 2]]
+    assert present.valid.tolist() == [[True, True, False], [True, False, False], [True] * 3]
+
+
+def test_cams_match_the_formula_in_float64(images: Tensor) -> None:
+    network, scales = Colours(), (1.0, 0.5, 1.5)
+    present = present_classes(LABELS)
+    last, aux = multi_scale_cams(network, images, present, scales)
+    every = torch.zeros(3, 6, 16, 24, dtype=torch.float64)
+    for scale in scales:
+        x = F.interpolate(images.double(), [int(16 * scale), int(24 * scale)], mode="bilinear")
+        maps = [torch.cat(network.class_maps(view), dim=1) for view in (x, x.flip(-1))]
+        plain, mirrored = (F.interpolate(m, (16, 24), mode="bilinear") for m in maps)
+        every += torch.maximum(plain, mirrored.flip(-1)).relu()
+    lowest = every.amin(dim=(2, 3), keepdim=True)
+    every = (every - lowest) / ((every - lowest).amax(dim=(2, 3), keepdim=True) + 1e-5)
+    for b in range(3):
+        for m in range(3):
+            k = int(present.index[b, m])
+            for found, expected in ((last, every[b, k]), (aux, every[b, 3 + k])):
+                wanted = expected if present.valid[b, m] else torch.zeros_like(expected)
+                torch.testing.assert_close(found[b, m].double(), wanted, atol=2e-5, rtol=0)
+
+
+def test_cams_of_a_mirrored_image_are_mirrored(images: Tensor) -> None:
+    present = present_classes(LABELS)
+    plain, _ = multi_scale_cams(Colours(), images, present)
+    mirrored, _ = multi_scale_cams(Colours(), images.flip(-1), present)
+    torch.testing.assert_close(mirrored, plain.flip(-1), atol=1e-5, rtol=0)
+
+
+def test_normalised_maps_span_zero_to_one() -> None:
+    maps = normalised(5 * torch.randn(2, 3, 8, 8))
+    assert maps.amin(dim=(2, 3)).abs().max() == 0
+    torch.testing.assert_close(maps.amax(dim=(2, 3)), torch.ones(2, 3), atol=1e-4, rtol=0)
+
+
+def test_the_network_keeps_its_mode(images: Tensor) -> None:
+    network = Colours().train()
+    multi_scale_cams(network, images, present_classes(LABELS))
+    assert network.training
+
+
+def test_threshold_is_inclusive_and_names_classes() -> None:
+    present = Present(torch.tensor([[4, 7]]), torch.tensor([[True, True]]))
+    cam = torch.tensor([[0.5, 0.6, 0.2], [0.1, 0.9, 0.51]]).view(1, 2, 1, 3)
+    assert thresholded(cam, present, 0.5).tolist() == [[[0, 8, 8]]]
+
+
+def pseudo(cam: Tensor, present: Present, images: Tensor, box: list[int]) -> Tensor:
+    boxes = torch.tensor([box] * len(cam))
+    return pseudo_labels(cam, present, images, boxes, PAR(iterations=2))
+
+
+def test_sure_unsure_and_background() -> None:
+    """On a constant image PAR only blurs: CAMs of 1, 0.5 and 0 become class, 255 and background."""
+    cam = torch.zeros(1, 2, 32, 96)
+    cam[0, 1, :, :32], cam[0, 1, :, 32:64] = 1.0, 0.45
+    present = Present(torch.tensor([[2, 9]]), torch.tensor([[True, True]]))
+    labels = pseudo(cam, present, torch.full((1, 3, 32, 96), 0.5), [0, 32, 0, 96])
+    assert (labels[0, :, 4] == 10).all() and (labels[0, :, -4] == 0).all()
+    assert (labels[0, :, 48] == 255).all()
+
+
+def test_only_present_classes_and_only_inside_the_box(images: Tensor) -> None:
+    present = present_classes(LABELS)
+    cam, _ = multi_scale_cams(Colours(), images, present)
+    labels = pseudo(cam, present, images, [2, 12, 5, 20])
+    assert (labels[:, :2] == 255).all() and (labels[:, :, 20:] == 255).all()
+    for row, classes in zip(labels, ([1, 3], [2], [1, 2, 3])):
+        assert set(row.unique().tolist()) <= {0, 255, *classes}
+
+
+def test_images_of_a_batch_do_not_meet(images: Tensor) -> None:
+    """Padding to the longest list of classes changes no image's labels."""
+    present = present_classes(LABELS)
+    cam, _ = multi_scale_cams(Colours(), images, present)
+    together = pseudo(cam, present, images, [0, 16, 0, 24])
+    alone = present_classes(LABELS[1:2])
+    cam_alone, _ = multi_scale_cams(Colours(), images[1:2], alone)
+    assert torch.equal(pseudo(cam_alone, alone, images[1:2], [0, 16, 0, 24])[0], together[1])
+
+
+def test_inside_is_half_open() -> None:
+    mask = inside(torch.tensor([[1, 3, 0, 2]]), 4, 3)
+    assert mask[0].int().tolist() == [[0, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_mirrored_images_give_mirrored_labels(images: Tensor) -> None:
+    present = present_classes(LABELS)
+    plain, _ = multi_scale_cams(Colours(), images, present)
+    labels = pseudo(plain, present, images, [0, 16, 0, 24])
+    mirrored = pseudo(plain.flip(-1), present, images.flip(-1), [0, 16, 0, 24])
+    assert (mirrored.flip(-1) == labels).float().mean() > 0.99  # ties aside

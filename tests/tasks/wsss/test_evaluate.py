@@ -1,0 +1,179 @@
+"""scripts/evaluate.py on tiny trained runs: other settings, the submission, mistakes."""
+
+import io
+import json
+import runpy
+import shutil
+import sys
+import zipfile
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+sys.path.append(str(Path(__file__).parent / "data"))
+import voc_folder  # noqa: E402
+
+from oversmoothing.config.compose import Problems
+from oversmoothing.data.images.images import read_size
+from oversmoothing.launch import trained
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import execute, run_folder
+from oversmoothing.launch.script import run_script
+from oversmoothing.store.recorder import read_result
+from oversmoothing.tasks.wsss.reevaluate import configured
+
+ROOT = Path(__file__).parents[3]
+TINY = [
+    "experiment=wsss_voc",
+    "trainer=smoke",
+    "trainer.iterations=2",
+    "backbone.name=test_vit",
+    "backbone.weights=none",
+    "task.augment.crop=32",
+    "task.evaluation.splits=[val]",
+    "task.evaluation.size=32",
+    "task.evaluation.ms_scales=[1.0]",
+    "task.evaluation.crf=null",
+    "task.evaluation.workers=0",
+    "task.method.start=1",
+    "seeds=[0,1]",
+    "logger=none",
+    "threads=1",
+    "device=cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds trained on made-up VOC, whose test images have no masks."""
+    root = tmp_path_factory.mktemp("voc")
+    base = voc_folder.make(root, num_val=3)
+    for i in range(3):
+        voc_folder.write_image(base / "JPEGImages" / f"test{i}.jpg", 50 + i)
+    voc_folder.write_list(base, "test", [f"test{i}" for i in range(3)])
+    paths = [f"paths.data={root}", f"paths.outputs={root}/out", f"paths.cache={root}/cache"]
+    config = compose_config([*TINY, *paths])
+    execute(config)
+    return run_folder(config)
+
+
+def evaluate(run: Path, *words: object) -> SimpleNamespace:
+    """The script in this process: starting Python and torch takes seconds."""
+    script = runpy.run_path(str(ROOT / "scripts/evaluate.py"))
+    argv = ["evaluate.py", "--run", run, "--device", "cpu", *words]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+        patch.setattr(sys, "argv", list(map(str, argv)))
+        with redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit) as ended:
+            run_script(script["main"])
+    return SimpleNamespace(
+        returncode=ended.value.code, stdout=out.getvalue(), stderr=err.getvalue()
+    )
+
+
+def numbers(results: dict, split: str = "val") -> dict[str, float]:
+    return {k: v for k, v in results.items() if k.startswith(split) and k.endswith("_miou")}
+
+
+def test_the_runs_own_settings_give_its_numbers_and_others_their_own(run: Path) -> None:
+    done = evaluate(run)
+    assert done.returncode == 0, done.stderr
+    path = Path(done.stdout.split()[-1])
+    own = json.loads(path.read_text())
+    result = read_result(run)["seeds"]
+    assert list(own["seeds"]) == ["0", "1"]
+    for seed in "01":
+        assert numbers(own["seeds"][seed]) == pytest.approx(numbers(result[seed]), nan_ok=True)
+        assert own["seeds"][seed]["val_seg_iou"].keys() == result[seed]["val_seg_iou"].keys()
+        assert own["seeds"][seed]["conditions"] == result[seed]["conditions"]
+    before = path.stat().st_mtime_ns
+    again = evaluate(run, "--seed", 0, 1, "evaluation.workers=1")
+    assert again.stdout == done.stdout
+    assert path.stat().st_mtime_ns == before  # nothing was done again
+    retrained = shutil.copytree(run, run.parent / f"retrained-{run.name}")
+    (retrained / "weights-seed0.pt").write_bytes((run / "weights-seed1.pt").read_bytes())
+    evaluate(retrained)
+    anew = json.loads((retrained / path.name).read_text())["seeds"]
+    assert numbers(anew["0"]) == pytest.approx(numbers(own["seeds"]["1"]), nan_ok=True)
+    words = ["evaluation.ms_scales=[0.5,1]", "evaluation.limit=2", "task.evaluation.size=64"]
+    other = evaluate(run, "--seed", 1, "--split", "train", *words, "evaluation.crf={iterations: 1}")
+    assert other.returncode == 0, other.stderr
+    stages = [line.split()[0] for line in other.stdout.split("\n\n")[0].splitlines()]
+    assert stages == ["stage", "cam", "aux_cam", "pseudo", "seg", "seg_ms", "seg_crf"]
+    assert "2 images of voc train, own size, scales 0.5, 1 with flips" in other.stdout
+    assert "iterations=1, pos_w=1.0" in other.stdout
+    assert Path(other.stdout.split()[-1]) != path
+
+
+def test_submission_is_read_back(run: Path, tmp_path: Path) -> None:
+    done = evaluate(run, "--seed", 0, "--split", "test", "--export", tmp_path, "evaluation.limit=1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("3 images, multi-scale, no CRF, no masks, not measured\n")
+    look = trained.load(run, 0, "cpu")
+    with zipfile.ZipFile(tmp_path / "comp6_test.zip") as archive:
+        inside = "results/VOC2012/Segmentation/comp6_test_cls"
+        assert archive.namelist() == [f"{inside}/test{i}.png" for i in range(3)]
+        for i in range(3):
+            image = Image.open(archive.open(f"{inside}/test{i}.png"))
+            assert image.mode == "P" and image.size[::-1] == voc_folder.SIZE
+    found = np.asarray(image)
+    path = Path(look.config.data.root) / "VOC2012/JPEGImages/test2.jpg"
+    assert found.shape == read_size(path)
+    pixels = look.data.image("im0").new_tensor(np.array(Image.open(path))).permute(2, 0, 1)
+    assert np.array_equal(found, look.viewer().look("test2", pixels).mask)
+
+
+def test_exported_val_is_measured_as_the_run_was(run: Path, tmp_path: Path) -> None:
+    done = evaluate(run, "--export", tmp_path)
+    assert done.returncode == 0, done.stderr
+    for line, (seed, results) in zip(done.stdout.splitlines(), read_result(run)["seeds"].items()):
+        assert (tmp_path / f"seed{seed}" / "comp6_val.zip").is_file()
+        assert line.endswith(f"mIoU {results['val_seg_ms_miou']:.2f}")
+
+
+def test_mistakes_are_said_in_one_line(run: Path, tmp_path: Path) -> None:
+    def refused(message: str, run: Path, *words: object) -> None:
+        done = evaluate(run, *words)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert done.stderr.startswith("error: ") and message in done.stderr
+
+    refused("no such run; expected a run's folder", tmp_path / "nothing")
+    refused("--split test: its masks are not public", run, "--split", "test")
+    lists = without_an_image(run, tmp_path) / "ImageSets/Segmentation"
+    test = ["--split", "test", "--export", tmp_path / "out", f"paths.data={tmp_path}"]
+    refused("1 of 2 images of test.txt are missing (first gone)", run, *test)
+    (lists / "test.txt").unlink()
+    refused("test.txt: the list cannot be read", run, *test)
+    refused("task.evaluation.size: expected a multiple of the patch", run, "evaluation.size=40")
+
+
+def without_an_image(run: Path, place: Path) -> Path:
+    """A copy of the run's data whose test list names an image that is gone."""
+    base = Path(trained.load(run, 0, "cpu").config.paths.data) / "VOC2012"
+    shutil.copytree(base, place / "VOC2012")
+    voc_folder.write_list(place / "VOC2012", "test", ["gone", "test0"])
+    return place / "VOC2012"
+
+
+@pytest.mark.parametrize(
+    "word, message",
+    [
+        ("evaluation.sise=32", "cannot be set here; did you mean 'evaluation.size'?"),
+        ("evaluation.crf.iteratons=3", "did you mean 'evaluation.crf.iterations'?"),
+        ("method.high=0.5", "method.high: cannot be set here"),
+        ("evaluation.limit=many", "evaluation.limit: expected a whole number or null"),
+        ("evaluation.limit=1,2", "evaluation.limit: expected one value"),
+        ("evaluation.crf=on", "evaluation.crf: expected"),
+        ("evaluation.ms_scales=[1,", "cannot be read"),
+    ],
+)
+def test_wrong_settings(run: Path, word: str, message: str) -> None:
+    config = trained.load(run, 0, "cpu").config
+    before = config.copy()
+    with pytest.raises(Problems) as refused:
+        configured(config, [word])
+    assert message in refused.value.lines[0] and len(refused.value.lines) == 1
+    assert config == before

@@ -1,0 +1,180 @@
+"""The pipeline end to end on tiny scenes: stages, ablation, kill -9, several processes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from processes import kill_after_a_checkpoint, train_by_two
+
+from oversmoothing import distributed
+from oversmoothing.launch import trained
+from oversmoothing.launch.command import Problems, compose_config, configs
+from oversmoothing.launch.execute import build, execute, run_folder
+from oversmoothing.store.recorder import Recorder, weights_path
+from oversmoothing.tasks.wsss.evaluator import Evaluator
+
+TINY = [
+    "experiment=wsss_scenes",
+    "trainer=smoke",
+    "data.num_train=12",
+    "data.num_val=3",
+    "data.size=[48,64]",
+    "task.augment.crop=32",
+    "task.evaluation.size=32",
+    "task.evaluation.ms_size=32",
+    "task.evaluation.crf=null",
+    "task.evaluation.workers=0",
+    "task.method.start=2",
+    "task.method.par_iterations=2",
+    "aggregator.gamma=-0.5",
+    "logger=none",
+    "threads=1",
+    "device=cpu",
+]
+
+
+def words(outputs: Path, *overrides: str) -> list[str]:
+    return [*TINY, f"paths.outputs={outputs}", f"paths.cache={outputs.parent}/cache", *overrides]
+
+
+def numbers(result: dict, seed: str = "0") -> dict[str, float]:
+    return {k: v for k, v in result["seeds"][seed].items() if k.endswith("_miou")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("wsss")
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> dict:
+    """The result of one process that nobody disturbed, and its weights."""
+    config = compose_config(words(folder / "plain"))
+    result = execute(config)
+    return {"result": result, "weights": weights(config)}
+
+
+def weights(config) -> torch.Tensor:
+    state = torch.load(weights_path(run_folder(config), 0), weights_only=True)
+    tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
+    return torch.cat([value.flatten() for value in tensors])
+
+
+def test_every_stage_is_measured_and_says_how(plain: dict) -> None:
+    result = plain["result"]["seeds"]["0"]
+    stages = ["cam", "aux_cam", "pseudo", "seg", "seg_ms"]
+    assert [f"val_{stage}_miou" for stage in stages] == list(numbers(plain["result"]))
+    assert all(0 <= value <= 100 for value in numbers(plain["result"]).values())
+    assert set(result["val_cam_iou"]) == {"background", *result["val_seg_iou"]} - {""}
+    assert "3 images of scenes val" in result["conditions"]["val"]["seg_ms"]
+    assert result["weights"] == "from scratch"
+    for when in ("before", "after"):
+        layers = result[f"layers_{when}"]
+        assert len(layers["cosine"]) == len(layers["effective_rank"]) == 6
+
+
+def test_losses_join_when_the_method_says(plain: dict, folder: Path) -> None:
+    [path] = (folder / "plain").glob("wsss-*/metrics.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    losses = [{k for k in line if k.startswith("loss_")} for line in lines]
+    assert losses[0] == {"loss_cls", "loss_aux"}  # step index 1
+    assert losses[-1] == {"loss_cls", "loss_aux", "loss_seg", "loss_reg"}
+
+
+@pytest.mark.parametrize(
+    "off, stages",
+    [
+        (["aux", "seg", "reg"], {"cam", "pseudo"}),
+        (["seg", "reg"], {"cam", "aux_cam", "pseudo"}),
+        (["reg"], {"cam", "aux_cam", "pseudo", "seg", "seg_ms"}),
+    ],
+)
+def test_each_loss_can_be_switched_off(folder: Path, off: list[str], stages: set[str]) -> None:
+    switches = [f"task.method.{loss}_weight=0" for loss in off]
+    asked = words(folder / "off", *switches, "trainer.iterations=3", "trainer.log_every=1")
+    config = compose_config(asked)
+    assert {key.split("_", 1)[1][:-5] for key in numbers(execute(config))} == stages
+    lines = (run_folder(config) / "metrics.jsonl").read_text()
+    assert not any(f"loss_{loss}" in lines for loss in off)
+
+
+def test_a_killed_training_goes_on_bit_equally(plain: dict, folder: Path) -> None:
+    config = compose_config(words(folder / "killed"))
+    kill_after_a_checkpoint(run_folder(config), *words(folder / "killed"))
+    result = execute(config)
+    assert numbers(result) == numbers(plain["result"])
+    assert torch.equal(weights(config), plain["weights"])
+
+
+def test_two_processes_do_what_one_does(plain: dict, folder: Path) -> None:
+    train_by_two(*words(folder / "two"))
+    config = compose_config(words(folder / "two"))
+    torch.testing.assert_close(weights(config), plain["weights"], atol=2e-5, rtol=1e-3)
+    found = numbers(json.loads((run_folder(config) / "result.json").read_text()))
+    assert found == pytest.approx(numbers(plain["result"]), abs=1.0)
+
+
+def test_a_process_without_images_has_every_stage_to_add(
+    plain: dict, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would miss an exchange, and the others would wait for it."""
+    run = trained.load(next((folder / "plain").glob("wsss-*")), on="cpu")
+    task = build(run.config.task, _partial_=True).keywords
+    log = Recorder(folder / "idle", [0])
+    evaluator = Evaluator(
+        run.network, run.data, task["method"], task["evaluation"], torch.device("cpu"), log
+    )
+    monkeypatch.setattr(distributed, "world", lambda: 8)
+    monkeypatch.setattr(distributed, "rank", lambda: 7)
+    found = evaluator.split("val")
+    assert [key for key in found if key.endswith("_miou")] == list(numbers(plain["result"]))
+
+
+def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> None:
+    config = compose_config(words(folder / "parts", "trainer.accumulate=4"))
+    execute(config)
+    torch.testing.assert_close(weights(config), plain["weights"], atol=2e-5, rtol=1e-3)
+
+
+def test_bf16_stays_near_fp32(plain: dict, folder: Path) -> None:
+    config = compose_config(words(folder / "bf16", "trainer.precision=bf16"))
+    execute(config)
+    found = weights(config)
+    assert not torch.equal(found, plain["weights"])
+    torch.testing.assert_close(found, plain["weights"], atol=2e-2, rtol=0)
+
+
+def test_seeds_are_trained_one_by_one_and_differ(folder: Path) -> None:
+    config = compose_config(words(folder / "seeds", "seeds=[0,1]", "trainer.iterations=1"))
+    execute(config)
+    first, second = (
+        torch.load(weights_path(run_folder(config), s), weights_only=True) for s in (0, 1)
+    )
+    assert not torch.equal(first["classifier.weight"], second["classifier.weight"])
+
+
+def test_an_adaptation_stage_comes_first(folder: Path) -> None:
+    adapt = ["task.adaptation=2", "trainer.log_every=1"]
+    config = compose_config(words(folder / "adapted", *adapt, "trainer.iterations=2"))
+    execute(config)
+    lines = (run_folder(config) / "metrics.jsonl").read_text().splitlines()
+    assert ["imitation" in line for line in lines] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "override, said",
+    [
+        ("task.augment.crop=8", r"task\.augment\.crop: expected a multiple of the patch, 16 px"),
+        ("task.evaluation.size=40", r"task\.evaluation\.size: expected a multiple of the patch"),
+        ("task.adaptation=-1", r"task\.adaptation: expected 0 or more iterations"),
+        ("task.aux_block=12", r"task\.aux_block: expected a block 0 to 5"),
+        ("task.method.high=0.1", r"task\.method\.low, \.high: expected 0 < low <= high < 1"),
+        ("task.method.hihg=0.1", r"task\.method\.hihg.*did you mean 'task\.method\.high'"),
+        ("task.method.start=soon", r"task\.method\.start: expected a whole number"),
+        ("trainer.batch_size=3 trainer.accumulate=2", r"trainer\.batch_size: 3 examples"),
+    ],
+)
+def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str, said: str) -> None:
+    with pytest.raises(Problems, match=said):
+        configs(words(tmp_path / "out", *override.split()))

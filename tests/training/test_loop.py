@@ -1,0 +1,205 @@
+"""The training loop: schedule, parts of a batch, losses that blow up, memory that ends."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.centered import Centered
+from oversmoothing.errors import InputError
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.training.adamw_poly import AdamWPoly
+from oversmoothing.training.batch import out_of_memory, split
+from oversmoothing.training.loop import TrainingLoop
+
+
+class Tiny(nn.Module):
+    rate = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.dropout = nn.Dropout(self.rate)
+        self.gamma = Centered(-1.0, warmup=10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(self.dropout(x.flatten(1)))[:, 0]
+
+    def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
+        first, last = self.layers[0].parameters(), self.layers[2].parameters()
+        return [{"params": list(first), "lr": lr}, {"params": list(last), "lr": lr * head_factor}]
+
+
+class Squares:
+    def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
+        return batch
+
+    def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
+        error = model(part["image"]) - part["label"]
+        return {"square": error.square().sum() / part["batch_size"]}
+
+
+def loader(batch_size: int, iterations: int, start: int, rank: int, world: int) -> Iterator[dict]:
+    for i in range(start, iterations):
+        generator = torch.Generator().manual_seed(i)
+        image = torch.rand(batch_size, 3, 2, 2, generator=generator)
+        yield {"image": image, "label": image.mean(dim=(1, 2, 3)), "name": list("abcdefgh")}
+
+
+RECIPE = {"iterations": 12, "batch_size": 8, "warmup": 3, "lr": 1e-2, "workers": 0}
+
+
+def train(folder: Path, stop: int | None = None, **changes: Any) -> TrainingLoop:
+    trainer = AdamWPoly(**{**RECIPE, **changes})
+    run = Recorder(folder, [0], checkpoint_seconds=0)
+    training = TrainingLoop(Tiny(), Squares(), loader, trainer, run, torch.device("cpu"))
+    if stop is not None:
+
+        def until(**asked: Any) -> Iterator[dict]:
+            yield from loader(**{**asked, "iterations": stop})
+
+        training.loader = until
+    training.fit()
+    return training
+
+
+def weights(training: TrainingLoop) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in training.network.parameters()])
+
+
+def test_the_rate_follows_the_recipe() -> None:
+    trainer = AdamWPoly()
+    assert trainer.factor(0) == pytest.approx(1e-6)
+    assert trainer.factor(750) == pytest.approx(0.5, abs=1e-6)
+    assert 6e-5 * trainer.factor(1500) == pytest.approx(5.59e-5, abs=1e-7)  # drops, as ToCo's
+    assert trainer.factor(19_999) == pytest.approx((1 / 20_000) ** 0.9)
+    assert AdamWPoly(warmup=0).factor(0) == 1.0
+
+
+def test_heads_learn_faster_and_norms_are_decayed_too(tmp_path: Path) -> None:
+    groups = train(tmp_path).optimizer.param_groups
+    assert groups[1]["lr"] == pytest.approx(10 * groups[0]["lr"])
+    assert all(group["weight_decay"] == 0.01 for group in groups)
+
+
+def test_a_training_learns(tmp_path: Path) -> None:
+    last = train(tmp_path / "long", iterations=300)
+    batch = next(loader(64, 1, 0, 0, 1))
+    error = (last.network(batch["image"]) - batch["label"]).square().mean()
+    assert error < 0.05 * batch["label"].square().mean()
+
+
+def test_a_stopped_training_goes_on_bit_equally(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "cut", stop=5)
+    resumed = train(tmp_path / "cut")
+    assert torch.equal(weights(resumed), weights(whole)) and resumed.step == 12
+    assert resumed.network.gamma.progress == whole.network.gamma.progress == 1.0
+
+
+def test_dropout_goes_on_bit_equally_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = train(tmp_path / "plain")
+    monkeypatch.setattr(Tiny, "rate", 0.5)
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "cut", stop=5)
+    torch.rand(7)  # whatever was drawn in between
+    assert torch.equal(weights(train(tmp_path / "cut")), weights(whole))
+    assert not torch.equal(weights(whole), weights(plain))
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "cut", stop=5)
+    (tmp_path / "cut" / "checkpoint.pt").write_bytes(b"cut short")
+    with pytest.warns(UserWarning, match="set aside"):
+        resumed = train(tmp_path / "cut")
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_parts_of_a_batch_give_the_same_step(tmp_path: Path) -> None:
+    whole, parts = train(tmp_path / "1"), train(tmp_path / "4", accumulate=4)
+    torch.testing.assert_close(weights(parts), weights(whole), atol=1e-5, rtol=1e-4)
+
+
+def test_split_cuts_what_has_an_entry_an_image() -> None:
+    batch = {
+        "image": torch.arange(8),
+        "name": list("abcdefgh"),
+        "batch_size": 8,
+        "n": torch.tensor(3),
+    }
+    first, second = split(batch, 2)
+    assert second["image"].tolist() == [4, 5, 6, 7] and second["name"] == list("efgh")
+    assert first["batch_size"] == 8 and int(second["n"]) == 3
+
+
+def test_a_loss_that_is_not_finite_names_its_images(tmp_path: Path) -> None:
+    class Bad(Squares):
+        def losses(self, model: nn.Module, part: dict, step: int) -> dict[str, Tensor]:
+            bad = torch.tensor(float("nan") if step == 3 else 0.0)
+            return super().losses(model, part, step) | {"bad": bad}
+
+    run = Recorder(tmp_path, [0], checkpoint_seconds=0)
+    training = TrainingLoop(Tiny(), Bad(), loader, AdamWPoly(**RECIPE), run, torch.device("cpu"))
+    with pytest.raises(InputError, match=r"iteration 3 \(square .*bad nan\) on images a, b, c"):
+        training.fit()
+    assert training.step == 3 and weights(training).isfinite().all()
+    assert run.load_checkpoint()["step"] == 3, "what was computed is kept"
+
+
+def test_out_of_memory_says_what_to_try() -> None:
+    batch = {"image": torch.zeros(4, 3, 448, 448), "name": list("abcd")}
+    line = out_of_memory(AdamWPoly(), batch)
+    assert "4 images of 448×448" in line and "trainer.accumulate=2" in line
+    assert "task.augment.crop=336" in line
+
+
+def test_aggregators_hear_of_every_step_before_and_after_it(tmp_path: Path) -> None:
+    class Listening(Centered):
+        heard: list[str] = []
+
+        def advance(self, step: int) -> None:
+            self.heard.append(f"before {step}")
+
+        def settle(self) -> None:
+            self.heard.append("after")
+
+    training = TrainingLoop(
+        Tiny(),
+        Squares(),
+        loader,
+        AdamWPoly(**RECIPE),
+        Recorder(tmp_path, [0], 0),
+        torch.device("cpu"),
+    )
+    training.network.gamma = Listening()
+    training.fit()
+    assert Listening.heard == [f for i in range(12) for f in (f"before {i}", "after")]
+
+
+def test_a_phase_that_is_over_is_skipped(tmp_path: Path) -> None:
+    run = Recorder(tmp_path, [0], checkpoint_seconds=0)
+    first = TrainingLoop(
+        Tiny(), Squares(), loader, AdamWPoly(**RECIPE), run, torch.device("cpu"), phase="adaptation"
+    )
+    first.fit()
+    train(tmp_path, stop=4)
+    again = TrainingLoop(
+        Tiny(), Squares(), loader, AdamWPoly(**RECIPE), run, torch.device("cpu"), phase="adaptation"
+    )
+    again.fit()
+    assert torch.equal(weights(again), torch.cat([p.flatten() for p in Tiny().parameters()]))
+    assert train(tmp_path).step == 12
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [("iterations", 0), ("batch_size", 0), ("accumulate", 3), ("lr", 0.0), ("warmup", -1)],
+)
+def test_recipes_out_of_range_are_refused(key: str, value: float) -> None:
+    with pytest.raises(InputError, match=r"trainer\."):
+        AdamWPoly(**{key: value})
