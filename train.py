@@ -21,7 +21,7 @@ from oversmoothing.launch.attempts import attempt, busy, complain, unfinished
 @hydra.main(version_base="1.3", config_path=str(check.CONFIGS), config_name="config")
 def run(config: DictConfig) -> None:
     """One run; what another process is at is left for later."""
-    attempt(config, wait=False)
+    attempt(config)
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
         run()
     else:
         for config in command.configs:
-            run(config)
+            attempt(config, start=command.start)
     for config in list(busy):
         attempt(config, wait=True)
     return 1 if command.configs and unfinished(command.configs) else 0

@@ -11,9 +11,10 @@ from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
 from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.launch.command import compose_config
-from oversmoothing.launch.execute import build, parts
+from oversmoothing.launch.execute import parts
 
 SEEDS = [0, 1, 2, 3, 4]
 METHODS = {

@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
+from oversmoothing.config.instantiate import build
 from oversmoothing.launch import command as check
-from oversmoothing.launch.execute import build, execute, run_folder
+from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.launch.script import run_script
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.papers import demo_study as study

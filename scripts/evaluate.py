@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.unlabelled import unlabelled
 from oversmoothing.errors import InputError
 from oversmoothing.launch import trained
-from oversmoothing.launch.execute import build
 from oversmoothing.launch.script import run_script
 from oversmoothing.launch.trained import Trained
 from oversmoothing.tasks.wsss.export import export
@@ -72,11 +72,11 @@ def _trained_seeds(folder: Path) -> list[int]:
 
 
 def _export(run: Trained, data: ImageSet, task: dict[str, Any], folder: Path, split: str) -> str:
-    if not task["method"].segments:
+    if not task.method.segments:
         raise InputError(f"{run.folder}: its decoder was not trained, so there is nothing to send; "
                          "train with task.method.seg_weight above 0")  # fmt: skip
-    path, miou = export(run.network, data, task["evaluation"], folder, split)
-    crf = "CRF" if task["evaluation"].crf else "no CRF"
+    path, miou = export(run.network, data, task.evaluation, folder, split)
+    crf = "CRF" if task.evaluation.crf else "no CRF"
     quality = "no masks, not measured" if miou is None else f"mIoU {miou:.2f}"
     return f"{path}: {len(data.val)} images, multi-scale, {crf}, {quality}"
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
+from oversmoothing.config.instantiate import build
 from oversmoothing.data.batches import mixed_seed
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.joint import masked_crop
@@ -28,7 +29,6 @@ from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
 from oversmoothing.launch import command as check
 from oversmoothing.launch import trained
-from oversmoothing.launch.execute import build
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.papers.em_claims import claims, numbers
 from oversmoothing.papers.em_figures import figure3
@@ -82,9 +82,9 @@ class Study:
     ) -> None:
         self.config, self.network, self.data, self.options = config, network, data, options
         self.trainer, self.device = build(config.trainer), device(config.device)
-        task = build(config.task, _partial_=True).keywords
-        self.objective = PixelCrossEntropy(task["aux_weight"])
-        sample = partial(masked_crop, data, task["augment"])
+        task = build(config.task)
+        self.objective = PixelCrossEntropy(task.aux_weight)
+        sample = partial(masked_crop, data, task.augment)
         self.loader = partial(train_batches, data, sample)
         self.batches = self._fixed()
         if not options.run and options.steps > self.trainer.iterations:
@@ -138,8 +138,7 @@ def _source(
     if config.threads:
         torch.set_num_threads(config.threads)
     data = build(config.data)
-    torch.manual_seed(options.seed)
-    return config, trained.untrained(config, data.label_names), data
+    return config, trained.untrained(config, data.label_names, options.seed), data
 
 
 def _text(step: int, found: dict[float, dict[str, float]]) -> str:

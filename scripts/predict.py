@@ -39,9 +39,9 @@ def main() -> int:
     run = trained.load(options.run, options.seed, options.device, TASKS)
     other = None
     if options.compare:
-        other = trained.load(options.compare, options.seed, options.device, (run.task,))
+        other = trained.load(options.compare, options.seed, options.device, (run.task_name,))
         require_same_classes(run, other)
-    draw = {"wsss": _wsss, "segmentation": _segmentation}[run.task](run, other, options)
+    draw = {"wsss": _wsss, "segmentation": _segmentation}[run.task_name](run, other, options)
     with writing(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
     data, failed = _data(run), 0
@@ -90,10 +90,10 @@ def _cams(
     run: Trained, other: Trained | None, wanted: Tensor | None, crf: bool, photo: Photo
 ) -> tuple[Figure, np.ndarray | None]:
     label = photo.label if wanted is None else wanted
-    look = run.viewer(crf).look(photo.name, photo.image, label, photo.truth)
+    look = run.task.viewer(run.network, crf).look(photo.name, photo.image, label, photo.truth)
     present = torch.zeros(len(run.classes))
     present[[value - 1 for value in look.labels]] = 1  # what is found in one is shown of both
-    other_look = other and other.viewer().look(photo.name, photo.image, present)
+    other_look = other and other.task.viewer(other.network).look(photo.name, photo.image, present)
     return prediction(look, run, other_look, other), look.mask
 
 

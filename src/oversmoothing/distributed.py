@@ -1,4 +1,4 @@
-"""Several processes under ``torchrun``; without it, one process and nothing to do."""
+"""Communication between the processes of ``torchrun``; without it there is one process."""
 
 import contextlib
 import os
@@ -11,23 +11,23 @@ from torch import Tensor
 
 
 def rank() -> int:
-    """Number of this process, 0 for the one that writes."""
+    """Number of this process; process 0 writes files."""
     return int(os.environ.get("RANK", 0))
 
 
 def world() -> int:
-    """How many processes work together."""
+    """Number of processes."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def local_rank() -> int:
-    """Number of this process on its machine: its GPU."""
+    """Number of this process on its machine, which is also its GPU's."""
     return int(os.environ.get("LOCAL_RANK", 0))
 
 
 @contextlib.contextmanager
 def group(device: torch.device) -> Iterator[None]:
-    """Joins the processes for the time of a run; leaves when all have come to its end."""
+    """Opens the process group of a run, and closes it when all processes have finished."""
     if world() == 1 or dist.is_initialized():
         yield
         return
@@ -42,7 +42,7 @@ def group(device: torch.device) -> Iterator[None]:
 
 
 def from_first(value: Any) -> Any:
-    """What process 0 holds, in every process."""
+    """Returns the value of process 0 in every process."""
     if not dist.is_initialized():
         return value
     held = [value]
@@ -51,7 +51,7 @@ def from_first(value: Any) -> Any:
 
 
 def gathered(value: Any) -> list[Any]:
-    """What every process holds, in the order of their numbers."""
+    """Returns the values of all processes, ordered by process number."""
     if not dist.is_initialized():
         return [value]
     held = [None] * world()
@@ -60,7 +60,7 @@ def gathered(value: Any) -> list[Any]:
 
 
 def sum_over_processes(values: Sequence[Tensor]) -> list[Tensor]:
-    """Sums of scalars, in one exchange."""
+    """Sums scalars over processes in one exchange."""
     if not dist.is_initialized():
         return list(values)
     stacked = torch.stack([value.double() for value in values])

@@ -39,7 +39,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
     asked = config(tmp_path)
     first = execute(asked)
     assert finished(asked)
-    monkeypatch.setattr(module, "_run_task", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(module, "Start", lambda *_: pytest.fail("ran again"))
     assert execute(asked) == first
 
 

@@ -104,7 +104,7 @@ def test_hydra_shows_configs(train, tmp_path: Path, words: list[str], expected: 
 def test_a_question_imports_no_torch_and_a_run_on_the_embedded_graph_no_pyg(tmp_path: Path) -> None:
     """Start-up is what a finished run costs."""
     code = (
-        "import sys; from oversmoothing import check; check.command(['--help']);"
+        "import sys; from oversmoothing.launch import command as check; check.command(['--help']);"
         "assert 'torch' not in sys.modules; check.configs(['logger=wandb']);"
         "assert not {'torch_geometric', 'wandb', 'scipy', 'matplotlib'} & set(sys.modules)"
     )

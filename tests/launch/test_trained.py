@@ -12,11 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
+from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.images import read_mask
 from oversmoothing.errors import InputError
 from oversmoothing.launch import trained
 from oversmoothing.launch.command import compose_config
-from oversmoothing.launch.execute import build, execute, run_folder
+from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.papers.wsss_figures import figure2
 from oversmoothing.store.recorder import Recorder
@@ -123,7 +124,7 @@ def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Pat
     assert run.title == "without centering"
     count = Confusion(6)
     for id in (run.data.val[0], run.data.val[3]):  # two, evenly spaced
-        look = look_at(run.viewer(), run.data, id)
+        look = look_at(run.task.viewer(run.network), run.data, id)
         count.update(torch.from_numpy(look.mask).long(), run.data.mask(id))
     expected = execute(run.config)["seeds"]["0"]["val_seg_ms_miou"]
     assert count.miou() == pytest.approx(expected, abs=1e-9)
@@ -143,7 +144,7 @@ def test_segmentation_run_measures_as_it_did(segmentation: Path) -> None:
     )
     expected = execute(run.config)["seeds"]["1"]
     assert evaluator.split("val")["val_seg_miou"] == expected["val_seg_miou"]
-    with pytest.raises(InputError, match=r"tasks.segmentation.run; expected one of task=wsss"):
+    with pytest.raises(InputError, match=r"a run of task=segmentation; expected task=wsss"):
         trained.load(segmentation)
 
 
@@ -184,9 +185,9 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
     refused("does not fit the config.yaml", copy)
     weights.unlink()
     refused(r"no trained weights yet.*seeds: 0\)", copy)
-    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.task.run}")
-    refused("expected one of task=wsss", copy)
-    refused("expected one of task=segmentation", copy, None, "cpu", ("segmentation",))
+    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")
+    refused("a run of task=nodes; expected task=wsss", copy)
+    refused("expected task=segmentation", copy, None, "cpu", ("segmentation",))
 
 
 def test_weights_that_run_code_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -212,7 +213,7 @@ def test_predict_does_what_it_can(folders: dict[str, Path], tmp_path: Path) -> N
     for id in (known, other):
         assert Image.open(tmp_path / "out" / f"{id}.png").width > 1000
         assert (tmp_path / "out" / f"{id}.pdf").stat().st_size
-        expected = look_at(run.viewer(), run.data, id).mask
+        expected = look_at(run.task.viewer(run.network), run.data, id).mask
         assert np.array_equal(read_mask(tmp_path / "out" / f"{id}-mask.png"), expected)
 
 

@@ -145,7 +145,7 @@ def test_a_loss_that_is_not_finite_names_its_images(tmp_path: Path) -> None:
 
     run = Recorder(tmp_path, [0], checkpoint_seconds=0)
     training = TrainingLoop(Tiny(), Bad(), loader, AdamWPoly(**RECIPE), run, torch.device("cpu"))
-    with pytest.raises(InputError, match=r"iteration 3 \(square .*bad nan\) on images a, b, c"):
+    with pytest.raises(InputError, match=r"iteration 3 \(square .*bad nan\) on examples a, b, c"):
         training.fit()
     assert training.step == 3 and weights(training).isfinite().all()
     assert run.load_checkpoint()["step"] == 3, "what was computed is kept"

@@ -16,7 +16,7 @@ from oversmoothing.config.types import argument_problems
 
 # Part -> arguments that its target gets when it is run, not from its YAML; None: its task knows.
 PARTS = {
-    "task": ("data", "backbone", "aggregators", "trainer", "seeds", "run", "device"),
+    "task": (),
     "data": (),
     "backbone": None,
     "aggregator": ("dim",),

@@ -4,11 +4,15 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
 from oversmoothing.store.summary import summary
+
+if TYPE_CHECKING:
+    from oversmoothing.launch.start import Start
 
 busy: list[DictConfig] = []  # what another process is at, for later
 
@@ -19,14 +23,14 @@ def complain(*lines: str) -> None:
         print(*(f"error: {line}" for line in lines), sep="\n", file=sys.stderr)
 
 
-def attempt(config: DictConfig, wait: bool) -> None:
-    """One run; a failure is reported and ends no sweep."""
+def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None) -> None:
+    """One run; a failure is reported and ends no sweep. ``start`` as ``execute`` takes it."""
     from oversmoothing.launch.execute import execute, finished, run_folder  # torch takes a second
     from oversmoothing.store.claims import Busy
 
     name, already = run_folder(config).name, finished(config)
     try:
-        print(summary(execute(config, wait), already), flush=True)
+        print(summary(execute(config, wait, start), already), flush=True)
     except Busy as other:
         print(f"{other}: left for later", flush=True)
         busy.append(config)

@@ -8,6 +8,7 @@ import argparse
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra._internal.utils import get_args_parser  # Hydra offers its flags nowhere else
 from omegaconf import DictConfig
@@ -16,6 +17,9 @@ from oversmoothing.config.compose import Problems, compose_config
 from oversmoothing.config.folders import CONFIGS
 from oversmoothing.config.names import meant
 from oversmoothing.config.plan import Plan, plan
+
+if TYPE_CHECKING:
+    from oversmoothing.launch.start import Start
 
 __all__ = ["CONFIGS", "Command", "Problems", "command", "compose_config", "configs"]
 
@@ -30,10 +34,12 @@ class Command:
         configs: one a run.
         hydra: the words in Hydra's order, where it is Hydra's turn: to show something, or to start
             runs by another launcher than its basic one.
+        start: what a single run starts from, built by the check.
     """
 
     configs: list[DictConfig] = field(default_factory=list)
     hydra: list[str] | None = None
+    start: "Start | None" = None
 
 
 def command(argv: list[str]) -> Command:
@@ -51,8 +57,11 @@ def command(argv: list[str]) -> Command:
     if given.help or given.cfg or given.info:
         _stop_at(planned.problems)
         return Command(hydra=for_hydra)
-    composed = _checked(planned)
-    return Command(composed, None if planned.launcher == "basic" else for_hydra)
+    if start := _started(planned):
+        _stop_at(_output_problems(planned.configs))
+    else:
+        _check(planned)
+    return Command(planned.configs, None if planned.launcher == "basic" else for_hydra, start)
 
 
 def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
@@ -65,17 +74,26 @@ def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
     Raises:
         Problems: every mistake found.
     """
-    return _checked(plan(words, multirun))
+    planned = plan(words, multirun)
+    _check(planned)
+    return planned.configs
 
 
-def _checked(planned: Plan) -> list[DictConfig]:
+def _check(planned: Plan) -> None:
     from oversmoothing.launch.preflight import all_problems  # torch takes a second to import
 
     problems, known = list(planned.problems), {}
     for config in planned.configs:
         problems += all_problems(config, planned.unclear, known)
     _stop_at(problems or _output_problems(planned.configs))
-    return planned.configs
+
+
+def _started(planned: Plan) -> "Start | None":
+    """What a single run starts from: its check builds all that the run needs."""
+    from oversmoothing.launch.preflight import started
+
+    alone = len(planned.configs) == 1 and not planned.problems and not planned.unclear
+    return started(planned.configs[0]) if alone and planned.launcher == "basic" else None
 
 
 def _output_problems(composed: list[DictConfig]) -> list[str]:

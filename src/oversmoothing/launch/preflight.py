@@ -4,7 +4,6 @@ import inspect
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from hydra.utils import get_object
@@ -12,20 +11,42 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.config.instantiate import build
 from oversmoothing.config.parts import config_problems, reason
 from oversmoothing.errors import InputError
-from oversmoothing.launch.execute import build, finished
+from oversmoothing.launch.execute import finished, missing_seeds, run_folder
+from oversmoothing.launch.start import Start
 from oversmoothing.store.environment import device
+from oversmoothing.store.identity import short_name
+from oversmoothing.store.recorder import read_result
+from oversmoothing.tasks.base import Parts, Task
 
 AGGREGATORS = ("aggregator", "then")
 Known = dict[str, list[str]]  # what was built before, in this command -> what it said
 
 
+def started(config: DictConfig) -> Start | None:
+    """Builds all that a run starts from; None where that fails or the run is finished.
+
+    ``all_problems`` then says what is wrong.
+    """
+    if config_problems(config) or _fit_problems(config, set()):
+        return None
+    if not (seeds := missing_seeds(config, read_result(run_folder(config)) or {})):
+        return None
+    try:
+        start = Start(config)
+        start.prepare(seeds)
+    except Exception:  # whatever a user's own class raises
+        return None
+    return start
+
+
 def all_problems(config: DictConfig, unclear: set[str], known: Known) -> list[str]:
     """One line for every mistake in a composed config.
 
-    Parts whose names and types are right are built once, and the network on a toy; a finished run
-    is not built again.
+    Parts whose names and types are right are built once, and the network on the task's toy data. A
+    finished run is not built again.
 
     Args:
         config: composed.
@@ -36,10 +57,15 @@ def all_problems(config: DictConfig, unclear: set[str], known: Known) -> list[st
     lines = [line for part in found.values() for line in part]
     if {"task", "experiment"} & {*found, *unclear} or not (found or unclear) and finished(config):
         return lines
-    wanted = inspect.signature(get_object(config.task._target_)).parameters
-    lines += _fit_problems(config, set(wanted), unclear)
+    if not _is_task(config):
+        return [
+            *lines,
+            f"task._target_: {config.task._target_} is no task; it must derive from Task "
+            "of oversmoothing.tasks.base",
+        ]
+    lines += _fit_problems(config, unclear)
     broken = {*found, *unclear} | ({"data"} if "paths" in found else set())
-    for part, step in _steps(config, set(wanted)).items():
+    for part, step in _steps(config).items():
         if part not in broken:
             said = _said(part, config, step, known)
             broken |= {part} if said else set()
@@ -47,20 +73,29 @@ def all_problems(config: DictConfig, unclear: set[str], known: Known) -> list[st
     return lines + _network_problems(config, broken)
 
 
-def _fit_problems(config: DictConfig, wanted: set[str], unclear: set[str]) -> list[str]:
+def _is_task(config: DictConfig) -> bool:
+    target = get_object(config.task._target_)
+    return inspect.isclass(target) and issubclass(target, Task)
+
+
+def _fit_problems(config: DictConfig, unclear: set[str]) -> list[str]:
     """Groups that a task needs and lacks, or has no use for."""
-    name, problems = _module(config.task), []
+    name, needs, problems = short_name(config.task), _needs(config), []
     for group in ("backbone", "trainer", "data"):
-        if group in wanted and not config[group]:
+        if group in needs and not config[group]:
             problems.append(f"{group}: task {name} needs one; choose with {group}=…")
-        if group not in wanted and config[group]:
+        if group not in needs and config[group]:
             problems.append(f"{group}: task {name} has no use for it; add {group}=none")
     return [line for line in problems if line.split(":")[0] not in unclear]
 
 
-def _steps(config: DictConfig, wanted: set[str]) -> dict[str, Callable[[], object]]:
+def _needs(config: DictConfig) -> tuple[str, ...]:
+    return getattr(get_object(config.task._target_), "needs", ())
+
+
+def _steps(config: DictConfig) -> dict[str, Callable[[], object]]:
     """Part -> what tries it."""
-    parts = [part for part in ("data", "trainer") if part in wanted and config[part]]
+    parts = [part for part in ("data", "trainer") if part in _needs(config) and config[part]]
     steps: dict[str, Callable[[], object]] = {p: partial(build, config[p]) for p in parts}
     steps |= {part: partial(_make, config[part]) for part in AGGREGATORS}
     return steps | {"device": partial(_try_device, config.device)}
@@ -107,39 +142,36 @@ def _try_device(name: str) -> None:
 
 
 def _network_problems(config: DictConfig, broken: set[str]) -> list[str]:
-    """A task says by ``probe`` whether it can work with its parts; broken aggregators are left out.
+    """What the task objects to in its parts; broken ones are left out, but for the backbone.
 
     Args:
         config: whose ``task`` is right.
         broken: parts with complaints.
     """
-    probe = getattr(inspect.getmodule(get_object(config.task._target_)), "probe", None)
-    wanted = inspect.signature(probe).parameters if probe else {}
-    parts = {"backbone", "trainer"} & set(wanted)
-    if not probe or parts & broken or not all(config[part] for part in parts):
+    if "backbone" in _needs(config) and ("backbone" in broken or not config.backbone):
         return []
-    built: dict[str, Any] = {part: build(config[part]) for part in parts}
-    left_out = broken & set(AGGREGATORS)
-    built["aggregators"] = [
-        NoAggregator if part in left_out else build(config[part]) for part in AGGREGATORS
-    ]
+    left_out, name = broken & {"trainer", *AGGREGATORS}, short_name(config.task)
     try:
-        own = build(config.task, _partial_=True).keywords  # nodes inside are built
-        built |= {key: value for key, value in own.items() if key in wanted}
-        probe(**{name: part for name, part in built.items() if name in wanted})
+        task: Task = build(config.task)
+        toy = _toy(config, task, left_out)
+        task.check(task.network(toy, [0], torch.device("cpu")), toy)
     except InputError as error:
         return [str(error)] if not left_out or str(error).startswith("backbone.") else []
     except TypeError as error:
         backbone, why = config.backbone._target_.split(".")[-1], str(error).splitlines()[0]
-        return [
-            f"backbone: {backbone} does not fit task {_module(config.task)} ({why}); "
-            "choose another with backbone=…"
-        ]
+        line = (
+            f"backbone: {backbone} does not fit task {name} ({why}); choose another with backbone=…"
+        )
     except Exception as error:  # a bug in the user's own class
-        return [f"backbone: {config.backbone._target_} cannot be built ({reason(error)})"]
-    return []
+        line = f"backbone: {config.backbone._target_} cannot be built ({reason(error)})"
+    else:
+        return []
+    return [] if left_out else [line]
 
 
-def _module(task: DictConfig) -> str:
-    """``oversmoothing.tasks.nodes.task.run`` -> nodes."""
-    return ("." + task._target_).split(".")[-2]
+def _toy(config: DictConfig, task: Task, left_out: set[str]) -> Parts:
+    """A config's parts with the task's toy data, without the broken ones."""
+    kept = [NoAggregator if part in left_out else build(config[part]) for part in AGGREGATORS]
+    backbone = build(config.backbone) if config.backbone else None
+    trainer = build(config.trainer) if config.trainer and "trainer" not in left_out else None
+    return Parts(kept, backbone, trainer, task.toy)

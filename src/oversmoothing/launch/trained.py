@@ -1,26 +1,25 @@
 """Trained networks, from the folders of their runs."""
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-from hydra.utils import get_object
+import torch
 from omegaconf import DictConfig
 from torch import nn
 
 from oversmoothing.config.compose import compose_config
+from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
-from oversmoothing.launch.execute import build, parts, run_folder
+from oversmoothing.launch.execute import run_folder
+from oversmoothing.launch.start import parts
 from oversmoothing.store.environment import device
+from oversmoothing.store.identity import short_name
 from oversmoothing.store.lookup import config_of, find, read_weights, weights_of
 from oversmoothing.store.recorder import read_result, weights_path
-from oversmoothing.tasks.wsss.crf import CRF
-from oversmoothing.tasks.wsss.look import Viewer
+from oversmoothing.tasks.base import Labels, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +38,14 @@ class Trained:
         return self.label_names[self.label_names[0] == "background" :]
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """``wsss``, ``segmentation``, …"""
-        return self.config.task._target_.split(".")[-2]
+        return short_name(self.config.task)
+
+    @cached_property
+    def task(self) -> Task:
+        """The task that trained it."""
+        return build(self.config.task)
 
     @cached_property
     def data(self) -> ImageSet:
@@ -51,29 +55,17 @@ class Trained:
     @property
     def title(self) -> str:
         """What was aggregated how: ``without centering``, ``γ = −1``, or another method's name."""
-        name, gamma = self.config.aggregator._target_, self.config.aggregator.get("gamma")
-        if name.endswith(".NoAggregator") or gamma == 0:
+        node, gamma = self.config.aggregator, self.config.aggregator.get("gamma")
+        if short_name(node) == "none" or gamma == 0:
             return "without centering"
-        return name.split(".")[-1] if gamma is None else f"γ = {gamma:g}".replace("-", "−")
-
-    def viewer(self, crf: bool = False) -> Viewer:
-        """Looks at images as the evaluation of a run of ``task=wsss`` does.
-
-        Args:
-            crf: refine masks by the run's dense CRF, or by the default one where it has none.
-        """
-        task = build(self.config.task, _partial_=True).keywords
-        own = task["evaluation"].crf or CRF()
-        return Viewer(self.network, task["method"], task["evaluation"], own if crf else None)
+        own = node._target_.split(".")[-1]
+        return own if gamma is None else f"γ = {gamma:g}".replace("-", "−")
 
 
 def load(
     run: str | Path, seed: int | None = None, on: str = "auto", tasks: Sequence[str] = ("wsss",)
 ) -> Trained:
     """Loads a trained network; nothing that a weights file holds is run.
-
-    The task's module makes it: its ``untrained(backbone, aggregators, label_names, …)`` may also
-    ask for options of the task.
 
     Args:
         run: folder of a run, or its name or id below ``outputs``.
@@ -106,19 +98,20 @@ def load(
     return Trained(folder, seed, config, network.to(device(on)).eval(), label_names)
 
 
-def untrained(config: DictConfig, label_names: Sequence[str]) -> nn.Module:
-    """The network of a config at the start of its training, drawn by torch's generator.
+def untrained(config: DictConfig, label_names: Sequence[str], seed: int | None = None) -> nn.Module:
+    """The network of a seed at the start of its training, on the CPU.
+
+    Args:
+        config: composed.
+        label_names: of the data that it is for.
+        seed: None: the config's first.
 
     Raises:
         InputError: what its parts object to.
     """
-    make = _module(config).untrained
-    known: dict[str, Any] = {**config.task, **parts(config), "label_names": label_names}
-    return make(**{name: known[name] for name in inspect.signature(make).parameters})
-
-
-def _module(config: DictConfig) -> ModuleType:
-    return inspect.getmodule(get_object(config.task._target_))
+    own = parts(config, Labels(tuple(label_names)))
+    seeds = [config.seeds[0] if seed is None else seed]
+    return build(config.task).network(own, seeds, torch.device("cpu"))
 
 
 def of_command(words: Sequence[str], seed: int) -> Path:

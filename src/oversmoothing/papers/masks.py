@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.photo import Photo
-from oversmoothing.launch.execute import build
 from oversmoothing.launch.trained import Trained
 from oversmoothing.tasks.segmentation.whole import multi_scale
 from oversmoothing.tasks.wsss.panels import coloured

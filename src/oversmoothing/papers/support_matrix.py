@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.sbm import generate
 from oversmoothing.errors import InputError
 from oversmoothing.launch.command import CONFIGS
-from oversmoothing.launch.execute import build
 
 Trial = tuple[nn.Module, Callable[[], Tensor]]  # a network and a forward pass
 

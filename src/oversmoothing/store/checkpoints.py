@@ -1,4 +1,4 @@
-"""The last two checkpoints of a run, readable without running anything that they hold."""
+"""The last two checkpoints of a run. Loading one never runs code from the file."""
 
 import io
 import os
@@ -14,15 +14,15 @@ PASSING = (".checkpoint-fresh.pt", ".checkpoint-aside.pt")
 
 
 def save(folder: Path, payload: dict[str, Any]) -> None:
-    """Writes the newest; what was the newest becomes the one before. At no time is there none."""
+    """Writes the newest checkpoint; the previous newest is kept. There is always a whole one."""
     newest, before = (folder / name for name in NAMES)
     fresh, aside = (folder / name for name in PASSING)
-    write(fresh, payload)  # whole on the disk before the others move
+    write(fresh, payload)  # on the disk before the others are renamed
     if newest.exists():
         aside.unlink(missing_ok=True)
         try:
             os.link(newest, aside)
-        except OSError:  # a disk without hard links
+        except OSError:  # a file system without hard links
             newest.replace(before)
         else:
             aside.replace(before)
@@ -30,7 +30,7 @@ def save(folder: Path, payload: dict[str, Any]) -> None:
 
 
 def load(folder: Path, seeds: list[int]) -> dict[str, Any] | None:
-    """The newest that can be read and belongs to ``seeds``; what cannot is set aside."""
+    """Loads the newest checkpoint of ``seeds``; a damaged one is set aside."""
     for name in NAMES:
         payload = read_or_set_aside(folder / name, _parse)
         if payload is not None and payload["seeds"] == seeds:
@@ -39,14 +39,14 @@ def load(folder: Path, seeds: list[int]) -> dict[str, Any] | None:
 
 
 def remove(folder: Path) -> None:
-    """Deletes them, once there is a result."""
+    """Deletes all checkpoints."""
     for name in NAMES + PASSING:
         (folder / name).unlink(missing_ok=True)
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Writes tensors, numbers, strings, lists and dicts to a file, whole or not at all."""
-    buffer = io.BytesIO()  # torch.save into a file says nothing of a full disk
+    """Writes tensors, numbers, strings, lists and dicts to a file atomically."""
+    buffer = io.BytesIO()  # torch.save to a file does not report a full disk
     torch.save(content, buffer)
     write_atomically(path, lambda file: file.write(buffer.getbuffer()))
 
@@ -54,5 +54,5 @@ def write(path: Path, content: dict[str, Any]) -> None:
 def _parse(path: Path) -> dict[str, Any]:
     payload = torch.load(path, "cpu", weights_only=True)
     if not isinstance(payload, dict) or payload.keys() != {"state", "seeds", "logged_bytes"}:
-        raise ValueError("it is none of ours")
+        raise ValueError("it is not a checkpoint of a run")
     return payload

@@ -1,4 +1,4 @@
-"""Where a number was computed: device, versions, commit."""
+"""The environment of a computation: device, versions, commit."""
 
 import os
 import platform
@@ -11,14 +11,14 @@ import torch
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
 
-CODE = ("src", "configs", "train.py", "pyproject.toml")  # what a number may come from
+CODE = ("src", "configs", "train.py", "pyproject.toml")  # what can change a number
 
 
 def device(name: str) -> torch.device:
-    """``auto`` is the GPU where there is one.
+    """The torch device of a name; ``auto`` is the GPU where there is one.
 
     Raises:
-        InputError: a device that torch does not know or have.
+        InputError: torch does not know the device or does not have it.
     """
     if name == "auto":
         return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
@@ -32,16 +32,16 @@ def device(name: str) -> torch.device:
 
 
 def _own(chosen: torch.device) -> torch.device:
-    """Under torchrun, every process's own GPU."""
+    """The GPU of this process under torchrun."""
     several = chosen.type == "cuda" and distributed.world() > 1
     return torch.device("cuda", distributed.local_rank()) if several else chosen
 
 
 def environment(name: str) -> dict[str, Any]:
-    """What a number may depend on beyond its config.
+    """Everything beyond the config that a number can depend on.
 
     Args:
-        name: of the device that computed it, as in a config.
+        name: of the device, as in a config.
     """
     chosen = device(name)
     gpu = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None

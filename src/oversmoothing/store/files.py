@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written whole or not at all."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from oversmoothing.errors import InputError
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns what the disk says into one line.
+    """Turns an error of the file system into one line.
 
     Raises:
         InputError: the disk is full, or the file or its folder cannot be written.
@@ -27,10 +27,10 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file beside its place, flushes it to disk, and renames it into place.
+    """Writes a temporary file next to ``path``, flushes it to disk, and renames it.
 
     Raises:
-        InputError: as ``writing``; what stood there before is untouched, and no half-written file
+        InputError: as ``writing``. The previous content is then untouched, and no temporary file
             is left.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -51,7 +51,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
-    """What ``read`` makes of a file; a corrupt one is renamed to ``*.corrupt`` with a warning."""
+    """Returns ``read(path)``; a corrupt file is renamed to ``*.corrupt`` with a warning."""
     if not path.exists():
         return None
     try:
@@ -60,7 +60,7 @@ def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
         raise InputError(f"{path}: cannot be read ({error.strerror}); mend that first") from error
     except Exception as error:  # whatever a damaged file makes the reader raise
         aside = path.with_name(path.name + ".corrupt")
-        with contextlib.suppress(FileNotFoundError):  # another process was faster
+        with contextlib.suppress(FileNotFoundError):  # another process has done it
             path.replace(aside)
         reason = str(error).split("\n")[0][:80]
         warnings.warn(

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: the config and each seed's weights."""
+"""Finds a run folder, and reads its config and weights."""
 
 import pickle
 from collections.abc import Sequence
@@ -12,15 +12,16 @@ from yaml import YAMLError
 
 from oversmoothing.config.names import meant
 from oversmoothing.errors import InputError
+from oversmoothing.store.identity import current, short_name
 
 OUTPUTS = Path("outputs")
 
 
 def find(run: str | Path) -> Path:
-    """Folder of a run.
+    """Finds the folder of a run by its path, name or id.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such run.
     """
     places = [Path(run), OUTPUTS / run, *sorted(OUTPUTS.glob(f"*-{Path(run).name}"))]
     for place in places:
@@ -32,44 +33,44 @@ def find(run: str | Path) -> Path:
 
 
 def config_of(folder: Path, tasks: Sequence[str]) -> DictConfig:
-    """A run's config, with the folder where it lies now.
+    """Reads the config of a run; ``paths.outputs`` becomes the folder that it lies in now.
 
     Raises:
-        InputError: none that can be read, or that of a run of none of these tasks.
+        InputError: the config is damaged, or the run is of another task.
     """
     path = folder / "config.yaml"
     try:
-        config = OmegaConf.load(path)
-        target = config.task._target_
-    except (OSError, YAMLError, OmegaConfBaseException, AttributeError) as error:
+        config = OmegaConf.create(current(OmegaConf.to_container(OmegaConf.load(path))))
+        task = short_name(config.task)
+    except (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError) as error:
         raise InputError(f"{path}: cannot be read as a run's config; run it again") from error
-    if target not in [f"oversmoothing.tasks.{task}.run" for task in tasks]:
-        raise InputError(f"{folder}: a run of {target}; expected one of task={' or '.join(tasks)}")
+    if task not in tasks:
+        raise InputError(f"{folder}: a run of task={task}; expected task={' or '.join(tasks)}")
     OmegaConf.update(config, "paths.outputs", str(folder.parent))  # wherever it was moved to
     return config
 
 
 def weights_of(folder: Path, config: DictConfig) -> dict[int, Path]:
-    """Seed -> file.
+    """Maps each trained seed to the file of its weights.
 
     Raises:
-        InputError: no seed was trained to its end.
+        InputError: no training has finished.
     """
     numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
     found = {int(number): path for path, number in numbers.items() if number.isdigit()}
     if not found:
         raise InputError(
-            f"{folder}: no trained weights yet; they come at the end of a training (seeds: "
+            f"{folder}: no trained weights yet; they are saved when a training ends (seeds: "
             f"{', '.join(map(str, config.seeds))}); run its command again"
         )
     return found
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """A state by name, on the CPU; nothing that the file holds is run.
+    """Loads a state dict to the CPU without running code from the file.
 
     Raises:
-        InputError: it is damaged.
+        InputError: the file is damaged.
     """
     try:
         return torch.load(path, "cpu", weights_only=True)

@@ -1,9 +1,8 @@
-"""The result store: one folder a run, safe against crashes, kills and company.
+"""What a run writes into its folder: log, checkpoints, weights, arrays, pictures, results.
 
-A folder holds ``config.yaml``, ``metrics.jsonl`` (appended to), the last two checkpoints while it
-trains, ``result.json`` once it has results, and ``error.txt`` after a crash. What is read again is
-written beside its place and renamed into it. A run's process holds an exclusive lock on ``.lock``,
-which the kernel drops when the process dies, so no claim can outlive its owner.
+A run folder holds ``config.yaml``, ``metrics.jsonl``, the last two checkpoints during training,
+``result.json`` once there are results, and ``error.txt`` after a crash. Every file that is read
+again is written under a temporary name and then renamed, so it is whole after a crash or a kill.
 """
 
 import json
@@ -22,14 +21,15 @@ from oversmoothing.store.files import read_or_set_aside, write_atomically, write
 
 
 class Recorder:
-    """What a task is given to leave its traces with.
+    """Writes what a task logs and saves into a run folder.
 
     Args:
-        folder: of the run; made when missing.
-        seeds: that are trained now; part of every log line, and a checkpoint serves only them.
-        checkpoint_seconds: least time between two checkpoints.
-        logged_bytes: how much of ``metrics.jsonl`` belongs to results already stored.
-        sink: also told of every log line (W&B).
+        folder: of the run; created if it does not exist.
+        seeds: of the networks that are trained now. Every log line names them, and a checkpoint is
+            loaded only for the same seeds.
+        checkpoint_seconds: minimum time between two checkpoints.
+        logged_bytes: size of the part of ``metrics.jsonl`` that belongs to stored results.
+        sink: also receives every log line (W&B).
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Recorder:
         self._writes = distributed.rank() == 0
 
     def log(self, **metrics: Any) -> None:
-        """Appends one line to ``metrics.jsonl`` and tells the sink; process 0 does."""
+        """Appends one line to ``metrics.jsonl`` and sends it to the sink; only process 0 does."""
         if not self._writes:
             return
         line = {"seeds": self.seeds, **metrics}
@@ -61,11 +61,11 @@ class Recorder:
             self._sink(line)
 
     def checkpoint_due(self) -> bool:
-        """Whether the last checkpoint is long enough ago."""
+        """Whether ``checkpoint_seconds`` have passed since the last checkpoint."""
         return time.monotonic() - self._last_checkpoint >= self._interval
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Adds a checkpoint; the one before it stays, too.
+        """Saves a checkpoint and keeps the one before it.
 
         Args:
             state: tensors, numbers, strings, lists and dicts only.
@@ -77,9 +77,10 @@ class Recorder:
         self._last_checkpoint = time.monotonic()
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The last state, tensors on the CPU, and the log cut back to it; None to start afresh.
+        """Loads the last state, tensors on the CPU; None if there is no checkpoint.
 
-        A file that cannot be read is set aside with a warning, and the one before it serves.
+        The log is cut back to the moment of the checkpoint. A damaged checkpoint is set aside with
+        a warning, and the one before it is loaded.
         """
         return distributed.from_first(self._load() if self._writes else None)
 
@@ -92,14 +93,14 @@ class Recorder:
         return payload["state"] if payload else None
 
     def save_weights(self, weights: dict[str, Any]) -> Path:
-        """Keeps a trained network's state as ``weights-seed<seeds>.pt``."""
+        """Saves the state of a trained network as ``weights-seed<seeds>.pt``."""
         path = weights_path(self.folder, *self.seeds)
         if self._writes:
             checkpoints.write(path, weights)
         return path
 
     def picture(self, name: str, path: Path) -> None:
-        """Tells the sink of a picture that lies in the run's folder."""
+        """Sends a picture of the run folder to the sink."""
         if self._sink and hasattr(self._sink, "picture"):
             self._sink.picture(name, path)
 
@@ -110,25 +111,25 @@ class Recorder:
         return path
 
     def progress(self, total: int, desc: str) -> tqdm:
-        """A progress bar with ETA; silent where stderr is no terminal."""
+        """Creates a progress bar; it is silent where stderr is not a terminal."""
         silent = None if self._writes else True
         return tqdm(total=total, desc=desc, disable=silent, leave=False, dynamic_ncols=True)
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """``result.json`` of a run folder; None where there is none, or none that can be read."""
+    """Reads ``result.json`` of a run folder; None if it is missing or damaged."""
     return read_or_set_aside(Path(folder) / "result.json", _parse_result)
 
 
 def _parse_result(path: Path) -> dict[str, Any]:
     result = json.loads(path.read_text())
     if not isinstance(result, dict) or not isinstance(result.get("seeds"), dict):
-        raise ValueError("it holds no seeds")
+        raise ValueError("it has no seeds")
     return result
 
 
 def weights_path(folder: Path, *seeds: int) -> Path:
-    """Where a run keeps the trained weights of a seed."""
+    """Path of the trained weights of a seed."""
     return Path(folder) / f"weights-seed{'-'.join(map(str, seeds))}.pt"
 
 

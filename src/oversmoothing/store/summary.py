@@ -5,11 +5,11 @@ from typing import Any
 
 
 def summary(result: dict[str, Any], already: bool) -> str:
-    """Name, every number as mean ± std over seeds (ddof = 1), time, id.
+    """Returns name, numbers as mean ± std over seeds (ddof = 1), and time in one line.
 
     Args:
         result: content of ``result.json``.
-        already: it was there before the command.
+        already: whether it was there before the command.
     """
     seeds = list(result["seeds"].values())
     values = {key: [seed.get(key) for seed in seeds] for key in seeds[0]}

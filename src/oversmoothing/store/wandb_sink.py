@@ -1,4 +1,4 @@
-"""Weights & Biases as a copy of a run's JSON lines."""
+"""Copies the log of a run to Weights & Biases."""
 
 import json
 import statistics
@@ -12,12 +12,11 @@ from oversmoothing.store.identity import run_id
 
 
 class WandbSink:
-    """Sends log lines to W&B under the run's own id; a row's step is its line in the file.
+    """Sends log lines to W&B under the run's own id. The step of a row is its line number.
 
-    Segments of an interrupted offline run cannot be merged, so the first line that a sink is told
-    brings all of ``metrics.jsonl`` with it: the newest segment is always the whole run. By then a
-    resumed run has cut the file back to its checkpoint. Online, rows that W&B has are not sent
-    again.
+    W&B cannot merge the segments of an interrupted offline run. So the first log line sends all of
+    ``metrics.jsonl``, which a resumed run has cut back to its checkpoint by then: the newest
+    segment is always the whole run. Online, rows that W&B already has are not sent again.
 
     Args:
         folder: run folder; W&B's files go to ``<folder>/wandb``.
@@ -26,7 +25,7 @@ class WandbSink:
         mode: ``offline`` writes files for ``wandb sync``; ``online`` sends at once.
 
     Raises:
-        InputError: W&B refuses the run, for want of a login or of a connection.
+        InputError: W&B refuses the run, for example because nobody is logged in.
     """
 
     def __init__(
@@ -36,10 +35,10 @@ class WandbSink:
         project: str = "oversmoothing",
         mode: Literal["offline", "online"] = "offline",
     ) -> None:
-        import wandb  # a second to import; only when it is used
+        import wandb  # slow to import
 
         self._folder = folder
-        self._rows: int | None = None  # lines sent; None before the first
+        self._rows: int | None = None  # number of lines sent; None before the first
         try:
             self.run = wandb.init(
                 project=project,
@@ -59,14 +58,14 @@ class WandbSink:
             ) from error
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """One log line, which ``metrics.jsonl`` holds already."""
+        """Sends one log line; ``metrics.jsonl`` already holds it."""
         if self._rows is None:
             self._send_file()
         else:
             self._send(line)
 
     def picture(self, name: str, path: Path) -> None:
-        """Sends a picture of the run's folder."""
+        """Sends a picture of the run folder."""
         import wandb
 
         if self._rows is None:
@@ -78,7 +77,7 @@ class WandbSink:
         self.run.summary.update(final_numbers(result))
 
     def close(self) -> None:
-        """Ends the W&B run; one that logged nothing has at least what its file held."""
+        """Ends the W&B run; if nothing was logged, the file is sent first."""
         if self._rows is None:
             self._send_file()
         self.run.finish()
@@ -124,10 +123,10 @@ def final_numbers(result: dict[str, Any]) -> dict[str, float]:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``; none where there is no such file.
+    """Reads the lines of ``metrics.jsonl``; an empty list if the file is missing.
 
     Raises:
-        InputError: naming a line that is damaged.
+        InputError: a line is damaged; the message names it.
     """
     lines = []
     for number, text in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):

@@ -4,6 +4,8 @@ from typing import Any, Protocol
 
 from torch import nn
 
+from oversmoothing.tasks.base import weights_of
+
 
 class _Evaluator(Protocol):
     network: nn.Module
@@ -25,8 +27,7 @@ def measured(evaluator: _Evaluator) -> dict[str, Any]:
         InputError: a mask is missing, or a file is damaged.
     """
     splits = evaluator.evaluation.splits
-    pretrained = evaluator.network.backbone.pretrained
-    results: dict[str, Any] = {"weights": "pretrained" if pretrained else "from scratch"}
+    results: dict[str, Any] = {"weights": weights_of(evaluator.network.backbone)}
     for split in splits:
         results |= evaluator.split(split)
     return results | {"conditions": {split: evaluator.conditions(split) for split in splits}}

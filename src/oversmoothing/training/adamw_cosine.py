@@ -14,19 +14,19 @@ UNDECAYED = ("pos_embed", "cls_token", "dist_token", "reg_token")
 
 @dataclass(frozen=True)
 class AdamWCosine(Recipe):
-    """AdamW, linear warm-up, then half a cosine from lr to min_lr.
+    """AdamW, linear warm-up, then half a cosine from ``lr`` to ``min_lr``.
 
-    DeiT changes the rate once an epoch, here it changes every step; as there, the cosine runs
-    from step 0, so that the warm-up hides its beginning.
+    DeiT changes the rate once per epoch; here it changes every step. As in DeiT, the cosine starts
+    at step 0, so the warm-up replaces its beginning.
 
     Args:
-        lr: after warm-up; DeiT: 5e-4 · batch_size/512.
-        weight_decay: AdamW's; not of biases, of other 1-D parameters (norms, scales), of position
-            embeddings and of prefix tokens.
-        betas, eps: AdamW's.
-        warmup: steps of linear growth from ``warmup_lr``.
-        warmup_lr: rate of the first step.
-        min_lr: rate that the decay ends at.
+        lr: learning rate after warm-up; DeiT: 5e-4 · batch_size/512.
+        weight_decay: not applied to biases, other 1-D parameters (norms, scales), position
+            embeddings and prefix tokens.
+        betas, eps: of AdamW.
+        warmup: number of steps over which the rate grows linearly from ``warmup_lr``.
+        warmup_lr: learning rate of the first step.
+        min_lr: learning rate at the end of the decay.
 
     Raises:
         InputError: a value out of range.
@@ -59,7 +59,7 @@ class AdamWCosine(Recipe):
         return end + (1 - end) * (1 + math.cos(math.pi * step / self.iterations)) / 2
 
     def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
-        """Two groups, with and without decay."""
+        """Uses two groups: with and without weight decay."""
         trained = [(n, p) for n, p in network.named_parameters() if p.requires_grad]
         decayed = [p for name, p in trained if _decays(name, p)]
         others = [p for name, p in trained if not _decays(name, p)]

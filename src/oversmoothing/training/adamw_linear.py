@@ -1,4 +1,4 @@
-"""AdamW with linear decay to 0, as language models are fine-tuned (ContraNorm's scripts)."""
+"""AdamW with linear decay to 0, as ContraNorm's scripts fine-tune language models."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ class AdamWLinear(Recipe):
     """AdamW; the rate grows linearly over ``warmup`` steps and falls linearly to 0.
 
     Args:
-        iterations: optimisation steps; counts where there are no ``epochs``.
-        epochs: passes over the training data; null: ``iterations`` counts.
-        weight_decay: of matrices; biases and norms have none.
-        betas, eps: AdamW's.
-        warmup: steps of linear growth from 0.
+        iterations: number of optimization steps; used if ``epochs`` is None.
+        epochs: passes over the training data; None: train for ``iterations``.
+        weight_decay: applied to matrices, not to biases and norms.
+        betas, eps: of AdamW.
+        warmup: number of steps over which the rate grows linearly from 0.
 
     Raises:
         InputError: a value out of range.
@@ -49,13 +49,13 @@ class AdamWLinear(Recipe):
             )
 
     def over(self, examples: int) -> "AdamWLinear":
-        """The same recipe, with the iterations that its epochs come to.
+        """Returns the recipe with ``epochs`` converted to ``iterations``.
 
         Args:
-            examples: in an epoch.
+            examples: number of training examples.
 
         Raises:
-            InputError: a warm-up that is longer than that.
+            InputError: the warm-up is longer than the training.
         """
         if self.epochs is None:
             return self
@@ -68,7 +68,7 @@ class AdamWLinear(Recipe):
         return (self.iterations - step) / (self.iterations - self.warmup)
 
     def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
-        """Decays what has two dimensions or more."""
+        """Applies weight decay to parameters of two or more dimensions."""
         trained = [p for p in network.parameters() if p.requires_grad]
         matrices = [p for p in trained if p.dim() > 1]
         others = [p for p in trained if p.dim() <= 1]

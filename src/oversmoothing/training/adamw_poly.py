@@ -14,13 +14,13 @@ class AdamWPoly(Recipe):
     """AdamW, linear warm-up, polynomial decay.
 
     Args:
-        lr: of the backbone, after warm-up.
-        head_factor: learning rate of new layers over ``lr``.
-        weight_decay: AdamW's, on every parameter.
-        betas, eps: AdamW's.
-        warmup: steps of linear growth from ``warmup_ratio`` times the rate.
-        warmup_ratio: rate of the first step over that after warm-up.
-        power: of the polynomial decay (1 − t/iterations)^power.
+        lr: learning rate of the backbone after warm-up.
+        head_factor: learning rate of new layers, relative to ``lr``.
+        weight_decay: applied to every parameter.
+        betas, eps: of AdamW.
+        warmup: number of steps over which the rate grows linearly.
+        warmup_ratio: rate of the first step, relative to that after warm-up.
+        power: exponent of the decay (1 − t/iterations)^power.
 
     Raises:
         InputError: a value out of range.
@@ -46,11 +46,11 @@ class AdamWPoly(Recipe):
         return (1 - step / self.iterations) ** self.power
 
     def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
-        """The network's ``parameter_groups(lr, head_factor)`` tell new layers from the backbone."""
+        """Uses the groups that ``network.parameter_groups(lr, head_factor)`` returns."""
         return torch.optim.AdamW(
             network.parameter_groups(self.lr, self.head_factor),
             betas=tuple(self.betas),
             eps=self.eps,
             weight_decay=self.weight_decay,
-            fused=True,  # one pass over the parameters instead of one for each operation
+            fused=True,  # one pass over the parameters
         )

@@ -1,4 +1,4 @@
-"""Batches: moved to a device, cut into parts, and too large for one."""
+"""Operations on batches."""
 
 import math
 from typing import Any
@@ -12,14 +12,14 @@ Batch = dict[str, Any]
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Moves the tensors of a batch."""
+    """Moves the tensors of a batch to a device."""
     return {
         k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()
     }
 
 
 def split(batch: Batch, parts: int) -> list[Batch]:
-    """Cuts tensors and lists with an entry an image into equal parts; the rest goes to all."""
+    """Splits tensors and lists with one entry per example into equal parts; all get the rest."""
     B = len(batch["name"])
     size = math.ceil(B / parts)
     cuts = [slice(start, start + size) for start in range(0, B, size)]
@@ -32,7 +32,7 @@ def split(batch: Batch, parts: int) -> list[Batch]:
 
 
 def out_of_memory(trainer: Recipe, batch: Batch) -> str:
-    """What to try when a GPU is too small."""
+    """Error message for a batch that does not fit into GPU memory."""
     now = math.ceil(len(batch["name"]) / trainer.accumulate)
     what, smaller = "examples", ""
     if "image" in batch:

@@ -1,8 +1,8 @@
-"""The training loop of all tasks but those on graphs: resumable, on any device.
+"""The training loop of all tasks except those on graphs: resumable, on any device.
 
-A step's batch, its dropout and all else that is drawn depend on the seed and the step alone (see
-``data/loading.py``), so a training that was killed goes on bit-equally on a CPU; several processes
-see the batches that one would.
+The batch, the dropout and all other random choices of a step depend only on the seed and on the
+step (see ``data/loading.py``). So a killed training continues bit-equally on a CPU, and several
+processes together see the batches that one process would see.
 """
 
 import contextlib
@@ -24,27 +24,27 @@ from oversmoothing.training.recipe import Recipe
 
 
 class Objective(Protocol):
-    """What a task minimises."""
+    """What a task minimizes."""
 
     def prepare(self, batch: Batch, step: int) -> Batch:
-        """Adds what the losses of all parts of a batch need; without gradient."""
+        """Adds to a batch what its losses need, before it is split; without gradient."""
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
-        """Weighted losses by name; their sum over parts and processes is the batch's loss."""
+        """Returns weighted losses by name; summed over parts and processes they are the batch's."""
 
 
 class TrainingLoop:
-    """The state of one training, and the loop that moves it.
+    """Trains a network.
 
     Args:
-        network: what the trainer makes an optimizer for.
-        objective: what is minimised.
-        loader: gives this process's share of the batches ``start`` … ``iterations − 1`` of
-            ``batch_size`` images.
+        network: its parameters are trained.
+        objective: what is minimized.
+        loader: called with ``batch_size``, ``iterations``, ``start``, ``rank`` and ``world``;
+            yields this process's share of the batches ``start`` … ``iterations − 1``.
         trainer: the recipe.
         recorder: takes logs and checkpoints.
-        device: where to train.
-        phase: names what a checkpoint belongs to; a run that is past a phase skips it.
+        device: of the network.
+        phase: name of the training within the run; a phase that the run has finished is skipped.
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class TrainingLoop:
         self.step = 0
 
     def fit(self) -> None:
-        """Trains to the last iteration, from the checkpoint where there is one."""
+        """Trains to the last iteration, starting from the checkpoint if there is one."""
         self._resume()
         if self.step >= self.trainer.iterations:
             return
         model = self._wrapped()
         with self.recorder.progress(self.trainer.iterations, self.recorder.folder.name) as bar:
             bar.update(self.step)
-            started, images = time.monotonic(), 0
+            started, examples = time.monotonic(), 0
             for batch in self._batches():
                 losses = self._step(model, batch)
-                self.step, images = self.step + 1, images + self.trainer.batch_size
+                self.step, examples = self.step + 1, examples + self.trainer.batch_size
                 bar.update(1)
                 if self.step % self.trainer.log_every == 0 or self._last():
-                    speed = images / (time.monotonic() - started)
+                    speed = examples / (time.monotonic() - started)
                     self._log(losses, speed)
-                    started, images = time.monotonic(), 0
+                    started, examples = time.monotonic(), 0
                 if self._last() or self.recorder.checkpoint_due():
                     self._save()
 
@@ -96,10 +96,10 @@ class TrainingLoop:
         model = torch.compile(self.network) if self.trainer.compile else self.network
         if distributed.world() == 1:
             return model
-        return DistributedDataParallel(model, find_unused_parameters=True)  # decoder in warm-up
+        return DistributedDataParallel(model, find_unused_parameters=True)  # WSSS: decoder
 
     def _step(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """One optimisation step; the losses of this process's share before it."""
+        """Makes one optimization step; returns the losses of this process's share before it."""
         trainer = self.trainer
         torch.manual_seed(mixed_seed("step", self.recorder.seeds, self.step, distributed.rank()))
         self.network.train()
@@ -116,7 +116,7 @@ class TrainingLoop:
         return losses
 
     def _backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Adds up the gradient over the parts of a batch."""
+        """Accumulates the gradient over the parts of a batch."""
         trainer, total = self.trainer, {}
         batch["batch_size"] = trainer.batch_size
         with self._autocast():
@@ -141,8 +141,8 @@ class TrainingLoop:
         if not loss.isfinite():
             values = ", ".join(f"{name} {value.item():g}" for name, value in losses.items())
             raise InputError(
-                f"loss is not finite at iteration {self.step} ({values}) on images "
-                f"{', '.join(part.get('name', []))}; lower trainer.lr, or look at these images"
+                f"loss is not finite at iteration {self.step} ({values}) on examples "
+                f"{', '.join(part.get('name', []))}; lower trainer.lr, or look at these examples"
             )
 
     def _log(self, losses: dict[str, Tensor], speed: float) -> None:
@@ -153,7 +153,7 @@ class TrainingLoop:
             step=self.step,
             lr=self.optimizer.param_groups[0]["lr"],
             **shown,
-            images_per_second=[round(speed, 2)],
+            examples_per_second=[round(speed, 2)],
         )
 
     def _save(self) -> None:

@@ -12,16 +12,16 @@ from oversmoothing.errors import InputError
 
 @dataclass(frozen=True)
 class Recipe:
-    """What every recipe tells the training loop; recipes add their optimiser and schedule.
+    """Options that all recipes share; subclasses add an optimizer and a schedule.
 
     Args:
-        iterations: optimisation steps.
-        batch_size: examples a step, over all processes.
-        accumulate: parts that a process takes its share of a batch in; less memory, same result.
+        iterations: number of optimization steps.
+        batch_size: examples per step, over all processes.
+        accumulate: parts that a batch is split into to save memory; the result is the same.
         lr: learning rate.
-        precision: fp32, or bf16 autocast.
+        precision: fp32, or bf16 for autocast.
         compile: run the network through ``torch.compile``.
-        workers: processes that load data, for each training process.
+        workers: processes that load data, per training process.
         log_every: steps between two log lines.
 
     Raises:
@@ -58,9 +58,9 @@ class Recipe:
                 )
 
     def factor(self, step: int) -> float:
-        """Learning rate of 0-based step ``step`` over that of its group."""
+        """Learning rate at step ``step`` (from 0), relative to that of its group."""
         raise NotImplementedError
 
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
-        """Over the parameters that are trained, in groups with their own ``lr``."""
+        """Creates the optimizer of the trained parameters, in groups with their own ``lr``."""
         raise NotImplementedError

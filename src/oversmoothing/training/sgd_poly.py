@@ -1,4 +1,4 @@
-"""SGD with polynomial decay, as segmentation networks are trained (EMANet's code)."""
+"""SGD with polynomial decay, as EMANet's code trains segmentation networks."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,14 @@ class SGDPoly(Recipe):
     """SGD with momentum and the decay (1 − t/iterations)^power.
 
     Args:
-        lr: of weights.
+        lr: learning rate of weights.
         momentum: without Nesterov.
-        weight_decay: of weights; norms and biases have none.
-        bias_factor: learning rate of biases over ``lr``, those of norms excepted.
-        head_factor: learning rate of what is not pretrained over ``lr``.
-        warmup: steps of linear growth from 0.
-        power: of the decay.
-        hold: steps that share a rate; EMANet sets it anew every 10 steps.
+        weight_decay: applied to weights, not to norms and biases.
+        bias_factor: learning rate of biases outside of norms, relative to ``lr``.
+        head_factor: learning rate of layers that are not pretrained, relative to ``lr``.
+        warmup: number of steps over which the rate grows linearly from 0.
+        power: exponent of the decay.
+        hold: number of steps for which the rate stays constant; EMANet's code: 10.
 
     Raises:
         InputError: a value out of range.
@@ -57,7 +57,7 @@ class SGDPoly(Recipe):
         return (1 - held / self.iterations) ** self.power
 
     def optimizer(self, network: nn.Module) -> torch.optim.SGD:
-        """Networks with ``pretrained_parts()`` have the rest of them trained at ``head_factor``."""
+        """Trains all but ``network.pretrained_parts()`` at ``head_factor`` times ``lr``."""
         old = {id(p) for part in network.pretrained_parts() for p in part.parameters()}
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for module in network.modules():
@@ -73,7 +73,7 @@ class SGDPoly(Recipe):
         )
 
     def _group(self, module: nn.Module, name: str, factor: float) -> tuple[float, float]:
-        """Learning rate and weight decay of a module's parameter."""
+        """Returns learning rate and weight decay of a parameter of ``module``."""
         lr = self.lr * factor
         if isinstance(module, NORMS):
             return lr, 0.0

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from run_task import run_task
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.simulation import propositions
+from oversmoothing.tasks.simulation.propositions import Propositions
 
 SIZE = {"depth": 30, "num_tokens": 12, "dim": 12}
 PLAIN = partial(RandomTransformer, block="plain", value="identity", weights="normal", **SIZE)
@@ -19,9 +19,8 @@ PLAIN = partial(RandomTransformer, block="plain", value="identity", weights="nor
 
 def check(folder: Path, proposition: int, draws: int, seeds: list[int], **options) -> dict:
     backbone = partial(PLAIN, **{"shared": proposition == 1, **options})
-    run, cpu = Recorder(folder, seeds), torch.device("cpu")
-    gammas = [0.0, -1.0]
-    return propositions.run(backbone, [Centered], seeds, run, cpu, proposition, draws, gammas)
+    task = Propositions(proposition, draws, gammas=[0.0, -1.0])
+    return run_task(task, folder, backbone, [Centered], seeds)
 
 
 def test_proposition_1_in_a_small_case(tmp_path: Path) -> None:

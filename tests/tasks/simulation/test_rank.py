@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from run_task import run_task
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
@@ -14,10 +15,10 @@ from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.simulation import gammas, rank
+from oversmoothing.tasks.simulation.rank import Rank
 
 BACKBONE = partial(RandomTransformer, block="post_ln", depth=12, num_tokens=10, dim=10)
 CENTERED = [partial(Centered, gamma=-1.0), NoAggregator]
-CPU = torch.device("cpu")
 NAMES = {"gamma", "depth", "rank", "effective_rank", "mean_cosine", "token_variance"}
 
 
@@ -39,8 +40,8 @@ class Killed(Recorder):
 def simulate(
     folder: Path, seeds: list[int], kind: type[Recorder] = Recorder, **options
 ) -> dict[int, dict]:
-    options = {"gammas": [-1.0, 0.0], **options}
-    return rank.run(BACKBONE, CENTERED, seeds, kind(folder, seeds), CPU, **options)
+    task = Rank(**{"gammas": [-1.0, 0.0], **options})
+    return run_task(task, folder, BACKBONE, CENTERED, seeds, kind)
 
 
 def curves(folder: Path, seed: int = 0) -> dict[str, np.ndarray]:
@@ -87,8 +88,7 @@ def test_every_keeps_the_last_depth(tmp_path: Path) -> None:
 
 
 def test_without_gammas_any_aggregator_will_do(tmp_path: Path) -> None:
-    run = Recorder(tmp_path, [0])
-    result = rank.run(BACKBONE, [LayerNorm, NoAggregator], [0], run, CPU, gammas=None)[0]
+    result = run_task(Rank(), tmp_path, BACKBONE, [LayerNorm, NoAggregator], [0])[0]
     assert result["gammas"] is None and len(result["final_rank"]) == 1
     assert "claim_holds" not in result
 
@@ -96,15 +96,14 @@ def test_without_gammas_any_aggregator_will_do(tmp_path: Path) -> None:
 def test_a_gamma_of_the_grid_equals_that_gamma_alone(tmp_path: Path) -> None:
     simulate(tmp_path / "grid", [0])
     alone = [partial(Centered, gamma=-1.0)]
-    rank.run(BACKBONE, alone, [0], Recorder(tmp_path / "alone", [0]), CPU, gammas=None)
+    run_task(Rank(), tmp_path / "alone", BACKBONE, alone, [0])
     grid, alone = curves(tmp_path / "grid"), curves(tmp_path / "alone")
     assert np.array_equal(grid["effective_rank"][:1], alone["effective_rank"])
 
 
 def test_overflow_is_recorded_and_does_not_crash(tmp_path: Path) -> None:
     backbone = partial(BACKBONE, block="plain", weights="normal", weight_std=1e60)
-    run = Recorder(tmp_path, [0])
-    result = rank.run(backbone, CENTERED, [0], run, CPU, gammas=[0.0])[0]
+    result = run_task(Rank(gammas=[0.0]), tmp_path, backbone, CENTERED, [0])[0]
     assert result["final_rank"] == [None] and result["not_finite"] == [0.0]
     assert curves(tmp_path)["rank"][0, -1] == rank.NOT_FINITE
 
@@ -146,25 +145,19 @@ def test_bad_arguments_name_their_key(tmp_path: Path, wrong: dict) -> None:
 @pytest.mark.parametrize("others", [[NoAggregator], [Centered, Centered]])
 def test_gammas_need_their_aggregator(tmp_path: Path, others: list) -> None:
     with pytest.raises(InputError, match="task.gammas=null"):
-        rank.run(BACKBONE, others, [0], Recorder(tmp_path, [0]), CPU, gammas=[0.0])
+        run_task(Rank(gammas=[0.0]), tmp_path, BACKBONE, others, [0])
 
 
-def test_probe_refuses_another_backbone() -> None:
-    rank.probe(BACKBONE, CENTERED)
+def test_another_backbone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="backbone=transformer"):
-        rank.probe(partial(torch.nn.Linear, 3, 3), CENTERED)
-    with pytest.raises(InputError, match="task.gammas"):
-        rank.probe(BACKBONE, [NoAggregator], gammas=[0.0])
-    with pytest.raises(InputError, match="task.every"):
-        rank.probe(BACKBONE, CENTERED, every=0)
+        run_task(Rank(), tmp_path, partial(torch.nn.Linear, 3, 3), CENTERED, [0])
     with pytest.raises(InputError, match="backbone.depth"):
-        rank.probe(partial(BACKBONE, depth=0), CENTERED)
+        run_task(Rank(), tmp_path, partial(BACKBONE, depth=0), CENTERED, [0])
 
 
 def test_a_warm_up_is_over_where_nothing_is_trained(tmp_path: Path) -> None:
     warm = [partial(Centered, gamma=-1.0, warmup=10), NoAggregator]
-    run = Recorder(tmp_path / "warm", [0])
-    rank.run(BACKBONE, warm, [0], run, CPU, gammas=[-1.0, 0.5])
+    run_task(Rank(gammas=[-1.0, 0.5]), tmp_path / "warm", BACKBONE, warm, [0])
     simulate(tmp_path / "plain", [0], gammas=[-1.0, 0.5])
     assert np.array_equal(curves(tmp_path / "warm")["rank"], curves(tmp_path / "plain")["rank"])
 
@@ -172,4 +165,4 @@ def test_a_warm_up_is_over_where_nothing_is_trained(tmp_path: Path) -> None:
 def test_a_gamma_that_the_grid_would_hide_is_refused(tmp_path: Path) -> None:
     hidden = [partial(Centered, gamma=0.5), NoAggregator]
     with pytest.raises(InputError, match=r"aggregator\.gamma: task\.gammas says"):
-        rank.run(BACKBONE, hidden, [0], Recorder(tmp_path, [0]), CPU, gammas=[-1.0])
+        run_task(Rank(gammas=[-1.0]), tmp_path, BACKBONE, hidden, [0])

@@ -123,7 +123,7 @@ def test_submission_is_read_back(run: Path, tmp_path: Path) -> None:
     path = Path(look.config.data.root) / "VOC2012/JPEGImages/test2.jpg"
     assert found.shape == read_size(path)
     pixels = look.data.image("im0").new_tensor(np.array(Image.open(path))).permute(2, 0, 1)
-    assert np.array_equal(found, look.viewer().look("test2", pixels).mask)
+    assert np.array_equal(found, look.task.viewer(look.network).look("test2", pixels).mask)
 
 
 def test_exported_val_is_measured_as_the_run_was(run: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from processes import kill_after_a_checkpoint, train_by_two
 from oversmoothing import distributed
 from oversmoothing.launch import trained
 from oversmoothing.launch.command import Problems, compose_config, configs
-from oversmoothing.launch.execute import build, execute, run_folder
+from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import Recorder, weights_path
 from oversmoothing.tasks.wsss.evaluator import Evaluator
 
@@ -120,10 +120,10 @@ def test_a_process_without_images_has_every_stage_to_add(
 ) -> None:
     """Else it would miss an exchange, and the others would wait for it."""
     run = trained.load(next((folder / "plain").glob("wsss-*")), on="cpu")
-    task = build(run.config.task, _partial_=True).keywords
+    task = run.task
     log = Recorder(folder / "idle", [0])
     evaluator = Evaluator(
-        run.network, run.data, task["method"], task["evaluation"], torch.device("cpu"), log
+        run.network, run.data, task.method, task.evaluation, torch.device("cpu"), log
     )
     monkeypatch.setattr(distributed, "world", lambda: 8)
     monkeypatch.setattr(distributed, "rank", lambda: 7)

@@ -1,86 +1,77 @@
 """Aggregators put into pretrained weights without training: tokens by block, and accuracy."""
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
-from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.backbones.vit.tokens import TokenStream
-from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.labelled import LabelledImages
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.base import Job, Parts, Result, Task, weights_of
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
 from oversmoothing.tasks.classification.published import IMAGENET, classifier
 from oversmoothing.tasks.classification.task import require_patches
 
-ONE_SEED_AT_A_TIME = True
 
+@dataclass(frozen=True)
+class Pretrained(Task):
+    """Measures a network as it is built, on any images that can be validated on.
 
-def run(
-    data: LabelledImages | ImageSet,
-    backbone: Callable[..., TokenStream],
-    aggregators: list[Callable[..., Aggregator]],
-    seeds: list[int],
-    recorder: Recorder,
-    device: torch.device,
-    evaluation: Evaluation,
-) -> dict[int, dict[str, Any]]:
-    """Measures one network as it is built.
+    Accuracy is measured where the images have the 1000 classes of ImageNet, by the classifier of
+    the weights.
 
     Args:
-        data: anything with images to validate on; accuracy is measured where they have the 1000
-            classes of ImageNet, by the classifier of the weights.
-        backbone: builds the vision transformer from aggregators.
-        aggregators: factories.
-        seeds: one; it draws what has no weights.
-        recorder: unused, nothing is trained.
-        device: where to measure.
-        evaluation: how.
-
-    Returns:
-        ``layers_before`` (see ``Evaluator.layers``), ``val_acc1`` and ``val_acc5`` where they can
-        be measured, ``conditions``, which say so, and where the ``weights`` come from.
-
-    Raises:
-        InputError: a damaged file, or no validation images.
+        evaluation: how is measured.
     """
-    if not data.val:
-        raise InputError(f"data {data.name}: has no validation images; choose other data")
-    [seed] = seeds
-    torch.manual_seed(seed)
-    host = backbone(aggregators=aggregators).to(device)
-    evaluator = Evaluator(data, evaluation, device)
-    results: dict[str, Any] = {"layers_before": evaluator.layers(host)}
-    of_imagenet = isinstance(data, LabelledImages) and len(data.classes) == IMAGENET
-    network = classifier(backbone, host) if of_imagenet else None
-    if network is not None:
-        results |= evaluator.accuracy(network.to(device))
-        results["conditions"] = evaluator.conditions("no training, classifier of the weights")
-    else:
-        why = "no classifier in the weights" if of_imagenet else f"{len(data.classes)} classes"
-        results["conditions"] = evaluator.conditions("") | {"accuracy": f"not measured: {why}"}
-    results["weights"] = "pretrained" if host.pretrained else "from scratch"
-    return {seed: results}
 
+    needs: ClassVar[tuple[str, ...]] = ("data", "backbone")
+    toy: ClassVar[Any] = LabelledImages("toy", (), (), ("a",), None, None, "")
+    evaluation: Evaluation
 
-def probe(
-    backbone: Callable[..., TokenStream],
-    aggregators: list[Callable[..., Aggregator]],
-    evaluation: Evaluation,
-) -> None:
-    """Builds the network.
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> TokenStream:
+        """The seed draws what has no weights.
 
-    Raises:
-        InputError: what backbone and aggregators object to, a backbone without tokens, or a size
-            that is no whole number of patches.
-    """
-    host = backbone(aggregators=aggregators)
-    if not isinstance(host, TokenStream):
-        raise InputError(
-            f"backbone: task classification_eval looks at tokens, {type(host).__name__} has none; "
-            "choose a vision transformer, backbone=deit_ti"
-        )
-    require_patches(host, {"evaluation.size": evaluation.size})
+        Raises:
+            InputError: a backbone without tokens, or what backbone and aggregators refuse.
+        """
+        [seed] = seeds
+        torch.manual_seed(seed)
+        host = parts.backbone(aggregators=parts.aggregators)
+        if not isinstance(host, TokenStream):
+            raise InputError(
+                f"backbone: task classification_eval looks at tokens, {type(host).__name__} has "
+                "none; choose a vision transformer, backbone=deit_ti"
+            )
+        return host.to(device)
+
+    def check(self, network: TokenStream, parts: Parts) -> None:
+        """Refuses data without validation images, and a size that is no whole number of patches."""
+        if not parts.data.val:
+            raise InputError(f"data {parts.data.name}: has no validation images; choose other data")
+        require_patches(network, {"evaluation.size": self.evaluation.size})
+
+    def run(self, network: TokenStream, job: Job) -> dict[int, Result]:
+        """Measures one network.
+
+        Returns:
+            ``layers_before`` (see ``Evaluator.layers``), ``val_acc1`` and ``val_acc5`` where they
+            can be measured, ``conditions``, which say so, and the origin of the ``weights``.
+
+        Raises:
+            InputError: a damaged file.
+        """
+        [seed], data = job.seeds, job.parts.data
+        evaluator = Evaluator(data, self.evaluation, job.device)
+        results: Result = {"layers_before": evaluator.layers(network)}
+        of_imagenet = isinstance(data, LabelledImages) and len(data.classes) == IMAGENET
+        whole = classifier(job.parts.backbone, network) if of_imagenet else None
+        if whole is not None:
+            results |= evaluator.accuracy(whole.to(job.device))
+            results["conditions"] = evaluator.conditions("no training, classifier of the weights")
+        else:
+            why = "no classifier in the weights" if of_imagenet else f"{len(data.classes)} classes"
+            accuracy = {"accuracy": f"not measured: {why}"}
+            results["conditions"] = evaluator.conditions("") | accuracy
+        return {seed: results | {"weights": weights_of(network)}}

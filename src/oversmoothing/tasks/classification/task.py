@@ -1,20 +1,20 @@
 """Image classification: a network trained on images with one class each."""
 
 import json
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from oversmoothing import distributed
-from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.backbones.vit.tokens import TokenStream
 from oversmoothing.data.images.labelled import LabelledImages
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.base import Job, Parts, Result, Task, weights_of
 from oversmoothing.tasks.classification.augment import Augment, labelled_image
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
@@ -22,79 +22,84 @@ from oversmoothing.tasks.classification.mix import Mix
 from oversmoothing.tasks.classification.network import Classifier
 from oversmoothing.tasks.classification.objective import Objective
 from oversmoothing.training.loop import TrainingLoop
-from oversmoothing.training.recipe import Recipe
 
-ONE_SEED_AT_A_TIME = True
-Backbone = Callable[..., TokenStream | CNN]
+TOY = LabelledImages("toy", ("a", "b"), (), (), read=None, class_of=None, checksum="")
 
 
-def run(
-    data: LabelledImages,
-    backbone: Backbone,
-    aggregators: list[Callable[..., Aggregator]],
-    trainer: Recipe,
-    seeds: list[int],
-    recorder: Recorder,
-    device: torch.device,
-    augment: Augment,
-    mix: Mix,
-    evaluation: Evaluation,
-    repeats: int = 1,
-) -> dict[int, dict[str, Any]]:
-    """Trains and evaluates one network.
+@dataclass(frozen=True)
+class Classification(Task):
+    """Trains a backbone and a linear classifier.
 
     Args:
-        data: images with one class each.
-        backbone: builds the network from aggregators.
-        aggregators: factories.
-        trainer: the recipe.
-        seeds: one; it draws weights, batches, augmentations and what is mixed.
-        recorder: takes logs, checkpoints, the trained weights.
-        device: where to train.
         augment: makes training images.
         mix: mixes the images of a batch.
         evaluation: how is measured.
         repeats: times that an image follows itself, augmented anew; an epoch keeps its length, so
             it sees 1/repeats of the images (repeated augmentation: Hoffer et al., CVPR 2020).
-
-    Returns:
-        ``val_acc1`` and, above 5 classes, ``val_acc5`` in percent after the last iteration,
-        ``train_loss`` of the last batch that was logged, ``layers_before`` and ``layers_after``
-        training (see ``Evaluator.layers``), ``conditions``, and where the ``weights`` come from.
-
-    Raises:
-        InputError: data without classes, or a damaged file.
     """
-    _require_classes(data)
-    [seed] = seeds
-    torch.manual_seed(seed)
-    network = Classifier(backbone(aggregators=aggregators), len(data.classes)).to(device)
-    evaluator = Evaluator(data, evaluation, device)
-    before = evaluator.layers(network.backbone)
-    host = network.backbone
-    sample = partial(labelled_image, data, augment, host.mean.cpu(), host.std.cpu())
-    loader = partial(
-        train_batches, data, sample, seed=seed, workers=trainer.workers, repeats=repeats
-    )
-    objective = Objective(mix, len(data.classes), seed)
-    TrainingLoop(network, objective, loader, trainer, recorder, device).fit()
-    recorder.save_weights(network.state_dict())
-    results: dict[str, Any] = evaluator.accuracy(network)
-    results |= {"train_loss": _last_loss(recorder)}
-    results |= {"layers_before": before, "layers_after": evaluator.layers(network.backbone)}
-    results["conditions"] = evaluator.conditions(
-        "last iteration, one crop, classifier from scratch"
-    )
-    results["weights"] = "pretrained" if host.pretrained else "from scratch"
-    return {seed: results}
 
+    toy: ClassVar[Any] = TOY
+    augment: Augment
+    mix: Mix
+    evaluation: Evaluation
+    repeats: int = 1
 
-def _require_classes(data: Any) -> None:
-    if not isinstance(data, LabelledImages):
-        raise InputError(
-            f"data {data.name}: task classification needs one class an image; choose "
-            "data=imagenet, imagenet100, digits or scene_crops"
-        )
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Classifier:
+        """The seed draws the classifier, and the backbone where it has no weights.
+
+        Raises:
+            InputError: data without classes, or what backbone and aggregators refuse.
+        """
+        if not isinstance(parts.data, LabelledImages):
+            raise InputError(
+                f"data {parts.data.name}: task classification needs one class an image; choose "
+                "data=imagenet, imagenet100, digits or scene_crops"
+            )
+        [seed] = seeds
+        torch.manual_seed(seed)
+        host = parts.backbone(aggregators=parts.aggregators)
+        return Classifier(host, len(parts.data.classes)).to(device)
+
+    def check(self, network: Classifier, parts: Parts) -> None:
+        """Refuses sizes that are no whole number of patches, and batches that cannot be mixed."""
+        if self.repeats < 1:
+            raise InputError(f"task.repeats: expected 1 or more, got {self.repeats}")
+        share = parts.trainer.batch_size // distributed.world()
+        if self.mix.mixes and share % 2:
+            raise InputError(
+                f"trainer.batch_size: images are mixed in pairs, and each process has {share} of "
+                "them; make it even, or set task.mix.prob=0"
+            )
+        sizes = {"augment.size": self.augment.size, "evaluation.size": self.evaluation.size}
+        require_patches(network.backbone, sizes)
+
+    def run(self, network: Classifier, job: Job) -> dict[int, Result]:
+        """Trains and evaluates one network.
+
+        Returns:
+            ``val_acc1`` and, above 5 classes, ``val_acc5`` in percent after the last iteration,
+            ``train_loss`` of the last batch that was logged, ``layers_before`` and
+            ``layers_after`` training (see ``Evaluator.layers``), ``conditions``, and the origin of
+            the ``weights``.
+
+        Raises:
+            InputError: a damaged file.
+        """
+        [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
+        host, evaluator = network.backbone, Evaluator(data, self.evaluation, job.device)
+        before = evaluator.layers(host)
+        sample = partial(labelled_image, data, self.augment, host.mean.cpu(), host.std.cpu())
+        how = {"seed": seed, "workers": trainer.workers, "repeats": self.repeats}
+        loader = partial(train_batches, data, sample, **how)
+        objective = Objective(self.mix, len(data.classes), seed)
+        TrainingLoop(network, objective, loader, trainer, job.recorder, job.device).fit()
+        job.recorder.save_weights(network.state_dict())
+        results: Result = evaluator.accuracy(network)
+        results |= {"train_loss": _last_loss(job.recorder)}
+        results |= {"layers_before": before, "layers_after": evaluator.layers(host)}
+        head = "last iteration, one crop, classifier from scratch"
+        results |= {"conditions": evaluator.conditions(head), "weights": weights_of(host)}
+        return {seed: results}
 
 
 def _last_loss(recorder: Recorder) -> float | None:
@@ -103,34 +108,6 @@ def _last_loss(recorder: Recorder) -> float | None:
         return None
     lines = (recorder.folder / "metrics.jsonl").read_text().splitlines()
     return json.loads(lines[-1])["loss_cls"][0]
-
-
-def probe(
-    backbone: Backbone,
-    aggregators: list[Callable[..., Aggregator]],
-    trainer: Recipe,
-    augment: Augment,
-    mix: Mix,
-    evaluation: Evaluation,
-    repeats: int,
-) -> None:
-    """Builds the network.
-
-    Raises:
-        InputError: what backbone and aggregators object to, a size that is no whole number of
-            patches, a batch that cannot be mixed, or repeats below 1.
-    """
-    if repeats < 1:
-        raise InputError(f"task.repeats: expected 1 or more, got {repeats}")
-    share = trainer.batch_size // distributed.world()
-    if mix.mixes and share % 2:
-        raise InputError(
-            f"trainer.batch_size: images are mixed in pairs, and each process has {share} of them; "
-            "make it even, or set task.mix.prob=0"
-        )
-    host = backbone(aggregators=aggregators)
-    Classifier(host, 2)
-    require_patches(host, {"augment.size": augment.size, "evaluation.size": evaluation.size})
 
 
 def require_patches(host: TokenStream | CNN, sizes: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""How alike the nodes are after every layer of a graph network."""
+"""Smoothness of the node features after every layer of a graph network."""
 
 from torch import Tensor
 

@@ -15,7 +15,15 @@ from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 
 class FullBatchLoop:
-    """The state of one training: what a checkpoint holds, and the loop that moves it."""
+    """Trains a batch of networks, one per seed, on one graph.
+
+    Args:
+        model: the networks; called without arguments, it returns logits (S, N, K).
+        graph: with its masks.
+        trainer: the recipe.
+        recorder: takes logs and checkpoints.
+        layer_metrics: whether to measure smoothness after every layer at every evaluation.
+    """
 
     def __init__(
         self,
@@ -31,7 +39,7 @@ class FullBatchLoop:
             model.parameters(), lr=trainer.lr, weight_decay=trainer.weight_decay
         )
         self.epoch = 0
-        self.chosen: list[dict[str, Any]] = []  # per seed, what the selection rule holds best
+        self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation
 
     def fit(self) -> None:
         self._resume()
@@ -48,14 +56,14 @@ class FullBatchLoop:
 
     @torch.no_grad()
     def _layers(self) -> list[dict[str, list[float]]]:
-        """Smoothness metrics after every layer of the networks as they are now, per seed."""
+        """Measures smoothness after every layer, per seed."""
         self.model.eval()
         hidden: list[Tensor] = []
         self.model(hidden)
         return of_layers(hidden, self.graph.edges)
 
     def _step(self) -> Tensor:
-        """One optimisation step; the loss (S,) of every seed before it."""
+        """Makes one optimization step; returns the loss (S,) of every seed before it."""
         advance(self.model, self.epoch)
         self.model.train()
         logits = self.model()[:, self.graph.train]
@@ -103,7 +111,7 @@ class FullBatchLoop:
 
 @torch.no_grad()
 def _accuracies(model: nn.Module, graph: Graph) -> dict[str, list[float]]:
-    """Percent of nodes right, per mask and seed."""
+    """Returns accuracies in percent, per mask and seed."""
     model.eval()
     right = (model().argmax(dim=-1) == graph.y).double()
     masks = {"test": graph.test, "val": graph.val, "train": graph.train}

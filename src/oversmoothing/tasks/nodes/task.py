@@ -1,62 +1,54 @@
 """Semi-supervised node classification with all seeds of a cell trained together."""
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.data.graphs.graph import Graph, to_csr
-from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.base import Job, Parts, Result, Task
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
-from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 
-def run(
-    data: Graph,
-    backbone: Callable[..., nn.Module],
-    aggregators: list[Callable[..., Aggregator]],
-    trainer: FullBatchAdam,
-    seeds: list[int],
-    recorder: Recorder,
-    device: torch.device,
-    layer_metrics: bool = False,
-) -> dict[int, dict[str, Any]]:
-    """Trains one network a seed on one graph.
+def _two_nodes() -> Graph:
+    """The smallest graph that a network can be built on."""
+    x, y, mask = to_csr(torch.eye(2)), torch.arange(2), torch.ones(2, dtype=torch.bool)
+    return Graph("toy", x, y, torch.tensor([[0, 1], [1, 0]]), 2, mask, mask, mask, "")
+
+
+@dataclass(frozen=True)
+class Nodes(Task):
+    """Trains one graph network a seed on one graph.
 
     Args:
-        data: the graph with its masks.
-        backbone: builds the batch of networks from aggregators, x, edges, num_classes and seeds.
-        aggregators: factories, in the order in which they act.
-        trainer: the recipe.
-        seeds: one network each.
-        recorder: takes logs and checkpoints.
-        device: where to train.
-        layer_metrics: at every evaluation measure how alike the nodes are after every layer.
-
-    Returns:
-        Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, the ``epoch``
-        they are from, and ``layers`` (metric -> value per layer) when asked for.
+        layer_metrics: measure how alike the nodes are after every layer at every evaluation.
     """
-    graph = data.to(device)
-    model = backbone(
-        aggregators=aggregators,
-        x=graph.x,
-        edges=graph.edges,
-        num_classes=graph.num_classes,
-        seeds=seeds,
-    ).to(device)
-    training = FullBatchLoop(model, graph, trainer, recorder, layer_metrics)
-    training.fit()
-    return dict(zip(seeds, training.chosen))
 
+    seeds_together: ClassVar[bool] = True
+    toy: ClassVar[Any] = _two_nodes()
+    layer_metrics: bool = False
 
-def probe(backbone: Callable[..., nn.Module], aggregators: list[Callable[..., Aggregator]]) -> None:
-    """Builds the network on a graph of two nodes.
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
+        """A batch of networks, one a seed."""
+        graph = parts.data.to(device)
+        model = parts.backbone(
+            aggregators=parts.aggregators,
+            x=graph.x,
+            edges=graph.edges,
+            num_classes=graph.num_classes,
+            seeds=seeds,
+        )
+        return model.to(device)
 
-    Raises:
-        InputError: what backbone and aggregators object to.
-    """
-    x, edges = to_csr(torch.eye(2)), torch.tensor([[0, 1], [1, 0]])
-    backbone(aggregators=aggregators, x=x, edges=edges, num_classes=2, seeds=[0])
+    def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
+        """Trains all networks at once.
+
+        Returns:
+            Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, the
+            ``epoch`` they are from, and ``layers`` (metric -> value per layer) when asked for.
+        """
+        graph, recorder = job.parts.data.to(job.device), job.recorder
+        loop = FullBatchLoop(network, graph, job.parts.trainer, recorder, self.layer_metrics)
+        loop.fit()
+        return dict(zip(job.seeds, loop.chosen))

@@ -9,8 +9,8 @@ Both are taken as statements on the mean over draws of the weights; Proposition 
 proposition holds where that mean has rank ≤ 1 after the last layer at γ = 0.
 """
 
-from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -20,72 +20,63 @@ from oversmoothing.backbones.random.blocks import BLOCKS
 from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
 from oversmoothing.metrics import smoothness
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.simulation import simulate as simulation
-from oversmoothing.tasks.simulation.gammas import Factories, Gammas, gamma_grid
+from oversmoothing.tasks.base import Job, Parts, Result, Task
+from oversmoothing.tasks.simulation import simulate
+from oversmoothing.tasks.simulation.gammas import Gammas, gamma_grid
 
 RESOLVED = 1e3  # a layer's output this many roundings of its input above 0 is no rounding error
 
 
-def probe(
-    backbone: Callable[..., RandomTransformer],
-    aggregators: Factories,
-    proposition: Literal[1, 2],
-    draws: int,
-    gammas: Gammas = None,
-    dtype: Literal["float64", "float32"] = "float64",
-) -> None:
-    """Raises before any work what ``run`` would raise."""
-    _check_draws(proposition, draws)
-    grid, cpu = gamma_grid(gammas), torch.device("cpu")
-    _check_backbone(simulation.build(backbone, aggregators, [0], grid, cpu, dtype), proposition)
-
-
-def run(
-    backbone: Callable[..., RandomTransformer],
-    aggregators: Factories,
-    seeds: list[int],
-    recorder: Recorder,
-    device: torch.device,
-    proposition: Literal[1, 2],
-    draws: int,
-    gammas: Gammas = None,
-    dtype: Literal["float64", "float32"] = "float64",
-) -> dict[int, dict]:
-    """Measures rank and σ₂/σ₁ of the mean output over the draws, after every layer.
+@dataclass(frozen=True)
+class Propositions(Task):
+    """Measures rank and σ₂/σ₁ of the mean output over draws of the weights, after every layer.
 
     Args:
-        backbone: ``RandomTransformer``, lacking what this task adds.
-        aggregators: factories; one has a gamma if ``gammas`` are given.
-        seeds: seed s takes the draws s·draws … s·draws + draws − 1.
-        recorder: gets ``curves-seed{seed}.npz`` with gamma (G,), depth (L,), and (G, L) rank, ratio
-            (σ₂/σ₁) and size (largest entry) of the mean, and draw_rank (the highest of a draw).
-        device: where to compute.
         proposition: 1 or 2.
-        draws: of the weights, for each seed; 1 for Proposition 1.
+        draws: of the weights, for each seed; 1 for Proposition 1. Seed s takes the draws
+            s·draws … s·draws + draws − 1.
         gammas: the propositions speak of 0; None takes the aggregators as they are.
         dtype: float64 or float32.
-
-    Raises:
-        InputError: a backbone that the proposition does not speak of, or draws out of range.
     """
-    _check_draws(proposition, draws)
-    grid = gamma_grid(gammas)
-    of_draws = [seed * draws + draw for seed in seeds for draw in range(draws)]
-    model = simulation.build(backbone, aggregators, of_draws, grid, device, dtype)
-    _check_backbone(model, proposition)
-    curves = simulation.simulate(model, recorder, lambda y: _measure(y, draws), grid)
-    eps = torch.finfo(model.dtype).eps
-    results = {}
-    for i, seed in enumerate(seeds):
-        of_seed = {name: values[i] for name, values in curves.items()}
-        gamma, depth = np.array(grid or [np.nan]), np.arange(1, model.depth + 1)
-        arrays = {name: values.numpy() for name, values in of_seed.items()}
-        recorder.save_arrays(f"curves-seed{seed}", gamma=gamma, depth=depth, **arrays)
-        verdicts = _verdicts(grid, of_seed, eps)
-        holds = {v["gamma"]: v["holds"] for v in verdicts}.get(0.0)
-        results[seed] = {"holds": holds, "dtype": dtype, "by_gamma": verdicts}
-    return results
+
+    needs: ClassVar[tuple[str, ...]] = ("backbone",)
+    seeds_together: ClassVar[bool] = True
+    proposition: Literal[1, 2]
+    draws: int
+    gammas: Gammas = None
+    dtype: Literal["float64", "float32"] = "float64"
+
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> RandomTransformer:
+        """Each draw of each seed is a network of its own.
+
+        Raises:
+            InputError: a backbone that the proposition does not speak of, or draws out of range.
+        """
+        _check_draws(self.proposition, self.draws)
+        draws = [seed * self.draws + draw for seed in seeds for draw in range(self.draws)]
+        model = simulate.build(parts, draws, gamma_grid(self.gammas), device, self.dtype)
+        _check_backbone(model, self.proposition)
+        return model
+
+    def run(self, network: RandomTransformer, job: Job) -> dict[int, Result]:
+        """Simulates and judges.
+
+        Leaves ``curves-seed{seed}.npz`` with gamma (G,), depth (L,), and (G, L) rank, ratio
+        (σ₂/σ₁) and size (largest entry) of the mean, and draw_rank (the highest of a draw).
+        """
+        grid = gamma_grid(self.gammas)
+        curves = simulate.simulate(network, job.recorder, lambda y: _measure(y, self.draws), grid)
+        eps = torch.finfo(network.dtype).eps
+        gamma, depth = np.array(grid or [np.nan]), np.arange(1, network.depth + 1)
+        results = {}
+        for i, seed in enumerate(job.seeds):
+            of_seed = {name: values[i] for name, values in curves.items()}
+            arrays = {name: values.numpy() for name, values in of_seed.items()}
+            job.recorder.save_arrays(f"curves-seed{seed}", gamma=gamma, depth=depth, **arrays)
+            verdicts = _verdicts(grid, of_seed, eps)
+            holds = {v["gamma"]: v["holds"] for v in verdicts}.get(0.0)
+            results[seed] = {"holds": holds, "dtype": self.dtype, "by_gamma": verdicts}
+        return results
 
 
 def _measure(output: Tensor, draws: int) -> dict[str, Tensor]:
@@ -110,7 +101,7 @@ def _verdicts(grid: list[float] | None, curves: dict[str, Tensor], eps: float) -
     for g, gamma in enumerate(grid or [None]):
         depth = _resolved(curves["size"][g], eps)
         last = max(depth - 1, 0)
-        at = {name: simulation.numbers(v[g, last : last + 1])[0] for name, v in curves.items()}
+        at = {name: simulate.numbers(v[g, last : last + 1])[0] for name, v in curves.items()}
         holds = at["rank"] is not None and at["rank"] <= 1
         verdicts.append({"gamma": gamma, "depth": depth, **at, "holds": holds})
         verdicts[-1]["verdict"] = _in_words(verdicts[-1], len(curves["size"][g]))

@@ -4,8 +4,8 @@ The paper's claim: the rank falls to 1 for every γ > −1 and for no γ ≤ −
 """
 
 import math
-from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,61 +14,59 @@ from torch import Tensor
 from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.metrics import smoothness
 from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.simulation import simulate as simulation
-from oversmoothing.tasks.simulation.gammas import Factories, Gammas, gamma_grid
+from oversmoothing.tasks.base import Job, Parts, Result, Task
+from oversmoothing.tasks.simulation import simulate
+from oversmoothing.tasks.simulation.gammas import Gammas, gamma_grid
 
 NOT_FINITE = -1  # rank in the saved curves where the output is NaN or infinite
 
 
-def probe(
-    backbone: Callable[..., RandomTransformer],
-    aggregators: Factories,
-    gammas: Gammas = None,
-    dtype: Literal["float64", "float32"] = "float64",
-    every: int = 1,
-) -> None:
-    """Raises before any work what ``run`` would raise."""
-    grid, cpu = gamma_grid(gammas), torch.device("cpu")
-    model = simulation.build(backbone, aggregators, [0], grid, cpu, dtype)
-    simulation.measured_depths(model.depth, every)
-
-
-def run(
-    backbone: Callable[..., RandomTransformer],
-    aggregators: Factories,
-    seeds: list[int],
-    recorder: Recorder,
-    device: torch.device,
-    gammas: Gammas = None,
-    dtype: Literal["float64", "float32"] = "float64",
-    every: int = 1,
-) -> dict[int, dict]:
+@dataclass(frozen=True)
+class Rank(Task):
     """Simulates all γ and seeds at once and measures the output after the layers.
 
     Args:
-        backbone: ``RandomTransformer``, lacking what this task adds.
-        aggregators: factories; one has a gamma if ``gammas`` are given.
-        seeds: each draws its own weights, the same for every γ.
-        recorder: the run directory; gets ``curves-seed{seed}.npz`` with gamma (G,), depth (D,), and
-            rank, effective_rank, mean_cosine, token_variance (G, D); rank −1: not finite.
-        device: where to compute.
-        gammas: a list, ``start:stop:step``, or None to take the aggregators as they are.
+        gammas: a list, ``start:stop:step``, or None to take the aggregators as they are; they are
+            for the one aggregator that has a gamma.
         dtype: float64 or float32, of the simulation; the measuring is in float64.
         every: measure at every so many layers, and at the last.
-
-    Raises:
-        InputError: gammas, dtype or every out of range, or gammas that no aggregator takes.
     """
-    grid = gamma_grid(gammas)
-    model = simulation.build(backbone, aggregators, seeds, grid, device, dtype)
-    depths = simulation.measured_depths(model.depth, every)
-    curves = simulation.simulate(model, recorder, _measure, grid, every)
-    results = {}
-    for i, seed in enumerate(seeds):
-        of_seed = {name: values[i] for name, values in curves.items()}
-        _save(recorder, seed, grid, depths, of_seed)
-        results[seed] = {"dtype": dtype, "gammas": grid} | _summary(grid, depths, of_seed)
-    return results
+
+    needs: ClassVar[tuple[str, ...]] = ("backbone",)
+    seeds_together: ClassVar[bool] = True
+    gammas: Gammas = None
+    dtype: Literal["float64", "float32"] = "float64"
+    every: int = 1
+
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> RandomTransformer:
+        """Each seed draws its own weights, the same for every γ.
+
+        Raises:
+            InputError: gammas or dtype out of range, or gammas that no aggregator takes.
+        """
+        grid = gamma_grid(self.gammas)
+        return simulate.build(parts, seeds, grid, device, self.dtype)
+
+    def check(self, network: RandomTransformer, parts: Parts) -> None:
+        """Refuses ``every`` out of range."""
+        simulate.measured_depths(network.depth, self.every)
+
+    def run(self, network: RandomTransformer, job: Job) -> dict[int, Result]:
+        """Simulates and measures.
+
+        Leaves ``curves-seed{seed}.npz`` with gamma (G,), depth (D,), and rank, effective_rank,
+        mean_cosine, token_variance (G, D); rank −1: not finite.
+        """
+        grid = gamma_grid(self.gammas)
+        depths = simulate.measured_depths(network.depth, self.every)
+        curves = simulate.simulate(network, job.recorder, _measure, grid, self.every)
+        results = {}
+        for i, seed in enumerate(job.seeds):
+            of_seed = {name: values[i] for name, values in curves.items()}
+            _save(job.recorder, seed, grid, depths, of_seed)
+            own = {"dtype": self.dtype, "gammas": grid}
+            results[seed] = own | _summary(grid, depths, of_seed)
+        return results
 
 
 def _measure(output: Tensor) -> dict[str, Tensor]:
@@ -94,7 +92,7 @@ def _save(
 def _summary(grid: list[float] | None, depths: list[int], curves: dict[str, Tensor]) -> dict:
     """What the result says of one seed; lists go by γ."""
     rank, final = curves["rank"], curves["rank"][:, -1]
-    summary = {f"final_{name}": simulation.numbers(v[:, -1]) for name, v in curves.items()}
+    summary = {f"final_{name}": simulate.numbers(v[:, -1]) for name, v in curves.items()}
     summary["first_depth_of_rank_1"] = [
         depths[int(low.int().argmax())] if low.any() else None for low in rank <= 1
     ]

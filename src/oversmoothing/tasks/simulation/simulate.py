@@ -11,19 +11,15 @@ from oversmoothing.aggregators.base import advance
 from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.simulation.gammas import Factories, with_gamma
+from oversmoothing.tasks.base import Parts
+from oversmoothing.tasks.simulation.gammas import with_gamma
 
 LOGGED = 100  # lines in a run's log, about
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 def build(
-    backbone: Callable[..., RandomTransformer],
-    aggregators: Factories,
-    seeds: list[int],
-    gammas: list[float] | None,
-    device: torch.device,
-    dtype: str,
+    parts: Parts, seeds: list[int], gammas: list[float] | None, device: torch.device, dtype: str
 ) -> RandomTransformer:
     """The simulated network, with a copy for each γ in the one aggregator that has a γ.
 
@@ -31,7 +27,7 @@ def build(
         InputError: an unknown dtype, another kind of backbone, one that refuses its arguments or
             aggregators, or a grid of γ for none or several of the aggregators.
     """
-    kind = getattr(backbone, "func", backbone)
+    kind, aggregators = getattr(parts.backbone, "func", parts.backbone), parts.aggregators
     if kind is not RandomTransformer:
         raise InputError(
             f"backbone: this task simulates RandomTransformer, got {kind.__name__}; choose "
@@ -42,7 +38,7 @@ def build(
     if gammas is not None:
         gamma = torch.tensor(gammas, dtype=DTYPES[dtype], device=device).view(-1, 1, 1)
         aggregators = with_gamma(aggregators, gamma)
-    model = backbone(
+    model = parts.backbone(
         aggregators=aggregators,
         seeds=seeds,
         copies=len(gammas or [None]),

@@ -11,18 +11,19 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.config.compose import Problems, parse
+from oversmoothing.config.instantiate import build
 from oversmoothing.config.names import meant
 from oversmoothing.config.parts import config_problems
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.launch.execute import build
 from oversmoothing.launch.trained import Trained
 from oversmoothing.store.environment import environment
 from oversmoothing.store.files import read_or_set_aside, write_text
 from oversmoothing.store.recorder import Recorder, weights_path
-from oversmoothing.tasks.wsss import task as wsss
+from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.wsss.crf import CRF
 from oversmoothing.tasks.wsss.evaluation import Evaluation
 from oversmoothing.tasks.wsss.evaluator import Evaluator
+from oversmoothing.tasks.wsss.task import WSSS
 
 HOW = ("batch", "workers")  # settings that decide no number
 
@@ -69,16 +70,15 @@ def _put(config: DictConfig, key: str, value: Any) -> None:
     OmegaConf.update(config, key if key == "paths.data" else f"task.{key}", value)
 
 
-def checked(run: Trained, config: DictConfig) -> dict[str, Any]:
-    """What the task is made of under a config, held against the network.
+def checked(run: Trained, config: DictConfig) -> WSSS:
+    """The task of a config, held against the network.
 
     Raises:
         InputError: values out of range, an evaluation size that is no whole number of patches, or
             no pydensecrf.
     """
-    task = build(config.task, _partial_=True).keywords
-    own = {key: task[key] for key in ("augment", "evaluation", "aux_block")}
-    wsss.probe(lambda aggregators: run.network.backbone, aggregators=[], adaptation=0, **own)
+    task: WSSS = build(config.task)
+    task.check(run.network, Parts([]))
     return task
 
 
@@ -97,7 +97,7 @@ def stored(run: Trained, data: ImageSet, evaluation: Evaluation) -> tuple[Path, 
     return path, content | {"seeds": known or {}}
 
 
-def measure(run: Trained, data: ImageSet, task: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+def measure(run: Trained, data: ImageSet, task: WSSS) -> tuple[Path, dict[str, Any]]:
     """Measures a seed, unless that was done with the same weights, and stores it.
 
     Args:
@@ -108,7 +108,7 @@ def measure(run: Trained, data: ImageSet, task: dict[str, Any]) -> tuple[Path, d
     Returns:
         Path of the file and its content: ``seeds`` -> keys as in ``result.json``.
     """
-    evaluation = task["evaluation"]
+    evaluation = task.evaluation
     path, content = stored(run, data, evaluation)
     with open(weights_path(run.folder, run.seed), "rb") as file:
         weights = hashlib.file_digest(file, "sha256").hexdigest()[:12]
@@ -117,7 +117,7 @@ def measure(run: Trained, data: ImageSet, task: dict[str, Any]) -> tuple[Path, d
     [split], started = evaluation.splits, time.monotonic()
     place = next(run.network.parameters()).device
     traces = Recorder(run.folder, [run.seed])
-    evaluator = Evaluator(run.network, data, task["method"], evaluation, place, traces)
+    evaluator = Evaluator(run.network, data, task.method, evaluation, place, traces)
     results = evaluator.split(split) | {"conditions": {split: evaluator.conditions(split)}}
     results |= {"weights_sha256": weights, "env": environment(str(place))}
     results["seconds"] = round(time.monotonic() - started, 2)

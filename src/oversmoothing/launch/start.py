@@ -1,0 +1,65 @@
+"""What a run starts from: its task, its parts, and the network of its first seeds."""
+
+import torch
+from omegaconf import DictConfig
+from torch import nn
+
+from oversmoothing.config.instantiate import build
+from oversmoothing.store.environment import device
+from oversmoothing.tasks.base import Parts, Task
+
+
+class Start:
+    """Builds what a config names, every part once.
+
+    Args:
+        config: composed, its names and types checked.
+
+    Raises:
+        InputError: a part that refuses its arguments, or data that are missing or damaged.
+    """
+
+    def __init__(self, config: DictConfig) -> None:
+        _set_up(config)
+        self.task: Task = build(config.task)
+        self.parts = parts(config, data=build(config.data) if config.data else None)
+        self.device = device(config.device)
+        self._built: tuple[list[int], nn.Module] | None = None
+
+    def groups(self, seeds: list[int]) -> list[list[int]]:
+        """Seeds that the task trains together."""
+        return [seeds] if self.task.seeds_together else [[seed] for seed in seeds]
+
+    def prepare(self, seeds: list[int]) -> None:
+        """Builds and checks the network of the first of these seeds, and keeps it for ``network``.
+
+        Raises:
+            InputError: parts or options that do not fit each other.
+        """
+        first = self.groups(seeds)[0]
+        self._built = first, self.network(first)
+
+    def network(self, seeds: list[int]) -> nn.Module:
+        """The network of these seeds, checked; a prepared one is given away once."""
+        built, self._built = self._built, None
+        if built and built[0] == seeds:
+            return built[1]
+        network = self.task.network(self.parts, seeds, self.device)
+        self.task.check(network, self.parts)
+        return network
+
+
+def parts(config: DictConfig, data: object = None) -> Parts:
+    """Backbone, aggregators and trainer of a config, with these data."""
+    aggregators = [build(config[key]) for key in ("aggregator", "then")]
+    own = [build(config[key]) if config[key] else None for key in ("backbone", "trainer")]
+    return Parts(aggregators, *own, data)
+
+
+def _set_up(config: DictConfig) -> None:
+    """Sets threads and determinism, which decide how numbers are computed."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    torch.use_deterministic_algorithms(
+        config.deterministic != "off", warn_only=config.deterministic == "warn"
+    )

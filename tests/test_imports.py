@@ -1,0 +1,84 @@
+"""Imports point down: which folder may import which."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src/oversmoothing"
+FLOORS = (  # a folder imports its own modules, those of its floor's parents, and lower floors
+    {"errors", "distributed"},
+    {"store"},
+    {"config"},
+    {"aggregators", "metrics"},
+    {"backbones"},
+    {"data"},
+    {"drawing"},
+    {"training"},
+    {"tasks"},
+    {"launch"},
+    {"report"},
+    {"papers"},
+)
+SHARED_BY_TASKS = {"tasks.base", "tasks.splits"}
+
+
+def module(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
+
+
+MODULES = {module(path): path for path in PACKAGE.rglob("*.py") if path.stem != "__init__"}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of the package that a file names, also within functions; types alone do not count."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("oversmoothing"):
+            parent = node.module.removeprefix("oversmoothing").removeprefix(".")
+            names = {f"{parent}.{alias.name}".removeprefix(".") for alias in node.names}
+            found |= {name if name in MODULES else parent for name in names}
+        elif isinstance(node, ast.Import):
+            names = {alias.name for alias in node.names}
+            found |= {n.removeprefix("oversmoothing.") for n in names if n in MODULES}
+    return found & MODULES.keys()
+
+
+ARROWS = {name: imported(path) for name, path in MODULES.items()}
+FLOOR = {folder: floor for floor, folders in enumerate(FLOORS) for folder in folders}
+
+
+def test_every_module_has_a_floor_and_few_lie_at_the_root() -> None:
+    assert {name.split(".")[0] for name in MODULES} <= FLOOR.keys()
+    assert len([name for name in MODULES if "." not in name]) <= 8
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_imports_point_down(name: str) -> None:
+    folder = name.split(".")[0]
+    lower = {n for n in ARROWS[name] if FLOOR[n.split(".")[0]] < FLOOR[folder]}
+    assert {n.split(".")[0] for n in ARROWS[name] - lower} <= {folder}
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if name.startswith("tasks.")))
+def test_a_task_imports_no_other_task(name: str) -> None:
+    """So training an FCN imports no CAM, PAR or lattice."""
+    own = ".".join(name.split(".")[:2])
+    others = {n for n in ARROWS[name] if n.startswith("tasks.")} - SHARED_BY_TASKS
+    assert all(other.startswith(f"{own}.") for other in others)
+
+
+def test_no_circle() -> None:
+    try:
+        TopologicalSorter(ARROWS).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_private_parts_of_hydra_are_not_used() -> None:
+    assert not [path for path in MODULES.values() if "hydra._internal" in path.read_text()]
