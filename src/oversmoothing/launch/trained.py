@@ -1,4 +1,4 @@
-"""Trained networks, from the folders of their runs."""
+"""Loads trained networks from run folders."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,15 @@ from oversmoothing.tasks.base import Labels, Task
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A run, and one seed's network in evaluation mode; names of the labels 0, 1, …"""
+    """A run with the trained network of one seed.
+
+    Args:
+        folder: of the run.
+        seed: of the network.
+        config: of the run.
+        network: in evaluation mode.
+        label_names: of the labels 0, 1, …
+    """
 
     folder: Path
     seed: int
@@ -34,27 +42,27 @@ class Trained:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The K names behind background, where that is a label."""
+        """Names of the K classes, without background."""
         return self.label_names[self.label_names[0] == "background" :]
 
     @property
     def task_name(self) -> str:
-        """``wsss``, ``segmentation``, …"""
+        """Name of the task: ``wsss``, ``segmentation``."""
         return short_name(self.config.task)
 
     @cached_property
     def task(self) -> Task:
-        """The task that trained it."""
+        """The task, with the options of the run."""
         return build(self.config.task)
 
     @cached_property
     def data(self) -> ImageSet:
-        """The run's images. InputError: they are not here."""
+        """The data set of the run. Raises InputError if it is missing."""
         return build(self.config.data)
 
     @property
     def title(self) -> str:
-        """What was aggregated how: ``without centering``, ``γ = −1``, or another method's name."""
+        """Title for figures: ``without centering``, ``γ = −1``, or the name of another method."""
         node, gamma = self.config.aggregator, self.config.aggregator.get("gamma")
         if short_name(node) == "none" or gamma == 0:
             return "without centering"
@@ -65,13 +73,13 @@ class Trained:
 def load(
     run: str | Path, seed: int | None = None, on: str = "auto", tasks: Sequence[str] = ("wsss",)
 ) -> Trained:
-    """Loads a trained network; nothing that a weights file holds is run.
+    """Loads a trained network without running code from its files.
 
     Args:
         run: folder of a run, or its name or id below ``outputs``.
-        seed: one of those that were trained; None: the first.
+        seed: of the network; None: the first that was trained.
         on: device, as in a config.
-        tasks: of which the run must be one.
+        tasks: accepted tasks.
 
     Raises:
         InputError: no such run, one of another task, no weights yet, no such seed, or weights that
@@ -85,7 +93,7 @@ def load(
         known = ", ".join(map(str, sorted(found)))
         raise InputError(f"{folder}: no weights of seed {seed}; there are those of {known}")
     state = read_weights(found[seed])
-    config.backbone.update(weights="none", sha256=None)  # those of the run take their place
+    config.backbone.update(weights="none", sha256=None)  # the run's weights are loaded below
     label_names = _label_names(folder, config)
     network = untrained(config, label_names)
     try:
@@ -99,7 +107,7 @@ def load(
 
 
 def untrained(config: DictConfig, label_names: Sequence[str], seed: int | None = None) -> nn.Module:
-    """The network of a seed at the start of its training, on the CPU.
+    """Builds the network of a seed as it is before training, on the CPU.
 
     Args:
         config: composed.
@@ -115,7 +123,11 @@ def untrained(config: DictConfig, label_names: Sequence[str], seed: int | None =
 
 
 def of_command(words: Sequence[str], seed: int) -> Path:
-    """Folder of a command's run. InputError: its weights are not there; says the command."""
+    """Returns the folder of a command's run.
+
+    Raises:
+        InputError: the network has not been trained; the message holds the command.
+    """
     folder = run_folder(compose_config([*words]))
     if not weights_path(folder, seed).exists():
         raise InputError(
@@ -126,7 +138,7 @@ def of_command(words: Sequence[str], seed: int) -> Path:
 
 
 def _label_names(folder: Path, config: DictConfig) -> tuple[str, ...]:
-    """From the IoU of the result, so that the images need not be here; else from them."""
+    """Reads names from the IoU of the result, so that the images need not be there."""
     for seed in (read_result(folder) or {}).get("seeds", {}).values():
         for key, value in seed.items():
             if key.endswith("_iou"):

@@ -11,9 +11,9 @@ class FullBatchAdam:
     """Adam on the full batch.
 
     Args:
-        epochs: optimisation steps.
+        epochs: number of optimization steps.
         lr: learning rate.
-        weight_decay: L2 penalty inside Adam, on every parameter.
+        weight_decay: L2 penalty of Adam, on every parameter.
         selection: ``last`` epoch's weights, or those of the ``best-val`` accuracy (the earliest
             of equals), per seed.
         eval_every: epochs between two evaluations; ``best-val`` chooses among these.

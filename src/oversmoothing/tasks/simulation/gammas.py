@@ -1,4 +1,4 @@
-"""A grid of γ, and the aggregator that it is for."""
+"""Grids of γ for the simulations."""
 
 import inspect
 import math
@@ -15,7 +15,7 @@ Gammas = list[float] | str | None
 
 
 def gamma_grid(gammas: Gammas) -> list[float] | None:
-    """The values of γ: a list as it is, ``start:stop:step`` with both ends, or None.
+    """Returns the values of γ: of a list, of ``start:stop:step`` (both ends included), or None.
 
     Raises:
         InputError: no value, one that is not finite, or a grid that leads nowhere.
@@ -43,7 +43,7 @@ def _steps(grid: str) -> list[float]:
 
 
 def with_gamma(aggregators: Factories, gamma: Tensor) -> Factories:
-    """Gives γ (G, 1, 1), one a copy of the network, to the one aggregator that has a gamma.
+    """Passes γ (G, 1, 1), one value per copy, to the one aggregator that has a gamma.
 
     Raises:
         InputError: none has, or several.

@@ -1,4 +1,4 @@
-"""What the simulations share: the network of a grid of γ, and the loop over depth."""
+"""What the simulations share: the network for a grid of γ, and the loop over its layers."""
 
 import math
 import sys
@@ -14,14 +14,14 @@ from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.simulation.gammas import with_gamma
 
-LOGGED = 100  # lines in a run's log, about
+LOGGED = 100  # approximate number of lines in the log
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 def build(
     parts: Parts, seeds: list[int], gammas: list[float] | None, device: torch.device, dtype: str
 ) -> RandomTransformer:
-    """The simulated network, with a copy for each γ in the one aggregator that has a γ.
+    """Builds the simulated network, with one copy per γ.
 
     Raises:
         InputError: an unknown dtype, another kind of backbone, one that refuses its arguments or
@@ -51,7 +51,7 @@ def build(
 
 
 def measured_depths(depth: int, every: int) -> list[int]:
-    """Every ``every``-th depth, and the last.
+    """Returns every ``every``-th depth, and the last one.
 
     Raises:
         InputError: ``every`` below 1.
@@ -68,14 +68,14 @@ def simulate(
     gammas: list[float] | None,
     every: int = 1,
 ) -> dict[str, Tensor]:
-    """Runs a network to its full depth, from the last checkpoint if there is one.
+    """Runs a network to its full depth, starting from the last checkpoint if there is one.
 
     Args:
         model: the network.
         recorder: takes logs and checkpoints.
-        measure: from the output after a layer to named tensors (S, G).
-        gammas: of the G copies, to name what is logged.
-        every: measure at every so many layers, and at the last.
+        measure: maps the output of a layer to named tensors (S, G).
+        gammas: of the G copies; they name the logged values.
+        every: number of layers between two measurements; the last layer is always measured.
 
     Returns:
         The measured tensors stacked over depth: (S, G, D).
@@ -104,7 +104,7 @@ def simulate(
 
 
 def _means(values: dict[str, Tensor], gammas: list[float] | None) -> dict[str, float | None]:
-    """Means over seeds, one name a metric and γ."""
+    """Returns means over seeds, by metric and γ."""
     ends = [""] if gammas is None else [f"/gamma={gamma:g}" for gamma in gammas]
     means = {name: numbers(value.mean(dim=0)) for name, value in values.items()}
     return {f"{name}{end}": mean for name in means for end, mean in zip(ends, means[name])}
@@ -115,5 +115,5 @@ def _stacked(curves: dict[str, list[Tensor]]) -> dict[str, Tensor]:
 
 
 def numbers(values: Tensor) -> list[float | None]:
-    """A vector as JSON numbers, None where it is not finite."""
+    """Converts a vector to JSON numbers; None where a value is not finite."""
     return [value if math.isfinite(value) else None for value in values.double().tolist()]
