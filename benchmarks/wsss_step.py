@@ -34,8 +34,9 @@ from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.environment import device
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.network import Network
-from oversmoothing.tasks.wsss.objective import Method, Objective
+from oversmoothing.tasks.wsss.objective import Objective
 from oversmoothing.training.adamw_poly import AdamWPoly
 from oversmoothing.training.loop import TrainingLoop
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.unlabelled import unlabelled
+from oversmoothing.data.images.voc import unlabelled
 from oversmoothing.errors import InputError
 from oversmoothing.launch import trained
 from oversmoothing.launch.script import run_script
@@ -36,13 +36,13 @@ def main() -> int:
     if options.split != "test":
         for key in ("splits", "ms_splits"):
             config.task.evaluation[key] = [options.split]
-    task = checked(run, config)
+    task = checked(config, run.network)
     data = unlabelled(config.data) if options.split == "test" else build(config.data)
     runs = (run if seed == run.seed else trained.load(run.folder, seed, options.device)
             for seed in seeds)  # fmt: skip
     if not options.export:
         for each in runs:
-            path, content = measure(each, data, task)
+            path, content = measure(each.folder, each.seed, each.network, data, task)
         print(_table(content["seeds"], seeds, options.split), path, sep="\n\n")
         return 0
     for each in runs:

@@ -8,6 +8,7 @@ import torchvision.transforms.v2.functional as F
 from PIL import Image
 
 from oversmoothing.data.images.augment import Augment
+from oversmoothing.data.images.convert import to_pil
 from oversmoothing.errors import InputError
 
 PLAIN = {"jitter_p": 0, "grey": 0, "blur": 0}
@@ -30,7 +31,7 @@ def test_the_box_is_exactly_the_image(size):
     torch.manual_seed(0)
     white, augment = torch.full((3, *size), 255, dtype=torch.uint8), Augment(64, **PLAIN)
     for _ in range(50):
-        crop, box = augment(white)
+        crop, box = augment(to_pil(white))
         assert crop.shape == (3, 64, 64) and crop.dtype == torch.float32
         assert box.shape == (4,) and box.dtype == torch.int64
         assert torch.equal(crop == 1, is_image(box, 64).expand(3, -1, -1))
@@ -40,7 +41,7 @@ def test_the_box_is_exactly_the_image(size):
 def test_unscaled_pixels_are_kept():
     torch.manual_seed(0)
     original, augment = image(40, 90), Augment(64, scale=[1, 1], flip=0, **PLAIN)
-    crop, (row0, row1, col0, col1) = augment(original)
+    crop, (row0, row1, col0, col1) = augment(to_pil(original))
     assert row1 - row0 == 40 and (col0, col1) == (0, 64)
     shown = (crop[:, row0:row1] * 255).round().to(torch.uint8)
     assert any(torch.equal(shown, original[:, :, x : x + 64]) for x in range(27))
@@ -48,7 +49,7 @@ def test_unscaled_pixels_are_kept():
 
 def test_a_certain_flip_mirrors():
     original = image(30, 30)
-    crop, _ = Augment(30, scale=[1, 1], flip=1, **PLAIN)(original)
+    crop, _ = Augment(30, scale=[1, 1], flip=1, **PLAIN)(to_pil(original))
     assert torch.equal((crop * 255).round().to(torch.uint8), original.flip(2))
 
 
@@ -56,10 +57,8 @@ def test_a_certain_flip_mirrors():
 def test_a_part_is_scaled_as_the_whole_would_be(factor):
     """Only what the crop shows is computed; the reference scales everything, then cuts."""
     original, side = image(60, 80), 24
-    crop, _ = Augment(side, scale=[factor, factor], flip=0, **PLAIN)(original)
-    whole = F.to_pil_image(original).resize(
-        (int(80 * factor), int(60 * factor)), Image.Resampling.BILINEAR
-    )
+    crop, _ = Augment(side, scale=[factor, factor], flip=0, **PLAIN)(to_pil(original))
+    whole = to_pil(original).resize((int(80 * factor), int(60 * factor)), Image.Resampling.BILINEAR)
     windows = F.pil_to_tensor(whole).unfold(1, side, 1).unfold(2, side, 1)  # (3, y, x, S, S)
     gap = (windows.int() - (crop * 255).round().int()[:, None, None]).abs().amax((0, 3, 4))
     assert gap.min() <= 1
@@ -68,7 +67,7 @@ def test_a_part_is_scaled_as_the_whole_would_be(factor):
 def test_offsets_cover_all_places_evenly():
     torch.manual_seed(0)
     augment = Augment(8, scale=[1, 1], **PLAIN)
-    rows = torch.stack([augment(image(5, 8))[1][0] for _ in range(2000)])
+    rows = torch.stack([augment(to_pil(image(5, 8)))[1][0] for _ in range(2000)])
     counts = rows.bincount(minlength=4)
     assert counts.shape == (4,) and (counts > 400).all()
 
@@ -81,7 +80,7 @@ def test_tocos_second_flip_leaves_the_box_behind(flip):
     augment = Augment(32, scale=[1, 1], toco_compat=flip, **PLAIN)
     wrong = 0
     for _ in range(400):
-        crop, box = augment(white)
+        crop, box = augment(to_pil(white))
         inside, symmetric = is_image(box, 32), bool(box[2] + box[3] == 32)
         mirrored = inside.flip(1) if flip else inside
         assert torch.equal(crop[0] == 1, inside) or torch.equal(crop[0] == 1, mirrored)
@@ -90,7 +89,7 @@ def test_tocos_second_flip_leaves_the_box_behind(flip):
 
 
 def test_grey_has_one_channel_and_blur_less_contrast():
-    original = image(32, 32)
+    original = to_pil(image(32, 32))
     base = {"crop": 32, "scale": [1, 1], "jitter_p": 0}
     grey, _ = Augment(**base, grey=1, blur=0)(original)
     assert torch.equal(grey[0], grey[1]) and torch.equal(grey[0], grey[2])
@@ -101,14 +100,17 @@ def test_grey_has_one_channel_and_blur_less_contrast():
 
 def test_probabilities_are_met():
     torch.manual_seed(0)
-    original, augment = image(8, 8), Augment(8, scale=[1, 1], flip=0, jitter_p=0, grey=0.2, blur=0)
+    original, augment = (
+        to_pil(image(8, 8)),
+        Augment(8, scale=[1, 1], flip=0, jitter_p=0, grey=0.2, blur=0),
+    )
     crops = [augment(original)[0] for _ in range(1000)]
     grey = sum(bool((crop[0] == crop[1]).all()) for crop in crops)
     assert 150 < grey < 250
 
 
 def test_everything_comes_from_torchs_generator():
-    augment, original = Augment(32), image(40, 30)
+    augment, original = Augment(32), to_pil(image(40, 30))
     torch.manual_seed(3)
     first = augment(original)
     second = augment(original)
@@ -137,7 +139,7 @@ def test_values_out_of_range_are_named(key, value):
 
 
 def test_speed():
-    augment, original = Augment(224), image(375, 500)
+    augment, original = Augment(224), to_pil(image(375, 500))
     start = time.process_time()
     for _ in range(20):
         augment(original)

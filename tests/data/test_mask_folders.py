@@ -11,8 +11,8 @@ from voc_folder import make, truncate
 
 from oversmoothing.data.images import mask_folders
 from oversmoothing.data.images.classes import class_names
+from oversmoothing.data.images.files import read_mask
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.images import read_mask
 from oversmoothing.errors import InputError
 
 SIZE = (12, 16)
@@ -143,7 +143,7 @@ def test_what_is_missing_is_named(context, stuff):
     assert "VOC2011 or VOCdevkit/VOC2011" in refused(load_context, context, folder="VOC2011")
     assert "lists there are: train, val" in refused(load_context, context, train="trainval")
     said = refused(load_stuff, stuff, train="train2017")
-    assert f"{stuff}/images/train2017: no *.jpg there; set data.train" in said
+    assert f"{stuff}/images/train2017: holds no *.jpg; set data.train" in said
     said = refused(load_stuff, stuff, mask_suffix=".png")
     assert "train2014: 2 of 2 images (train2014/a, train2014/b) are not in" in said
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
+from oversmoothing.data.images.files import write_mask
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.images import write_mask
 from oversmoothing.data.images.photo import open_photo
 from oversmoothing.data.images.scenes import load
 from oversmoothing.errors import InputError

@@ -10,7 +10,7 @@ from voc_folder import load, make, truncate, write_list
 
 from oversmoothing.data.images import voc
 from oversmoothing.data.images.classes import class_names
-from oversmoothing.data.images.images import write_mask
+from oversmoothing.data.images.files import write_mask
 from oversmoothing.errors import InputError
 
 

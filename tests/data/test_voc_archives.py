@@ -15,7 +15,7 @@ from voc_folder import write_image
 
 from oversmoothing.data.fetch import Source
 from oversmoothing.data.images import voc, voc_archives
-from oversmoothing.data.images.images import read_mask, write_mask
+from oversmoothing.data.images.files import read_mask, write_mask
 from oversmoothing.errors import InputError
 
 LISTS = {"train": ["a", "b"], "val": ["c"]}

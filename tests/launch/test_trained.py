@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from oversmoothing.config.instantiate import build
-from oversmoothing.data.images.images import read_mask
+from oversmoothing.data.images.files import read_mask
 from oversmoothing.errors import InputError
 from oversmoothing.launch import trained
 from oversmoothing.launch.command import compose_config

@@ -6,8 +6,8 @@ import numpy as np
 from PIL import Image
 
 from oversmoothing.data.images import voc
+from oversmoothing.data.images.files import write_mask
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.images import write_mask
 
 SIZE = (20, 30)
 

@@ -1,1 +1,1 @@
-"""Datasets: fetched with checksums, read without running what they contain."""
+"""Data sets of graphs, images and texts."""

@@ -1,4 +1,4 @@
-"""What is in a training batch: a function of the seed and its number."""
+"""Training batches as a function of the seed and the batch's number."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from oversmoothing.errors import InputError
 
@@ -14,26 +13,28 @@ Example = dict[str, Any]
 
 
 class Examples(Protocol):
-    """Training data: their name, their ids, and what happens at a damaged one."""
+    """What training needs of a data set."""
 
     name: str
-    train: Sequence[Any]
-    on_error: str  # stop or skip
+    train: Sequence[Any]  # ids
+    on_error: str  # at a damaged example: stop or skip
 
 
-class Batches(Dataset):
-    """Number of a batch -> this process's slice of it, and ``skipped``: what could not be read.
+class Batches:
+    """Maps a batch's number to this process's slice of the batch.
+
+    The slice also holds ``skipped``, one message for each damaged example.
 
     Args:
         data: ids.
-        sample: id -> example, drawing from torch's generator.
-        batch_size: of all processes together; a multiple of ``world``.
+        sample: id -> example; may draw from torch's generator.
+        batch_size: over all processes; a multiple of ``world``.
         seed: of order and augmentation.
         rank: of this process.
         world: number of processes.
         collate: examples -> batch.
-        repeats: times that an id follows itself in the order of an epoch, which keeps its length
-            (repeated augmentation: Hoffer et al., CVPR 2020).
+        repeats: how often an id occurs in a row; the length of an epoch stays the same (repeated
+            augmentation: Hoffer et al., CVPR 2020).
     """
 
     def __init__(
@@ -52,15 +53,17 @@ class Batches(Dataset):
         self.first, self.repeats = rank * self.slice, repeats
         self.orders: dict[int, list[int]] = {}
 
-    def __getitem__(self, i: int) -> Example:
+    def __call__(self, i: int) -> Example:
         first = i * self.batch_size + self.first
         skipped: list[str] = []
         examples = [self._example(first + j, skipped) for j in range(self.slice)]
         return self.collate(examples) | {"skipped": skipped}
 
     def _example(self, position: int, skipped: list[str]) -> Example:
-        """What is at a position in the endless row or, if it is damaged and may be skipped, the
-        next of its epoch."""
+        """Reads the example at a position in the sequence of all epochs.
+
+        A damaged example is replaced by the next one of its epoch if ``data.on_error`` is skip.
+        """
         epoch, place = divmod(position, len(self.data.train))
         order = self._order(epoch)
         for k in range(len(order)):
@@ -69,13 +72,15 @@ class Batches(Dataset):
                 return self._drawn(id, position)
             except InputError as error:
                 if self.data.on_error == "stop":
-                    raise InputError(f"{error}, or skip such with data.on_error=skip") from error
+                    raise InputError(f"{error}, or set data.on_error=skip") from error
                 skipped.append(str(error))
-        raise InputError(f"data {self.data.name}: not one training image can be read")
+        raise InputError(
+            f"data {self.data.name}: not one training image can be read; fetch the data again"
+        )
 
     def _drawn(self, id: Any, position: int) -> Example:
         with torch.random.fork_rng(devices=[]):
-            # not torch.manual_seed, which would seed the accelerators too
+            # torch.manual_seed would seed the accelerators too
             torch.default_generator.manual_seed(mixed_seed(self.seed, "augment", position))
             return self.sample(id)
 
@@ -89,7 +94,7 @@ class Batches(Dataset):
 
 
 def stacked(examples: list[Example]) -> Example:
-    """Tensors stacked, all else listed, by key."""
+    """Stacks tensors and lists other values, by key."""
     columns = {key: [example[key] for example in examples] for key in examples[0]}
     return {
         key: torch.stack(values) if isinstance(values[0], Tensor) else values
@@ -98,6 +103,6 @@ def stacked(examples: list[Example]) -> Example:
 
 
 def mixed_seed(*parts: object) -> int:
-    """A seed for each combination."""
+    """Hashes a combination of values to a seed."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8]) >> 1

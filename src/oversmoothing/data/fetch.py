@@ -1,6 +1,6 @@
-"""Raw files: there and right, or downloaded, or one line on where to put them.
+"""Check raw files and download missing ones.
 
-Nothing opens a raw file before its SHA-256 matched the one in ``raw_files.yaml``.
+No raw file is opened before its SHA-256 has matched the one in ``raw_files.yaml``.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ import yaml
 
 from oversmoothing.errors import InputError
 
-TIMEOUT = 30  # seconds without a byte before the next mirror is tried
+TIMEOUT = 30  # seconds without data before the next mirror is tried
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files that lie side by side.
+    """Files of one folder and where to download them.
 
     Args:
-        urls: folders on the web, in the order in which they are tried.
+        urls: folders on the web; tried in this order.
         files: file name -> SHA-256 in hex.
     """
 
@@ -37,14 +37,14 @@ class Source:
 
 @cache
 def catalogue() -> dict[str, list[Source]]:
-    """What every folder under ``<root>/graphs`` must hold."""
+    """Reads which files every folder under ``<root>/graphs`` must hold."""
     text = resources.files("oversmoothing.data").joinpath("raw_files.yaml").read_text()
     folders = yaml.safe_load(text)["folders"]
     return {folder: [Source(**source) for source in parts] for folder, parts in folders.items()}
 
 
 def checksum(sources: Sequence[Source]) -> str:
-    """Twelve hex digits that name the content of all files."""
+    """Hashes the checksums of all files to twelve hex digits."""
     lines = sorted(f"{name} {sha}" for source in sources for name, sha in source.files.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
@@ -52,13 +52,13 @@ def checksum(sources: Sequence[Source]) -> str:
 def ensure(sources: Sequence[Source], folder: Path) -> None:
     """Makes sure that a folder holds every file with the right content.
 
-    A file that is there is checked and never replaced. One that is missing is downloaded, mirror
-    after mirror, and takes its place only after its checksum matched. With the environment variable
-    ``OVERSMOOTHING_OFFLINE=1`` the network is not touched.
+    An existing file is checked and never replaced. A missing one is downloaded from the first
+    mirror that works, and is renamed into place after its checksum has matched. With the
+    environment variable ``OVERSMOOTHING_OFFLINE=1`` nothing is downloaded.
 
     Raises:
-        InputError: a file is altered or truncated, cannot be read, or is missing and cannot be had;
-            says which file belongs where, and from which address.
+        InputError: a file is altered, truncated or unreadable, or is missing and cannot be
+            downloaded; the message says which file to put where, and its address.
     """
     missing = list(_missing(sources, folder))
     if not missing:
@@ -74,7 +74,7 @@ def ensure(sources: Sequence[Source], folder: Path) -> None:
 
 
 def _missing(sources: Sequence[Source], folder: Path) -> Iterator[tuple[str, Source]]:
-    """Name and source of every file that is not there; those that are there are verified."""
+    """Yields name and source of every missing file; verifies the existing ones."""
     for source in sources:
         for name, expected in source.files.items():
             path = folder / name
@@ -88,7 +88,11 @@ def _missing(sources: Sequence[Source], folder: Path) -> Iterator[tuple[str, Sou
 
 
 def _download(name: str, source: Source, folder: Path) -> None:
-    """Downloads one file into place; OSError when no mirror has it or the folder is read-only."""
+    """Downloads one file into place.
+
+    Raises:
+        OSError: no mirror has it, or the folder cannot be written.
+    """
     failures = []
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as file:
         temporary = Path(file.name)
@@ -111,7 +115,7 @@ def _download(name: str, source: Source, folder: Path) -> None:
 
 
 def _copy(url: str, path: Path) -> None:
-    """Downloads with urllib's defaults, which verify certificates."""
+    """Downloads a file; urllib verifies certificates by default."""
     with urllib.request.urlopen(url, timeout=TIMEOUT) as answer, path.open("wb") as file:
         shutil.copyfileobj(answer, file)
 
@@ -136,5 +140,5 @@ def _by_hand(missing: Sequence[tuple[str, Source]], folder: Path, reason: str) -
 
 
 def _one_line(error: Exception) -> str:
-    cause = getattr(error, "reason", error)  # URLError keeps what happened there
+    cause = getattr(error, "reason", error)  # URLError keeps its cause there
     return " ".join(str(getattr(cause, "strerror", None) or cause).split())

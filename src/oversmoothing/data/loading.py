@@ -1,7 +1,8 @@
-"""Batches that depend on the seed and their number alone, and images to evaluate on."""
+"""Training batches and evaluation images, read ahead by worker processes."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,23 +26,23 @@ def train_batches(
     collate: Callable[[list[Example]], Example] = stacked,
     repeats: int = 1,
 ) -> Iterator[Example]:
-    """Training batches number ``start`` … ``iterations - 1``.
+    """Yields the training batches number ``start`` … ``iterations - 1``.
 
-    Batch i is the same whatever ``start``, ``world`` and ``workers`` are. Epochs are permutations
-    of the training examples, strung together, so that none is left over. The global random
-    generators are neither used nor changed.
+    Batch i does not depend on ``start``, ``world`` or ``workers``. An epoch is a permutation of the
+    training examples; batches may span two epochs, so that no example is left out. The global
+    random generators are neither used nor changed.
 
     Args:
-        data: whose ``on_error`` says what happens at a damaged file.
+        data: training examples; ``on_error`` says what to do with a damaged one.
         sample: id -> example, a dict of tensors and other values, ``name`` among them; it may draw
             from torch's generator.
-        batch_size: B of all processes together.
-        iterations: where training ends.
+        batch_size: B, over all processes.
+        iterations: number of batches of the whole training.
         seed: of order and augmentation.
         start: first batch, to resume.
         rank: of this process, which gets the ``rank``-th slice of each batch.
         world: number of processes.
-        workers: processes that read ahead, each with one thread; 0: none.
+        workers: worker processes, of one thread each; 0: none.
         collate: examples -> batch; by default tensors are stacked and other values listed.
         repeats: see ``Batches``.
 
@@ -49,40 +50,82 @@ def train_batches(
         Batches of B / world examples.
 
     Raises:
-        InputError: B that cannot be divided, or a damaged file.
+        InputError: B is not a multiple of ``world``, or a damaged file.
     """
     if batch_size < 1 or batch_size % world:
         raise InputError(
             f"batch_size: expected a multiple of the {world} processes, got {batch_size}"
         )
     batches = Batches(data, sample, batch_size, seed, rank, world, collate, repeats)
-    return _warned(_load(batches, range(start, iterations), workers))
+    return _warned(read_ahead(batches, range(start, iterations), workers))
 
 
 def evaluation_items(
     data: ImageSet, ids: Sequence[str], workers: int = 2, masks: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Images of any size, one by one, in the order of ``ids``.
+    """Yields images of any size, one by one, in the order of ``ids``.
+
+    Damaged images are never skipped, whatever ``data.on_error`` is: a mean over fewer images would
+    be another number.
 
     Args:
-        data: where they are; its ``on_error`` does not count, as a mean over fewer images would be
-            another number.
+        data: the images.
         ids: of training or validation images.
-        workers: processes that read ahead; 0: none.
+        workers: worker processes; 0: none.
         masks: whether to read masks.
 
     Yields:
-        ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8 or None, ``label`` (K,) or None
-        where there is none.
+        ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8 or None, ``label`` (K,), or None
+        for an image without label.
 
     Raises:
         InputError: a damaged image or mask.
     """
-    return _load(_Items(data, masks), ids, workers)
+    return read_ahead(partial(_item, data, masks), ids, workers)
+
+
+def read_ahead(read: Callable[[Any], Any], keys: Sequence[Any], workers: int) -> Iterator[Any]:
+    """Yields ``read(key)`` for every key, in order.
+
+    Args:
+        read: called in the worker processes.
+        keys: what to read.
+        workers: worker processes; 0: none.
+
+    Raises:
+        InputError: raised by ``read``.
+    """
+    loader = DataLoader(
+        _Guarded(read),
+        batch_size=None,
+        sampler=keys,
+        num_workers=workers,
+        collate_fn=_unchanged,
+        generator=torch.Generator(),  # without one, the loader would draw from the global one
+    )
+    for item in loader:
+        if isinstance(item, InputError):
+            raise item
+        yield item
+
+
+def evenly_spaced(ids: Sequence[str], number: int) -> list[str]:
+    """Chooses ``number`` ids at equal distances, from the first on; all if there are fewer."""
+    count = min(number, len(ids))
+    return [ids[i * len(ids) // count] for i in range(count)]
+
+
+def _item(data: ImageSet, masks: bool, id: str) -> dict[str, Any]:
+    return {
+        "name": id,
+        "image": data.image(id),
+        "mask": data.mask(id) if masks else None,
+        "label": data.label(id) if id in data.present else None,
+    }
 
 
 def _warned(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Warns of images that were skipped: once a file, not once an epoch and worker."""
+    """Warns of skipped images, once per file."""
     known = set()
     for batch in batches:
         for message in batch.pop("skipped"):
@@ -92,49 +135,18 @@ def _warned(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield batch
 
 
-class _Items(Dataset):
-    """Id -> what evaluation needs."""
-
-    def __init__(self, data: ImageSet, masks: bool) -> None:
-        self.data, self.masks = data, masks
-
-    def __getitem__(self, name: str) -> dict[str, Any]:
-        return {
-            "name": name,
-            "image": self.data.image(name),
-            "mask": self.data.mask(name) if self.masks else None,
-            "label": self.data.label(name) if name in self.data.present else None,
-        }
-
-
 class _Guarded(Dataset):
-    """An error of bad input travels as a value: a worker would wrap its line in a traceback."""
+    """Returns an InputError instead of raising it: a worker would wrap it in a traceback."""
 
-    def __init__(self, dataset: Dataset) -> None:
-        self.dataset = dataset
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self.read = read
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, key: Any) -> Any:
         try:
-            return self.dataset[index]
+            return self.read(key)
         except InputError as error:
             return error
 
 
-def _load(dataset: Dataset, indices: Sequence[Any], workers: int) -> Iterator[Any]:
-    generator = torch.Generator()  # its own, or the loader would draw from the global one
-    loader = DataLoader(
-        _Guarded(dataset),
-        batch_size=None,
-        sampler=indices,
-        num_workers=workers,
-        collate_fn=_as_it_is,
-        generator=generator,
-    )
-    for item in loader:
-        if isinstance(item, InputError):
-            raise item
-        yield item
-
-
-def _as_it_is(item: Any) -> Any:
+def _unchanged(item: Any) -> Any:
     return item

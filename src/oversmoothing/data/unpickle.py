@@ -1,4 +1,4 @@
-"""Reading pickles from the internet, graphs and label lists, without running them."""
+"""Read pickles of unknown origin, graphs and label lists, without running code in them."""
 
 import contextlib
 import pickle
@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes for Python 2; other codecs are refused."""
+    """Decodes bytes that Python 3 wrote for Python 2; refuses other codecs."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"it names the codec {encoding!r}")
     return text.encode("latin1")
@@ -20,7 +20,7 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 _reconstruct = np.empty(0).__reduce__()[0]
 
-# All that the raw files name, some under the names that Python 2 or older numpy gave it.
+# Everything that the raw files refer to, some of it under the names of Python 2 or older numpy.
 ALLOWED = {
     ("numpy", "dtype"): np.dtype,
     ("numpy", "ndarray"): np.ndarray,
@@ -37,7 +37,7 @@ class RestrictedUnpickler(pickle.Unpickler):
     """Builds arrays, sparse matrices, lists and dicts, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Looks a global up; UnpicklingError for all but ``ALLOWED``."""
+        """Looks up a global. UnpicklingError: it is not in ``ALLOWED``."""
         try:
             return ALLOWED[module, name]
         except KeyError:
@@ -45,16 +45,16 @@ class RestrictedUnpickler(pickle.Unpickler):
 
 
 def load(file: BinaryIO, **options: Any) -> Any:
-    """``pickle.load`` through the restricted unpickler."""
+    """Does what ``pickle.load`` does, with the restricted unpickler."""
     return RestrictedUnpickler(file, **options).load()
 
 
 @contextlib.contextmanager
 def restricted() -> Iterator[None]:
-    """Within it, torch-geometric reads Planetoid files through the restricted unpickler."""
+    """Makes torch-geometric read Planetoid files with the restricted unpickler."""
     import torch_geometric.io.planetoid as reader
 
-    # torch-geometric has no setting for this, so the module's own name `pickle` is rebound.
+    # torch-geometric has no setting for this: replace the name `pickle` in its module
     original = reader.pickle
     reader.pickle = types.SimpleNamespace(load=load)
     try:

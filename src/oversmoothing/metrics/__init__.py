@@ -1,1 +1,1 @@
-"""How alike the tokens have become."""
+"""Measures of oversmoothing, and of segmentations."""

@@ -1,9 +1,9 @@
-"""How alike the attention maps have become (ContraNorm, Sec. 3.1 and Fig. 2).
+"""Similarity of attention maps (ContraNorm, Sec. 3.1 and Fig. 2).
 
-The paper follows Gong et al. 2021 and Wang et al. 2022; its text has no formula. It says that
-features grow alike as the similarity goes to 1, which holds where the rows of a map are compared:
-equal rows make equal tokens. Its other two measures, cosine of the features and effective rank,
-are ``smoothness.mean_cosine`` and ``smoothness.effective_rank`` of the tokens.
+The paper follows Gong et al. 2021 and Wang et al. 2022 and gives no formula. It says that features
+become alike as the similarity goes to 1. This is true if the rows of a map are compared: equal rows
+make equal tokens. The paper's other two measures, cosine of the features and effective rank, are
+``smoothness.mean_cosine`` and ``smoothness.effective_rank`` of the tokens.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from oversmoothing.metrics import smoothness
 
 
 def map_similarity(A: Tensor) -> Tensor:
-    """Mean cosine of the rows i < j of a map, mean over heads; 1 where all tokens get the same.
+    """Mean cosine of the rows i < j of a map, mean over heads; 1 if all rows are alike.
 
-    In float64; rows are what the tokens, prefix included, attend to.
+    Computed in float64. Prefix tokens have rows too.
 
     Shapes: A (B, heads, N, N) -> (B,).
     """
@@ -25,14 +25,14 @@ def map_similarity(A: Tensor) -> Tensor:
 
 
 def by_block(batches: Iterable[Iterable[Tensor | None]]) -> list[float | None]:
-    """Mean :func:`map_similarity` over images, block by block, one map in memory at a time.
+    """Mean :func:`map_similarity` over images, for every block; holds one map at a time.
 
     Args:
-        batches: the maps of every block in turn, each (B, heads, N, N), or None for a block
-            without attention, as ``backbone.attention_maps(images)`` gives them.
+        batches: for every batch of images the maps of the blocks in turn, each (B, heads, N, N),
+            or None for a block without attention, as ``backbone.attention_maps(images)`` gives.
 
     Returns:
-        One value a block; None for a block without attention.
+        One value per block; None for a block without attention.
     """
     measured = [[None if A is None else map_similarity(A) for A in maps] for maps in batches]
     blocks = zip(*measured, strict=True)

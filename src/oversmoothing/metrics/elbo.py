@@ -1,4 +1,4 @@
-"""The evidence lower bound that EM attention climbs (Song, Kim, Shim, AAAI 2021: HEMNet, Eq. 3)."""
+"""The evidence lower bound (ELBO) of EM attention (HEMNet: Song, Kim, Shim, AAAI 2021, Eq. 3)."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 def elbo(x: Tensor, gamma: Tensor, mu: Tensor, variance: float) -> Tensor:
     """Σ_n Σ_k γ_nk (ln N(x_n | μ_k, σ²I) − ln γ_nk), without mixing coefficients; float64.
 
-    At γ = the posterior it is the log-likelihood ln p(X) of Eq. 2.
+    If γ is the posterior, this is the log-likelihood ln p(X) of Eq. 2.
 
     Args:
         variance: σ².
@@ -36,8 +36,8 @@ def elbo_by_step(
     """ELBO after every E-step and after every N-step of T iterations.
 
     Args:
-        before: T bases that the E-steps use.
-        gamma: T responsibilities, from ``before``.
+        before: T bases before the E-steps.
+        gamma: T responsibilities, computed from ``before``.
         mu: T bases after the N-steps.
         variance: σ².
 

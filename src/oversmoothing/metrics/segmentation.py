@@ -1,4 +1,4 @@
-"""Intersection over union from one confusion matrix over all images."""
+"""Intersection over union (IoU) from one confusion matrix over all images."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from oversmoothing.distributed import gathered
 from oversmoothing.errors import InputError
 
-IGNORE = 255  # in the truth: the pixel counts nowhere; in a prediction: no decision
+IGNORE = 255  # in a mask: the pixel is not counted; in a prediction: no decision
 
 
 class Confusion:
@@ -17,13 +17,13 @@ class Confusion:
 
     Args:
         num_classes: C, background included.
-        unsure: what a prediction of 255 is. ``wrong``: a pixel of its true class that was missed;
-            ``drop``: counted nowhere, as ToCo's ``pseudo_scores`` has it, which flatters labels
-            that decide little: report :meth:`decided` beside it. ToCo's ``scores`` and
-            mmsegmentation know no such predictions.
+        unsure: how a prediction of 255 counts. ``wrong``: as a missed pixel of its true class.
+            ``drop``: not at all, as in ToCo's ``pseudo_scores``; this flatters labels that decide
+            few pixels, so report :meth:`decided` with it. ToCo's ``scores`` and mmsegmentation
+            have no such predictions.
 
     Attributes:
-        matrix: (C, C + 1) int64 on the CPU, rows truth, columns prediction, the last one unsure.
+        matrix: (C, C + 1) int64 on the CPU. Rows: truth. Columns: prediction, the last one unsure.
 
     Raises:
         InputError: C not in 1…255, or an unknown ``unsure``.
@@ -40,15 +40,15 @@ class Confusion:
     def update(
         self, prediction: Tensor | np.ndarray, truth: Tensor | np.ndarray, name: str = "images"
     ) -> None:
-        """Adds images; pixels whose truth is 255 are skipped.
+        """Adds images; skips pixels whose truth is 255.
 
         Args:
             prediction: (…) integer, 0…C−1 or 255, on any device.
-            truth: the same.
+            truth: same shape and values.
             name: of the image, for messages.
 
         Raises:
-            InputError: shapes differ, or a value is no label; the counts stay as they were.
+            InputError: shapes differ, or a value is not a label; the counts stay unchanged.
         """
         C = len(self.matrix)
         if tuple(prediction.shape) != tuple(truth.shape):
@@ -63,15 +63,15 @@ class Confusion:
         self.matrix += cell.bincount(minlength=self.matrix.numel()).view(C, C + 1).cpu()
 
     def merge(self, other: "Confusion") -> None:
-        """Adds what another matrix of as many classes has counted."""
+        """Adds the counts of another matrix with the same classes."""
         self.matrix += other.matrix
 
     def all_reduce(self) -> None:
-        """Sums over all processes under ``torch.distributed``; without it, nothing to do."""
+        """Sums the counts over all processes; does nothing without ``torch.distributed``."""
         self.matrix = sum(gathered(self.matrix))
 
     def iou(self) -> list[float | None]:
-        """IoU of every class in percent; None for a class in neither truth nor prediction."""
+        """IoU of every class in percent; None for a class that is neither true nor predicted."""
         hit, true, predicted = self._areas()
         union = true + predicted - hit
         return [100 * h / u if u else None for h, u in zip(hit.tolist(), union.tolist())]
@@ -79,27 +79,34 @@ class Confusion:
     def miou(self) -> float:
         """Mean IoU in percent over the classes that occur in the truth (ToCo); NaN if none does.
 
-        mmsegmentation also takes in, as 0, classes that were predicted but never occur. The two
-        agree wherever every class occurs.
+        mmsegmentation also averages over classes that are predicted but never occur, with IoU 0.
+        The two agree if every class occurs.
         """
         occurs = (self._areas()[1] > 0).tolist()
         found = [iou for iou, there in zip(self.iou(), occurs) if there]
         return sum(found) / len(found) if found else float("nan")
 
     def decided(self) -> float:
-        """Percent of the pixels with a truth whose prediction is not 255; NaN without any."""
+        """Percent of the counted pixels whose prediction is not 255; NaN without pixels."""
+        return self._percent(self.matrix[:, :-1])
+
+    def accuracy(self) -> float:
+        """Percent of the counted pixels whose prediction is right; NaN without pixels."""
+        return self._percent(self.matrix.diagonal())
+
+    def _percent(self, part: Tensor) -> float:
         total = int(self.matrix.sum())
-        return 100 * int(self.matrix[:, :-1].sum()) / total if total else float("nan")
+        return 100 * int(part.sum()) / total if total else float("nan")
 
     def _areas(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels per class: hit, true, predicted; each (C,)."""
+        """Number of pixels per class that are hit, true, predicted; each (C,)."""
         certain = self.matrix[:, :-1]
         counted = certain if self.unsure == "drop" else self.matrix
         return certain.diagonal(), counted.sum(dim=1), certain.sum(dim=0)
 
 
 def _labels(values: Tensor | np.ndarray, C: int, what: str) -> Tensor:
-    """Flattened int64 labels in 0…C−1 or 255."""
+    """Flattens labels to int64; raises InputError unless all are 0…C−1 or 255."""
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(np.require(values, requirements="W"))
     if values.is_floating_point() or values.is_complex():

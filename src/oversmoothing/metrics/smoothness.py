@@ -1,11 +1,11 @@
-"""How alike tokens have become: rank, effective rank, similarity, variance, Dirichlet energy, MAD.
+"""Measures of oversmoothing: rank, effective rank, cosine, variance, Dirichlet energy, MAD.
 
-All functions take tokens x (..., N, C) with any leading dimensions, compute in float64 whatever the
-input's type, and return float64 (...). A matrix with a non-finite entry gives NaN, never an error.
-Edges (2, E) list both directions of every edge; self-loops count nowhere.
+All functions take tokens x (..., N, C) with any leading dimensions, compute in float64 for inputs
+of any type, and return float64 (...). A matrix with a non-finite entry gives NaN, not an error.
+Edges (2, E) list both directions of every edge; self-loops are not counted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +18,12 @@ EDGES_AT_ONCE = 1 << 16  # bounds the memory of the metrics on edges
 def singular_values(x: Tensor, exact: bool = False) -> Tensor:
     """Singular values of x/‖x‖_F, descending; all 0 where x = 0.
 
-    By default from the eigenvalues of the smaller Gram matrix, 1.4 times as fast as an SVD at
-    100×100. Rounding moves an eigenvalue by about 1e-15, a singular value σ by 5e-16/σ: 5e-13 at
-    the threshold 1e-3, but values below about 5e-8 are noise.
+    They are computed from the eigenvalues of the smaller Gram matrix, which is 1.4 times as fast as
+    an SVD at 100×100. Rounding changes an eigenvalue by about 1e-15 and a singular value σ by
+    5e-16/σ: 5e-13 at the threshold 1e-3. Values below about 5e-8 are noise.
 
     Args:
-        exact: an SVD, for ratios of singular values below 1e-6.
+        exact: use an SVD, for ratios of singular values below 1e-6.
 
     Shapes: x (..., N, C) -> (..., min(N, C)).
     """
@@ -44,7 +44,7 @@ def rank(x: Tensor, eps: float = 1e-3) -> Tensor:
 
 
 def rank_of(sigma: Tensor, eps: float = 1e-3) -> Tensor:
-    """As :func:`rank`, from the :func:`singular_values`: (..., K) -> (...)."""
+    """:func:`rank` from the :func:`singular_values`. Shapes: (..., K) -> (...)."""
     return (sigma > eps).sum(dim=-1).double() + 0 * sigma[..., 0]  # keeps NaN
 
 
@@ -59,7 +59,7 @@ def effective_rank(x: Tensor) -> Tensor:
 
 
 def effective_rank_of(sigma: Tensor) -> Tensor:
-    """As :func:`effective_rank`, from the :func:`singular_values`: (..., K) -> (...)."""
+    """:func:`effective_rank` from the :func:`singular_values`. Shapes: (..., K) -> (...)."""
     total = sigma.sum(dim=-1, keepdim=True)
     entropy = torch.special.entr(sigma / _nonzero(total)).sum(dim=-1)
     return entropy.exp().masked_fill_(total[..., 0] == 0, 0.0)
@@ -68,7 +68,7 @@ def effective_rank_of(sigma: Tensor) -> Tensor:
 def mean_cosine(x: Tensor) -> Tensor:
     """Mean cosine over the pairs i < j of tokens; a zero token has cosine 0, one token gives NaN.
 
-    From Σ_{i≠j} x̂ᵢ·x̂ⱼ = ‖Σ x̂ᵢ‖² − Σ ‖x̂ᵢ‖², without the N×N similarities.
+    Uses Σ_{i≠j} x̂ᵢ·x̂ⱼ = ‖Σ x̂ᵢ‖² − Σ ‖x̂ᵢ‖², so that no N×N matrix is formed.
 
     Shapes: x (..., N, C) -> (...).
     """
@@ -87,9 +87,9 @@ def token_variance(x: Tensor) -> Tensor:
 
 
 def channel_variance(x: Tensor) -> Tensor:
-    """Σᵢ var_C(xᵢ), each token's unbiased variance over its channels: ContraNorm's code's "var".
+    """Σᵢ var_C(xᵢ), each token's unbiased variance over its channels: "var" in ContraNorm's code.
 
-    It says nothing of how alike the tokens are.
+    It does not measure how alike the tokens are.
 
     Shapes: x (..., N, C) -> (...); NaN for one channel.
     """
@@ -112,8 +112,8 @@ def dirichlet_energy(x: Tensor, edges: Tensor) -> Tensor:
 def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
     """Mean over nodes of the mean cosine distance to their neighbours (MAD, Chen et al. 2020).
 
-    Chen et al. leave out pairs at distance exactly 0, so that rounding decides once nodes are
-    alike. Here every pair counts; nodes without a neighbour do not.
+    Chen et al. leave out pairs at distance exactly 0, so that rounding decides the result once
+    nodes are alike. Here every pair counts. Nodes without a neighbour are left out.
 
     Shapes: x (..., N, C), edges (2, E) -> (...); NaN for a graph without edges.
     """
@@ -127,8 +127,26 @@ def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
     return (total[..., connected] / degree[connected]).mean(dim=-1)
 
 
+def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
+    """Mean :func:`mean_cosine` and :func:`effective_rank` over images, for every block.
+
+    Args:
+        batches: for every batch of images the tokens after the blocks in turn, each (B, N, C).
+
+    Returns:
+        ``cosine`` and ``effective_rank``, one value per block.
+    """
+    cosines, ranks = [], []
+    for blocks in batches:
+        cosine, rank = zip(*((mean_cosine(x), effective_rank(x)) for x in blocks))
+        cosines.append(torch.stack(cosine, dim=1))  # (B, depth)
+        ranks.append(torch.stack(rank, dim=1))
+    means = {"cosine": cosines, "effective_rank": ranks}
+    return {name: torch.cat(values).mean(dim=0).tolist() for name, values in means.items()}
+
+
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x/‖x‖_F without over- or underflow, 0 where x is 0 or not finite; and x finite."""
+    """Divides x by ‖x‖_F without over- or underflow; 0 if x is 0 or not finite; and finiteness."""
     x = x.double()
     finite = x.isfinite().all(dim=(-2, -1))
     x = x.masked_fill(~finite[..., None, None], 0.0)
@@ -141,12 +159,12 @@ def _nonzero(size: Tensor) -> Tensor:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """Rows divided by their 2-norm, zero rows left at zero, without over- or underflow."""
+    """Divides rows by their 2-norm without over- or underflow; zero rows stay zero."""
     x = x.double()
     return F.normalize(x / _nonzero(x.abs().amax(dim=-1, keepdim=True)), dim=-1)
 
 
 def _pieces(edges: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows and columns of the edges that are no self-loops, in pieces."""
+    """Yields rows and columns of the edges in pieces, without self-loops."""
     for piece in edges[:, edges[0] != edges[1]].split(EDGES_AT_ONCE, dim=1):
         yield piece[0], piece[1]

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 
 Result = dict[str, Any]
@@ -130,3 +131,16 @@ class Task(ABC):
 def weights_of(backbone: nn.Module) -> str:
     """Where a backbone's weights come from: ``pretrained`` or ``from scratch``."""
     return "pretrained" if backbone.pretrained else "from scratch"
+
+
+def require_patches(backbone: nn.Module, sizes: dict[str, int]) -> None:
+    """Raises InputError unless every size is a multiple of the backbone's patch.
+
+    Args:
+        sizes: option of the task, such as ``augment.crop`` -> pixels.
+    """
+    for key, size in sizes.items():
+        if size < backbone.patch or size % backbone.patch:
+            raise InputError(
+                f"task.{key}: expected a multiple of the patch, {backbone.patch} px, got {size}"
+            )

@@ -1,33 +1,116 @@
-"""All that an evaluator of segmentations measures, as the result of a run."""
+"""Measure segmentations on the splits of an image set, for the tasks wsss and segmentation."""
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import torch
 from torch import nn
 
+from oversmoothing import distributed
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.loading import evaluation_items, evenly_spaced
+from oversmoothing.metrics.segmentation import Confusion
+from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.base import weights_of
 
 
-class _Evaluator(Protocol):
-    network: nn.Module
-    evaluation: Any  # has ``splits``
+class SplitEvaluator(ABC):
+    """Measures the IoU of every stage of a network's predictions on a split.
 
-    def split(self, split: str) -> dict[str, Any]: ...
+    A subclass defines the stages by ``counts``, and describes them by ``conditions``.
 
-    def conditions(self, split: str) -> dict[str, str]: ...
-
-
-def measured(evaluator: _Evaluator) -> dict[str, Any]:
-    """Every stage of every split.
-
-    Returns:
-        What ``evaluator.split`` returns, ``conditions`` of it by split, and where the ``weights``
-        came from: ``pretrained`` or ``from scratch``.
-
-    Raises:
-        InputError: a mask is missing, or a file is damaged.
+    Args:
+        network: to evaluate; has a ``backbone``.
+        data: images and masks.
+        evaluation: what to measure; has ``splits``, ``limit``, ``ms_limit`` and ``workers``.
+        device: of the network.
+        recorder: shows progress.
     """
-    splits = evaluator.evaluation.splits
-    results: dict[str, Any] = {"weights": weights_of(evaluator.network.backbone)}
-    for split in splits:
-        results |= evaluator.split(split)
-    return results | {"conditions": {split: evaluator.conditions(split) for split in splits}}
+
+    def __init__(
+        self,
+        network: nn.Module,
+        data: ImageSet,
+        evaluation: Any,
+        device: torch.device,
+        recorder: Recorder,
+    ) -> None:
+        self.network, self.data, self.evaluation = network, data, evaluation
+        self.device, self.recorder = device, recorder
+
+    @abstractmethod
+    def counts(self, split: str) -> dict[str, Confusion]:
+        """Counts this process's share of the pixels, for every stage.
+
+        A process without images returns every stage too: the processes add their counts up.
+        """
+
+    @abstractmethod
+    def conditions(self, split: str) -> dict[str, str]:
+        """Describes how the numbers of every stage are measured."""
+
+    def more(self, counts: dict[str, Confusion]) -> dict[str, float]:
+        """Further numbers of a split, from the counts of all processes."""
+        return {}
+
+    def measure(self) -> dict[str, Any]:
+        """Measures every split of the evaluation.
+
+        Returns:
+            The results of ``split``, ``conditions`` by split, and the origin of the ``weights``.
+
+        Raises:
+            InputError: a mask is missing, or a file is damaged.
+        """
+        results: dict[str, Any] = {"weights": weights_of(self.network.backbone)}
+        for split in self.evaluation.splits:
+            results |= self.split(split)
+        conditions = {split: self.conditions(split) for split in self.evaluation.splits}
+        return results | {"conditions": conditions}
+
+    def split(self, split: str) -> dict[str, Any]:
+        """Measures one split.
+
+        Returns:
+            ``<split>_<stage>_miou`` and ``<split>_<stage>_iou``, per class, in percent, and
+            ``<split>_<name>`` for the names in ``more``.
+
+        Raises:
+            InputError: a mask is missing, or a file is damaged.
+        """
+        self.data.require_masks(split)
+        self.network.eval()
+        counts = self.counts(split)
+        results: dict[str, Any] = {}
+        for stage, confusion in counts.items():
+            confusion.all_reduce()
+            results[f"{split}_{stage}_miou"] = confusion.miou()
+            results[f"{split}_{stage}_iou"] = dict(zip(self.data.label_names, confusion.iou()))
+        return results | {f"{split}_{name}": value for name, value in self.more(counts).items()}
+
+    def ids(self, split: str, multi_scale: bool = False) -> list[str]:
+        """The images of a split that all processes together measure, evenly spaced."""
+        ev, every = self.evaluation, getattr(self.data, split)
+        limits = (ev.limit, ev.ms_limit if multi_scale else None, len(every))
+        return evenly_spaced(every, min(limit for limit in limits if limit is not None))
+
+    def share(self, ids: Sequence[str]) -> Sequence[str]:
+        """The images that this process measures."""
+        return ids[distributed.rank() :: distributed.world()]
+
+    def items(self, ids: Sequence[str], text: str) -> Iterator[dict[str, Any]]:
+        """Reads images as ``evaluation_items`` does, with a progress bar named ``text``."""
+        with self.recorder.progress(len(ids), text) as bar:
+            for item in evaluation_items(self.data, ids, self.evaluation.workers):
+                yield item
+                bar.update(1)
+
+    def confusion(self, unsure: str = "wrong") -> Confusion:
+        """An empty confusion matrix of the data's labels."""
+        return Confusion(len(self.data.label_names), unsure)
+
+
+def listed(numbers: Sequence[float]) -> str:
+    """Numbers as they appear in conditions: ``0.5, 1``."""
+    return ", ".join(f"{number:g}" for number in numbers)

@@ -25,13 +25,13 @@ def image(height: int = 60, width: int = 80) -> Tensor:
     return large[0].clamp(0, 255).byte()
 
 
-def picture() -> Image.Image:
-    return Image.fromarray(image().permute(1, 2, 0).numpy())
+def picture(height: int = 60, width: int = 80) -> Image.Image:
+    return Image.fromarray(image(height, width).permute(1, 2, 0).contiguous().numpy())
 
 
 def drawn(augment: Augment, seed: int) -> Tensor:
     torch.manual_seed(seed)
-    return augment(image(), MEANS, STDS)
+    return augment(picture(), MEANS, STDS)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -60,7 +60,7 @@ def test_pixels_are_erased_by_unit_noise_behind_the_normalisation() -> None:
     torch.manual_seed(0)
     noise = []
     for _ in range(30):
-        before, after = (a(image(32, 32), MEANS, STDS) for a in (whole, erasing))
+        before, after = (a(picture(32, 32), MEANS, STDS) for a in (whole, erasing))
         changed = (before - after).abs().amax(dim=0) > 1e-5
         assert 0 < changed.double().mean() < 0.5
         noise.append(((after - MEANS) / STDS)[:, changed].flatten())
@@ -83,9 +83,9 @@ def test_draws_depend_on_torchs_generator_and_leave_the_others_alone() -> None:
 
 def test_evaluation_prepares_images_as_timm_does() -> None:
     reference = create_transform(32, interpolation="bicubic", crop_pct=0.875, normalize=False)
-    found = Evaluation(size=32, crop=0.875).prepared(image())
+    found = Evaluation(size=32, crop=0.875).prepared(picture())
     assert torch.equal(found, reference(picture()).float() / 255)
-    own = Evaluation(size=60, crop=1.0).prepared(image())
+    own = Evaluation(size=60, crop=1.0).prepared(picture())
     assert torch.equal(own, image()[:, :, 10:70].float() / 255)
 
 

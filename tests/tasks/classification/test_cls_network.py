@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
@@ -13,7 +14,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.backbones.vit.t2t import T2TViT
 from oversmoothing.backbones.vit.vit import MEAN, STD, ViT
-from oversmoothing.data.images.labelled import InMemory, LabelledImages
+from oversmoothing.data.images.labelled_images import InMemory, LabelledImages
 from oversmoothing.errors import InputError
 from oversmoothing.metrics import smoothness
 from oversmoothing.tasks.classification.evaluation import Evaluation
@@ -124,7 +125,7 @@ def test_layers_are_those_of_every_block_without_prefix() -> None:
 
 
 def test_a_damaged_image_stops_the_count() -> None:
-    def broken(id: str) -> Tensor:
+    def broken(id: str) -> Image.Image:
         raise InputError(f"{id}: cannot be read")
 
     made = data()

@@ -16,8 +16,8 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.data.images import mask_folders, scenes
+from oversmoothing.data.images.classes import palette
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.palette import palette
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.segmentation.evaluation import Evaluation
@@ -111,11 +111,11 @@ def test_stages_limits_and_their_words(drawn, tmp_path):
 
 def test_shares_of_processes_are_the_whole(drawn, tmp_path, monkeypatch):
     measured = evaluator(Fake(one_by_one()), drawn, tmp_path, ms_scales=[1.0], ms_limit=3)
-    whole = measured._count("val")
+    whole = measured.counts("val")
     monkeypatch.setenv("WORLD_SIZE", "7")  # more than images: some have none
     for rank in range(7):
         monkeypatch.setenv("RANK", str(rank))
-        for stage, counts in measured._count("val").items():
+        for stage, counts in measured.counts("val").items():
             whole[stage].matrix -= counts.matrix
     assert all(not counts.matrix.any() for counts in whole.values())
 
@@ -123,8 +123,8 @@ def test_shares_of_processes_are_the_whole(drawn, tmp_path, monkeypatch):
 def test_without_background_the_first_class_is_label_0(drawn, tmp_path):
     """Of the same masks: background is then counted nowhere."""
     bare = dataclasses.replace(drawn, zero="ignored")
-    counts = evaluator(Fake(one_by_one(5)), bare, tmp_path)._count("val")["seg"].matrix
-    every = evaluator(Fake(one_by_one(6)), drawn, tmp_path)._count("val")["seg"].matrix
+    counts = evaluator(Fake(one_by_one(5)), bare, tmp_path).counts("val")["seg"].matrix
+    every = evaluator(Fake(one_by_one(6)), drawn, tmp_path).counts("val")["seg"].matrix
     assert counts.shape == (5, 6) and torch.equal(counts.sum(1), every.sum(1)[1:])
     found = evaluator(Fake(one_by_one(5)), bare, tmp_path).split("val")
     assert list(found["val_seg_iou"]) == list(drawn.classes)

@@ -5,10 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.tasks.wsss.boxes import inside
 from oversmoothing.tasks.wsss.cam import Present, multi_scale_cams, normalised, present_classes
+from oversmoothing.tasks.wsss.labels import inside, pseudo_labels, thresholded
 from oversmoothing.tasks.wsss.par import PAR
-from oversmoothing.tasks.wsss.pseudo import pseudo_labels, thresholded
 
 
 class Colours(nn.Module):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oversmoothing.data.images.images import write_mask
+from oversmoothing.data.images.files import write_mask
 from oversmoothing.drawing.tokens import token_rows
 from oversmoothing.errors import InputError
 from oversmoothing.papers.token_figures import write_tokens

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oversmoothing.data.images.palette import palette
+from oversmoothing.data.images.classes import palette
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.wsss.submission import write_submission
 
@@ -78,7 +78,7 @@ def test_refuses_what_the_server_would(
     ("sizes", "said"),
     [
         ({"a": (9, 7)}, r"a: prediction \(7, 9\) and image \(9, 7\)"),
-        ({"b": (7, 9)}, "a: is no image of this split"),
+        ({"b": (7, 9)}, "a: not an image of this split"),
         ({"a": (7, 9), "b": (7, 9)}, "1 of 2 images .* b"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Images."""
+"""Image data sets and augmentations."""

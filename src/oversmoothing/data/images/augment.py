@@ -1,34 +1,34 @@
-"""Training images as ToCo augments them (Ru et al., CVPR 2023), with its defect as an option."""
+"""Augment training images as ToCo does (Ru et al., CVPR 2023); its defect is an option."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 from torchvision.transforms import v2
 
+from oversmoothing.data.images.convert import to_float, to_tensor
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
 
 
 class Augment:
-    """Scale, flip, crop, colour jitter, grey, blur, in this order.
+    """Scales, flips, crops, jitters colours, turns grey and blurs, in this order.
 
-    The crop of a scaled image that is smaller than it lies at a random offset on black, and the
-    photometric steps treat the black as image. All draws come from torch's global generator.
+    A scaled image that is smaller than the crop is placed at a random offset on black; the steps
+    that change colours treat the black as image. All draws come from torch's global generator.
 
     Args:
         crop: S, side of the square.
-        scale: smallest and largest factor, drawn uniformly; bilinear.
+        scale: smallest and largest scale factor; it is drawn uniformly, the resize is bilinear.
         flip: probability of a mirror image.
         jitter: strengths of brightness, contrast, saturation and hue.
         jitter_p: probability of the jitter.
         grey: probability of a grey image.
         blur: probability of a Gaussian blur of standard deviation U[0.1, 2] pixels.
-        toco_compat: mirrors the crop once more with probability 1/2 and leaves its box as it was,
-            as ToCo's code does, so that half of the boxes of narrow images are wrong.
+        toco_compat: mirror the crop once more with probability 1/2 without mirroring its box, as
+            ToCo's code does. Half of the boxes of narrow images are then wrong.
 
     Raises:
         InputError: a value out of its range.
@@ -51,21 +51,20 @@ class Augment:
         self.jitter = v2.ColorJitter(*jitter)
         self.toco_compat = toco_compat
 
-    def __call__(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """A crop, and the part of it that is image: (row0, row1, col0, col1), half-open.
+    def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor]:
+        """Returns a crop and its box, the part of the crop that shows the image.
 
-        Shapes: (3, H, W) uint8 -> (3, S, S) float32 in [0, 1], (4,) int64.
+        The box is (row0, row1, col0, col1), half-open.
+
+        Shapes: RGB image -> (3, S, S) float32 in [0, 1], (4,) int64.
         """
-        picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
-        picture, box = self._cropped(picture)
+        crop, box = self._cropped(image)
         if self.toco_compat and _happens(0.5):
-            picture = _mirrored(picture)
-        picture = self._recoloured(picture)
-        pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
-        return pixels.contiguous().float().div_(255), torch.tensor(box)
+            crop = _mirrored(crop)
+        return to_float(to_tensor(self._recoloured(crop))), torch.tensor(box)
 
     def _cropped(self, image: Image.Image) -> tuple[Image.Image, list[int]]:
-        """Scale, flip and crop; of the scaled image only what the crop shows is computed."""
+        """Scales, flips and crops; computes only the part of the scaled image in the crop."""
         factor = _uniform(*self.scale)
         mirror = _happens(self.flip)
         columns, rows = (max(1, int(side * factor)) for side in image.size)
@@ -73,7 +72,7 @@ class Augment:
         height, width = row1 - row0, col1 - col0
         if mirror:
             image = _mirrored(image)
-        x, y = image.width / columns, image.height / rows  # source pixels a target pixel
+        x, y = image.width / columns, image.height / rows  # source pixels per target pixel
         source = (left * x, top * y, (left + width) * x, (top + height) * y)
         part = image.resize((width, height), Image.Resampling.BILINEAR, box=source)
         canvas = Image.new("RGB", (self.crop, self.crop))
@@ -81,7 +80,7 @@ class Augment:
         return canvas, [row0, row1, col0, col1]
 
     def _window(self, side: int) -> tuple[int, int, int]:
-        """One axis: first image pixel that is shown, and where the image lies in the crop."""
+        """Draws one axis: first image pixel shown; first and last + 1 crop pixel that show it."""
         offset = int(torch.randint(abs(self.crop - side) + 1, ()))
         if side < self.crop:
             return 0, offset, offset + side
@@ -98,12 +97,12 @@ class Augment:
 
 
 def labelled_crop(data: ImageSet, augment: Augment, id: str) -> dict[str, Any]:
-    """An augmented training image with its image-level label.
+    """Reads and augments a training image.
 
     Returns:
-        ``name``, ``image`` (3, S, S), ``label`` (K,) and ``box`` (4,).
+        ``name``, ``image`` (3, S, S), image-level ``label`` (K,) and ``box`` (4,).
     """
-    image, box = augment(data.image(id))
+    image, box = augment(data.pil_image(id))
     return {"name": id, "image": image, "label": data.label(id), "box": box}
 
 
@@ -122,7 +121,7 @@ def _mirrored(image: Image.Image) -> Image.Image:
 def _check(
     crop: int, scale: Sequence[float], jitter: Sequence[float], **probabilities: float
 ) -> None:
-    """Every wrong argument in one line."""
+    """Raises one InputError that names every wrong argument."""
     rules = {
         f"crop: expected 1 or more, got {crop}": crop >= 1,
         f"scale: expected [low, high] with 0 < low <= high, got {list(scale)}": len(scale) == 2

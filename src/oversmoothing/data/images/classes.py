@@ -1,8 +1,9 @@
-"""Names of the classes, in the order of their label values."""
+"""Names and colours of the classes, in the order of their label values."""
 
 from functools import cache
 from importlib import resources
 
+import numpy as np
 import yaml
 
 
@@ -13,3 +14,17 @@ def class_names(kind: str) -> tuple[str, ...]:
     parts = yaml.safe_load(text)[kind]  # names, or lists of them
     names = [[part] if isinstance(part, str) else part for part in parts]
     return tuple(name for part in names for name in part)
+
+
+def palette() -> np.ndarray:
+    """The colours in which PASCAL VOC stores its masks.
+
+    Bit 3j + c of a label is bit 7 − j of colour channel c (VOC development kit): 0 is black, 1 is
+    (128, 0, 0), 255 is (224, 224, 192).
+
+    Shapes: -> uint8 (256, 3).
+    """
+    labels = np.arange(256)[:, None]
+    channel = np.arange(3)
+    bits = (((labels >> (3 * j + channel)) & 1) << (7 - j) for j in range(3))
+    return sum(bits).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The 1,797 handwritten digits of scikit-learn (Alpaydin and Kaynak, UCI 1998): no download."""
+"""The 1,797 handwritten digits of scikit-learn (Alpaydin and Kaynak, UCI 1998); no download."""
 
 import hashlib
 
@@ -6,25 +6,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from oversmoothing.data.images.labelled import InMemory, LabelledImages, checksum
+from oversmoothing.data.images.labelled_images import InMemory, LabelledImages, checksum
 from oversmoothing.errors import InputError
 
-LEVELS = 16  # highest value of a pixel in the file
+LEVELS = 16  # highest pixel value in the file
 NUM_VAL = 360
 
 
 def load(name: str = "digits", size: int = 32) -> LabelledImages:
-    """Opens the digits, enlarged from 8×8 and with three equal channels.
+    """Opens the digits, enlarged from 8×8 pixels, with three equal channels.
 
-    The split is fixed: 360 images to evaluate on, those whose number has the lowest SHA-256, and
-    1,437 to train on. Writers are in both parts.
+    The split is fixed. The 360 images whose ids have the lowest SHA-256 are for validation, the
+    other 1,437 for training. The same writers occur in both parts.
 
     Args:
         name: of the data set.
-        size: side in pixels that the images are enlarged to, bicubic.
+        size: side in pixels after enlarging (bicubic).
 
     Raises:
-        InputError: scikit-learn is not here, or a size below 8.
+        InputError: scikit-learn is not installed, or the size is below 8.
     """
     if size < 8:
         raise InputError(f"data.size: expected 8 px, the digits' own, or more, got {size}")
@@ -53,8 +53,8 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
         from sklearn.datasets import load_digits  # optional: nothing else needs it
     except ImportError as error:
         raise InputError(
-            "data digits: come with scikit-learn, which is not installed: pip install "
-            "scikit-learn; or take data=scene_crops, which needs nothing"
+            "data digits: needs scikit-learn, which is not installed; pip install scikit-learn, "
+            "or choose data=scene_crops"
         ) from error
     bunch = load_digits()
     return bunch.images.astype(np.uint8), bunch.target.astype(np.int64)

@@ -1,15 +1,18 @@
-"""Images with masks and image-level labels."""
+"""Images with masks and image-level labels, to segment."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from PIL import Image
 from torch import Tensor
 
-from oversmoothing.data.images.images import read_image, read_mask, read_size
-from oversmoothing.data.images.voc_labels import IGNORE, Labels, check_values
+from oversmoothing.data.images.convert import to_tensor
+from oversmoothing.data.images.files import read_mask, read_pil, read_size
+from oversmoothing.data.images.voc_labels import Labels, check_values
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.segmentation import IGNORE
 
 OnError = Literal["stop", "skip"]
 Zero = Literal["background", "ignored", "class"]
@@ -17,7 +20,9 @@ Zero = Literal["background", "ignored", "class"]
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Ids of two parts, and what belongs to an id; files are read when they are asked for.
+    """Ids of training and validation images, and the files of each id.
+
+    Files are read on request.
 
     Args:
         name: of the data set.
@@ -25,13 +30,14 @@ class ImageSet:
         train: ids, each with at least one class.
         val: ids.
         image_files: id -> JPEG.
-        mask_files: id -> palette PNG; may lack ids.
-        present: id -> label values of the classes in the image; may lack ids of ``val``.
-        checksum: short hash of names, lists and labels, not of pixels.
-        on_error: of training images that cannot be read: ``skip`` takes another one in its place.
-        zero: what value 0 of a mask's file is: ``background``, a label of its own before the
-            classes; ``ignored``; or the first ``class``, so that value k is ``classes[k]``. 255 is
-            always ignored. Without background, :meth:`mask` counts the classes from 0.
+        mask_files: id -> palette PNG; ids may be missing.
+        present: id -> label values of the classes in the image; ids of ``val`` may be missing.
+        checksum: short hash of names, lists and labels; pixels are not hashed.
+        on_error: what to do with a damaged training image: ``stop``, or ``skip`` it and take
+            another one.
+        zero: meaning of value 0 in a mask file: ``background``, a label before the classes;
+            ``ignored``; or the first ``class``, so that value k is ``classes[k]``. 255 is always
+            ignored. Without background, :meth:`mask` counts the classes from 0.
     """
 
     name: str
@@ -47,17 +53,21 @@ class ImageSet:
 
     @property
     def background(self) -> bool:
-        """Whether label 0 is background, of which ``classes`` says nothing."""
+        """Whether label 0 is background, which ``classes`` does not list."""
         return self.zero == "background"
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Names of the values 0, 1, … of :meth:`mask`: what a network tells apart."""
+        """Names of the values 0, 1, … of :meth:`mask`: the labels that a network predicts."""
         return ("background", *self.classes) if self.background else self.classes
 
+    def pil_image(self, id: str) -> Image.Image:
+        """The image as RGB. InputError: the file is missing or damaged."""
+        return read_pil(self.image_files[id])
+
     def image(self, id: str) -> Tensor:
-        """Shapes: -> (3, H, W), uint8, RGB. InputError: the file is missing or damaged."""
-        return read_image(self.image_files[id])
+        """The image as a tensor. Shapes: -> (3, H, W), uint8, RGB. InputError: as above."""
+        return to_tensor(self.pil_image(id))
 
     def mask(self, id: str) -> Tensor:
         """Label values, 0 for the first of ``label_names``, and 255. Shapes: -> (H, W), uint8.
@@ -77,8 +87,16 @@ class ImageSet:
             return (mask - 1).masked_fill_((mask == 0) | (mask == IGNORE), IGNORE)
         return mask
 
+    def label(self, id: str) -> Tensor:
+        """1 for each class in the image. Shapes: -> (K,), float32. InputError: it has no label."""
+        if id not in self.present:
+            raise InputError(f"data {self.name}: {id} has no image-level label; check data.labels")
+        label = torch.zeros(len(self.classes))
+        label[[k - 1 for k in self.present[id]]] = 1
+        return label
+
     def require_masks(self, *parts: Literal["train", "val"]) -> None:
-        """InputError unless every image of these parts has a mask; files are not opened."""
+        """Raises InputError unless every image of these parts has a mask; opens no file."""
         for part in parts:
             ids = getattr(self, part)
             if missing := [id for id in ids if id not in self.mask_files]:
@@ -88,9 +106,10 @@ class ImageSet:
                 )
 
     def require_sizes(self, ids: Iterable[str]) -> None:
-        """InputError unless masks, of those that have one, are as large as their images.
+        """Raises InputError unless every mask has the size of its image.
 
-        Headers are read, a millisecond an image: sooner than after a training.
+        Only headers are read, about a millisecond per image, so that a wrong mask is found before
+        the training. Ids without a mask are passed over.
         """
         for id in ids:
             if id in self.mask_files:
@@ -103,11 +122,3 @@ class ImageSet:
                 f"{self.mask_files[id]}: {found[0]} x {found[1]} pixels, but its image has "
                 f"{size[0]} x {size[1]}; fetch both again"
             )
-
-    def label(self, id: str) -> Tensor:
-        """1 for each class in the image. Shapes: -> (K,), float32. InputError: it has no label."""
-        if id not in self.present:
-            raise InputError(f"data {self.name}: {id} has no image-level label; check data.labels")
-        label = torch.zeros(len(self.classes))
-        label[[k - 1 for k in self.present[id]]] = 1
-        return label

@@ -1,4 +1,4 @@
-"""Image and mask augmented together, as EMANet does (Li et al., ICCV 2019)."""
+"""Augment image and mask together, as EMANet does (Li et al., ICCV 2019)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,26 +7,26 @@ import torch
 from torch import Tensor
 
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.voc_labels import IGNORE
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.segmentation import IGNORE
 
-MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB: 0 for a network that subtracts it
+MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB; a network that subtracts it sees 0
 
 
 class JointAugment:
-    """Scale, pad to the right and at the bottom, crop, flip, in this order.
+    """Scales, pads to the right and at the bottom, crops and flips, in this order.
 
-    The corners of the scaled image lie on those of the image. Its pixels are interpolated
-    linearly without antialiasing; a label is that of the nearest pixel to the same place, so that
-    both stay aligned at every scale. No colour changes. All draws come from torch's global
-    generator.
+    Scaling aligns the corners. Pixels are interpolated linearly without antialiasing; a label is
+    that of the pixel nearest to the same place, so that image and mask stay aligned at every
+    scale. Colours do not change. All draws come from torch's global generator.
 
     Args:
         crop: S, side of the square.
-        scales: factors, one of which is drawn; or the smallest and the largest one.
-        discrete: whether ``scales`` lists the factors; else one is drawn uniformly between two.
+        scales: scale factors to draw from; or the smallest and the largest one.
+        discrete: whether ``scales`` lists the factors; if not, one is drawn uniformly between the
+            two.
         flip: probability of a mirror image.
-        fill: RGB in [0, 1] of what is outside the image; its label is 255.
+        fill: RGB in [0, 1] of the padding; its label is 255.
 
     Raises:
         InputError: a value out of its range.
@@ -45,7 +45,7 @@ class JointAugment:
         self.fill = torch.tensor(tuple(fill), dtype=torch.float32).view(3, 1, 1)
 
     def __call__(self, image: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """A crop and its labels; of the scaled image only what the crop shows is computed.
+        """Returns a crop and its labels; computes only the part of the scaled image in the crop.
 
         Shapes: (3, H, W) uint8, (H, W) uint8 -> (3, S, S) float32 in [0, 1], (S, S) int64.
         """
@@ -68,7 +68,7 @@ class JointAugment:
 
 
 def masked_crop(data: ImageSet, augment: JointAugment, id: str) -> dict[str, Any]:
-    """An augmented training image with its mask.
+    """Reads and augments a training image and its mask.
 
     Returns:
         ``name``, ``image`` (3, S, S) and ``mask`` (S, S).
@@ -81,16 +81,16 @@ def masked_crop(data: ImageSet, augment: JointAugment, id: str) -> dict[str, Any
 
 
 class _Places(NamedTuple):
-    """Where the crop's pixels lie along one side of the image: n ≤ S of them, each (n,)."""
+    """Positions of the crop's pixels along one side of the image: n ≤ S of them, each (n,)."""
 
-    low: Tensor  # the pixel before
-    high: Tensor  # the one behind it
-    weight: Tensor  # of the latter
-    nearest: Tensor
+    low: Tensor  # the image pixel before the position
+    high: Tensor  # the image pixel after it
+    weight: Tensor  # of ``high``
+    nearest: Tensor  # the nearest image pixel
 
 
 def _places(side: int, scaled: int, crop: int) -> _Places:
-    """A random window of one side, which is scaled to ``scaled`` pixels."""
+    """Draws a window of one side that is scaled from ``side`` to ``scaled`` pixels."""
     start = int(torch.randint(max(scaled - crop, 0) + 1, ()))
     shown = torch.arange(start, start + min(scaled, crop), dtype=torch.float64)
     place = shown * ((side - 1) / max(scaled - 1, 1))
@@ -102,7 +102,7 @@ def _places(side: int, scaled: int, crop: int) -> _Places:
 def _interpolated(image: Tensor, y: _Places, x: _Places) -> Tensor:
     """Shapes: (3, H, W) uint8 -> (3, n, m) float32 in [0, 1]."""
     first = int(x.low[0])
-    image = image[:, :, first : int(x.high[-1]) + 1]  # columns that are seen
+    image = image[:, :, first : int(x.high[-1]) + 1]  # the columns in the crop
     above, below = image[:, y.low].float(), image[:, y.high].float()
     rows = above.lerp_(below, y.weight[:, None])
     left, right = rows[:, :, x.low - first], rows[:, :, x.high - first]
@@ -112,7 +112,7 @@ def _interpolated(image: Tensor, y: _Places, x: _Places) -> Tensor:
 def _check(
     crop: int, scales: Sequence[float], discrete: bool, flip: float, fill: Sequence[float]
 ) -> None:
-    """Every wrong argument in one line."""
+    """Raises one InputError that names every wrong argument."""
     shape = "factors above 0" if discrete else "[low, high] with 0 < low <= high"
     ordered = len(scales) == 2 and scales[0] <= scales[-1]
     rules = {

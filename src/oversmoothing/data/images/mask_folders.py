@@ -1,4 +1,4 @@
-"""Images with masks in folders of any names: PASCAL Context, COCO-Stuff, one's own."""
+"""Images and masks in folders with any names: PASCAL Context, COCO-Stuff, your own."""
 
 import hashlib
 import json
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 from oversmoothing.data.images.classes import class_names
+from oversmoothing.data.images.files import listing
 from oversmoothing.data.images.image_set import ImageSet, OnError, Zero
-from oversmoothing.data.images.images import listing
-from oversmoothing.data.images.voc_labels import IGNORE
 from oversmoothing.data.images.voc_lists import find_base, read_list, require_files
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.segmentation import IGNORE
 
-LOOKED_AT = 8  # masks that are read at once, so that wrong class names show early
+LOOKED_AT = 8  # masks that are read when the set is opened: wrong class names show early
 
 
 def load(
@@ -30,22 +30,23 @@ def load(
     zero: Zero = "background",
     on_error: OnError = "stop",
 ) -> ImageSet:
-    """Opens a data set to learn from masks; there are no image-level labels.
+    """Opens a data set with masks and without image-level labels.
 
     Args:
-        root: folder with the data, only read; holds ``folder`` or ``VOCdevkit/folder``.
+        root: folder with the data; nothing is written to it. Holds ``folder`` or
+            ``VOCdevkit/folder``.
         folder: holds ``images``, ``masks`` and ``lists``.
         name: of the data set.
-        images: folder of the images, which may lie in subfolders of it.
-        image_suffix: what follows an id in their names.
-        masks: folder of the masks, palette or grey, in the same subfolders.
-        mask_suffix: what follows an id in their names.
+        images: folder of the images; they may be in subfolders.
+        image_suffix: end of an image's name, after the id.
+        masks: folder of the masks, palette or grey; same subfolders as the images.
+        mask_suffix: end of a mask's name, after the id.
         lists: folder of the lists; null: ``train`` and ``val`` are subfolders of ``images``.
-        train: training images, ``lists/<train>.txt`` or the subfolder.
-        val: images to evaluate on, likewise.
-        classes: names in the order of the label values, or which known list of them.
-        zero: what value 0 is, see ``ImageSet``; the first of ``classes`` has value 1, or 0 with
-            ``class``.
+        train: training images: ``lists/<train>.txt``, or the subfolder.
+        val: validation images, given in the same way.
+        classes: names in the order of the label values, or the name of a known list.
+        zero: meaning of value 0, see ``ImageSet``. The first of ``classes`` has value 1, or value 0
+            with ``zero="class"``.
         on_error: at a damaged training image: stop, or skip it with a warning.
 
     Raises:
@@ -92,13 +93,13 @@ def _origin(base: Path, part: str, lists: str | None, images: str) -> Path:
 
 
 def _ids(base: Path, part: str, lists: str | None, images: str, suffix: str) -> tuple[str, ...]:
-    """Of a list, or of a subfolder: ``part/name``."""
+    """Reads the ids of a list, or lists a subfolder: ``part/name``."""
     if lists is not None:
         return read_list(base, part, lists)
     found = tuple(f"{part}/{stem}" for stem in sorted(listing(base / images / part, suffix)))
     if not found:
         raise InputError(
-            f"{base / images / part}: no *{suffix} there; set data.train and data.val to "
+            f"{base / images / part}: holds no *{suffix}; set data.train and data.val to "
             f"subfolders of {images}, or data.lists to the folder of lists"
         )
     return found

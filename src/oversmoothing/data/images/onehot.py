@@ -1,4 +1,4 @@
-"""The pickled label lists that weakly supervised segmentation passes around, read safely."""
+"""Read cls_labels_onehot.npy, the pickled label lists of weakly supervised segmentation, safely."""
 
 import pickle
 from pathlib import Path
@@ -11,10 +11,10 @@ from oversmoothing.errors import InputError
 
 
 def read_onehot(path: Path) -> dict[str, list[str]]:
-    """Image id -> names of the classes in it, from a pickled dict of 0/1 vectors in a .npy file.
+    """Reads image id -> class names from a .npy file with a pickled dict of 0/1 vectors.
 
-    Vectors of 20 entries are VOC's classes, of 80 COCO's. The pickle is read by the restricted
-    unpickler: it can build arrays and dicts and nothing else.
+    Vectors of 20 entries are VOC's classes, of 80 entries COCO's. The pickle is read by the
+    restricted unpickler, which builds nothing but arrays and dicts.
 
     Raises:
         InputError: the file cannot be read, holds something else, or would run code.
@@ -31,7 +31,7 @@ def read_onehot(path: Path) -> dict[str, list[str]]:
         raise InputError(f"{path}: expected a .npy file with a pickled dict ({why})") from error
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"{path}: more than arrays and dicts ({error}), so it is not read; take labels from "
+            f"{path}: more than arrays and dicts ({error}), so it is not read; set data.labels to "
             "masks or xml instead"
         ) from error
 

@@ -1,4 +1,4 @@
-"""An image to predict on: any file, or an id of a data set, with what is known of it."""
+"""One image to predict on, from a file or from a data set, with its label and mask if known."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,20 +6,21 @@ from pathlib import Path
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.data.images.convert import to_tensor
+from oversmoothing.data.images.files import read_mask, read_pil
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.images import read_image, read_mask
 from oversmoothing.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """An image, and what its data set says of it.
+    """An image with its label and mask.
 
     Args:
-        name: without folder and suffix.
+        name: of the file, without folder and suffix.
         image: (3, H, W) uint8.
-        label: (K,), its image-level label; None: unknown.
-        truth: (H, W) uint8, its mask; None: unknown.
+        label: image-level label (K,); None: unknown.
+        truth: mask (H, W) uint8; None: unknown.
     """
 
     name: str
@@ -31,13 +32,13 @@ class Photo:
 def open_photo(
     word: str, data: ImageSet | None, truths: Path | None = None, longest: int | None = None
 ) -> Photo:
-    """Reads an image.
+    """Reads an image, and its label and mask if the data set has them.
 
     Args:
-        word: a file, or an id of the data set; a file of the data set is known as that.
-        data: that may know the image; None: nothing does.
-        truths: folder of masks ``<name>.png``, in the place of those of the data set.
-        longest: pixels that a side has at most; larger images are shrunk. None: no limit.
+        word: a file, or an id of the data set. A file that belongs to the data set is recognised.
+        data: the data set to look in; None: none.
+        truths: folder of masks ``<name>.png``, used instead of those of the data set.
+        longest: largest side in pixels; larger images are shrunk. None: no limit.
 
     Raises:
         InputError: no such image, a damaged file, or a mask of another size.
@@ -45,7 +46,7 @@ def open_photo(
     path, id = Path(word), _id(word, data)
     if id is None and not path.exists():
         raise InputError(f"{word}: no such image; expected a file, or an id of the run's data")
-    image = read_image(path) if id is None else data.image(id)
+    image = to_tensor(read_pil(path)) if id is None else data.image(id)
     label = data.label(id) if id is not None and id in data.present else None
     file = data.mask_files.get(id) if id is not None else None
     truth = data.mask(id) if file else None
@@ -59,7 +60,7 @@ def open_photo(
 
 
 def _id(word: str, data: ImageSet | None) -> str | None:
-    """Of the data set, where it has this image."""
+    """Finds the id of an image in the data set; None if it has no such image."""
     path = Path(word)
     if data is None:
         return None
@@ -72,7 +73,7 @@ def _id(word: str, data: ImageSet | None) -> str | None:
 def _shrunk(
     image: Tensor, truth: Tensor | None, longest: int | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Both with sides of at most ``longest``."""
+    """Shrinks both until no side is longer than ``longest``."""
     factor = (longest or max(image.shape[1:])) / max(image.shape[1:])
     if factor >= 1:
         return image, truth

@@ -1,4 +1,4 @@
-"""Single things cut out of generated scenes, to classify: no download."""
+"""Single shapes cut out of generated scenes, to classify; no download."""
 
 import hashlib
 import io
@@ -12,16 +12,16 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
-from oversmoothing.data.images.labelled import InMemory, LabelledImages
+from oversmoothing.data.images.labelled_images import InMemory, LabelledImages
 from oversmoothing.data.images.scenes import VERSION as OF_SCENES
 from oversmoothing.data.images.scenes import scene
 from oversmoothing.data.images.shapes import CLASSES
 from oversmoothing.errors import InputError
 from oversmoothing.store.files import write_atomically
 
-VERSION = 1  # raise it when the same arguments come to give other crops
+VERSION = 1  # increase it when the code changes the crops of the same arguments
 SCENE = (96, 96)
-MARGIN = 0.1  # of the thing's longer side, on every side
+MARGIN = 0.1  # on every side, in units of the thing's longer side
 
 
 class _Crops(NamedTuple):
@@ -40,20 +40,20 @@ def load(
     seed: int = 0,
     easy: bool = False,
 ) -> LabelledImages:
-    """Opens the crops, which are drawn once and kept in a file of ``cache``.
+    """Opens the crops. They are drawn once and kept in a file of ``cache``.
 
-    Each shows the largest thing of a scene of its own (see ``scenes``), with a margin; parts of
-    others may show. The classes are disc, square, triangle, ellipse and star. The same arguments
-    give the same crops.
+    Each crop shows the largest thing of its own scene (see ``scenes``) with a margin; parts of
+    other things may be visible. The classes are disc, square, triangle, ellipse and star. The same
+    arguments give the same crops.
 
     Args:
-        cache: folder; made if need be.
+        cache: folder; made when missing.
         name: of the data set.
-        num_train: crops to train on.
-        num_val: crops to evaluate on.
+        num_train: number of training crops.
+        num_val: number of validation crops.
         size: S, side in pixels.
-        seed: of the scenes, not of the networks that are trained on them.
-        easy: every class has its own hue, so that colour alone tells it.
+        seed: of the scenes; independent of the seeds of networks.
+        easy: gives every class its own hue, so that the colour alone reveals the class.
 
     Raises:
         InputError: an argument out of its range, or a folder that cannot be written.
@@ -80,7 +80,7 @@ def load(
 
 
 def _kept(path: Path, counts: dict[str, int], size: int, seed: int, easy: bool) -> _Crops:
-    """Crops from their file, which is made if there is none or a damaged one."""
+    """Reads the crops from their file; draws them if it is missing or damaged."""
     try:
         with np.load(path) as file:
             return _Crops(file["pixels"], file["targets"])
@@ -105,7 +105,10 @@ def _kept(path: Path, counts: dict[str, int], size: int, seed: int, easy: bool) 
 
 
 def crop(size: int, random: np.random.Generator, easy: bool = False) -> tuple[np.ndarray, int]:
-    """A square around the largest thing of a scene, and its class. Shapes: -> (3, S, S) uint8."""
+    """Draws a scene and cuts a square around its largest thing.
+
+    Shapes: -> (3, S, S) uint8, and the class.
+    """
     image, mask = scene(*SCENE, random, easy)
     largest, label = 0, 0
     for value in np.unique(mask[mask > 0]):
@@ -116,7 +119,7 @@ def crop(size: int, random: np.random.Generator, easy: bool = False) -> tuple[np
             rows, columns = ndimage.find_objects(parts)[areas.argmax()]
     side = max(rows.stop - rows.start, columns.stop - columns.start) * (1 + 2 * MARGIN)
     y, x = (rows.start + rows.stop) / 2, (columns.start + columns.stop) / 2
-    # a square of the scene: moved, or made smaller, where it would stand out
+    # keep the square inside the scene: make it smaller, or move it
     side = min(side, *SCENE)
     top = min(max(y - side / 2, 0), SCENE[0] - side)
     left = min(max(x - side / 2, 0), SCENE[1] - side)

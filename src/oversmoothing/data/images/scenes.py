@@ -1,4 +1,4 @@
-"""Scenes that need no download: textured things before soft backgrounds, with exact masks."""
+"""Generated scenes with exact masks: textured shapes on soft backgrounds; no download."""
 
 import dataclasses
 import hashlib
@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from oversmoothing.data.images.files import write_mask
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.images import write_mask
 from oversmoothing.data.images.shapes import CLASSES, colours, outline, texture
 from oversmoothing.data.images.voc import open_set
 from oversmoothing.errors import InputError
 
-VERSION = 1  # raise it when the same arguments come to give other scenes
+VERSION = 1  # increase it when the code changes the scenes of the same arguments
 MASKS = "SegmentationClassAug"
-PALE = 0.7  # how far the backgrounds of easy scenes are from their colours to grey
-LEAST_SEEN = 0.5  # part of a thing that must stay visible
+PALE = 0.7  # of easy scenes' backgrounds: 0 keeps their colours, 1 makes them grey
+LEAST_SEEN = 0.5  # share of a thing that must stay visible
 
 
 def load(
@@ -33,22 +33,22 @@ def load(
     seed: int = 0,
     easy: bool = False,
 ) -> ImageSet:
-    """Opens the scenes, which are drawn once, in VOC's layout, in a folder of ``cache``.
+    """Opens the scenes. They are drawn once and kept in VOC's layout in a folder of ``cache``.
 
     A scene holds one to three things of the classes disc, square, triangle, ellipse and star. Each
     class has its own texture; place, size, angle and both colours are random, and later things
-    hide parts of earlier ones. Every other scene is upright. The same arguments give the same
-    scenes.
+    cover parts of earlier ones. Scenes are upright and wide in turn. The same arguments give the
+    same scenes.
 
     Args:
-        cache: folder; made if need be.
+        cache: folder; made when missing.
         name: of the data set.
-        num_train: training scenes.
-        num_val: scenes to evaluate on.
-        size: height and width of the others, upright ones the other way round.
-        seed: of the scenes, not of the networks that are trained on them.
-        easy: every class has its own hue, and backgrounds are pale; then a small network learns
-            the classes from scratch within a minute or two, which it otherwise does not.
+        num_train: number of training scenes.
+        num_val: number of validation scenes.
+        size: height and width of every second scene; the others have them swapped.
+        seed: of the scenes; independent of the seeds of networks.
+        easy: gives every class its own hue, and pale backgrounds. A small network then learns the
+            classes from scratch in a minute or two; without it, it does not.
 
     Raises:
         InputError: an argument out of its range, or a folder that cannot be written.
@@ -66,11 +66,11 @@ def load(
             f"{folder}: cannot be written ({error.strerror or error}); set paths.cache=…"
         ) from error
     scenes = open_set(folder, name, "train", "val", MASKS, "masks", CLASSES, "stop", Path(cache))
-    return dataclasses.replace(scenes, checksum=key)  # which also tells sizes apart
+    return dataclasses.replace(scenes, checksum=key)  # the key also depends on the size
 
 
 def _check(num_train: int, num_val: int, size: Sequence[int], seed: int) -> None:
-    """Every wrong argument in one line."""
+    """Raises one InputError that names every wrong argument."""
     rules = {
         f"num_train: expected 1 or more, got {num_train}": num_train >= 1,
         f"num_val: expected 1 or more, got {num_val}": num_val >= 1,
@@ -85,7 +85,7 @@ def _check(num_train: int, num_val: int, size: Sequence[int], seed: int) -> None
 def scene(
     height: int, width: int, random: np.random.Generator, easy: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One scene and its mask. Shapes: -> (H, W, 3) uint8, (H, W) uint8."""
+    """Draws one scene and its mask. Shapes: -> (H, W, 3) uint8, (H, W) uint8."""
     image, mask = _background(height, width, random), np.zeros((height, width), dtype=np.uint8)
     if easy:
         image += PALE * (image.mean(axis=-1, keepdims=True) - image)
@@ -100,7 +100,7 @@ def scene(
         areas.append(int(inside.sum()))
         seen = np.bincount(after.ravel(), minlength=len(areas))
         if (seen[1:] < LEAST_SEEN * np.array(areas[1:])).any() or not areas[-1]:
-            areas.pop()  # hides too much: another one
+            areas.pop()  # it hides too much or is invisible: draw another one
             continue
         owner, mask[inside] = after, label
         two = colours(CLASSES[label - 1] if easy else None, random)
@@ -111,7 +111,7 @@ def scene(
 
 
 def _background(height: int, width: int, random: np.random.Generator) -> np.ndarray:
-    """Soft blobs of any colour: noise at a low resolution, enlarged. Shapes: -> (H, W, 3)."""
+    """Draws soft blobs: enlarged noise of low resolution. Shapes: -> (H, W, 3)."""
     few = random.integers(2, 6, 2)
     noise = random.integers(0, 256, (*few, 3), dtype=np.uint8)
     large = Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC)
@@ -121,7 +121,10 @@ def _background(height: int, width: int, random: np.random.Generator) -> np.ndar
 def _placed(
     rows: np.ndarray, columns: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates of every pixel in the frame of a thing. Shapes: (H, W) -> two of (H, W)."""
+    """Draws place, size and angle of a thing; returns every pixel's coordinates in its frame.
+
+    Shapes: (H, W) twice -> (H, W) twice.
+    """
     height, width = rows.shape
     radius = random.uniform(0.16, 0.36) * min(height, width)
     y = random.uniform(0.6 * radius, height - 0.6 * radius)
@@ -135,7 +138,7 @@ def _placed(
 def _write(
     folder: Path, num_train: int, num_val: int, size: Sequence[int], seed: int, easy: bool
 ) -> None:
-    """Draws everything beside its place, then renames: no process sees half of it."""
+    """Draws into a temporary folder and renames it: no process sees an incomplete set."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     base = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
@@ -153,7 +156,7 @@ def _write(
         base.chmod(0o755)
         os.rename(base, folder)
     except OSError:
-        if not folder.is_dir():  # another process was first
+        if not folder.is_dir():  # if it exists, another process has made it
             raise
     finally:
         shutil.rmtree(base, ignore_errors=True)

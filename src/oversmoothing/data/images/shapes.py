@@ -1,4 +1,4 @@
-"""Five kinds of things in generated scenes: outline, texture, colours."""
+"""The five shapes of generated scenes: outlines, textures, colours."""
 
 import colorsys
 
@@ -8,7 +8,7 @@ CLASSES = ("disc", "square", "triangle", "ellipse", "star")
 
 
 def outline(kind: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Which points belong to the thing. Shapes: u, v (H, W), 1 is its radius -> (H, W), bool."""
+    """Whether points are inside a shape of radius 1. Shapes: u, v (H, W) -> (H, W), bool."""
     radius, angle = np.hypot(u, v), np.arctan2(v, u)
     if kind == "disc":
         return radius < 1
@@ -22,7 +22,7 @@ def outline(kind: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def texture(kind: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Which of its two colours a point has. Shapes: u, v (H, W) -> (H, W), bool."""
+    """Whether points have the second colour. Shapes: u, v (H, W) -> (H, W), bool."""
     if kind == "disc":  # stripes
         return np.sin(4.5 * np.pi * u) > 0
     if kind == "square":  # checks
@@ -35,7 +35,7 @@ def texture(kind: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def colours(kind: str | None, random: np.random.Generator) -> np.ndarray:
-    """Two colours: shades of the hue of a kind; None: any that differ. Shapes: -> (2, 3)."""
+    """Draws two colours: shades of a kind's hue; None: any two that differ. Shapes: -> (2, 3)."""
     if kind is not None:
         hue = CLASSES.index(kind) / len(CLASSES) + random.uniform(-0.05, 0.05)
         shades = (random.uniform(0.8, 1), random.uniform(0.2, 0.45))

@@ -1,4 +1,4 @@
-"""Image sets in the folders of PASCAL VOC."""
+"""Image sets in the folder layout of PASCAL VOC."""
 
 import hashlib
 import json
@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from omegaconf import DictConfig
+
 from oversmoothing.data.images import voc_labels
 from oversmoothing.data.images.classes import class_names
+from oversmoothing.data.images.files import listing
 from oversmoothing.data.images.image_set import ImageSet, OnError
-from oversmoothing.data.images.images import listing
 from oversmoothing.data.images.voc_labels import Labels
 from oversmoothing.data.images.voc_lists import find_base, read_list, require, require_labels
 from oversmoothing.errors import InputError
@@ -27,19 +29,22 @@ def load(
     on_error: OnError = "stop",
     cache: str = "outputs/cache",
 ) -> ImageSet:
-    """Opens a data set in VOC's layout; masks or boxes are read once, for their labels.
+    """Opens a data set in VOC's layout.
+
+    Image-level labels that come from masks or boxes are read once and cached.
 
     Args:
-        root: folder with the data, only read; holds ``folder`` or ``VOCdevkit/folder``.
-        folder: holds JPEGImages, ImageSets/Segmentation and what ``masks`` and ``labels`` need;
-            images and masks may lie in subfolders (train2014/…).
+        root: folder with the data; nothing is written to it. Holds ``folder`` or
+            ``VOCdevkit/folder``.
+        folder: holds JPEGImages, ImageSets/Segmentation and the files that ``masks`` and
+            ``labels`` need. Images and masks may be in subfolders (train2014/…).
         name: of the data set.
         train: list of training images, ImageSets/Segmentation/<train>.txt.
-        val: list of images to evaluate on.
-        masks: folder of the masks; null: there are none (VOC's test images), only to predict.
-        labels: image-level labels: ``masks``: classes with a pixel; ``xml``: classes with a box in
-            Annotations, difficult ones included; else a JSON file, see ``voc_labels.from_file``.
-            null: none, to learn from masks, all of which must be there; none is read beforehand.
+        val: list of validation images.
+        masks: folder of the masks; null: none, and nothing can be measured.
+        labels: source of the image-level labels. ``masks``: classes with a pixel. ``xml``: classes
+            with a box in Annotations, difficult ones included. Else the name of a JSON file, see
+            ``voc_labels.from_file``. null: no labels; every training image must have a mask.
         classes: names of label values 1, 2, …
         on_error: at a damaged training image: stop, or skip it with a warning.
         cache: folder for labels that were read from masks or boxes.
@@ -64,11 +69,11 @@ def open_set(
     on_error: OnError,
     cache: Path,
 ) -> ImageSet:
-    """As ``load``, from the folder and the class names themselves."""
+    """Does what ``load`` does, given the folder and the class names."""
     if labels == "masks" and masks is None:
         raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
     if labels is None and masks is None:
-        raise InputError("data.labels: null leaves only data.masks to learn from; set either")
+        raise InputError("data.labels: null needs data.masks; set one of the two")
     parts = {part: read_list(base, part) for part in (train, val)}
     ids = tuple(dict.fromkeys(id for part in parts.values() for id in part))
     images = require(base, parts, "JPEGImages", ".jpg")
@@ -100,7 +105,7 @@ def _labels(
     classes: Sequence[str],
     cache: Path,
 ) -> Labels:
-    """Labels of those ids that have any."""
+    """Reads the labels of the ids that have any."""
     if labels is None:
         return {}
     if labels == "masks":
@@ -111,3 +116,38 @@ def _labels(
         return voc_labels.cached(voc_labels.from_xml, files, classes, cache)
     listed = voc_labels.from_file(base / labels, classes)
     return {id: listed[id] for id in ids if id in listed}
+
+
+def unlabelled(node: DictConfig, part: str = "test") -> ImageSet:
+    """Opens the images of a list without masks or labels, to predict on: VOC's test images.
+
+    Args:
+        node: config of ``load``.
+        part: the list, ImageSets/Segmentation/<part>.txt.
+
+    Returns:
+        A set whose ``val`` are these images and whose ``train`` is empty.
+
+    Raises:
+        InputError: data in another layout, no such list, or missing images.
+    """
+    if not node._target_.endswith("voc.load"):
+        raise InputError(f"data {node.name}: has no {part} images; expected data in VOC's layout")
+    base = find_base(Path(node.root), node.folder)
+    ids = read_list(base, part)
+    files = listing(base / "JPEGImages", ".jpg")
+    if missing := [id for id in ids if id not in files]:
+        raise InputError(
+            f"{base / 'JPEGImages'}: {len(missing)} of {len(ids)} images of {part}.txt are missing "
+            f"(first {missing[0]}); register at VOC's evaluation server to get them"
+        )
+    return ImageSet(
+        name=node.name,
+        classes=class_names(node.classes),
+        train=(),
+        val=ids,
+        image_files={id: files[id] for id in ids},
+        mask_files={},
+        present={},
+        checksum="",
+    )

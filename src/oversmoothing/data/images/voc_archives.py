@@ -1,8 +1,8 @@
-"""VOC 2012 with the masks of SBD, from the two official archives.
+"""Make VOC 2012 with the masks of SBD from the two official archives.
 
-SegmentationClassAug, which everyone uses, has no official address. It is made here as it is
-described: VOC's own masks where there are any, those of SBD (Hariharan et al., ICCV 2011) for all
-other images; ``train_aug`` is VOC's training list and SBD's images, less VOC's validation list.
+SegmentationClassAug, the usual training set, has no official download. It is made here from its
+description: VOC's own masks where they exist, those of SBD (Hariharan et al., ICCV 2011) for the
+other images; ``train_aug`` is VOC's training list plus SBD's images minus VOC's validation list.
 """
 
 import io
@@ -18,7 +18,7 @@ import yaml
 from scipy.io import loadmat
 
 from oversmoothing.data.fetch import Source, ensure
-from oversmoothing.data.images.images import listing, write_mask
+from oversmoothing.data.images.files import listing, write_mask
 from oversmoothing.data.images.voc_lists import read_list, require
 from oversmoothing.errors import InputError
 from oversmoothing.store.files import write_text
@@ -28,23 +28,27 @@ MASKS = "SegmentationClassAug"
 
 
 def sources() -> list[Source]:
-    """The archive of VOC and that of SBD."""
+    """Returns the sources of VOC's archive and of SBD's."""
     text = resources.files("oversmoothing.data.images").joinpath("voc_files.yaml").read_text()
     return [Source(**source) for source in yaml.safe_load(text)]
 
 
 def prepare(root: Path, archives: Sequence[Source]) -> str:
-    """Fetches, unpacks and merges what is missing under ``root``; says in one line what is there.
+    """Downloads, unpacks and merges what is missing under ``root``.
 
-    Archives are kept in ``root/archives`` and may be deleted afterwards. Each step takes its place
-    when it is complete, so that a call that was interrupted can be made again.
+    Archives are kept in ``root/archives``; you may delete them afterwards. Each step writes to a
+    temporary folder and renames it when it is complete: after an interruption, call this again.
 
     Args:
-        root: holds VOC2012 or VOCdevkit/VOC2012 afterwards.
+        root: will hold VOC2012 or VOCdevkit/VOC2012.
         archives: of VOC and of SBD.
 
+    Returns:
+        One line that says how many images there are, and where.
+
     Raises:
-        InputError: an archive cannot be had, the disk is full, or images or masks are missing.
+        InputError: an archive cannot be downloaded, the disk is full, or images or masks are
+            missing.
     """
     own, official = root / "VOC2012", root / "VOCdevkit" / "VOC2012"
     base = own if own.is_dir() else official
@@ -68,7 +72,7 @@ def prepare(root: Path, archives: Sequence[Source]) -> str:
 
 
 def _unpack(archive: Path, base: Path, root: Path) -> None:
-    """The folders of VOC's archive that segmentation needs."""
+    """Unpacks the folders of VOC's archive that segmentation needs."""
     wanted = tuple(f"VOCdevkit/VOC2012/{part}/" for part in PARTS)
     with tempfile.TemporaryDirectory(dir=root, prefix=".voc.") as folder:
         with tarfile.open(archive) as tar:
@@ -87,7 +91,7 @@ def _merge(archive: Path, base: Path) -> None:
         ids = _write_sbd(archive, masks, set(own))
         for path in own.values():
             shutil.copy(path, masks)
-        shutil.rmtree(base / MASKS, ignore_errors=True)  # left by a call that was interrupted
+        shutil.rmtree(base / MASKS, ignore_errors=True)  # from a call that was interrupted
         masks.rename(base / MASKS)
     names = sorted(ids.union(read_list(base, "train")).difference(read_list(base, "val")))
     text = "".join(f"{name}\n" for name in names)
@@ -96,7 +100,7 @@ def _merge(archive: Path, base: Path) -> None:
 
 
 def _write_sbd(archive: Path, folder: Path, known: set[str]) -> set[str]:
-    """Writes SBD's class masks as PNG, but for ``known`` ids; the ids of all that SBD has."""
+    """Writes SBD's class masks as PNG except those of ``known`` ids; returns all ids of SBD."""
     ids = set()
     with tarfile.open(archive) as tar:
         for member in tar:

@@ -1,4 +1,4 @@
-"""Which classes an image shows: from its mask, its bounding boxes, or a list."""
+"""Image-level labels: the classes in an image, from its mask, its bounding boxes, or a list."""
 
 import hashlib
 import json
@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from oversmoothing.data.images.images import opened
+from oversmoothing.data.images.files import opened
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.segmentation import IGNORE
 from oversmoothing.store.files import write_text
 
-IGNORE = 255
-Labels = dict[str, tuple[int, ...]]  # id -> label values 1 … K in rising order
-VERSION = 1  # raise it when the same files come to give other labels
+Labels = dict[str, tuple[int, ...]]  # id -> label values 1 … K in ascending order
+VERSION = 1  # increase it when the code reads other labels from the same files
 
 
 def from_masks(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
-    """Classes with at least one pixel.
+    """Reads the classes with at least one pixel.
 
     Args:
         files: id -> palette PNG.
@@ -29,7 +29,7 @@ def from_masks(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
     labels = {}
     for name, path in files.items():
         with opened(path) as image:
-            counts = image.histogram()  # of the indices, without an array of the pixels
+            counts = image.histogram()  # of the indices; needs no array of the pixels
         if len(counts) != 256:
             raise InputError(f"{path}: expected a palette or grey image, got mode {image.mode}")
         values = [value for value, count in enumerate(counts) if count]
@@ -39,18 +39,18 @@ def from_masks(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
 
 
 def check_values(values: Sequence[int], num_classes: int, path: str) -> None:
-    """InputError unless all values are 0 … K or 255."""
+    """Raises InputError unless all values are 0 … K or 255."""
     if wrong := [value for value in values if num_classes < value != IGNORE]:
         raise InputError(
             f"{path}: label values {wrong[:5]}, expected 0 to {num_classes} or {IGNORE}; "
-            "set data.classes to the names that the masks follow"
+            "set data.classes to the classes of the masks"
         )
 
 
 def from_xml(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
-    """Classes with at least one bounding box in VOC's annotations.
+    """Reads the classes with at least one bounding box in VOC's annotations.
 
-    Objects marked ``difficult`` count as well: they are in the image.
+    Objects marked ``difficult`` count too: they are in the image.
 
     Args:
         files: id -> XML file.
@@ -77,9 +77,9 @@ def _objects(path: str) -> list[ElementTree.Element]:
 
 
 def from_file(path: Path, classes: Sequence[str]) -> Labels:
-    """A JSON object: id -> class names, or label values 1 … K.
+    """Reads a JSON object: id -> class names, or label values 1 … K.
 
-    ``scripts/convert_labels.py`` makes one of the pickled ``cls_labels_onehot.npy``.
+    ``scripts/convert_labels.py`` makes one from the pickled ``cls_labels_onehot.npy``.
 
     Raises:
         InputError: no such file, no JSON of this form, or an unknown class.
@@ -89,7 +89,7 @@ def from_file(path: Path, classes: Sequence[str]) -> Labels:
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read as JSON ({error}); data.labels: expected masks, xml or a "
-            "file that scripts/convert_labels.py made"
+            "file made by scripts/convert_labels.py"
         ) from error
     number = {name: k for k, name in enumerate(classes, 1)}
     number |= {k: k for k in number.values()}
@@ -108,10 +108,10 @@ def cached(
     classes: Sequence[str],
     cache: Path,
 ) -> Labels:
-    """``compute(files, classes)``, kept as JSON in ``cache``.
+    """Returns ``compute(files, classes)`` and keeps it as JSON in ``cache``.
 
-    The result is used again for the same ids in the same folders, unless a file was added there,
-    removed or replaced since.
+    A kept result is used again for the same ids in the same folders, until a file is added to a
+    folder, removed or replaced.
     """
     folders = {os.path.realpath(os.path.dirname(path)) for path in files.values()}
     changed = {folder: os.stat(folder).st_mtime_ns for folder in sorted(folders)}

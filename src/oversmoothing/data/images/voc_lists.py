@@ -1,9 +1,9 @@
-"""The lists of a data set in VOC's layout, held against its files."""
+"""The image lists of a data set in VOC's layout; checks that every listed file exists."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from oversmoothing.data.images.images import listing
+from oversmoothing.data.images.files import listing
 from oversmoothing.errors import InputError
 
 LISTS = "ImageSets/Segmentation"
@@ -11,13 +11,13 @@ FETCH = "get VOC 2012 with python scripts/fetch_data.py voc"
 
 
 def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
-    """``root/folder``, or ``root/VOCdevkit/folder`` as VOC's archive has it.
+    """Finds ``root/folder``, or ``root/VOCdevkit/folder`` as in VOC's archive.
 
     Args:
-        way_out: what else to do than to set ``paths.data``.
+        way_out: for the error: the alternative to setting ``paths.data``.
 
     Raises:
-        InputError: neither is there.
+        InputError: neither folder exists.
     """
     for base in (root / folder, root / "VOCdevkit" / folder):
         if base.is_dir():
@@ -28,7 +28,7 @@ def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
 
 
 def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
-    """Ids, one a line of ``base/lists/part.txt``.
+    """Reads the ids in ``base/lists/part.txt``, one per line.
 
     Raises:
         InputError: no such list, or an empty one.
@@ -43,23 +43,23 @@ def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
             f"are: {known}"
         ) from error
     if not ids:
-        raise InputError(f"{path}: the list is empty; expected one image id a line")
+        raise InputError(f"{path}: the list is empty; expected one image id per line")
     return ids
 
 
 def require(
     base: Path, parts: Mapping[str, Sequence[str]], folder: str | None, suffix: str
 ) -> dict[str, str]:
-    """Files of a folder by id; null for the folder gives none.
+    """Finds the files of a folder by id; no folder, no files.
 
     Args:
-        base: of the data set.
-        parts: list -> its ids, all of which must have a file.
-        folder: below ``base``.
+        base: folder of the data set.
+        parts: name of a list -> its ids; each must have a file.
+        folder: in ``base``; or None.
         suffix: of the files.
 
     Raises:
-        InputError: ids without file.
+        InputError: an id without a file.
     """
     if folder is None:
         return {}
@@ -69,15 +69,15 @@ def require(
 
 
 def require_files(parts: Mapping[Path, Sequence[str]], folder: Path, suffix: str) -> dict[str, str]:
-    """Files of a folder by id.
+    """Finds the files of a folder by id.
 
     Args:
-        parts: where ids were found -> the ids, all of which must have a file.
+        parts: path of a list -> its ids; each must have a file.
         folder: of the files.
         suffix: of the files.
 
     Raises:
-        InputError: ids without file.
+        InputError: an id without a file.
     """
     files = listing(folder, suffix)
     for path, ids in parts.items():
@@ -92,10 +92,10 @@ def require_files(parts: Mapping[Path, Sequence[str]], folder: Path, suffix: str
 def require_labels(
     base: Path, part: str, ids: Sequence[str], present: Mapping[str, Collection[int]]
 ) -> None:
-    """InputError if an image shows no class: it would teach nothing."""
+    """Raises InputError if an image has no class: a classifier cannot learn from it."""
     if bare := [id for id in ids if not present.get(id)]:
         raise InputError(
-            f"{_path(base, part)}: {_some(bare, ids)} have no image-level label; leave them off "
+            f"{_path(base, part)}: {_some(bare, ids)} have no image-level label; remove them from "
             "the list or check data.labels"
         )
 

@@ -1,4 +1,4 @@
-"""Training images as DeiT augments them (Touvron et al., ICML 2021), by timm's transforms."""
+"""Augment training images as DeiT does (Touvron et al., ICML 2021), with timm's transforms."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,27 +10,28 @@ from timm.data.auto_augment import rand_augment_transform
 from timm.data.random_erasing import RandomErasing
 from torch import Tensor
 
-from oversmoothing.data.images.labelled import LabelledImages
+from oversmoothing.data.images.convert import to_float
+from oversmoothing.data.images.labelled_images import LabelledImages
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.classification.generators import seeded
 
 
 class Augment:
-    """Random resized crop (bicubic), mirror, RandAugment, random erasing, in this order.
+    """Crops and resizes (bicubic), mirrors, applies RandAugment and erases, in this order.
 
-    The seed of timm's draws comes from torch's global generator.
+    timm's generators are seeded from torch's global generator.
 
     Args:
         size: S, side of the square.
         scale: smallest and largest share of the image's area that a crop covers.
-        ratio: smallest and largest width over height of the crop before it is resized.
+        ratio: smallest and largest ratio of width to height of a crop, before the resize.
         flip: probability of a mirror image.
-        rand_augment: timm's name of a RandAugment (rand-m9-mstd0.5-inc1); null: none.
-        erase: probability that a rectangle is replaced by noise, N(0, 1) a pixel and channel once
-            the backbone has normalised the image (so that pixels leave [0, 1] there).
+        rand_augment: timm's name of a RandAugment policy (rand-m9-mstd0.5-inc1); null: none.
+        erase: probability that a rectangle is replaced by noise. The noise is N(0, 1) after the
+            backbone's normalisation, so its pixels may be outside [0, 1].
 
     Raises:
-        InputError: a value out of its range, or a name that timm does not understand.
+        InputError: a value out of its range, or a name that timm does not know.
     """
 
     def __init__(
@@ -57,29 +58,29 @@ class Augment:
         )
         self.erase = RandomErasing(erase, mode="pixel", device="cpu")
 
-    def __call__(self, image: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-        """A training image.
+    def __call__(self, image: Image.Image, mean: Tensor, std: Tensor) -> Tensor:
+        """Augments an image.
 
         Args:
+            image: RGB.
             mean, std: of the backbone's normalisation.
 
-        Shapes: image (3, H, W) uint8, mean and std (3, 1, 1) -> (3, S, S) float32.
+        Shapes: mean and std (3, 1, 1) -> (3, S, S) float32.
         """
-        picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
         with seeded(int(torch.randint(2**62, ()))):
-            pixels = self.distort(picture).float().div_(255)
+            pixels = to_float(self.distort(image))
             return self.erase((pixels - mean) / std) * std + mean
 
 
 def labelled_image(
     data: LabelledImages, augment: Augment, mean: Tensor, std: Tensor, id: str
 ) -> dict[str, Any]:
-    """An augmented training image with its class.
+    """Reads and augments a training image.
 
     Returns:
         ``name``, ``image`` (3, S, S) and ``target`` ().
     """
-    image = augment(data.image(id), mean, std)
+    image = augment(data.pil_image(id), mean, std)
     return {"name": id, "image": image, "target": torch.tensor(data.target(id))}
 
 
@@ -90,7 +91,7 @@ def _check(
     rand_augment: str | None,
     **probabilities: float,
 ) -> None:
-    """Every wrong argument in one line."""
+    """Raises one InputError that names every wrong argument."""
     rules = {
         f"size: expected 1 or more, got {size}": size >= 1,
         f"scale: expected [low, high] with 0 < low <= high <= 1, got {list(scale)}": _is_range(
@@ -111,7 +112,7 @@ def _is_range(values: Sequence[float], most: float = float("inf")) -> bool:
 
 
 def _is_known(rand_augment: str | None) -> bool:
-    """Whether timm takes a name."""
+    """Whether timm knows a name."""
     if rand_augment is None:
         return True
     try:

@@ -1,29 +1,30 @@
-"""What is measured of a classifier, and how its images are prepared."""
+"""Settings of the evaluation of a classifier, and the preparation of its images."""
 
 import math
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 from torchvision.transforms import functional as TF
 
+from oversmoothing.data.images.convert import to_float, to_tensor
 from oversmoothing.errors import InputError
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How validation images are prepared and counted.
+    """Settings that an ``Evaluator`` follows.
+
+    An image's shorter side is resized to S / ``crop`` (bicubic); then an S × S square is cut from
+    its centre.
 
     Args:
-        size: S, side of the square that the network sees.
-        crop: S over the side that the shorter side of an image is resized to (bicubic) before the
-            square is cut out of its middle; DeiT: 0.875.
-        layer_images: on so many validation images, evenly spaced, the tokens of every block are
-            compared; 0: on none.
-        batch: images at once.
-        workers: processes that read images.
+        size: S, side of the network's input.
+        crop: S / length of the shorter side; DeiT uses 0.875.
+        layer_images: number of validation images, evenly spaced, whose tokens are compared after
+            every block; 0: none.
+        batch: number of images per forward pass.
+        workers: number of processes that read images.
 
     Raises:
         InputError: a value out of range.
@@ -44,15 +45,13 @@ class Evaluation:
         if not 0 < self.crop <= 1:
             raise InputError(f"task.evaluation.crop: expected above 0, at most 1, got {self.crop}")
 
-    def prepared(self, image: Tensor) -> Tensor:
-        """Shapes: (3, H, W) uint8 -> (3, S, S) float32 in [0, 1]."""
-        picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+    def prepared(self, image: Image.Image) -> Tensor:
+        """Resizes and crops an image. Shapes: RGB image -> (3, S, S) float32 in [0, 1]."""
         side = math.floor(self.size / self.crop)
-        resized = TF.resize(picture, side, TF.InterpolationMode.BICUBIC)
-        pixels = np.array(TF.center_crop(resized, self.size))
-        return torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)
+        resized = TF.resize(image, side, TF.InterpolationMode.BICUBIC)
+        return to_float(to_tensor(TF.center_crop(resized, self.size)))
 
     def described(self) -> str:
-        """In words."""
+        """Describes the preparation in words."""
         side = math.floor(self.size / self.crop)
         return f"shorter side resized to {side} px (bicubic), middle {self.size}×{self.size} px"

@@ -1,17 +1,17 @@
-"""Accuracy of a classifier, and how alike the tokens of its blocks are."""
+"""Accuracy of a classifier, and similarity of the tokens after its blocks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from oversmoothing import distributed
 from oversmoothing.backbones.vit.tokens import TokenStream
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.labelled import LabelledImages
-from oversmoothing.errors import InputError
+from oversmoothing.data.images.labelled_images import LabelledImages
+from oversmoothing.data.loading import evenly_spaced, read_ahead
 from oversmoothing.metrics import attention, smoothness
 from oversmoothing.tasks.classification.evaluation import Evaluation
 
@@ -19,12 +19,12 @@ TOP = (1, 5)
 
 
 class Evaluator:
-    """Measures on the validation images of a data set.
+    """Measures networks on the validation images of a data set, as an ``Evaluation`` says.
 
     Args:
-        data: whose ``val`` is measured on; classes are needed for accuracy alone.
-        evaluation: how.
-        device: where.
+        data: only ``accuracy`` needs classes.
+        evaluation: what to measure.
+        device: of the networks.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Evaluator:
 
     @torch.no_grad()
     def accuracy(self, network: nn.Module) -> dict[str, float]:
-        """``val_acc1`` in percent, and ``val_acc5`` where there are more than 5 classes.
+        """``val_acc1`` in percent, and ``val_acc5`` if there are more than 5 classes.
 
         Raises:
             InputError: a damaged image.
@@ -43,7 +43,10 @@ class Evaluator:
         top = self._top()
         right = torch.zeros(len(top), device=self.device)
         mine = self.data.val[distributed.rank() :: distributed.world()]
-        for images, targets in self._batches(mine, self.data.target):
+        size = self.evaluation.batch
+        batches = [mine[start : start + size] for start in range(0, len(mine), size)]
+        read = partial(_classified, self.data, self.evaluation)
+        for images, targets in read_ahead(read, batches, self.evaluation.workers):
             best = network(images.to(self.device)).topk(max(top), dim=-1).indices
             hit = best == targets.to(self.device)[:, None]
             right += torch.stack([hit[:, :k].any(dim=-1).sum() for k in top])
@@ -53,39 +56,34 @@ class Evaluator:
 
     @torch.no_grad()
     def layers(self, backbone: nn.Module) -> dict[str, list[float | None]]:
-        """How alike the tokens of an image are after every block, means over images.
+        """Similarity of the tokens of an image after every block, means over images.
 
-        Patch tokens of the residual stream and whole attention maps; every image by itself.
+        It is measured on the patch tokens of the residual stream and on whole attention maps, for
+        each image by itself.
 
         Returns:
-            ``cosine`` and ``effective_rank`` (float64), and ``attention_similarity``, None where
-            a block has no attention; one value a block. Nothing for a backbone without blocks.
+            ``cosine``, ``effective_rank`` and ``attention_similarity``, None for a block without
+            attention; one value per block. Empty for a backbone without blocks.
         """
-        ids = self.layer_ids()
-        if not ids or not isinstance(backbone, TokenStream):
+        if not self.layer_ids() or not isinstance(backbone, TokenStream):
             return {}
         backbone.eval()
-        maps = (backbone.attention_maps(x) for x in self._images(ids))
-        found = {"attention_similarity": attention.by_block(maps)}
-        cosines, ranks = [], []
-        for images in self._images(ids):
-            for x in (x[:, backbone.prefix :] for x in backbone.layers(images)):
-                cosines.append(smoothness.mean_cosine(x))
-                ranks.append(smoothness.effective_rank(x))
-        of_blocks = {"cosine": cosines, "effective_rank": ranks}
-        return {k: _by_block(values, backbone.depth) for k, values in of_blocks.items()} | found
+        maps = (backbone.attention_maps(image) for image in self._images())
+        similarity = attention.by_block(maps)
+        tokens = (
+            [x[:, backbone.prefix :] for x in backbone.layers(image)] for image in self._images()
+        )
+        return smoothness.by_block(tokens) | {"attention_similarity": similarity}
 
     def layer_ids(self) -> list[str]:
-        """Validation images that ``layers`` looks at: of all classes, where they are sorted."""
-        val = self.data.val
-        count = min(len(val), self.evaluation.layer_images)
-        return [val[i * len(val) // count] for i in range(count)]
+        """The validation images for ``layers``; if sorted by class, they are of all classes."""
+        return evenly_spaced(self.data.val, self.evaluation.layer_images)
 
     def conditions(self, head: str) -> dict[str, Any]:
-        """How numbers came about, in words.
+        """Describes how the numbers are measured.
 
         Args:
-            head: what classifies; empty: nothing does.
+            head: describes the classifier; empty: there is none.
         """
         how = self.evaluation.described()
         layers = f"{len(self.layer_ids())} images of {self.data.name} val, evenly spaced, {how}"
@@ -96,62 +94,15 @@ class Evaluator:
     def _top(self) -> list[int]:
         return [k for k in TOP if k == 1 or k < len(self.data.classes)]
 
-    def _images(self, ids: list[str]) -> Iterator[Tensor]:
-        """One at a time: N×N attention maps of many heads are large."""
-        for images, _ in self._batches(ids, lambda id: 0, batch=1, workers=0):
-            yield images.to(self.device)
-
-    def _batches(
-        self,
-        ids: list[str],
-        class_of: Callable[[str], int],
-        batch: int | None = None,
-        workers: int | None = None,
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Shapes: (b, 3, S, S), (b,)."""
-        loader = DataLoader(
-            _Prepared(self.data, self.evaluation, ids, class_of),
-            batch_size=batch or self.evaluation.batch,
-            num_workers=self.evaluation.workers if workers is None else workers,
-            collate_fn=_stacked,
-            generator=torch.Generator(),  # its own, or the loader would draw from the global one
-        )
-        for item in loader:
-            if isinstance(item, InputError):
-                raise item
-            yield item
+    def _images(self) -> Iterator[Tensor]:
+        """Images for ``layers``, one by one, as their N×N attention maps need much memory."""
+        for id in self.layer_ids():
+            yield self.evaluation.prepared(self.data.pil_image(id))[None].to(self.device)
 
 
-class _Prepared(Dataset):
-    """Place in a list of ids -> image and class, or what is wrong with the file."""
-
-    def __init__(
-        self,
-        data: LabelledImages | ImageSet,
-        evaluation: Evaluation,
-        ids: list[str],
-        class_of: Callable[[str], int],
-    ) -> None:
-        self.data, self.evaluation, self.ids, self.class_of = data, evaluation, ids, class_of
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, i: int) -> tuple[Tensor, int] | InputError:
-        id = self.ids[i]
-        try:
-            return self.evaluation.prepared(self.data.image(id)), self.class_of(id)
-        except InputError as error:  # a worker would wrap its line in a traceback
-            return error
-
-
-def _stacked(items: list) -> tuple[Tensor, Tensor] | InputError:
-    if errors := [item for item in items if isinstance(item, InputError)]:
-        return errors[0]
-    images, targets = zip(*items)
-    return torch.stack(images), torch.tensor(targets)
-
-
-def _by_block(values: list[Tensor], depth: int) -> list[float]:
-    """Means over images of what was appended block by block, image by image."""
-    return torch.cat(values).view(-1, depth).mean(dim=0).tolist()
+def _classified(
+    data: LabelledImages, evaluation: Evaluation, ids: Sequence[str]
+) -> tuple[Tensor, Tensor]:
+    """Reads a batch. Shapes: -> (b, 3, S, S), (b,)."""
+    images = torch.stack([evaluation.prepared(data.pil_image(id)) for id in ids])
+    return images, torch.tensor([data.target(id) for id in ids])

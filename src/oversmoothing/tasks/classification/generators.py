@@ -1,4 +1,4 @@
-"""timm draws from the global generators of Python and numpy; they are left as they were."""
+"""Seed the global generators of Python and numpy, from which timm draws, for a while."""
 
 import contextlib
 import random
@@ -9,7 +9,7 @@ import numpy as np
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Python's and numpy's global generators start at a seed, and go on afterwards as before."""
+    """Seeds Python's and numpy's global generators; restores their states afterwards."""
     python, numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)

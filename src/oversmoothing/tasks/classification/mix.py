@@ -1,4 +1,4 @@
-"""Mixed images and soft targets: mixup, CutMix, label smoothing (timm's, as DeiT uses them)."""
+"""Mixup, CutMix and label smoothing, as DeiT uses timm's."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from oversmoothing.tasks.classification.generators import seeded
 
 @dataclass(frozen=True)
 class Mix:
-    """How the images of a batch are mixed: image i of b with image b − 1 − i, all at one share.
+    """Mixes image i of b with image b − 1 − i, with the same share for all images of a batch.
 
     Args:
         mixup: α of the Beta distribution of mixup's share (Zhang et al., ICLR 2018); 0: no mixup.
-        cutmix: the same of CutMix (Yun et al., ICCV 2019); 0: none.
+        cutmix: α of the Beta distribution of CutMix's share (Yun et al., ICCV 2019); 0: no CutMix.
         prob: probability that a batch is mixed.
-        switch: probability that it is CutMix where there are both.
-        smoothing: share of the target that all classes divide.
+        switch: probability of CutMix instead of mixup, if both are on.
+        smoothing: share of the target that is spread over all classes.
 
     Raises:
         InputError: a value out of range.
@@ -40,13 +40,13 @@ class Mix:
 
     @property
     def mixes(self) -> bool:
-        """Whether images are mixed at all; then batches need even numbers of them."""
+        """Whether images are mixed; if so, batches must be even."""
         return self.prob > 0 and max(self.mixup, self.cutmix) > 0
 
     def __call__(
         self, images: Tensor, target: Tensor, num_classes: int, seed: int
     ) -> tuple[Tensor, Tensor]:
-        """Images and soft targets; all that is random comes from ``seed``.
+        """Mixes images and makes soft targets; everything random depends on ``seed``.
 
         Shapes: images (b, 3, H, W), target (b,) -> (b, 3, H, W), (b, K).
         """
@@ -61,4 +61,4 @@ class Mix:
             num_classes=num_classes,
         )
         with seeded(seed):
-            return mixup(images.clone(), target)  # it mixes in place
+            return mixup(images.clone(), target)  # mixup works in place

@@ -7,8 +7,9 @@ from oversmoothing.backbones.vit.tokens import TokenStream
 
 
 class Classifier(nn.Module):
-    """Logits from the CLS token, from the mean of the tokens where there is none, or from the mean
-    of a CNN's feature map.
+    """Computes logits from the CLS token, or from the mean of tokens or of a CNN's feature map.
+
+    The mean is used for backbones without CLS token.
 
     Args:
         backbone: ViT, T2T or CNN.
@@ -34,11 +35,11 @@ class Classifier(nn.Module):
         return features[:, 0] if self.backbone.prefix else features.mean(dim=1)
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
-        """The backbone at ``lr``, the classifier at ``head_factor`` times that."""
+        """The backbone at ``lr``, the classifier at ``head_factor`` times ``lr``."""
         old = [p for p in self.backbone.parameters() if p.requires_grad]
         new = {"params": [*self.head.parameters()], "lr": lr * head_factor}
         return [{"params": old, "lr": lr}, new]
 
     def pretrained_parts(self) -> list[nn.Module]:
-        """What weights were loaded for, if any."""
+        """The modules that have pretrained weights."""
         return [self.backbone.network] if self.backbone.pretrained else []

@@ -1,4 +1,4 @@
-"""What the classifier is trained for: cross-entropy with soft targets."""
+"""The loss of the classification task: cross-entropy with soft targets."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from oversmoothing.tasks.classification.mix import Mix
 
 
 class Objective:
-    """Losses of a batch, for the engine.
+    """Mixes a batch and computes its losses.
 
-    Images are mixed within a process's share of a batch, at a share of its own, as DeiT does: other
-    numbers of processes see other pairs, other numbers of parts do not.
+    As in DeiT, each process mixes the images of its own slice of the batch. The pairs therefore
+    depend on the number of processes, but not on the number of parts.
 
     Args:
-        mix: how.
+        mix: mixes images and smooths targets.
         num_classes: K.
-        seed: of what is random in it, with the step and the process.
+        seed: seeds the mixing, together with the step and the process.
     """
 
     def __init__(self, mix: Mix, num_classes: int, seed: int) -> None:
@@ -34,7 +34,7 @@ class Objective:
         return batch | {"image": images, "soft": soft}
 
     def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
-        """The loss of a part; the sum over parts and processes is the batch's."""
+        """The loss of a part; the sum over parts and processes is the batch's loss."""
         share = len(part["image"]) / part["batch_size"]
         logits = model(part["image"]).float()
         return {"cls": share * F.cross_entropy(logits, part["soft"])}

@@ -6,13 +6,12 @@ from typing import Any, ClassVar
 import torch
 
 from oversmoothing.backbones.vit.tokens import TokenStream
-from oversmoothing.data.images.labelled import LabelledImages
+from oversmoothing.data.images.labelled_images import LabelledImages
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task, weights_of
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, weights_of
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
 from oversmoothing.tasks.classification.published import IMAGENET, classifier
-from oversmoothing.tasks.classification.task import require_patches
 
 
 @dataclass(frozen=True)

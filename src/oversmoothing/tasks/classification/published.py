@@ -1,4 +1,4 @@
-"""Pretrained vision transformers with the classifier of their weights."""
+"""Vision transformers with the pretrained classifier of their weights."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,11 +14,11 @@ IMAGENET = 1000  # classes, in the order of their folders' names
 
 
 def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | None:
-    """A network whose head is that of the weights; None where there is none for ImageNet-1k.
+    """Adds the pretrained ImageNet-1k head to a backbone; None if the weights have no such head.
 
     Args:
         backbone: the factory that made ``host``; its arguments name the weights.
-        host: already has them, and aggregators.
+        host: the backbone with pretrained weights and aggregators.
 
     Raises:
         InputError: weights with a head of another size.

@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 import torch
 
 from oversmoothing import distributed
-from oversmoothing.backbones.cnn.cnn import CNN
-from oversmoothing.backbones.vit.tokens import TokenStream
-from oversmoothing.data.images.labelled import LabelledImages
+from oversmoothing.data.images.labelled_images import LabelledImages
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.base import Job, Parts, Result, Task, weights_of
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, weights_of
 from oversmoothing.tasks.classification.augment import Augment, labelled_image
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
@@ -108,12 +106,3 @@ def _last_loss(recorder: Recorder) -> float | None:
         return None
     lines = (recorder.folder / "metrics.jsonl").read_text().splitlines()
     return json.loads(lines[-1])["loss_cls"][0]
-
-
-def require_patches(host: TokenStream | CNN, sizes: dict[str, int]) -> None:
-    """Raises InputError where a size is no whole number of patches."""
-    for key, size in sizes.items():
-        if size < host.patch or size % host.patch:
-            raise InputError(
-                f"task.{key}: expected a multiple of the patch, {host.patch} px, got {size}"
-            )

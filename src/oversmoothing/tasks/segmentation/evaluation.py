@@ -1,4 +1,4 @@
-"""What is measured of a segmentation network, and how."""
+"""Settings of the evaluation of a segmentation network."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,21 +8,23 @@ from oversmoothing.errors import InputError
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is measured, and how.
+    """Settings that an ``Evaluator`` follows.
 
     Args:
-        splits: ``train``, ``val``, in order.
-        ms_scales: of multi-scale segmentation (``seg_ms``), as EANet has them; empty: none.
-        flip: whether each of those scales also sees the mirror image.
-        size: longer side that images are scaled to for scale 1; None: their own size.
-        limit: measure on this many images, evenly spaced; None: on all.
-        ms_limit: the same for multi-scale, which takes about 20 times as long.
-        em_iterations: T of EM aggregators to measure single-scale too (``seg_t<T>``), whatever T
-            they were trained with (HEMNet, Table 2); no effect on other aggregators.
-        workers: processes that read images.
+        splits: splits to measure, of ``train`` and ``val``.
+        ms_scales: scales of multi-scale segmentation (``seg_ms``), by default EANet's; empty: it is
+            not measured.
+        flip: whether each of these scales is also used with the mirror image.
+        size: longer side of the image at scale 1; None: the image's own size.
+        limit: number of images, evenly spaced; None: all.
+        ms_limit: number of images for multi-scale, which takes about 20 times as long; None: as
+            ``limit``.
+        em_iterations: numbers T of EM iterations to measure single-scale as well (``seg_t<T>``),
+            whatever T the network was trained with (HEMNet, Table 2); other aggregators ignore it.
+        workers: number of processes that read images.
 
     Raises:
-        InputError: no split, or a size, scale or count out of its range.
+        InputError: no split, or a size, scale or count out of range.
     """
 
     splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])

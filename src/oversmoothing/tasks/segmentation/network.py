@@ -1,8 +1,8 @@
-"""Segmentation networks: a backbone, which hosts the aggregator, and two layers behind it.
+"""Segmentation networks: a backbone, which contains the aggregator, and a head.
 
 The head is EMANet's (Li et al., ICCV 2019, code): 3×3 convolution, normalisation, ReLU, dropout of
-channels, 1×1 convolution. What comes before it there, 3×3 convolution and attention unit, belongs
-to the backbone here (``backbones/cnn.py``).
+channels, 1×1 convolution. EMANet's 3×3 convolution and attention unit before the head are part of
+the backbone here (``backbones/cnn``).
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from oversmoothing.errors import InputError
 
 
 class Outputs(NamedTuple):
-    """Logits (B, classes, h, w) on the backbone's grid; of the auxiliary head, or None."""
+    """Logits (B, classes, h, w) on the backbone's grid, of the head and of the auxiliary head."""
 
     seg: Tensor
     aux: Tensor | None
@@ -27,11 +27,14 @@ class Segmenter(nn.Module):
     """Labels pixels.
 
     Args:
-        backbone: CNN, or ViT, whose patch tokens then form the map.
-        num_classes: with background, where there is one.
-        dim: channels between the head's two layers.
-        dropout: of whole channels before the classifier.
-        auxiliary: a second head on an earlier stage, for training only.
+        backbone: CNN, or ViT, whose patch tokens form the feature map.
+        num_classes: number of labels, background included.
+        dim: channels between the head's two convolutions.
+        dropout: probability that a channel is dropped before the classifier.
+        auxiliary: add a second head on an earlier stage, for training only.
+
+    Raises:
+        InputError: ``dim`` or ``dropout`` out of range.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class Segmenter(nn.Module):
         return Outputs(self.head(features), aux)
 
     def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps of the last and of an earlier stage (of a ViT: its middle block)."""
+        """Feature maps of the last and of an earlier stage, for a ViT its middle block."""
         if not self.patches:
             return self.backbone(images)
         H, W = images.shape[-2:]
@@ -76,11 +79,11 @@ class Segmenter(nn.Module):
         return self.head(self.features(images)[0])
 
     def pretrained_parts(self) -> list[nn.Module]:
-        """What weights were loaded for, if any."""
+        """The modules that have pretrained weights."""
         return [self.backbone.network] if self.backbone.pretrained else []
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
-        """Pretrained parts at ``lr``, all else at ``head_factor`` times that."""
+        """Pretrained parts at ``lr``, the others at ``head_factor`` times ``lr``."""
         old = {id(p) for part in self.pretrained_parts() for p in part.parameters()}
         trained = [p for p in self.parameters() if p.requires_grad]
         return [
@@ -100,5 +103,5 @@ def _head(dim: int, num_classes: int, hidden: int, dropout: float) -> nn.Sequent
 
 
 def upsampled(logits: Tensor, size: tuple[int, int]) -> Tensor:
-    """Logits at ``size``, corners aligned, as EMANet does."""
+    """Upsamples logits to ``size`` with aligned corners, as EMANet does."""
     return F.interpolate(logits.float(), size, mode="bilinear", align_corners=True)

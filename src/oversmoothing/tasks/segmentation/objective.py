@@ -1,33 +1,37 @@
-"""Cross-entropy of pixels."""
+"""Cross-entropy over pixels."""
 
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.metrics.segmentation import IGNORE
 from oversmoothing.tasks.segmentation.network import upsampled
 from oversmoothing.training.batch import Batch
 
-IGNORE = 255
-
 
 class PixelCrossEntropy:
-    """Σ of the labelled pixels' cross-entropy over the number of all pixels, padding included.
+    """Sum of the labelled pixels' cross-entropy, divided by the number of all pixels.
 
-    EMANet's code divides so; a mean over labelled pixels would weigh small images more.
+    The division follows EMANet's code and includes padding. A mean over labelled pixels would give
+    small images more weight.
 
     Args:
-        aux_weight: of the auxiliary head's loss; 0: there is none.
+        aux_weight: weight of the auxiliary head's loss; 0: there is no such head.
     """
 
     def __init__(self, aux_weight: float) -> None:
         self.aux_weight = aux_weight
 
     def prepare(self, batch: Batch, step: int) -> Batch:
+        """Changes nothing."""
         return batch
 
     def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
-        """Shapes: ``image`` (b, 3, S, S), ``mask`` (b, S, S) with 255 where nothing is known."""
+        """Losses of a part; their sum over parts and processes is the batch's loss.
+
+        Shapes: ``image`` (b, 3, S, S), ``mask`` (b, S, S), 255 where the label is unknown.
+        """
         out, mask = model(part["image"]), part["mask"]
         pixels = part["batch_size"] * mask[0].numel()
         losses = {"seg": _summed(out.seg, mask) / pixels}

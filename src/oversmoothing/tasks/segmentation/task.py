@@ -9,13 +9,12 @@ from oversmoothing.backbones.cnn.cnn import synchronised
 from oversmoothing.data.images.joint import JointAugment, masked_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches
 from oversmoothing.tasks.segmentation.evaluation import Evaluation
 from oversmoothing.tasks.segmentation.evaluator import Evaluator
 from oversmoothing.tasks.segmentation.network import Segmenter
 from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy
 from oversmoothing.tasks.segmentation.pictures import leave_pictures
-from oversmoothing.tasks.splits import measured
 from oversmoothing.training.loop import TrainingLoop
 
 
@@ -54,12 +53,7 @@ class Segmentation(Task):
 
     def check(self, network: Segmenter, parts: Parts) -> None:
         """Refuses a crop that is no whole number of patches."""
-        patch = network.backbone.patch
-        if self.augment.crop < patch or self.augment.crop % patch:
-            raise InputError(
-                f"task.augment.crop: expected a multiple of the patch, {patch} px, "
-                f"got {self.augment.crop}"
-            )
+        require_patches(network.backbone, {"augment.crop": self.augment.crop})
 
     def run(self, network: Segmenter, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.
@@ -81,6 +75,6 @@ class Segmentation(Task):
             data.require_sizes(evaluator.ids(split))
         TrainingLoop(network, PixelCrossEntropy(self.aux_weight), loader, trainer, *own).fit()
         job.recorder.save_weights(network.state_dict())
-        results = measured(evaluator)
+        results = evaluator.measure()
         leave_pictures(evaluator, job.recorder, seed)
         return {seed: results}

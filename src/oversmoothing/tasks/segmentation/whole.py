@@ -1,4 +1,4 @@
-"""Logits of whole images of any size, at one scale or at several."""
+"""Logits of whole images of any size, at one scale or at several scales."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,8 @@ from oversmoothing.tasks.segmentation.network import Segmenter, upsampled
 def whole_image(network: Segmenter, image: Tensor) -> Tensor:
     """Logits at an image's own size.
 
-    The image is padded to the right and at the bottom, with the colour that the backbone takes for
-    0, until it suits the backbone; the logits are enlarged, then cut back.
+    The image is padded to the right and at the bottom to a size that fits the backbone, with the
+    colour that the backbone normalises to 0. The logits are upsampled, then cut to the image.
 
     Shapes: image (3, H, W) in [0, 1] -> (classes, H, W).
     """
@@ -33,12 +33,12 @@ def multi_scale(
     flip: bool = True,
     size: int | None = None,
 ) -> Tensor:
-    """Sum of the raw logits of an image at several scales (EANet's test script).
+    """Sum of the logits of an image at several scales (EANet's test script).
 
     Args:
         image: (3, H, W) in [0, 1].
         scales: of the input.
-        flip: whether each scale also sees the mirror image, whose logits are mirrored back.
+        flip: add the logits of the mirror image, mirrored back, at each scale.
         size: longer side at scale 1; None: the image's own.
 
     Shapes: -> (classes, H, W).
@@ -48,7 +48,7 @@ def multi_scale(
     height, width = (side * longer / max(H, W) for side in own)
     total: Tensor | float = 0.0
     for scale in scales:
-        # a part of a pixel is dropped, a rounding error is none
+        # round down; 1e-6 is for products just below a whole number
         sides = [max(1, int(side * scale + 1e-6)) for side in (height, width)]
         scaled = _resized(image, sides)
         total = total + _resized(whole_image(network, scaled), own)
@@ -59,10 +59,10 @@ def multi_scale(
 
 
 def fitting(backbone: nn.Module, side: int) -> int:
-    """The least side, not below this one, that suits a backbone.
+    """Returns the smallest side from ``side`` up that fits a backbone.
 
-    Patches want a multiple of theirs. A CNN wants one more than a multiple of its output stride:
-    then first and last feature lie on first and last pixel (EMANet).
+    For a ViT this is a multiple of the patch. For a CNN it is a multiple of the output stride plus
+    1, so that the first and last features lie on the first and last pixels (EMANet).
     """
     step, rest = (backbone.patch, 0) if backbone.patch > 1 else (backbone.output_stride, 1)
     side = max(side, step)

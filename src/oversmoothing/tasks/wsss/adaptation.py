@@ -1,8 +1,8 @@
-"""Getting pretrained weights used to an aggregator, without labels.
+"""Adapt pretrained weights to an aggregator before the training, without labels.
 
-Weights trained without centering meet it at once in the paper. Here the network with the
-aggregator (student) first learns to give the patch tokens that the same weights give without it
-(teacher); an extension, off by default.
+In the paper, weights trained without centering are used with it at once. Here the network with the
+aggregator (student) first learns to output the patch tokens that the same weights give without it
+(teacher). This is an extension of the paper and off by default.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,13 +29,13 @@ def adapt(
     recorder: Recorder,
     device: torch.device,
 ) -> None:
-    """Trains the student in place; nothing to do once the training proper has begun.
+    """Trains the student in place; does nothing in a resumed run that is past this phase.
 
     Args:
         student: with the aggregator.
-        teacher: the same weights without.
-        iterations: optimisation steps; all else is the trainer's.
-        loader, trainer, recorder, device: as the training itself gets them.
+        teacher: the same weights without the aggregator.
+        iterations: number of optimisation steps; the other settings are those of ``trainer``.
+        loader, trainer, recorder, device: see ``TrainingLoop``.
     """
     own = replace(trainer, iterations=iterations)
     objective = Imitation(teacher)
@@ -45,7 +45,7 @@ def adapt(
 
 
 class Student(nn.Module):
-    """A backbone that is trained by itself."""
+    """A backbone without heads, as the training loop takes it."""
 
     def __init__(self, backbone: ViT) -> None:
         super().__init__()
@@ -55,21 +55,23 @@ class Student(nn.Module):
         return self.backbone(images)[0]
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict[str, Any]]:
-        """All that the backbone trains, at ``lr``."""
+        """All trained parameters, at ``lr``."""
         return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
 
 
 class Imitation:
-    """Mean squared difference of the final tokens, which the last norm has given unit variance."""
+    """Mean squared difference of the final tokens; the last norm gives them unit variance."""
 
     def __init__(self, teacher: ViT) -> None:
         self.teacher = teacher.eval().requires_grad_(False)
 
     @torch.no_grad()
     def prepare(self, batch: Batch, step: int) -> Batch:
+        """Adds the teacher's ``tokens``."""
         return batch | {"tokens": self.teacher(batch["image"])[0]}
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
+        """The loss of a part; the sum over parts and processes is the batch's loss."""
         share = len(part["image"]) / part["batch_size"]
         tokens = model(part["image"])
         return {"imitation": share * F.mse_loss(tokens.float(), part["tokens"].float())}

@@ -1,8 +1,7 @@
-"""Bilateral filtering A S, unnormalised: (A S)_i = Σ_j exp(−½|f_i − f_j|²) S_j, j = i included.
+"""Unnormalised bilateral filtering A S: (A S)_i = Σ_j exp(−½|f_i − f_j|²) S_j, j = i included.
 
-No gradient is kept.
-
-Features as in the dense CRF (Krähenbühl, Koltun 2011, https://arxiv.org/abs/1210.5644, eq. 3).
+No gradient is computed. The features are those of the dense CRF (Krähenbühl, Koltun 2011,
+https://arxiv.org/abs/1210.5644, eq. 3).
 """
 
 from collections.abc import Callable
@@ -14,14 +13,14 @@ from torch import Tensor
 from oversmoothing.tasks.wsss.permutohedral import Lattice
 
 Filter = Literal["lattice", "exact", "toco"]
-CPU_BLOCK = 2**20  # entries of A that are formed at once: they stay in the cache
+CPU_BLOCK = 2**20  # entries of A computed at once; they fit the cache
 GPU_BLOCK = 2**26
 SAMPLE = 256  # pixels that calibrate the lattice
-LOG_SMALLEST = -50.0  # of A's entries: numbers near underflow make a CPU crawl
+LOG_SMALLEST = -50.0  # of A's entries: CPUs are slow on numbers near underflow
 
 
 def position_and_colour(images: Tensor, sigma_rgb: float, sigma_xy: float) -> Tensor:
-    """f = (x/σ_xy, y/σ_xy, rgb/σ_rgb) of every pixel, row by row.
+    """Features f = (x/σ_xy, y/σ_xy, rgb/σ_rgb) of every pixel, row by row.
 
     Args:
         images: in [0, 1].
@@ -39,7 +38,7 @@ def position_and_colour(images: Tensor, sigma_rgb: float, sigma_xy: float) -> Te
 
 @torch.no_grad()
 def exact(features: Tensor, values: Tensor) -> Tensor:
-    """A S in blocks of rows: time grows with N².
+    """Computes A S exactly, in blocks of rows; time grows with N².
 
     Shapes: features (..., N, D), values (..., N, C) -> (..., N, C).
     """
@@ -48,15 +47,15 @@ def exact(features: Tensor, values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def between(to: Tensor, features: Tensor, values: Tensor) -> Tensor:
-    """Σ_j exp(−½|t_i − f_j|²) v_j at other places t.
+    """Computes Σ_j exp(−½|t_i − f_j|²) v_j at other features t.
 
     Shapes: to (..., M, D), features (..., N, D), values (..., N, C) -> (..., M, C).
     """
     if to.dim() > 2:
         return torch.stack([between(*one) for one in zip(to, features, values)])
-    centre = features.mean(dim=0)  # keeps |t|² + |f|² − 2 t·f from cancelling
+    centre = features.mean(dim=0)  # avoids cancellation in |t|² + |f|² − 2 t·f
     t, f = to - centre, features - centre
-    values = values.contiguous()  # of transposed ones, the product below is several times slower
+    values = values.contiguous()  # the product below is several times slower for transposed values
     t = torch.cat([t, -_half_square(t), torch.ones_like(t[:, :1])], dim=1)
     f = torch.cat([f, torch.ones_like(f[:, :1]), -_half_square(f)], dim=1)
     rows = max(1, (CPU_BLOCK if t.device.type == "cpu" else GPU_BLOCK) // len(f))
@@ -70,18 +69,18 @@ def between(to: Tensor, features: Tensor, values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def lattice(features: Tensor, values: Tensor) -> Tensor:
-    """A S on the permutohedral lattice, calibrated: time grows with N.
+    """Computes A S on the permutohedral lattice, calibrated; time grows with N.
 
-    One factor an image makes the sum of A's rows right over ``SAMPLE`` pixels. Measured on
+    One factor per image makes the sum of A's rows over ``SAMPLE`` pixels exact. Measured on
     photographs and noise (112² and 160² pixels, 21 classes, σ_rgb 15, σ_xy 50): relative L2 error
-    6 to 12 %, ⟨S, A S⟩ 0 to 2.2 % too small; 8 (112²) to 29 (224²) times as fast
-    as ``exact`` on one CPU core.
+    6 to 12 %, ⟨S, A S⟩ 0 to 2.2 % too small. It is 8 (112²) to 29 (224²) times as fast as ``exact``
+    on one CPU core.
 
     Shapes: features (B, N, D), values (B, N, C) -> (B, N, C).
     """
     B, N, _ = features.shape
     plan, ones = Lattice(features), values.new_ones(B, N, 1)
-    # The golden ratio spreads the sample over rows and columns alike.
+    # multiples of the golden ratio spread the sample evenly over rows and columns
     share = torch.arange(1, SAMPLE + 1, dtype=torch.float64) * (5**0.5 - 1) / 2 % 1
     sample = (share * N).long().to(features.device)
     true = between(features[:, sample], features, ones).sum(dim=1, keepdim=True)
@@ -92,9 +91,9 @@ def lattice(features: Tensor, values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def toco(features: Tensor, values: Tensor) -> Tensor:
-    """The lattice with the factor of ToCo's compiled filter, 1 / (1 + 2^-D) whatever the data.
+    """Computes A S on the lattice with the factor of ToCo's compiled filter, 1 / (1 + 2^-D).
 
-    Equals that filter (meng-tang/rloss) to 1e-5, and makes ⟨S, A S⟩ 0.52 to 0.61 times what it is.
+    Equals that filter (meng-tang/rloss) to 1e-5. ⟨S, A S⟩ is 0.52 to 0.61 times its true value.
 
     Shapes: features (B, N, D), values (B, N, C) -> (B, N, C).
     """

@@ -1,10 +1,10 @@
-"""Multi-scale class activation maps of the classes that an image is labelled with.
+"""Multi-scale class activation maps (CAMs) of the classes in an image's label.
 
 .. math:: M_k = \\sum_s relu(\\max(up(w_k · F(x_s)), flip(up(w_k · F(flip x_s)))))
 
-then shifted to a minimum of 0 and scaled to a maximum of 1 per class (ToCo, CVPR 2023, whose
-pipeline the centered paper follows; recipes C). Only classes that are present are computed: the
-image label would zero the others anyway, and images have two or three of twenty.
+Each map is then shifted to a minimum of 0 and scaled to a maximum of 1 (ToCo, CVPR 2023, whose
+pipeline the centered paper follows). Only the maps of present classes are computed: the image label
+would set the others to zero, and an image has two or three of VOC's twenty classes.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,15 @@ from oversmoothing.tasks.wsss.network import Network
 class Present(NamedTuple):
     """The classes of every image of a batch, padded to the longest list.
 
-    Shapes: index (B, M) int64 foreground class 0…K−1, 0 where there is none; valid (B, M) bool.
+    Shapes: index (B, M) int64, foreground class 0…K−1 or 0 as padding; valid (B, M) bool.
     """
 
     index: Tensor
     valid: Tensor
+
+    def part(self, images: slice) -> "Present":
+        """The classes of some images of the batch."""
+        return Present(self.index[images], self.valid[images])
 
 
 def present_classes(labels: Tensor) -> Present:
@@ -39,10 +43,10 @@ def present_classes(labels: Tensor) -> Present:
 def multi_scale_cams(
     network: Network, images: Tensor, present: Present, scales: Sequence[float] = (1.0, 0.5, 1.5)
 ) -> tuple[Tensor, Tensor]:
-    """CAMs from the last and from the auxiliary layer, values in [0, 1], 0 at padded classes.
+    """CAMs of the last and of the auxiliary layer, values in [0, 1], 0 at padded classes.
 
     Args:
-        network: put into evaluation mode meanwhile.
+        network: runs in evaluation mode; its mode is restored.
         images: (B, 3, H, W) in [0, 1].
         present: classes to compute.
         scales: of the input; sides are rounded to whole patches.
@@ -59,7 +63,7 @@ def multi_scale_cams(
 
 
 def normalised(maps: Tensor) -> Tensor:
-    """Shifts every map to a minimum of 0, and divides it by its maximum + 1e-5."""
+    """Shifts every map to a minimum of 0 and divides it by its maximum + 1e-5."""
     maps = maps - maps.amin(dim=(-2, -1), keepdim=True)
     return maps / (maps.amax(dim=(-2, -1), keepdim=True) + 1e-5)
 

@@ -1,12 +1,12 @@
-"""Dense CRF after segmentation (Krähenbühl, Koltun 2011), by pydensecrf.
+"""Dense CRF after segmentation (Krähenbühl, Koltun 2011), computed by pydensecrf.
 
 .. math:: Q ← softmax(log p + w_1 K̃_1 Q + w_2 K̃_2 Q)
 
-from Q = p; K̃ = D^{-½} K D^{-½}, K(i, j) = exp(−½|f_i − f_j|²), self included, D its row sums.
-Features f: K₁ position/pos_xy, K₂ (position/bi_xy, colour/bi_rgb). pydensecrf filters on a
-permutohedral lattice, which is approximate.
+starts from Q = p. K̃ = D^{-½} K D^{-½} with K(i, j) = exp(−½|f_i − f_j|²), i = j included, and D
+the row sums of K. The features f of K₁ are position/pos_xy, those of K₂ are position/bi_xy and
+colour/bi_rgb. pydensecrf filters on a permutohedral lattice, which is approximate.
 
-The processes of ``crf_parallel.py`` import this module: nothing here may need torch.
+The processes of ``crf_parallel.py`` import this module, so it must not import torch.
 """
 
 import importlib
@@ -17,18 +17,20 @@ import numpy as np
 
 from oversmoothing.errors import InputError
 
-FLOOR = 1e-5  # least probability (pydensecrf's own)
+FLOOR = 1e-5  # lowest probability, as in pydensecrf
 
 
 @dataclass(frozen=True)
 class CRF:
-    """Dense CRF; the defaults are ToCo's.
+    """Settings of the dense CRF; the defaults are ToCo's.
 
     Args:
-        iterations: of mean field.
-        pos_w, pos_xy: weight of the kernel on position, and its σ in pixels.
-        bi_w, bi_xy, bi_rgb: weight of the kernel on position and colour, its σ in pixels, and its
-            σ on 0…255.
+        iterations: number of mean-field iterations.
+        pos_w: weight of the kernel on position.
+        pos_xy: σ of this kernel in pixels.
+        bi_w: weight of the kernel on position and colour.
+        bi_xy: σ of this kernel's position in pixels.
+        bi_rgb: σ of this kernel's colour on the 0–255 scale.
 
     Raises:
         InputError: a value out of range.
@@ -55,10 +57,10 @@ class CRF:
 
 
 def load_pydensecrf() -> ModuleType:
-    """The optional package.
+    """Imports the optional package pydensecrf; call this before long work.
 
     Raises:
-        InputError: it is not installed; call this before long work.
+        InputError: it is not installed.
     """
     try:
         return importlib.import_module("pydensecrf.densecrf")
@@ -70,7 +72,7 @@ def load_pydensecrf() -> ModuleType:
 
 
 def dense_crf(image: np.ndarray, probabilities: np.ndarray, crf: CRF = CRF()) -> np.ndarray:
-    """Probabilities after mean field.
+    """Returns the probabilities after mean-field inference.
 
     Args:
         image: uint8 (H, W, 3) RGB.
@@ -79,7 +81,7 @@ def dense_crf(image: np.ndarray, probabilities: np.ndarray, crf: CRF = CRF()) ->
     Shapes: -> float32 (C, H, W).
 
     Raises:
-        InputError: pydensecrf is missing, or the arrays are not of this kind.
+        InputError: pydensecrf is missing, or arrays of another type, shape or range.
     """
     C, H, W = _checked(image, probabilities).shape
     field = load_pydensecrf().DenseCRF2D(W, H, C)

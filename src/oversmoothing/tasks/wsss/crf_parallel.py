@@ -1,6 +1,6 @@
-"""Dense CRF over many images, in parallel processes.
+"""Dense CRF of many images, in parallel processes.
 
-Workers import this module and ``crf.py``: nothing here may need torch.
+The processes import this module and ``crf.py``, so neither may import torch.
 """
 
 import os
@@ -28,21 +28,22 @@ def crf_labels(
     desc: str = "dense CRF",
     total: int | None = None,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Most probable labels after the CRF, in the order of the jobs.
+    """Yields the most probable labels after the CRF, in the order of the jobs.
 
     Args:
-        jobs: name, image and probabilities as :func:`dense_crf` takes them; drawn as they are
-            needed, at most two a process in memory.
-        processes: that work beside this one; 0: this one works.
-        desc: of the progress bar, silent where stderr is no terminal.
-        total: number of jobs, for the time left.
+        jobs: name, image and probabilities as :func:`dense_crf` takes them; read on demand, so
+            that at most two per process are in memory.
+        crf: settings.
+        processes: number of worker processes; 0: work in this process.
+        desc: text of the progress bar, which is shown on a terminal only.
+        total: number of jobs, for the estimate of the remaining time.
 
     Yields:
         (name, uint8 (H, W)).
 
     Raises:
-        InputError: as :func:`dense_crf`, with the image's name.
-        RuntimeError: what else failed, with the image's name.
+        InputError: see :func:`dense_crf`; names the image.
+        RuntimeError: any other failure; names the image.
     """
     load_pydensecrf()
     labels = _in_parallel(jobs, crf, processes) if processes else (_label(j, crf) for j in jobs)
@@ -60,7 +61,7 @@ def _label(job: Job, crf: CRF) -> tuple[str, np.ndarray]:
 
 
 def _in_parallel(jobs: Iterable[Job], crf: CRF, processes: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Results in order; workers come from a fork server, as a fork of torch's threads can hang."""
+    """Yields results in order; uses a fork server, as forking a process with torch can hang."""
     server = get_context("forkserver")
     pool = ProcessPoolExecutor(processes, server, initializer=_follow_parent)
     waiting: deque[Future] = deque()
@@ -74,14 +75,14 @@ def _in_parallel(jobs: Iterable[Job], crf: CRF, processes: int) -> Iterator[tupl
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise InputError(
-            f"{name} or the {2 * processes} before: a dense CRF process died, for want of memory "
-            "perhaps; use fewer processes"
+            f"{name} or one of the {2 * processes} images before it: a dense CRF process died, "
+            "perhaps for lack of memory; use fewer processes, task.evaluation.workers"
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _follow_parent() -> None:
-    """Leaves Ctrl-C to the parent, and ends with it even when it is killed."""
+    """Ignores Ctrl-C, and exits when the parent process exits or is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=lambda: (parent_process().join(), os._exit(1)), daemon=True).start()

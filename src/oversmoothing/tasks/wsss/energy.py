@@ -1,7 +1,7 @@
 """The dense energy loss L_reg.
 
 Tang et al.: On Regularized Losses for Weakly-supervised CNN Segmentation, ECCV 2018
-(https://arxiv.org/abs/1803.09569), in the gated form of ToCo (https://arxiv.org/abs/2303.01267).
+(https://arxiv.org/abs/1803.09569), with the gate of ToCo (https://arxiv.org/abs/2303.01267).
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from oversmoothing.errors import InputError
 from oversmoothing.metrics.segmentation import IGNORE
 from oversmoothing.tasks.wsss.bilateral import FILTERS, Filter, position_and_colour
-from oversmoothing.tasks.wsss.boxes import inside
+from oversmoothing.tasks.wsss.labels import inside
 
 
 def dense_energy(
@@ -25,33 +25,32 @@ def dense_energy(
     filter: Filter = "lattice",
     num_images: int | None = None,
 ) -> Tensor:
-    r"""Low where pixels that are near and of like colour have like predictions.
+    r"""Dense energy: low if pixels that are near and similar in colour have similar predictions.
 
     .. math:: L = -\frac1N ⟨S, g · A S⟩
 
-    S are the softmax probabilities on a grid ``scale`` times as fine, zero outside the box;
-    A_ij = exp(−½|f_i − f_j|²) with f = (x/σ_xy, y/σ_xy, rgb/σ_rgb), self included and not
-    normalised; the gate g = max(0, 1 − max_k S) is 1 where the pseudo label is 255. As A is not
-    normalised, L grows with the square of the number of pixels: the papers weigh it by about 1e-7.
+    S are the softmax probabilities on a grid resized by ``scale``, zero outside the box.
+    A_ij = exp(−½|f_i − f_j|²) with f = (x/σ_xy, y/σ_xy, rgb/σ_rgb) includes i = j and is not
+    normalised. The gate g = max(0, 1 − max_k S) is 1 where the pseudo label is 255. Since A is not
+    normalised, L grows with the square of the number of pixels; the papers weight it by about 1e-7.
 
-    The gradient is the papers' −2 g · A S / N inside the box. It is that of −⟨S, A S⟩/N gated
-    afterwards; the exact one of L, with g constant, would be −(g · A S + A (g · S)) / N.
+    The gradient is the papers' −2 g · A S / N inside the box, that of −⟨S, A S⟩/N with the gate
+    applied afterwards. The exact gradient of L for constant g would be −(g · A S + A (g · S)) / N.
 
     Args:
         images: in [0, 1].
         logits: background and K classes, at the images' size.
-        labels: pseudo labels; only whether they are 255 counts.
-        box: row0, row1, col0, col1 of what is image and not padding, half-open.
+        labels: pseudo labels; only used to find pixels of value 255.
+        box: row0, row1, col0, col1 of the image within its padding, half-open.
         sigma_rgb: on the 0–255 scale.
         sigma_xy: in pixels of ``images``.
-        scale: of the grid; images, labels and boxes are resized to the nearest pixel.
-        filter: ``lattice``, or ``exact`` (see ``bilateral.py`` for speed and error), or ``toco``:
+        scale: of the grid; images, labels and boxes are resized by nearest neighbour.
+        filter: ``lattice`` or ``exact`` (see ``bilateral.py`` for speed and error), or ``toco``,
             ToCo's compiled filter, with which L is 0.52 to 0.61 times as large.
-        num_images: N; the batch's own size by default. A part of a larger batch takes the whole
-            batch's.
+        num_images: N, the size of the whole batch; None: that of ``images``.
 
     Raises:
-        InputError: unknown filter; tensors that do not fit each other.
+        InputError: an unknown filter, or tensors whose shapes do not fit.
 
     Shapes: images (B, 3, H, W), logits (B, 1+K, H, W), labels (B, H, W), box (B, 4) -> ().
     """

@@ -1,4 +1,4 @@
-"""What is measured of a trained network, and how."""
+"""Settings of the evaluation of a wsss network."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,21 +9,21 @@ from oversmoothing.tasks.wsss.crf import CRF
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is measured, and how.
+    """Settings that an ``Evaluator`` follows.
 
     Args:
-        splits: ``train``, ``val``, in order.
-        size: side that images are squashed to for CAMs, pseudo labels and ``seg``.
-        background: CAMs at most this are background.
-        ms_splits: those of them for multi-scale and CRF, which takes seconds an image.
-        ms_scales: of multi-scale segmentation (``seg_ms``); empty: none.
-        ms_size: side of its scale 1; None: the image's own size.
-        fusion: of scales and mirror images, see ``segment.py``.
-        crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: none.
-        limit: measure on this many images, evenly spaced; None: on all.
-        ms_limit: the same for multi-scale and CRF.
-        batch: squashed images at once.
-        workers: processes that read images, and that run the CRF.
+        splits: splits to measure, of ``train`` and ``val``.
+        size: side of the square that images are squashed to for CAMs, pseudo labels and ``seg``.
+        background: pixels whose CAMs are at most this are background.
+        ms_splits: those of ``splits`` for multi-scale and CRF, which take seconds per image.
+        ms_scales: scales of multi-scale segmentation (``seg_ms``); empty: it is not measured.
+        ms_size: side of the image at scale 1; None: the image's own size.
+        fusion: how scales and mirror images are fused, see ``segment.py``.
+        crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: it is not measured.
+        limit: number of images, evenly spaced; None: all.
+        ms_limit: number of images for multi-scale and CRF; None: as ``limit``.
+        batch: number of squashed images per forward pass.
+        workers: number of processes that read images, and of processes that run the CRF.
 
     Raises:
         InputError: an unknown split, or a size or count below 1.

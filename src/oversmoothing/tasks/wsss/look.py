@@ -1,37 +1,37 @@
-"""What a network makes of one image: CAMs, refined label, segmentation mask.
+"""Look at one image through a network: CAMs, refined label, segmentation mask.
 
-Made as ``evaluation.py`` measures it: CAMs and refined label on the image squashed to a square, the
-mask by multi-scale segmentation; all shown at the image's own size.
+They are made as the ``Evaluator`` makes them: CAMs and refined label of the image squashed to a
+square, the mask by multi-scale segmentation. All are returned at the image's own size.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.data.images.convert import to_array, to_float
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.tasks.wsss.cam import Present, multi_scale_cams, present_classes
+from oversmoothing.tasks.wsss.cam import present_classes
 from oversmoothing.tasks.wsss.crf import CRF, dense_crf
 from oversmoothing.tasks.wsss.evaluation import Evaluation
+from oversmoothing.tasks.wsss.labels import Labeller, resized, resized_labels
+from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.network import Network
-from oversmoothing.tasks.wsss.objective import Method
-from oversmoothing.tasks.wsss.pseudo import pseudo_labels
-from oversmoothing.tasks.wsss.segment import multi_scale_probabilities
+from oversmoothing.tasks.wsss.segment import segmented
 
 
 @dataclass(frozen=True)
 class Look:
-    """One image and what was found in it.
+    """One image and the network's output for it.
 
     Args:
         name: of the image.
         image: (H, W, 3) uint8.
-        labels: M label values 1…K whose CAMs these are.
+        labels: M label values 1…K, the classes of ``cams``.
         cams: (M, H, W) in [0, 1].
-        refined: (H, W) uint8, the pseudo label; 255 where unsure.
-        mask: (H, W) uint8; None where the decoder was not trained.
+        refined: pseudo label (H, W) uint8; 255: unsure.
+        mask: (H, W) uint8; None if the decoder was not trained.
         truth: (H, W) uint8, or None.
     """
 
@@ -48,16 +48,17 @@ class Viewer:
     """Looks at images through a network.
 
     Args:
-        network: trained; put into evaluation mode while it looks.
-        method: its CAM scales and pseudo-label constants, and whether there is a decoder.
+        network: trained; runs in evaluation mode, its mode is restored.
+        method: CAM scales and constants of pseudo labels; decides whether there is a decoder.
         evaluation: sizes and scales.
-        crf: refines masks; None: none.
+        crf: refines masks; None: no CRF.
     """
 
     def __init__(
         self, network: Network, method: Method, evaluation: Evaluation, crf: CRF | None = None
     ) -> None:
         self.network, self.method, self.evaluation, self.crf = network, method, evaluation, crf
+        self.labeller = Labeller(network, method)
 
     @torch.no_grad()
     def look(
@@ -66,56 +67,44 @@ class Viewer:
         """Looks at one image.
 
         Args:
-            label: classes whose CAMs are wanted; None: those that the classifier finds.
+            label: classes whose CAMs to make; None: those that the classifier finds.
 
         Shapes: image (3, H, W) uint8, label (K,), truth (H, W) uint8.
         """
         training = self.network.training
         self.network.eval()
-        x = image.to(next(self.network.parameters()).device).float()[None] / 255
-        square = F.interpolate(x, (self.evaluation.size, self.evaluation.size), mode="bilinear")
+        x = to_float(image.to(next(self.network.parameters()).device))[None]
+        square = resized(x, (self.evaluation.size, self.evaluation.size))
         label = self._found(square) if label is None else label[None].to(x)
         present = present_classes(label)
-        cams, refined = self._cams(square, present)
+        cams, _ = self.labeller.cams(square, present)
+        refined = self.labeller.pseudo(cams, present, square)
         size, M = x.shape[-2:], int(present.valid.sum())
         found = Look(
             name=name,
-            image=image.permute(1, 2, 0).cpu().numpy(),
+            image=to_array(image),
             labels=tuple((present.index[0, :M] + 1).tolist()),
-            cams=F.interpolate(cams, size, mode="bilinear")[0, :M].cpu().numpy(),
-            refined=_bytes(F.interpolate(refined[None].float(), size, mode="nearest")[0, 0]),
-            mask=self._mask(x[0], image) if self.method.segments else None,
+            cams=resized(cams, size)[0, :M].cpu().numpy(),
+            refined=resized_labels(refined[0], size).to(torch.uint8).cpu().numpy(),
+            mask=self._mask(name, image) if self.method.segments else None,
             truth=None if truth is None else truth.cpu().numpy(),
         )
         self.network.train(training)
         return found
 
     def _found(self, square: Tensor) -> Tensor:
-        """Classes of probability ½ or more, at least the likeliest. Shapes: -> (1, K)."""
+        """Classes of probability ½ or more, or else the most probable one. Shapes: -> (1, K)."""
         scores = self.network(square, segment=False).cls
         return ((scores >= 0) | (scores == scores.amax(dim=1, keepdim=True))).float()
 
-    def _cams(self, square: Tensor, present: Present) -> tuple[Tensor, Tensor]:
-        """CAMs (1, M, S, S) of the last layer, and the pseudo label (1, S, S) made of them."""
-        method, S = self.method, self.evaluation.size
-        cams, _ = multi_scale_cams(self.network, square, present, method.cam_scales)
-        box = torch.tensor([[0, S, 0, S]], device=square.device)
-        scores = (method.high, method.low)
-        par = method.par().to(square.device)
-        return cams, pseudo_labels(cams, present, square, box, par, *scores)
-
-    def _mask(self, x: Tensor, image: Tensor) -> np.ndarray:
-        ev = self.evaluation
-        scales = ev.ms_scales or [1.0]
-        p = multi_scale_probabilities(self.network, x, scales, ev.ms_size, ev.fusion)
-        if self.crf is None:
-            return _bytes(p.argmax(0))
-        refined = dense_crf(image.permute(1, 2, 0).cpu().numpy(), p.cpu().numpy(), self.crf)
-        return refined.argmax(0).astype(np.uint8)
+    def _mask(self, name: str, image: Tensor) -> np.ndarray:
+        _, pixels, p = segmented(self.network, name, image, self.evaluation)
+        p = p if self.crf is None else dense_crf(pixels, p, self.crf)
+        return p.argmax(axis=0).astype(np.uint8)
 
 
 def look_at(viewer: Viewer, data: ImageSet, id: str) -> Look:
-    """An image of a data set, with its labels and its mask where there are any.
+    """Looks at an image of a data set, with its label and its mask if it has them.
 
     Raises:
         InputError: a damaged file.
@@ -126,10 +115,10 @@ def look_at(viewer: Viewer, data: ImageSet, id: str) -> Look:
 
 
 def distinct_classes(data: ImageSet, number: int) -> list[str]:
-    """``number`` validation images of many classes, by a rule: nobody chose them.
+    """Chooses ``number`` validation images of many classes by a rule, not by hand.
 
-    In the order of the list, every image with a class that none before it has; if these are too
-    few, the first of the others. The order of the list is kept.
+    First come the images, in the order of the list, with a class that no image before them has;
+    if these are too few, the first of the others. The result keeps the order of the list.
     """
     seen: set[int] = set()
     first = []
@@ -140,7 +129,3 @@ def distinct_classes(data: ImageSet, number: int) -> list[str]:
             seen |= classes
     chosen = {*[*first, *(id for id in data.val if id not in set(first))][:number]}
     return [id for id in data.val if id in chosen]
-
-
-def _bytes(labels: Tensor) -> np.ndarray:
-    return labels.to(torch.uint8).cpu().numpy()

@@ -1,4 +1,4 @@
-"""Segmentation loss on pseudo labels (ToCo; recipes C)."""
+"""Segmentation loss on pseudo labels (ToCo)."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from oversmoothing.metrics.segmentation import IGNORE
 
 
 class Counts(NamedTuple):
-    """Pixels labelled background and foreground in the batch of all processes."""
+    """Numbers of background and foreground pixels in the batch of all processes."""
 
     background: Tensor
     foreground: Tensor
 
 
 def count_labels(labels: Tensor) -> Counts:
-    """Counts over the whole batch, so that parts and processes share one denominator."""
+    """Counts labels over all processes, so that parts of a batch share one denominator."""
     foreground = (labels > 0) & (labels != IGNORE)
     both = distributed.sum_over_processes(Counts((labels == 0).sum(), foreground.sum()))
     return Counts(*both)
@@ -28,13 +28,13 @@ def segmentation_loss(
 ) -> Tensor:
     """½ (mean cross-entropy over background pixels + mean over foreground pixels).
 
-    A batch without any background or foreground pixel contributes 0 for it; ``toco_compat`` lets
-    it be 0/0 = NaN, as ToCo's code does.
+    A mean over no pixels is 0, or NaN with ``toco_compat``, as in ToCo's code.
 
     Args:
-        logits: (b, 1 + K, h, w), a part of the batch; upsampled to the labels.
-        labels: (b, H, W) in 0…K, 255 ignored.
-        counts: of the whole batch; the parts' losses add up to the batch's.
+        logits: (b, 1 + K, h, w), a part of the batch; they are upsampled to the labels.
+        labels: (b, H, W) in 0…K; 255 is ignored.
+        counts: of the whole batch, so that the losses of the parts add up.
+        toco_compat: see above.
 
     Shapes: -> scalar.
     """

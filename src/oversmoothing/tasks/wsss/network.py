@@ -1,4 +1,4 @@
-"""The single-stage network: ViT, two classifiers on max-pooled patch tokens, and a decoder."""
+"""The network of the wsss task: a ViT, two classifiers on max-pooled patch tokens, a decoder."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.backbones.vit.vit import ViT
-from oversmoothing.tasks.wsss.decoder import LargeFOV
 
 
 class Outputs(NamedTuple):
@@ -18,15 +17,15 @@ class Outputs(NamedTuple):
 
 
 class Network(nn.Module):
-    """Classifies images, and labels their patches.
+    """Classifies images and labels their patches.
 
-    The last layer's tokens carry the final norm; the auxiliary ones are the raw residual stream
-    of ``aux_block`` (ToCo). Gradients of the segmentation flow into the backbone.
+    The last layer's tokens have passed the final norm; the auxiliary ones are the raw residual
+    stream after ``aux_block`` (ToCo). The segmentation loss also trains the backbone.
 
     Args:
         backbone: ViT.
         num_classes: K, without background.
-        aux_block: index of the block; negative counts from the end.
+        aux_block: index of the block; negative ones count from the end.
     """
 
     def __init__(self, backbone: ViT, num_classes: int, aux_block: int = -3) -> None:
@@ -62,8 +61,35 @@ class Network(nn.Module):
         return self.decoder(self.features(images)[0])
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
-        """The backbone at ``lr``; classifiers and decoder at ``head_factor`` times that."""
+        """The backbone at ``lr``; classifiers and decoder at ``head_factor`` times ``lr``."""
         heads = (self.classifier, self.aux_classifier, self.decoder)
         new = [p for head in heads for p in head.parameters()]
         old = [p for p in self.backbone.parameters() if p.requires_grad]
         return [{"params": old, "lr": lr}, {"params": new, "lr": lr * head_factor}]
+
+
+class LargeFOV(nn.Module):
+    """Segmentation head of DeepLab: two dilated 3×3 convolutions and a 1×1 one, without bias.
+
+    Args:
+        dim: channels of the feature map.
+        num_labels: 1 + K.
+        hidden: channels between the convolutions; default as in ToCo.
+        dilation: of the 3×3 convolutions; default as in ToCo.
+
+    Shapes: (B, C, h, w) -> (B, 1 + K, h, w).
+    """
+
+    def __init__(self, dim: int, num_labels: int, hidden: int = 512, dilation: int = 5) -> None:
+        super().__init__()
+        wide = {"kernel_size": 3, "padding": dilation, "dilation": dilation, "bias": False}
+        self.layers = nn.Sequential(
+            nn.Conv2d(dim, hidden, **wide),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(hidden, hidden, **wide),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(hidden, num_labels, kernel_size=1, bias=False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)

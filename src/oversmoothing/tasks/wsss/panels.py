@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import matplotlib
 import numpy as np
 
-from oversmoothing.data.images.palette import palette
+from oversmoothing.data.images.classes import palette
 from oversmoothing.tasks.wsss.look import Look
 
 HEAT = "turbo"

@@ -15,7 +15,7 @@ from oversmoothing.errors import InputError
 
 EPS = 1e-8
 AROUND = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
-CPU_CHUNK = 2**15  # elements a thread works on: they stay in its cache, and torch splits no finer
+CPU_CHUNK = 2**15  # elements per thread: they fit its cache, and torch splits no further
 GPU_CHUNK = 2**23
 
 
@@ -26,22 +26,24 @@ class PAR(nn.Module):
         \mathrm{softmax}_n(-\tfrac13 \sum_c (ΔI_{n,c} / (σ_c w_1))^2)
         + w_2\, \mathrm{softmax}_n(-(d_n / (\mathrm{std}(d)\, w_1))^2)}{1 + w_2}
 
-    over 8 neighbours per dilation; ΔI is the difference of colour, σ_c the unbiased standard
+    over 8 neighbours per dilation. ΔI is the difference of colour, σ_c the unbiased standard
     deviation of the neighbours' values in channel c (+ 1e-8), d the distance in pixels. Borders
-    are replicated. Every class map is treated alike and by itself, so absent classes can be left
-    out, and maps of several thresholds can be refined in one call.
+    are replicated. Every class map is refined independently: absent classes can be left out, and
+    maps of several thresholds can be refined in one call.
 
-    Colours count relative to σ: the images' scale does not matter. No gradient is kept.
+    Differences of colour are divided by σ, so the scale of the images does not matter. No gradient
+    is computed.
 
     Args:
         dilations: distances of the rings of neighbours.
-        iterations: how often the maps are averaged.
+        iterations: number of averaging steps.
         w1: width of both Gaussians.
-        w2: share of the distance term.
-        toco_compat: rows sum to 1 + w2, as in ToCo's and AFA's code, not to 1; same argmax.
+        w2: weight of the distance term.
+        toco_compat: make rows sum to 1 + w2, as in ToCo's and AFA's code, not to 1; the argmax is
+            the same.
 
     Raises:
-        InputError: no dilation, or one below 1; images and masks that do not fit each other.
+        InputError: no dilation, or one below 1; images and masks whose shapes do not fit.
 
     Shapes: images (B, 3, H, W), masks (B, K, H, W) -> (B, K, H, W).
     """
@@ -78,7 +80,7 @@ class PAR(nn.Module):
 
     @torch.no_grad()
     def affinity(self, images: Tensor) -> Tensor:
-        """Weights a of the neighbours, in the order of ``shifts``; their sum is 1 (or 1 + w2).
+        """Computes the weights a of the neighbours, in the order of ``shifts``.
 
         Shapes: images (B, 3, H, W) -> (B, neighbours, H, W).
         """
@@ -92,7 +94,7 @@ class PAR(nn.Module):
         return affinity.mul_(self.colour_share).add_(self.position.to(images.dtype))
 
     def _average(self, affinity: Tensor, masks: Tensor) -> Tensor:
-        """One iteration: 48 shifted views of one padded copy, never gathered into one tensor."""
+        """Does one iteration on shifted views of one padded copy, without stacking them."""
         B, K, H, W = masks.shape
         padded = self._pad(masks)
         refined = torch.zeros_like(masks)
@@ -106,7 +108,7 @@ class PAR(nn.Module):
         return F.pad(x, [self.reach] * 4, mode="replicate")
 
     def _shifted(self, padded: Tensor, top: int, bottom: int) -> Iterator[Tensor]:
-        """Views of the neighbours of the rows from top to bottom."""
+        """Yields views of the neighbours of the rows from top to bottom."""
         W = padded.shape[-1] - 2 * self.reach
         for y, x in self.shifts:
             y, x = y + self.reach, x + self.reach
@@ -117,7 +119,7 @@ class PAR(nn.Module):
 
 
 def _log_affinity(colours: Tensor, centre: Tensor, w1: float) -> Tensor:
-    """Mean over RGB of −(ΔI / (σ w1))². σ by two passes: one would cancel on flat regions.
+    """Mean over RGB of −(ΔI / (σ w1))². σ takes two passes; one would cancel on flat regions.
 
     Shapes: colours (n, B, 3, rows, W), overwritten; centre (B, 3, rows, W) -> (n, B, rows, W).
     """
@@ -135,7 +137,7 @@ def _position(shifts: list[tuple[int, int]], w1: float) -> Tensor:
 
 
 def _row_chunks(x: Tensor, per_row: int) -> Iterator[tuple[int, int]]:
-    """Row ranges (top, bottom) of at most a chunk, where a row has so many elements."""
+    """Splits rows of ``per_row`` elements into ranges (top, bottom) of at most one chunk."""
     H, on_cpu = x.shape[-2], x.device.type == "cpu"
     chunk = CPU_CHUNK * torch.get_num_threads() if on_cpu else GPU_CHUNK
     step = max(1, chunk // per_row)

@@ -1,15 +1,15 @@
-"""Gaussian filtering in few dimensions on the permutohedral lattice, in plain tensor operations.
+"""Gaussian filtering in few dimensions on the permutohedral lattice, with tensor operations.
 
 Adams, Baek, Davis: Fast High-Dimensional Filtering Using the Permutohedral Lattice, 2010
 (https://doi.org/10.1111/j.1467-8659.2009.01645.x).
 
-Points are lifted into the hyperplane Σx = 0 of D+1 dimensions. There the lattice points are those
-integer vectors whose coordinates are all congruent modulo D+1; each point lies in a simplex of D+1
-of them, and its position within is given by D+1 barycentric weights. Filtering is then three
-weighted gathers: splat (points → lattice), blur by [½ 1 ½] along each of the D+1 axes, slice.
-As in the authors' code, only lattice points that a point of the input touches exist: what would
-pass through others is lost, so the factor of
-the result depends on the data; at D = 5 it is about 0.55 to 0.63 on photographs.
+Points are lifted into the hyperplane Σx = 0 of D+1 dimensions. Its lattice points are the integer
+vectors whose coordinates are all congruent modulo D+1. Each point lies in a simplex of D+1 lattice
+points; its D+1 barycentric weights give its position in the simplex. Filtering has three steps:
+splat (points → lattice), blur by [½ 1 ½] along each of the D+1 axes, slice (lattice → points).
+As in the authors' code, only lattice points next to an input point exist. What would pass through
+other lattice points is lost, so the result has a factor that depends on the data: at D = 5 about
+0.55 to 0.63 on photographs.
 """
 
 import math
@@ -22,13 +22,13 @@ from oversmoothing.errors import InputError
 
 
 class Lattice:
-    """The plan of a filter: depends on the features only, so one serves all values.
+    """Filters values; the lattice depends only on the features and serves any values.
 
     Args:
-        features: (B, N, D) in units of standard deviations; images of a batch do not mix.
+        features: (B, N, D) in units of standard deviations; images of a batch are independent.
 
     Raises:
-        InputError: features so far apart that lattice points cannot be numbered in 63 bits.
+        InputError: features so far apart that 63 bits cannot number the lattice points.
     """
 
     def __init__(self, features: Tensor) -> None:
@@ -46,7 +46,7 @@ class Lattice:
         self.neighbours = [_neighbours(lattice, step) for step in _steps(radix)]
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Σ_j exp(−½|f_i − f_j|²) v_j with j = i included and times a factor.
+        """Computes Σ_j exp(−½|f_i − f_j|²) v_j, j = i included, times a factor.
 
         Shapes: values (B, N, C) -> (B, N, C).
         """
@@ -58,7 +58,7 @@ class Lattice:
 
 
 def _lift(features: Tensor) -> Tensor:
-    """Lifts points so that blurring has standard deviation 1. Shapes: (N, D) -> (D+1, N)."""
+    """Lifts points; scales them so that blurring has σ = 1. Shapes: (N, D) -> (D+1, N)."""
     N, D = features.shape
     i = torch.arange(1, D + 1, dtype=features.dtype, device=features.device)
     scaled = (features * ((D + 1) * math.sqrt(2 / 3) / (i * (i + 1)).sqrt())).T
@@ -69,14 +69,14 @@ def _lift(features: Tensor) -> Tensor:
 
 
 def _simplices(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The simplex around each point: its lowest vertex, ranks of coordinates, weights.
+    """Finds the simplex around each point: its lowest vertex, ranks of coordinates, weights.
 
     Shapes: (N, D) -> base (D+1, N) int64, rank (D+1, N) int64, weight (N, D+1).
     """
     N, D = features.shape
     lifted = _lift(features)
     base = (lifted / (D + 1)).round()
-    excess = base.sum(dim=0).long()  # how far rounding left the hyperplane
+    excess = base.sum(dim=0).long()  # rounding may leave the hyperplane
     base = base.long()
     rank = _descending_rank(lifted - base * (D + 1)) + excess
     wrap = (rank < 0).long() - (rank > D).long()
@@ -88,7 +88,7 @@ def _simplices(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _descending_rank(x: Tensor) -> Tensor:
-    """Rank of each row within its column, 0 for the largest; ties by row. Shapes: (n, N)."""
+    """Ranks the rows of each column, 0 for the largest; ties by row. Shapes: (n, N)."""
     rank = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
     for i in range(len(x)):
         for j in range(i + 1, len(x)):
@@ -99,13 +99,13 @@ def _descending_rank(x: Tensor) -> Tensor:
 
 
 def _keys(base: Tensor, rank: Tensor, B: int) -> tuple[Tensor, Tensor]:
-    """One number for each vertex of each simplex, linear in its first D coordinates.
+    """Numbers the vertices of the simplices, linearly in their first D coordinates.
 
     Shapes: (D+1, B·N) twice -> keys (B·N, D+1), radix (D,).
     """
     D = len(base) - 1
     base = base[:D]
-    low = base.amin(dim=1, keepdim=True) - 2 * (D + 1)  # vertices and their neighbours fit as well
+    low = base.amin(dim=1, keepdim=True) - 2 * (D + 1)  # room for other vertices and neighbours
     extent = (base.amax(dim=1) - low[:, 0] + 2 * (D + 1)).tolist()
     if math.prod(extent) * B >= 2**63:
         raise InputError(
@@ -115,7 +115,7 @@ def _keys(base: Tensor, rank: Tensor, B: int) -> tuple[Tensor, Tensor]:
     radix = base.new_tensor([math.prod(extent[i + 1 :]) for i in range(D)])
     image = torch.arange(B, device=base.device).repeat_interleave(base.shape[1] // B)
     lowest = ((base - low) * radix[:, None]).sum(dim=0) + image * math.prod(extent)
-    # From a vertex to the next: 1 up in all coordinates, D+1 down in that of the largest rank left.
+    # to the next vertex: add 1 to all coordinates, subtract D+1 where the remaining rank is largest
     down = torch.zeros_like(rank).scatter_(0, rank[:D], radix[:, None].expand_as(base))
     steps = radix.sum() - (D + 1) * down[1:].flip(0)
     keys = torch.cat([lowest[None], lowest + steps.cumsum(dim=0)])
@@ -123,13 +123,13 @@ def _keys(base: Tensor, rank: Tensor, B: int) -> tuple[Tensor, Tensor]:
 
 
 def _steps(radix: Tensor) -> list[Tensor]:
-    """What a key grows by from a lattice point to the next, along each of the D+1 axes."""
+    """Differences of keys from a lattice point to the next, along each of the D+1 axes."""
     D = len(radix)
     return [*(radix.sum() - (D + 1) * radix), radix.sum()]
 
 
 def _neighbours(lattice: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """Pairs (from, to) of lattice points that lie one step apart and both exist."""
+    """Pairs (from, to) of existing lattice points that are one step apart."""
     target = lattice + step
     to = torch.searchsorted(lattice, target).clamp_(max=len(lattice) - 1)
     (start,) = (lattice[to] == target).nonzero(as_tuple=True)
@@ -137,11 +137,11 @@ def _neighbours(lattice: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _blur(nodes: Tensor, start: Tensor, to: Tensor) -> Tensor:
-    """[½ 1 ½] along one axis. Each index occurs once at most, so sums are deterministic."""
+    """Blurs by [½ 1 ½] along one axis; deterministic, as each index occurs at most once."""
     half = nodes / 2
     return nodes.index_add(0, start, half[to]).index_add_(0, to, half[start])
 
 
 def _gather(x: Tensor, index: Tensor, weight: Tensor, start: Tensor | None = None) -> Tensor:
-    """Weighted sums of rows: one per row of ``index``, or per stretch from ``start``."""
+    """Weighted sums of rows: one per row of ``index``, or per segment that begins at ``start``."""
     return F.embedding_bag(index, x, start, mode="sum", per_sample_weights=weight)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from oversmoothing import distributed
-from oversmoothing.data.images.palette import palette
+from oversmoothing.data.images.classes import palette
 from oversmoothing.drawing.tokens import draw_tokens
 from oversmoothing.store.files import write_atomically
 from oversmoothing.store.recorder import Recorder

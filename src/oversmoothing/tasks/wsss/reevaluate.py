@@ -1,4 +1,4 @@
-"""Trained weights measured anew, under other settings of their evaluation."""
+"""Measure the trained network of a wsss run again, with other settings of the evaluation."""
 
 import copy
 import dataclasses
@@ -15,7 +15,6 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.config.names import meant
 from oversmoothing.config.parts import config_problems
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.launch.trained import Trained
 from oversmoothing.store.environment import environment
 from oversmoothing.store.files import read_or_set_aside, write_text
 from oversmoothing.store.recorder import Recorder, weights_path
@@ -23,20 +22,21 @@ from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.wsss.crf import CRF
 from oversmoothing.tasks.wsss.evaluation import Evaluation
 from oversmoothing.tasks.wsss.evaluator import Evaluator
+from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.task import WSSS
 
-HOW = ("batch", "workers")  # settings that decide no number
+HOW = ("batch", "workers")  # settings that change no number
 
 
 def configured(config: DictConfig, words: list[str]) -> DictConfig:
-    """A run's config with other settings.
+    """Returns a run's config with other settings.
 
     Args:
         config: of the run; not changed.
         words: ``evaluation.<key>=<value>`` and ``paths.data=<folder>``.
 
     Raises:
-        Problems: an unknown key, one that training has used up, or a value of another type.
+        Problems: an unknown key, one that only training uses, or a value of another type.
     """
     config = copy.deepcopy(config)
     overrides, problems = parse(words)
@@ -57,7 +57,7 @@ def configured(config: DictConfig, words: list[str]) -> DictConfig:
 
 
 def _keys() -> list[str]:
-    """What may be set; --split stands for ``splits`` and ``ms_splits``."""
+    """Keys that may be set; the option --split sets ``splits`` and ``ms_splits``."""
     own = [field.name for field in dataclasses.fields(Evaluation) if "splits" not in field.name]
     crf = [f"crf.{field.name}" for field in dataclasses.fields(CRF)]
     return [*(f"evaluation.{name}" for name in own + crf), "paths.data"]
@@ -70,60 +70,68 @@ def _put(config: DictConfig, key: str, value: Any) -> None:
     OmegaConf.update(config, key if key == "paths.data" else f"task.{key}", value)
 
 
-def checked(run: Trained, config: DictConfig) -> WSSS:
-    """The task of a config, held against the network.
+def checked(config: DictConfig, network: Network) -> WSSS:
+    """Builds the task of a config and checks that its options fit the network.
 
     Raises:
-        InputError: values out of range, an evaluation size that is no whole number of patches, or
+        InputError: values out of range, an evaluation size that is not a multiple of the patch, or
             no pydensecrf.
     """
     task: WSSS = build(config.task)
-    task.check(run.network, Parts([]))
+    task.check(network, Parts([]))
     return task
 
 
-def stored(run: Trained, data: ImageSet, evaluation: Evaluation) -> tuple[Path, dict[str, Any]]:
-    """Where the numbers of some settings lie, and what is there.
+def stored(folder: Path, data: ImageSet, evaluation: Evaluation) -> tuple[Path, dict[str, Any]]:
+    """Finds the file for the numbers of some settings.
 
     Args:
-        evaluation: ``splits`` names the one that is measured.
+        folder: of the run.
+        data: whose checksum is part of the file's name.
+        evaluation: the settings; ``splits`` names the one split to measure.
+
+    Returns:
+        The path of the file and its content, which has no ``seeds`` if the file does not exist.
     """
     plain = dataclasses.asdict(evaluation)
     settings = {key: value for key, value in plain.items() if key not in HOW}
-    content = {"run": run.folder.name, "data": data.checksum, "settings": settings}
+    content = {"run": folder.name, "data": data.checksum, "settings": settings}
     text = json.dumps([settings, data.checksum], sort_keys=True)
-    path = run.folder / f"evaluation-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
+    path = folder / f"evaluation-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
     known = read_or_set_aside(path, lambda path: json.loads(path.read_text())["seeds"])
     return path, content | {"seeds": known or {}}
 
 
-def measure(run: Trained, data: ImageSet, task: WSSS) -> tuple[Path, dict[str, Any]]:
-    """Measures a seed, unless that was done with the same weights, and stores it.
+def measure(
+    folder: Path, seed: int, network: Network, data: ImageSet, task: WSSS
+) -> tuple[Path, dict[str, Any]]:
+    """Measures a seed and stores the numbers; does nothing if they exist for the same weights.
 
     Args:
-        run: network and seed.
+        folder: of the run.
+        seed: of the network.
+        network: trained.
         data: with masks.
-        task: of ``checked``.
+        task: from ``checked``.
 
     Returns:
         Path of the file and its content: ``seeds`` -> keys as in ``result.json``.
     """
     evaluation = task.evaluation
-    path, content = stored(run, data, evaluation)
-    with open(weights_path(run.folder, run.seed), "rb") as file:
+    path, content = stored(folder, data, evaluation)
+    with open(weights_path(folder, seed), "rb") as file:
         weights = hashlib.file_digest(file, "sha256").hexdigest()[:12]
-    if content["seeds"].get(str(run.seed), {}).get("weights_sha256") == weights:
+    if content["seeds"].get(str(seed), {}).get("weights_sha256") == weights:
         return path, content
     [split], started = evaluation.splits, time.monotonic()
-    place = next(run.network.parameters()).device
-    traces = Recorder(run.folder, [run.seed])
-    evaluator = Evaluator(run.network, data, task.method, evaluation, place, traces)
+    place = next(network.parameters()).device
+    recorder = Recorder(folder, [seed])
+    evaluator = Evaluator(network, data, task.method, evaluation, place, recorder)
     results = evaluator.split(split) | {"conditions": {split: evaluator.conditions(split)}}
     results |= {"weights_sha256": weights, "env": environment(str(place))}
     results["seconds"] = round(time.monotonic() - started, 2)
-    path, content = stored(run, data, evaluation)  # another process may have added a seed
-    seeds = content["seeds"] | {str(run.seed): results}
+    path, content = stored(folder, data, evaluation)  # another process may have added a seed
+    seeds = content["seeds"] | {str(seed): results}
     content["seeds"] = dict(sorted(seeds.items(), key=lambda item: int(item[0])))
-    text = json.dumps(content, indent=1) + "\n"
-    write_text(path, text)
+    write_text(path, json.dumps(content, indent=1) + "\n")
     return path, content

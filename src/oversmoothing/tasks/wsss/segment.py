@@ -1,4 +1,4 @@
-"""Multi-scale, mirrored segmentation of whole images."""
+"""Multi-scale segmentation of whole images, with mirror images."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,9 +7,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.data.images.convert import to_array, to_float
+from oversmoothing.tasks.wsss.crf_parallel import Job
+from oversmoothing.tasks.wsss.evaluation import Evaluation
 from oversmoothing.tasks.wsss.network import Network
 
 Fusion = Literal["voc", "coco"]
+
+
+def segmented(network: Network, name: str, image: Tensor, evaluation: Evaluation) -> Job:
+    """Segments an image at the scales of an evaluation, or at its own without scales.
+
+    Args:
+        image: (3, H, W) uint8.
+
+    Returns:
+        What the dense CRF takes: name, image (H, W, 3) uint8, probabilities (1 + K, H, W).
+    """
+    device, scales = next(network.parameters()).device, evaluation.ms_scales or [1.0]
+    found = multi_scale_probabilities(
+        network, to_float(image.to(device)), scales, evaluation.ms_size, evaluation.fusion
+    )
+    return name, to_array(image), found.cpu().numpy()
 
 
 @torch.no_grad()
@@ -20,14 +39,14 @@ def multi_scale_probabilities(
     size: int | None = None,
     fusion: Fusion = "voc",
 ) -> Tensor:
-    """softmax of the logits of several scales, each with its mirror image.
+    """Softmax of the fused logits of several scales, each with its mirror image.
 
     Args:
         image: (3, H, W) in [0, 1].
         scales: of the input; sides are rounded to whole patches.
-        size: scale 1 is size × size, as ToCo does on COCO; None: the image's own size, as on VOC.
-        fusion: ``voc``: image + mirror image summed, then the maximum over scales; ``coco``: the
-            maximum of image and mirror image, then the sum over scales (ToCo's two scripts).
+        size: scale 1 is size × size, as in ToCo on COCO; None: the image's own size, as on VOC.
+        fusion: ``voc``: sum of image and mirror image, then maximum over scales; ``coco``: maximum
+            of image and mirror image, then sum over scales (ToCo's two scripts).
 
     Shapes: -> (1 + K, H, W).
     """

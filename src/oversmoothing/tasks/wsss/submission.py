@@ -1,4 +1,4 @@
-"""Predictions as the PASCAL VOC evaluation server takes them."""
+"""Write predictions in the format of the PASCAL VOC evaluation server."""
 
 import io
 import zipfile
@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image
 
-from oversmoothing.data.images.palette import palette
+from oversmoothing.data.images.files import with_palette
 from oversmoothing.errors import InputError
 from oversmoothing.store.files import write_atomically, writing
 
-COMPETITION = "comp6"  # any training data (ImageNet weights); comp5 is VOC's alone
+COMPETITION = "comp6"  # allows any training data (ImageNet weights); comp5 only VOC's
 NUM_LABELS = 21
-EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip's first day: equal predictions make equal files
+EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that equal predictions give equal files
 
 
 def write_submission(
@@ -24,21 +23,22 @@ def write_submission(
     split: Literal["test", "val"] = "test",
     sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Path:
-    """Writes ``comp6_<split>.zip``; nothing is written before every item has been checked.
+    """Writes ``comp6_<split>.zip``, after every item has been checked.
 
     It holds ``results/VOC2012/Segmentation/comp6_<split>_cls/<ID>.png``, PNGs with VOC's palette.
 
     Args:
         folder: made when missing.
         items: id and labels, uint8 (H, W) in 0…20, in any order.
-        sizes: height and width of every image that must be there.
+        split: of the predictions.
+        sizes: height and width of every image of the split; None: not checked.
 
     Returns:
         The path of the zip.
 
     Raises:
-        InputError: labels of another kind or size, an image twice, unknown, missing, or none at
-            all; the disk.
+        InputError: labels of another type or size; an image that is predicted twice, unknown or
+            missing; no image; or a full disk.
     """
     inside = f"results/VOC2012/Segmentation/{COMPETITION}_{split}_cls"
     seen: set[str] = set()
@@ -57,31 +57,29 @@ def write_submission(
 
 
 def png(labels: np.ndarray) -> bytes:
-    """A PNG with VOC's palette (mode P) of labels uint8 (H, W)."""
-    image = Image.fromarray(labels)
-    image.putpalette(palette().tobytes())
+    """Encodes labels as a PNG with VOC's palette. Shapes: (H, W) uint8 -> bytes."""
     buffer = io.BytesIO()
-    image.save(buffer, "PNG")
+    with_palette(labels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def _check(
     name: str, labels: np.ndarray, seen: set[str], sizes: Mapping[str, tuple[int, int]] | None
 ) -> None:
-    """One item, before it is written."""
+    """Checks one item."""
     if name in seen:
         raise InputError(f"{name}: predicted twice; the server takes one mask per image")
     if labels.dtype != np.uint8 or labels.ndim != 2:
         raise InputError(f"{name}: expected uint8 (H, W), got {labels.dtype} {labels.shape}")
     if labels.size and labels.max() >= NUM_LABELS:
         raise InputError(
-            f"{name}: expected labels 0 to {NUM_LABELS - 1}, got {labels.max()}; the server knows "
-            "VOC's 20 classes and no unsure pixels"
+            f"{name}: expected labels 0 to {NUM_LABELS - 1}, got {labels.max()}; the server takes "
+            "VOC's 20 classes and background, but no unsure pixels"
         )
     if sizes is None:
         return
     if name not in sizes:
-        raise InputError(f"{name}: is no image of this split; predict the images of its list")
+        raise InputError(f"{name}: not an image of this split; predict the images of its list")
     if labels.shape != tuple(sizes[name]):
         raise InputError(
             f"{name}: prediction {labels.shape} and image {tuple(sizes[name])} differ in height "
@@ -94,7 +92,7 @@ def _check_complete(seen: set[str], sizes: Mapping[str, tuple[int, int]] | None)
     if missing:
         raise InputError(
             f"submission: {len(missing)} of {len(sizes)} images have no prediction, first "
-            f"{missing[0]}; the server wants the whole split"
+            f"{missing[0]}; predict the whole split"
         )
     if not seen:
-        raise InputError("submission: no predictions; the server wants the whole split")
+        raise InputError("submission: no predictions; predict the whole split")

@@ -2,29 +2,24 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.data.images.augment import Augment, labelled_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task
-from oversmoothing.tasks.splits import measured
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches
 from oversmoothing.tasks.wsss.adaptation import adapt
 from oversmoothing.tasks.wsss.crf import CRF, load_pydensecrf
 from oversmoothing.tasks.wsss.evaluation import Evaluation
 from oversmoothing.tasks.wsss.evaluator import Evaluator
 from oversmoothing.tasks.wsss.look import Viewer
+from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.network import Network
-from oversmoothing.tasks.wsss.objective import Method, Objective
+from oversmoothing.tasks.wsss.objective import Objective
 from oversmoothing.tasks.wsss.pictures import leave_pictures
-from oversmoothing.tasks.wsss.tokens import token_layers
 from oversmoothing.training.loop import TrainingLoop
-
-TOKEN_IMAGES = 64  # on which token similarity is measured
 
 
 @dataclass(frozen=True)
@@ -75,13 +70,8 @@ class WSSS(Task):
             raise InputError(
                 f"task.adaptation: expected 0 or more iterations, got {self.adaptation}"
             )
-        patch = network.backbone.patch
         sizes = {"augment.crop": self.augment.crop, "evaluation.size": self.evaluation.size}
-        for key, size in sizes.items():
-            if size < patch or size % patch:
-                raise InputError(
-                    f"task.{key}: expected a multiple of the patch, {patch} px, got {size}"
-                )
+        require_patches(network.backbone, sizes)
 
     def run(self, network: Network, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.
@@ -99,7 +89,7 @@ class WSSS(Task):
         evaluator = Evaluator(network, data, self.method, self.evaluation, job.device, job.recorder)
         for split in self.evaluation.splits:
             data.require_sizes(evaluator.ids(split))
-        before = _tokens(evaluator)
+        before = evaluator.layers()
         sample = partial(labelled_crop, data, self.augment)
         loader = partial(train_batches, data, sample, seed=seed, workers=trainer.workers)
         if self.adaptation:
@@ -107,10 +97,8 @@ class WSSS(Task):
             adapt(network.backbone, teacher, self.adaptation, loader, trainer, *own)
         TrainingLoop(network, Objective(self.method, network), loader, trainer, *own).fit()
         job.recorder.save_weights(network.state_dict())
-        results = measured(evaluator) | {
-            "layers_before": before,
-            "layers_after": _tokens(evaluator),
-        }
+        results = evaluator.measure()
+        results |= {"layers_before": before, "layers_after": evaluator.layers()}
         leave_pictures(evaluator, job.recorder, seed, results)
         return {seed: results}
 
@@ -123,11 +111,3 @@ class WSSS(Task):
         """
         own = (self.evaluation.crf or CRF()) if crf else None
         return Viewer(network, self.method, self.evaluation, own)
-
-
-def _tokens(evaluator: Evaluator) -> dict[str, Any]:
-    """Token similarity by block on the first validation images, squashed to a square."""
-    data, size = evaluator.data, evaluator.evaluation.size
-    images = (data.image(id)[None].float() / 255 for id in data.val[:TOKEN_IMAGES])
-    square = (F.interpolate(i, (size, size), mode="bilinear").to(evaluator.device) for i in images)
-    return token_layers(evaluator.network.backbone, square)

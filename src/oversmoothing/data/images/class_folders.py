@@ -1,17 +1,17 @@
-"""Images in a folder for each class, as ImageNet has them: train/<class>/…, val/<class>/…"""
+"""Images in one folder per class, ImageNet's layout: train/<class>/…, val/<class>/…"""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
+from PIL import Image
 
+from oversmoothing.data.images.files import read_pil
 from oversmoothing.data.images.image_set import OnError
-from oversmoothing.data.images.images import read_image
-from oversmoothing.data.images.labelled import LabelledImages, checksum
+from oversmoothing.data.images.labelled_images import LabelledImages, checksum
 from oversmoothing.errors import InputError
 
-SUFFIXES = (".jpeg", ".jpg", ".png")  # in any case
+SUFFIXES = (".jpeg", ".jpg", ".png")  # upper or lower case
 PARTS = ("train", "val")
 
 
@@ -22,22 +22,22 @@ def load(
     classes: str | None = None,
     on_error: OnError = "stop",
 ) -> LabelledImages:
-    """Opens a data set whose folders are its classes; images are listed, not read.
+    """Opens a data set with one folder per class; lists the images without reading them.
 
-    Classes are sorted by the names of their folders, ImageNet's own order. Ids are paths below
+    Classes are sorted by the names of their folders, as ImageNet's are. Ids are paths relative to
     ``root/folder``.
 
     Args:
-        root: folder with the data, only read.
-        folder: below it, holds ``train`` and ``val``.
+        root: folder with the data; nothing is written to it.
+        folder: subfolder that holds ``train`` and ``val``.
         name: of the data set.
-        classes: file below ``root/folder`` with a class folder's name first in each line, for a
-            part of the classes (ImageNet-100); null: every folder of ``train``.
+        classes: file in ``root/folder`` that selects classes (ImageNet-100); each line begins with
+            the name of a class folder. null: all folders of ``train``.
         on_error: at a damaged training image: stop, or skip it with a warning.
 
     Raises:
-        InputError: no such folder or list, a class that is not in ``train`` or without images, or
-            a class of ``val`` that ``train`` does not have.
+        InputError: no such folder or list, a class without images, or a class of ``val`` or of the
+            list that is not in ``train``.
     """
     base = Path(root) / folder
     found = {part: _folders(base / part) for part in PARTS}
@@ -61,21 +61,21 @@ def load(
 
 
 class _Files:
-    """An id names its file and, by its folder, its class."""
+    """Reads an id's file, and its class from the folder in the id."""
 
     def __init__(self, base: Path, classes: Sequence[str]) -> None:
         self.base = str(base)
         self.numbers = {name: k for k, name in enumerate(classes)}
 
-    def read(self, id: str) -> Tensor:
-        return read_image(f"{self.base}/{id}")
+    def read(self, id: str) -> Image.Image:
+        return read_pil(f"{self.base}/{id}")
 
     def class_of(self, id: str) -> int:
         return self.numbers[id.split("/")[1]]
 
 
 def _folders(part: Path) -> set[str]:
-    """Names of the class folders of a part."""
+    """Lists the class folders of a part."""
     layout = f"expected {part.name}/<class>/*.JPEG"
     try:
         found = {entry.name for entry in os.scandir(part) if entry.is_dir()}
@@ -95,19 +95,19 @@ def _folders(part: Path) -> set[str]:
 def _require_known(base: Path, found: dict[str, set[str]]) -> None:
     if unknown := sorted(found["val"] - found["train"]):
         raise InputError(
-            f"{base / 'val'}: {len(unknown)} classes that train has not (first {unknown[0]}); "
+            f"{base / 'val'}: {len(unknown)} classes are missing in train (first {unknown[0]}); "
             "remove these folders, or list the classes to use in a file, data.classes"
         )
 
 
 def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:
-    """Classes of a list, sorted."""
+    """Reads the classes of a list; sorts them."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"data.classes: {path} cannot be read ({getattr(error, 'strerror', 'no text')}); "
-            "expected a class folder's name first in each line"
+            "expected lines that begin with the name of a class folder"
         ) from error
     names = [line.split()[0] for line in lines if line.strip()]
     if not names or len(set(names)) < len(names):
@@ -123,15 +123,15 @@ def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:
 
 
 def _images(base: Path, part: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Ids of the images of a part, sorted."""
+    """Lists the ids of a part, sorted."""
     ids: list[str] = []
     for name in classes:
         place = base / part / name
         files = sorted(entry for entry in _names(place) if entry.lower().endswith(SUFFIXES))
         if not files:
             raise InputError(
-                f"{base / part}: class {name} has no image in {place}; fetch its images, or leave "
-                "the class out by a list, data.classes"
+                f"{base / part}: class {name} has no image in {place}; fetch its images, or list "
+                "the other classes in a file, data.classes"
             )
         ids += [f"{part}/{name}/{file}" for file in files]
     return tuple(ids)

@@ -1,64 +1,71 @@
-"""Images with one class each."""
+"""Images with one class each, to classify."""
 
 import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from PIL import Image
 from torch import Tensor
 
+from oversmoothing.data.images.convert import to_pil, to_tensor
 from oversmoothing.data.images.image_set import OnError
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
-    """Ids of two parts, and what belongs to an id; pixels are read when they are asked for.
+    """Ids of training and validation images, and functions that read an id's image and class.
 
     Args:
         name: of the data set.
         classes: the K names; class k is ``classes[k]``.
         train: ids.
         val: ids, none of them in ``train``.
-        read: id -> image, (3, H, W) uint8 RGB; raises InputError at a damaged file.
+        read: id -> RGB image; raises InputError at a damaged file.
         class_of: id -> k.
-        checksum: short hash of what decides numbers, see ``checksum``.
-        on_error: of training images that cannot be read: ``skip`` takes another one in its place.
+        checksum: short hash of everything that numbers depend on, see ``checksum``.
+        on_error: what to do with a damaged training image: ``stop``, or ``skip`` it and take
+            another one.
     """
 
     name: str
     classes: tuple[str, ...]
     train: tuple[str, ...]
     val: tuple[str, ...]
-    read: Callable[[str], Tensor]
+    read: Callable[[str], Image.Image]
     class_of: Callable[[str], int]
     checksum: str
     on_error: OnError = "stop"
 
-    def image(self, id: str) -> Tensor:
-        """Shapes: -> (3, H, W), uint8, RGB. InputError: the file is missing or damaged."""
+    def pil_image(self, id: str) -> Image.Image:
+        """The image as RGB. InputError: the file is missing or damaged."""
         return self.read(id)
 
+    def image(self, id: str) -> Tensor:
+        """The image as a tensor. Shapes: -> (3, H, W), uint8, RGB. InputError: as above."""
+        return to_tensor(self.read(id))
+
     def target(self, id: str) -> int:
-        """Class k, 0 … K − 1."""
+        """The class, 0 … K − 1."""
         return self.class_of(id)
 
 
 class InMemory:
-    """Images and classes of a small set by id, for ``read`` and ``class_of``.
+    """Holds the images and classes of a small data set; gives ``read`` and ``class_of``.
 
-    Shapes: images (n, 3, H, W) uint8, targets (n,) int64.
+    Shapes: images (n, 3, H, W) uint8, targets (n,) int64, in the order of ``ids``.
     """
 
     def __init__(self, ids: Sequence[str], images: Tensor, targets: Tensor) -> None:
         self.places = {id: i for i, id in enumerate(ids)}
         self.images, self.targets = images, targets
 
-    def read(self, id: str) -> Tensor:
-        """Shapes: -> (3, H, W)."""
-        return self.images[self.places[id]]
+    def read(self, id: str) -> Image.Image:
+        """The image as RGB."""
+        return to_pil(self.images[self.places[id]])
 
     def class_of(self, id: str) -> int:
-        """0 … K − 1."""
+        """The class, 0 … K − 1."""
         return int(self.targets[self.places[id]])
 
 

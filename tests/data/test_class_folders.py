@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from oversmoothing.data.images import folder
+from oversmoothing.data.images import class_folders
 from oversmoothing.errors import InputError
 
 CLASSES = ["n03", "n01", "n02"]
@@ -30,7 +30,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def load(base: Path, **options: object):
-    return folder.load(str(base.parent), **options)
+    return class_folders.load(str(base.parent), **options)
 
 
 def test_classes_are_sorted_and_every_image_has_that_of_its_folder(base: Path) -> None:
@@ -102,7 +102,7 @@ def double_in_list(base: Path) -> dict:
         (no_part, r"ImageNet/val: cannot be listed .*expected val/<class>.*paths\.data"),
         (unsorted_val, r"ImageNet/val: holds no class folders.*move each"),
         (no_image, r"train: class n02 has no image in .*train/n02"),
-        (stranger, r"val: 1 classes that train has not \(first n04\)"),
+        (stranger, r"val: 1 classes are missing in train \(first n04\)"),
         (not_validated, r"val: class n02 has no image"),
         (unknown_in_list, r"some\.txt: 1 of 2 classes have no folder .*\(first n07\)"),
         (double_in_list, r"some\.txt: names n01 twice"),

@@ -1,4 +1,4 @@
-"""Images and label images as tensors; a damaged file is named in one line."""
+"""Image and mask files: list, read, write. A damaged file gives an error of one line."""
 
 import contextlib
 import os
@@ -10,18 +10,19 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from oversmoothing.data.images.palette import palette
+from oversmoothing.data.images.classes import palette
 from oversmoothing.errors import InputError
 
 
 def listing(folder: Path, suffix: str) -> dict[str, str]:
-    """Files of a folder and of the folders in it, by name: a few calls, however many files.
-
-    A file in a subfolder goes by ``subfolder/name`` and by ``name`` alone.
+    """Lists the files of a folder and of its subfolders with one system call per folder.
 
     Args:
         folder: may be missing; then nothing is found.
-        suffix: with the dot; left off the names.
+        suffix: with the dot; removed from the names.
+
+    Returns:
+        Name -> path. A file in a subfolder has two names: ``subfolder/name`` and ``name``.
     """
     files = {}
     if not folder.is_dir():
@@ -39,17 +40,17 @@ def listing(folder: Path, suffix: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def opened(path: Path | str) -> Iterator[Image.Image]:
-    """An image that PIL may still decode within the block.
+    """Opens an image; PIL may decode it within the block.
 
     Raises:
-        InputError: the file is missing, truncated or no image.
+        InputError: the file is missing, truncated or not an image.
     """
     try:
         with Image.open(path) as image:
             yield image
     except InputError:
         raise
-    # PIL says OSError, ValueError, SyntaxError, DecompressionBombError, …, as the damage has it
+    # PIL raises OSError, ValueError, SyntaxError, DecompressionBombError, … for damaged files
     except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
@@ -58,22 +59,17 @@ def opened(path: Path | str) -> Iterator[Image.Image]:
         ) from error
 
 
-def read_image(path: Path | str) -> Tensor:
-    """Shapes: -> (3, H, W), uint8, RGB.
-
-    Raises:
-        InputError: as ``opened``.
-    """
+def read_pil(path: Path | str) -> Image.Image:
+    """Decodes an image as RGB. InputError: see ``opened``."""
     with opened(path) as image:
-        pixels = np.array(image.convert("RGB"))
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+        return image.convert("RGB")
 
 
 def read_mask(path: Path | str) -> Tensor:
-    """Indices of a palette or grey image. Shapes: -> (H, W), uint8.
+    """Reads the indices of a palette image or the values of a grey one. Shapes: -> (H, W), uint8.
 
     Raises:
-        InputError: as ``opened``, or colours instead of indices.
+        InputError: see ``opened``; or the image holds colours.
     """
     with opened(path) as image:
         if image.mode not in ("P", "L"):
@@ -85,13 +81,18 @@ def read_mask(path: Path | str) -> Tensor:
 
 
 def read_size(path: Path | str) -> tuple[int, int]:
-    """Height and width from the header alone."""
+    """Reads height and width from the header; the pixels are not decoded."""
     with opened(path) as image:
         return image.height, image.width
 
 
 def write_mask(path: Path, mask: np.ndarray) -> None:
-    """Writes label values as a palette PNG in VOC's colours. Shapes: mask (H, W), uint8."""
+    """Writes label values as a PNG with VOC's palette. Shapes: mask (H, W), uint8."""
+    with_palette(mask).save(path)
+
+
+def with_palette(mask: np.ndarray) -> Image.Image:
+    """Makes a palette image in VOC's colours. Shapes: mask (H, W), uint8."""
     image = Image.fromarray(mask)
-    image.putpalette(np.asarray(palette(), dtype=np.uint8).tobytes())
-    image.save(path)
+    image.putpalette(palette().tobytes())
+    return image

@@ -1,0 +1,129 @@
+"""Pixel labels from CAMs: pseudo labels of two background scores, and plain thresholds.
+
+A pseudo label (ToCo) is made of two runs, one with a high and one with a low background score; PAR
+refines both. A pixel is background if both runs say so. It is unsure (255) if only the run with the
+high score says background. Otherwise it has the class that this run found.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oversmoothing.metrics.segmentation import IGNORE
+from oversmoothing.tasks.wsss.cam import Present, multi_scale_cams
+from oversmoothing.tasks.wsss.method import Method
+from oversmoothing.tasks.wsss.network import Network
+from oversmoothing.tasks.wsss.par import PAR
+
+
+class Labeller:
+    """Makes CAMs and pseudo labels of images, for training, evaluation and pictures.
+
+    Args:
+        network: makes the CAMs.
+        method: scales of CAMs and constants of pseudo labels.
+    """
+
+    def __init__(self, network: Network, method: Method) -> None:
+        self.network, self.method = network, method
+        self.par = method.par().to(next(network.parameters()).device)
+
+    def cams(self, images: Tensor, present: Present) -> tuple[Tensor, Tensor]:
+        """CAMs of the last and of the auxiliary layer, see ``multi_scale_cams``."""
+        return multi_scale_cams(self.network, images, present, self.method.cam_scales)
+
+    def pseudo(
+        self, cam: Tensor, present: Present, images: Tensor, box: Tensor | None = None
+    ) -> Tensor:
+        """Pseudo labels, see ``pseudo_labels``.
+
+        Args:
+            box: place of the image in its crop (B, 4); None: the image fills the crop.
+        """
+        if box is None:
+            B, _, H, W = images.shape
+            box = torch.tensor([0, H, 0, W], device=images.device).expand(B, 4)
+        return pseudo_labels(cam, present, images, box, self.par, self.method.high, self.method.low)
+
+
+@torch.no_grad()
+def pseudo_labels(
+    cam: Tensor,
+    present: Present,
+    images: Tensor,
+    box: Tensor,
+    par: PAR,
+    high: float = 0.7,
+    low: float = 0.25,
+) -> Tensor:
+    """Labels 0…K; 255 for unsure pixels and for pixels outside the image.
+
+    Args:
+        cam: (B, M, H, W) in [0, 1], 0 at padded classes.
+        present: the classes of ``cam``.
+        images: (B, 3, H, W) in [0, 1].
+        box: (B, 4), place of the image in its crop.
+        par: refines at half resolution.
+        high, low: background scores.
+
+    Shapes: -> (B, H, W) int64.
+    """
+    B, M, H, W = cam.shape
+    half = [H // 2, W // 2]
+    small = F.interpolate(cam, half, mode="bilinear")
+    planes = torch.cat([_with_background(small, present.valid, b) for b in (high, low)], dim=1)
+    refined = par(F.interpolate(images, half, mode="bilinear"), planes)  # one affinity for both
+    refined = F.interpolate(refined, (H, W), mode="bilinear")
+    sure, rest = (_classes(scores, present.index) for scores in refined.split(M + 1, dim=1))
+    sure[sure == 0] = IGNORE
+    sure[(sure == IGNORE) & (rest == 0)] = 0
+    return sure.masked_fill(~inside(box, H, W), IGNORE)
+
+
+def thresholded(cam: Tensor, present: Present, background: float = 0.5) -> Tensor:
+    """The class of the highest CAM; 0 where no CAM exceeds ``background``.
+
+    Shapes: cam (B, M, H, W) -> (B, H, W) int64 in 0…K.
+    """
+    best = cam.max(dim=1)
+    classes = _named(best.indices, present.index)
+    return torch.where(best.values > background, classes, 0)
+
+
+def resized(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resizes maps (bilinear). Shapes: (B, M, H, W) -> (B, M, *size)."""
+    return F.interpolate(maps, size, mode="bilinear")
+
+
+def resized_labels(labels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resizes labels to those of the nearest pixels. Shapes: (H, W) -> (*size,), int64."""
+    return F.interpolate(labels[None, None].float(), size, mode="nearest")[0, 0].long()
+
+
+def inside(box: Tensor, height: int, width: int) -> Tensor:
+    """Whether pixels are in half-open boxes (row0, row1, col0, col1).
+
+    Shapes: box (B, 4) -> (B, height, width), bool.
+    """
+    rows = torch.arange(height, device=box.device)[None, :, None]
+    cols = torch.arange(width, device=box.device)[None, None, :]
+    row0, row1, col0, col1 = box.T[:, :, None, None]
+    return (rows >= row0) & (rows < row1) & (cols >= col0) & (cols < col1)
+
+
+def _with_background(cam: Tensor, valid: Tensor, score: float) -> Tensor:
+    """Probabilities (B, 1 + M, h, w) of background and present classes."""
+    scores = cam.masked_fill(~valid[:, :, None, None], -torch.inf)
+    return torch.cat([torch.full_like(cam[:, :1], score), scores], dim=1).softmax(dim=1)
+
+
+def _classes(scores: Tensor, index: Tensor) -> Tensor:
+    """Labels with the highest score, of background and present classes."""
+    best = scores.argmax(dim=1)
+    return torch.where(best > 0, _named((best - 1).clamp(min=0), index), 0)
+
+
+def _named(position: Tensor, index: Tensor) -> Tensor:
+    """Maps positions in the list of present classes to labels 1…K."""
+    B, H, W = position.shape
+    return index.gather(1, position.view(B, -1)).view(B, H, W) + 1
