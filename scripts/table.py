@@ -15,12 +15,13 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
+from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import compose_config, configs
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import Planned, collect, write_records
 from oversmoothing.report.expected import load, select
-from oversmoothing.report.plan import describe, distinct, run_all
+from oversmoothing.report.plan import describe, distinct
 from oversmoothing.report.publish import publish
 from oversmoothing.store.identity import run_id
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from oversmoothing.errors import InputError
+from oversmoothing.launch.attempts import run_all
 from oversmoothing.report.collect import (
     Planned,
     collect,
@@ -19,7 +20,7 @@ from oversmoothing.report.collect import (
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.markers import is_current
-from oversmoothing.report.plan import describe, estimate, run_all
+from oversmoothing.report.plan import describe, estimate
 from oversmoothing.report.tables import markdown
 
 ROOT = Path(__file__).parents[2]
@@ -104,15 +105,6 @@ def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"id": "a"}\n<<<<<<< HEAD\n')
     with pytest.raises(InputError, match=r"records\.jsonl: a line is no recorded result"):
         read_records(tmp_path / "records.jsonl")
-
-
-def test_a_failure_is_reported_and_the_rest_is_run(tmp_path: Path, cells: list) -> None:
-    words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
-    bad = collect(cells[:1], [*words, "trainer.lr=1e30", "trainer.epochs=20"], None)
-    good = collect(cells[1:], words, None)
-    failures = run_all([p.config for p in bad + good], jobs=1)
-    assert len(failures) == 1 and "not finite" in failures[0]
-    assert not good[0].looked_up().missing
 
 
 def test_only_a_table_of_ours_shows_the_seeds_that_there_are() -> None:

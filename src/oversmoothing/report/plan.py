@@ -1,19 +1,12 @@
 """What a table still needs, how long that may take, and doing it."""
 
 import math
-import multiprocessing
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.errors import InputError
-from oversmoothing.launch.execute import execute, finished
 from oversmoothing.report.collect import Planned
-from oversmoothing.store.claims import Busy
 from oversmoothing.store.identity import run_id
-from oversmoothing.store.summary import summary
 
 
 def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
@@ -49,34 +42,6 @@ def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
     known = [seconds for seconds in times if seconds is not None]
     total = f"{_time(sum(known))} for {len(known)} of them" if known else "no run to estimate from"
     return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])
-
-
-def run_all(configs: Sequence[DictConfig], jobs: int) -> list[str]:
-    """Runs what has no result yet, in several processes; returns a line for every failure.
-
-    Other processes may be at the same runs: what they hold is waited for at the end.
-    """
-    if jobs <= 1:
-        outcomes = [_attempt(config) for config in configs]
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-            outcomes = list(pool.map(_attempt, configs))
-    outcomes = [_attempt(c, wait=True) if o == "busy" else o for c, o in zip(configs, outcomes)]
-    return [outcome for outcome in outcomes if outcome]
-
-
-def _attempt(config: DictConfig, wait: bool = False) -> str | None:
-    """One run; None when it went well, ``busy``, or what went wrong."""
-    already = finished(config)
-    try:
-        print(summary(execute(config, wait), already), flush=True)
-    except Busy:
-        return "busy"
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return str(error)
-    return None
 
 
 def _size(config: DictConfig) -> int:
