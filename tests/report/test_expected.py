@@ -162,7 +162,7 @@ def test_readings_repeat_the_published_values_under_other_overrides(tmp_path: Pa
         ("3.00, 4.0", "3.00, 4.0.0", ["one", "b", "L=4", "4.0.0"]),
         (", b: [3.00, 4.0 ± 0.02]", "", ["one", "'b'", "missing"]),
         ("metric: m, ", "", ["one", "'metric'", "missing"]),
-        ("title: One, ", "", ["one", "'title'", "missing"]),
+        ("title: One, ", "", ["one", "title", "missing"]),
         ("metric: m", "metrik: m", ["one", "metrik", "did you mean 'metric'?"]),
         ("tolerance: 1", "tolerance: -1", ["one", "tolerance", "-1"]),
         ("runs: 5", "runs: five", ["one", "runs", "five"]),

@@ -1,26 +1,9 @@
 """A cell of a table: what was published, if anything, and what it takes to measure it here."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True)
-class Table:
-    """What all cells of a table share.
-
-    Args:
-        note: what to know of the table as printed.
-        columns: in the order in which they are printed.
-        ours: measured here and published nowhere, so that no cell gets a verdict.
-    """
-
-    name: str
-    title: str
-    source: str
-    unit: str
-    note: str
-    columns: tuple[str, ...] = ()
-    ours: bool = False
+from oversmoothing.report.schema import Table
 
 
 @dataclass(frozen=True)
@@ -29,23 +12,25 @@ class Cell:
 
     Args:
         block, row, column: as printed; ``key`` is the row's short name, ``also`` its other names.
-        value: as printed; None in a table of ours and where the printed value was not at hand;
-            ``corrected`` where it is certainly a misprint.
+        value: as printed; None in a table of ours and where the printed value was not at hand.
         std: the printed ± in the table's unit (converted where it is printed as a fraction).
-        decimals: with which the value is printed.
-        overrides: of ``train.py``, besides ``experiment``; those of the block first, then of the
-            row, the column and the reading.
         experiment, metric: what is run, and the key of its result (``layers.cosine.-1`` goes into
             mappings and lists); a cell that lacks either cannot be run here.
-        tolerance: in the table's unit; runs: behind the published mean, 0 where there is none.
-        reason: why it is not run here unasked; None where it is.
-        baseline: key of the row that it is compared with; None where there is none.
-        unit: where it is not the table's; bold: whether the highest of its column is.
-        reading: of the paper under which the cell is measured; empty: the plain one.
-        control: a measurement beside the published number, which the paper does not claim.
+        overrides: of ``train.py``, besides ``experiment``; those of the block first, then of the
+            row, the column, the remark and the reading.
+        tolerance: in the table's unit.
+        runs: number of runs behind the published mean; 0 where nothing is published.
+        reason: why it is run only on request; None where it is run.
+        reading: of the paper under which the cell is measured; empty for the plain one.
+        control: whether it is measured beside a published number about which it says nothing.
+        corrected: the right value, where the printed one is certainly a misprint.
+        decimals: with which the value is printed.
+        baseline: key of the row that it is compared with.
+        unit: where it is not the table's.
+        bold: whether the highest value of its column is printed in bold.
     """
 
-    about: Table
+    about: Table = field(repr=False)
     block: str
     row: str
     key: str
