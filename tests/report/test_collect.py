@@ -21,7 +21,7 @@ from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.markers import is_current
 from oversmoothing.report.plan import describe, estimate
-from oversmoothing.report.tables import markdown
+from oversmoothing.report.publish import markdown
 
 ROOT = Path(__file__).parents[2]
 TABLE = """
@@ -133,7 +133,7 @@ def test_the_readme_shows_the_recorded_tables() -> None:
     for name in shown:
         cells = select(load(ROOT / "results" / "expected"), name)
         planned = collect(cells, ["paths.outputs=nowhere"], ROOT / "results" / f"{name}.jsonl")
-        text = markdown(judge([(p.cell, p.measured) for p in planned]))
+        text = markdown(judge([p.pair for p in planned]))
         assert is_current(readme, name, text), f"run: make {name}"
         stale = ROOT / "results" / "tables" / f"{name}.md"
         assert stale.read_text().startswith(text), f"run: make {name}"

@@ -11,8 +11,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.lines import Line2D
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.depth_data import by_depth, depth_of
-from oversmoothing.report.depth_figures import _figure, draw
+from oversmoothing.report.depth_figures import _figure, by_depth, depth_of, draw
 from oversmoothing.report.grid import judge
 
 SIGNATURES = {".png": b"\x89PNG", ".pdf": b"%PDF"}
@@ -29,7 +28,7 @@ def test_files_and_data(tmp_path: Path) -> None:
     lines = list(csv.DictReader(data.read_text(encoding="utf-8").splitlines()))
     assert len(lines) == len(entries())
     for line, entry in zip(lines, entries()):
-        assert (line["panel"], line["line"]) == (entry.cell.block, entry.label)
+        assert (line["panel"], line["line"]) == (entry.cell.block, entry.cell.label)
         assert int(line["depth"]) == depth_of(entry.cell)
         assert float(line["published"]) == entry.cell.target
         assert (float(line["mean"]) if line["mean"] else None) == (

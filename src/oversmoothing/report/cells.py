@@ -69,6 +69,11 @@ class Cell:
         return self.about.name
 
     @property
+    def label(self) -> str:
+        """Of the row, with the reading that it belongs to."""
+        return f"{self.row}, {self.reading}" if self.reading else self.row
+
+    @property
     def target(self) -> float | None:
         """What a measurement is compared with."""
         return self.value if self.corrected is None else self.corrected

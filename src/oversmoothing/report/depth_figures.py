@@ -1,5 +1,6 @@
 """Accuracy against depth: one panel a data set, one line a method, published values beside ours."""
 
+import csv
 import io
 import math
 import re
@@ -11,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from oversmoothing.report.depth_data import depth_of, to_csv
+from oversmoothing.errors import InputError
+from oversmoothing.report.cells import Cell
 from oversmoothing.report.grid import Entry
 from oversmoothing.store.files import write_atomically
 
@@ -25,6 +27,7 @@ COLOURS = (
     "#56B4E9",
 )  # Okabe, Ito
 MARKERS = "osD^vPX"
+DEPTH = "backbone.depth="
 GREY, HOLLOW = "#666666", {"markerfacecolor": "none", "linestyle": (0, (4, 2))}
 SPREAD = 0.035  # by how much of an octave neighbouring methods are set apart, so that bars show
 STYLE = {
@@ -46,7 +49,7 @@ def draw(entries: Sequence[Entry], stem: Path) -> list[Path]:
     Raises:
         InputError: a cell without a depth, or a file that cannot be written.
     """
-    data = to_csv(entries).encode()
+    data = _to_csv(entries).encode()
     with matplotlib.rc_context(STYLE):
         figure = _figure(entries)
         paths = [_save(figure, stem.with_name(f"{stem.name}.{kind}")) for kind in ("png", "pdf")]
@@ -55,9 +58,31 @@ def draw(entries: Sequence[Entry], stem: Path) -> list[Path]:
     return [*paths, path]
 
 
+def depth_of(cell: Cell) -> int:
+    """The depth L at which a cell is run.
+
+    Raises:
+        InputError: its overrides set no depth.
+    """
+    depths = [o.removeprefix(DEPTH) for o in cell.overrides if o.startswith(DEPTH)]
+    if not depths or not depths[-1].isdecimal():
+        place = f"{cell.table}, {cell.block}, {cell.row}, {cell.column}"
+        raise InputError(f"{place}: has no depth; give it an override such as {DEPTH}8")
+    return int(depths[-1])
+
+
+def by_depth(entries: Sequence[Entry]) -> bool:
+    """Whether a depth figure can show a table: each cell of a line is run at a depth of its own."""
+    cells = [entry.cell for entry in entries]
+    if not all(any(o.startswith(DEPTH) for o in cell.overrides) for cell in cells):
+        return False
+    points = [(e.cell.block, e.cell.label, depth_of(e.cell)) for e in entries]
+    return len(set(points)) == len(points)
+
+
 def _figure(entries: Sequence[Entry]) -> Figure:
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
-    labels = list(dict.fromkeys(entry.label for entry in entries))  # whose places give colours
+    labels = list(dict.fromkeys(entry.cell.label for entry in entries))  # whose places give colours
     columns = min(len(blocks), 2)
     rows = math.ceil(len(blocks) / columns)
     size = (max(4.3 * columns, 6.0), 2.9 * rows + 0.8)
@@ -72,7 +97,8 @@ def _figure(entries: Sequence[Entry]) -> Figure:
     for axis in axes[:, 0]:
         axis.set_ylabel(_quantity(entries))
     published = any(entry.cell.target is not None for entry in entries)
-    _legend(figure, _methods(labels, {e.label for e in entries if _values(e)}), size[0], published)
+    shown = {entry.cell.label for entry in entries if _values(entry)}
+    _legend(figure, _methods(labels, shown), size[0], published)
     return figure
 
 
@@ -87,7 +113,7 @@ def _quantity(entries: Sequence[Entry]) -> str:
 
 def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[str]) -> None:
     for i, label in enumerate(labels):
-        line = sorted((e for e in entries if e.label == label), key=lambda e: depth_of(e.cell))
+        line = sorted((e for e in entries if e.cell.label == label), key=lambda e: depth_of(e.cell))
         shift = 2 ** (SPREAD * (i - (len(labels) - 1) / 2))
         _published(axis, line, shift, _style(i))
         _measured(axis, line, shift, _style(i))
@@ -158,3 +184,16 @@ def _save(figure: Figure, path: Path) -> Path:
     figure.savefig(data, format=path.suffix[1:], dpi=200, metadata=metadata)
     write_atomically(path, lambda file: file.write(data.getvalue()))
     return path
+
+
+def _to_csv(entries: Sequence[Entry]) -> str:
+    """A line a point: panel, line, depth, n, mean, std, published value and ±."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["panel", "line", "depth", "n", "mean", "std", "published", "published_std"])
+    for entry in entries:
+        cell, ours = entry.cell, entry.measured
+        numbers = (None, None, None) if ours is None else (ours.n, ours.mean, ours.std)
+        place = (cell.block, entry.cell.label, depth_of(cell))
+        writer.writerow([*place, *numbers, cell.target, cell.std])
+    return file.getvalue()
