@@ -9,6 +9,8 @@ from made_up import measured
 from oversmoothing.errors import InputError
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.expected import load, select
+from oversmoothing.report.grid import judge
+from oversmoothing.report.remarks import notes
 from oversmoothing.report.verdict import Verdict, verdict
 
 FILE = Path(__file__).parents[2] / "results" / "expected"
@@ -153,6 +155,16 @@ def test_readings_repeat_the_published_values_under_other_overrides(tmp_path: Pa
         assert c.overrides[:-1] == same.overrides
     assert [c.overrides[-1] for c in found] == ["dropout=0.3", "dropout=0.3", "residual=1"]
     assert [c.reason for c in found] == [None, None, "too long"]
+
+
+def test_a_reading_has_its_own_notes_and_not_those_of_the_plain_rows(tmp_path: Path) -> None:
+    text = SMALL.replace("label: B,", "label: B, note: without dropout,")
+    text += READINGS.replace("label: dropout,", "label: dropout, note: with dropout,")
+    cells = loaded(tmp_path, text)
+    assert {c.note for c in select(cells, "one", rows=["b"])} == {"without dropout"}
+    again = select(cells, "again")
+    assert [c.note for c in again] == ["with dropout", "with dropout", ""]
+    assert "B, dropout: with dropout" in notes(judge([(c, None) for c in again]))
 
 
 @pytest.mark.parametrize(

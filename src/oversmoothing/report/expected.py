@@ -119,7 +119,8 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
     block, row, column = table.blocks[place[0]], table.rows[place[1]], table.columns[place[2]]
     remark = next((r for r in block.remarks if (r.row, r.column) == place[1:]), NO_REMARK)
     said = partial(_nearest, (remark, reading, row, column, block, table))
-    levels, noted = (block, row, column, remark, reading), (reading, row, column, block, remark)
+    levels = (table, block, row, column, remark, reading)
+    noted = (reading,) if reading.label else (row, column, block)  # of the plain reading
     needed = () if text is None else ("tolerance", "runs")
     for key in (*needed, *(() if said("not_run") else ("experiment", "metric"))):
         if said(key) is None:
@@ -141,11 +142,11 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
         corrected=remark.corrected,
         experiment=said("experiment"),
         metric=said("metric"),
-        overrides=tuple(word for level in (table, *levels) for word in level.overrides),
+        overrides=tuple(word for level in levels for word in level.overrides),
         tolerance=said("tolerance", 0.0),
         runs=said("runs", 0),
         reason=said("not_run"),
-        note=" ".join(level.note for level in noted if level.note),
+        note=" ".join(level.note for level in (*noted, remark) if level.note),
         baseline=None if baseline == place[1] else baseline,
         unit=_nearest((column, block), "unit"),
         bold=_nearest((column, block), "bold", True),

@@ -98,7 +98,7 @@ def _gathered(entries: Sequence[Entry], text: Callable[[Entry], str | None]) -> 
     gathered = {}
     for note in dict.fromkeys(filter(None, map(text, entries))):
         cells = [entry.cell for entry in entries if text(entry) == note]
-        sets = ({c.block for c in cells}, {c.row for c in cells}, {c.column for c in cells})
-        where = [name for names in sets if len(names) == 1 for name in names if name]
+        places = ({getattr(c, k) for c in cells} for k in ("block", "row", "reading", "column"))
+        where = [name for names in places if len(names) == 1 for name in names if name]
         gathered[note] = ", ".join(where) or "all"
     return gathered
