@@ -10,7 +10,6 @@ from made_up import cell, entries, measured
 from matplotlib.container import ErrorbarContainer
 from matplotlib.lines import Line2D
 
-from oversmoothing.errors import InputError
 from oversmoothing.report.depth_figures import _figure, by_depth, depth_of, draw
 from oversmoothing.report.grid import judge
 
@@ -100,11 +99,6 @@ def test_three_panels_leave_no_empty_one() -> None:
     figure = _figure(found)
     assert len(figure.axes) == 3
     assert all(axis.has_data() for axis in figure.axes)
-
-
-def test_a_cell_without_depth_is_met_with_one_line() -> None:
-    with pytest.raises(InputError, match="backbone.depth=8"):
-        depth_of(cell(50.0, overrides=("data=cora",)))
 
 
 def test_the_last_override_sets_the_depth() -> None:
