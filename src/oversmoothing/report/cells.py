@@ -1,4 +1,4 @@
-"""A cell of a table: what was published, if anything, and what it takes to measure it here."""
+"""A cell of a table: the published number, if there is one, and the run that measures it."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -11,23 +11,22 @@ class Cell:
     """One number of a table.
 
     Args:
-        block, row, column: as printed; ``key`` is the row's short name, ``also`` its other names.
-        value: as printed; None in a table of ours and where the printed value was not at hand.
-        std: the printed ± in the table's unit (converted where it is printed as a fraction).
-        experiment, metric: what is run, and the key of its result (``layers.cosine.-1`` goes into
-            mappings and lists); a cell that lacks either cannot be run here.
-        overrides: of ``train.py``, besides ``experiment``; those of the block first, then of the
-            row, the column, the remark and the reading.
-        tolerance: in the table's unit.
-        runs: number of runs behind the published mean; 0 where nothing is published.
-        reason: why it is run only on request; None where it is run.
-        reading: of the paper under which the cell is measured; empty for the plain one.
-        control: whether it is measured beside a published number about which it says nothing.
-        corrected: the right value, where the printed one is certainly a misprint.
-        decimals: with which the value is printed.
+        block, row, column: names as printed; ``key`` and ``also`` are short names of the row.
+        value: the printed value; None in a table of ours, and if the value is not at hand.
+        std: the printed ± in the table's unit (converted if it is printed as a fraction).
+        experiment, metric: experiment to run and key of its result (``layers.cosine.-1`` goes into
+            mappings and lists); a cell that lacks one of them cannot be run.
+        overrides: further overrides of ``train.py``.
+        tolerance: difference that counts as agreement, in the table's unit.
+        runs: number of runs behind the published mean; 0 if nothing is published.
+        reason: why it is run only on request; None if it is run.
+        reading: name of the reading of the paper; empty for the plain one.
+        control: measured beside a published number, about which it says nothing.
+        corrected: the right value if the printed one is certainly a misprint.
+        decimals: number of printed decimals.
         baseline: key of the row that it is compared with.
-        unit: where it is not the table's.
-        bold: whether the highest value of its column is printed in bold.
+        unit: its unit if it is not the table's.
+        bold: whether the best value of its column is printed in bold.
     """
 
     about: Table = field(repr=False)
@@ -60,7 +59,7 @@ class Cell:
 
     @property
     def command(self) -> str:
-        """What runs it, quoted for a shell; empty where there is nothing to run."""
+        """The command that runs it, quoted for a shell; empty if there is nothing to run."""
         words = ["python", "train.py", f"experiment={self.experiment}", *self.overrides]
         return shlex.join(words) if self.runnable else ""
 
@@ -70,10 +69,10 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Of the row, with the reading that it belongs to."""
+        """Name of the row, followed by the reading."""
         return f"{self.row}, {self.reading}" if self.reading else self.row
 
     @property
     def target(self) -> float | None:
-        """What a measurement is compared with."""
+        """The value that a measurement is compared with."""
         return self.value if self.corrected is None else self.corrected

@@ -29,7 +29,7 @@ class Planned:
     """A cell, the config that measures it, and the result if there is one.
 
     Args:
-        config: None where there is nothing to run.
+        config: None if there is nothing to run.
     """
 
     cell: Cell
@@ -38,7 +38,7 @@ class Planned:
 
     @property
     def missing(self) -> bool:
-        """Whether some seed of it has no result; never where there is nothing to run."""
+        """Whether a seed has no result; False if there is nothing to run."""
         return self.config is not None and len(self._seeds(self.result)) < len(self.config.seeds)
 
     @property
@@ -61,10 +61,10 @@ class Planned:
         return self.cell, self.measured
 
     def looked_up(self, records: Records | None = None) -> "Planned":
-        """The same with the result that has the most seeds.
+        """Looks for the result with the most of the wanted seeds.
 
-        Candidates are, first come first where they tie: the output folder's result, the present one
-        and the recorded one.
+        Candidates, the first of which wins a tie: the result in the output folder, the present one,
+        the recorded one.
         """
         if self.config is None:
             return self
@@ -81,9 +81,9 @@ class Planned:
 
 
 def conditions(result: dict[str, Any], metric: str) -> str:
-    """How ``<split>_<stage>_miou``, or what begins with ``layers_``, was measured.
+    """How a metric ``<split>_<stage>_miou`` or ``layers_…`` was measured.
 
-    Empty where the result does not say.
+    Empty if the result does not say.
     """
     split, _, stage = metric.partition("_")
     stage = re.sub(r"_(miou|iou\..*)$", "", stage)
@@ -92,7 +92,7 @@ def conditions(result: dict[str, Any], metric: str) -> str:
 
 
 def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) -> list[Planned]:
-    """Composes every cell and looks for its result: first in the outputs, then in the records.
+    """Composes every cell and looks for its result in the output folder and in the records.
 
     Args:
         cells: in the order of the table.
@@ -111,7 +111,7 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
 
 
 def read_records(path: Path) -> Records:
-    """The results of a file of JSON lines; empty where there is no file."""
+    """Reads results from a file of JSON lines; empty if there is no file."""
     if not path.exists():
         return {}
     try:
@@ -126,7 +126,7 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """Writes the results of a whole table: one line for each run, sorted by name.
 
     A recorded result that is not found now stays. Runs that the table no longer names are removed.
-    Without any result no file is made.
+    No file is made without a result.
     """
     known, records = read_records(path), {}
     for p in planned:

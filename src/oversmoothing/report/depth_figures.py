@@ -71,9 +71,7 @@ def by_depth(entries: Sequence[Entry]) -> bool:
 
 def _figure(entries: Sequence[Entry]) -> Figure:
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
-    labels = list(
-        dict.fromkeys(entry.cell.label for entry in entries)
-    )  # their order gives the colours
+    labels = list(dict.fromkeys(entry.cell.label for entry in entries))
     columns = min(len(blocks), 2)
     rows = math.ceil(len(blocks) / columns)
     size = (max(4.3 * columns, 6.0), 2.9 * rows + 0.8)
@@ -114,9 +112,7 @@ def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[st
     axis.minorticks_off()
     axis.tick_params(labelbottom=True)
     values = [value for entry in entries for value in _values(entry)]
-    if (
-        values and 0 <= min(values) < max(values) / 2
-    ):  # with larger values 0 would leave no room for differences
+    if values and 0 <= min(values) < max(values) / 2:  # 0 leaves room for the differences
         axis.set_ylim(bottom=0)
     axis.set_title(block, loc="left", fontweight="bold", fontsize="medium")
 

@@ -1,4 +1,4 @@
-"""The tables under ``results/expected`` as cells, and a choice of them."""
+"""Reads the cells of the tables under ``results/expected``, and selects some of them."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ Place = tuple[str, str, str]  # block, row, column
 
 
 def load(path: Path) -> list[Cell]:
-    """Every cell of a file of tables, or of a folder of them, in the order of printing.
+    """Reads the cells of a file of tables, or of a folder of them, in the order of printing.
 
     Raises:
         InputError: a file has another form than ``results/expected/README.md`` says, or two tables
@@ -45,7 +45,7 @@ def select(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
 ) -> list[Cell]:
-    """The cells of a table in the named blocks, rows and columns; all where none is named.
+    """Selects cells of a table by block, row and column; without names, all are selected.
 
     A row goes by its key, its label or another name of it. Case does not matter.
 
@@ -59,7 +59,7 @@ def select(
 
 
 def printed(text: Any, where: str) -> tuple[float, float | None, int]:
-    """Value, ± and decimals of a cell as printed; the ± is None where there is none."""
+    """Parses a printed cell into value, ± (None without one) and number of decimals."""
     match = PRINTED.fullmatch(str(text).strip())
     if match is None:
         raise InputError(f"{where}: expected a number such as 79.96 ± 0.73 or 79.96, got {text!r}")
@@ -88,7 +88,7 @@ def _cells(table: Table, where: str) -> Iterator[Cell]:
 
 
 def _places(table: Table, reading: Reading, where: str) -> Iterator[tuple[Place, str | None]]:
-    """Block, row and column of every cell that a reading takes up, with the printed text."""
+    """Block, row and column of every cell of a reading, with the printed text."""
     for block in named(table.blocks, reading.blocks, f"{where}: block"):
         for row in named(table.rows, reading.rows, f"{where}: row"):
             texts = _texts(table, block, row, where)
@@ -98,7 +98,7 @@ def _places(table: Table, reading: Reading, where: str) -> Iterator[tuple[Place,
 
 
 def _texts(table: Table, block: str, row: str, where: str) -> dict[str, str | None]:
-    """Column -> printed text of a row; None where no value is known, as in a table of ours."""
+    """Column -> printed text of a row; None if the value is unknown, as in a table of ours."""
     if table.ours:
         return dict.fromkeys(table.rows[row].columns or table.columns)
     where = ": ".join(filter(None, (where, block)))
@@ -115,12 +115,15 @@ def _texts(table: Table, block: str, row: str, where: str) -> dict[str, str | No
 
 
 def _cell(table: Table, reading: Reading, place: Place, text: str | None, where: str) -> Cell:
-    """One cell; of all levels that set a field, the most specific one decides."""
+    """One cell; the most specific level that sets a field decides.
+
+    Notes on rows, columns and blocks describe the plain runs and are not those of a reading.
+    """
     block, row, column = table.blocks[place[0]], table.rows[place[1]], table.columns[place[2]]
     remark = next((r for r in block.remarks if (r.row, r.column) == place[1:]), NO_REMARK)
     said = partial(_nearest, (remark, reading, row, column, block, table))
     levels = (table, block, row, column, remark, reading)
-    noted = (reading,) if reading.label else (row, column, block)  # of the plain reading
+    noted = (reading,) if reading.label else (row, column, block)
     needed = () if text is None else ("tolerance", "runs")
     for key in (*needed, *(() if said("not_run") else ("experiment", "metric"))):
         if said(key) is None:
@@ -154,6 +157,6 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
 
 
 def _nearest(levels: Sequence[Level], key: str, default: Any = None) -> Any:
-    """What the first level that sets a field says."""
+    """The value of a field in the first level that sets it."""
     said = (getattr(level, key) for level in levels)
     return next((value for value in said if value is not UNSET), default)

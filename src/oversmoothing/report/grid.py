@@ -1,4 +1,4 @@
-"""Cells with their verdicts, laid out in blocks, rows and columns: what every format shows."""
+"""Cells with their verdicts, laid out in blocks, rows and columns for every format."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from oversmoothing.report.verdict import Measured, Pair, Verdict, verdict
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell, its measurement and what came of it.
+    """A cell with its measurement and verdict.
 
     Args:
         baseline: the cell of the baseline row in the same block, column and reading, measured.
-        best: whether it has the highest mean of its block and column, where that is a merit.
+        best: whether it has the highest mean of its block and column, and the column shows that.
     """
 
     cell: Cell
@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def ours(self) -> str:
-        """``mean ± std``, with n where it is not the published number of runs."""
+        """``mean ± std``, followed by n if it differs from the published number of runs."""
         if self.measured is None:
             return str(self.verdict)
         n = self.measured.n
@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def printed(self) -> str:
-        """The published value with its printed decimals; † a misprint; empty where none is."""
+        """The published value with its printed decimals, † after a misprint; empty without one."""
         if self.cell.value is None:
             return ""
         dagger = "" if self.cell.corrected is None else "†"
@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def mark(self) -> str:
-        """✓ within, ▲ above, ▼ below, ✗ contradicted; nothing where nothing was measured."""
+        """✓ within, ▲ above, ▼ below, ✗ contradicted; empty without a measurement."""
         if self.difference is None or self.verdict is Verdict.CONTROL:
             return ""
         if self.verdict is Verdict.OFF:
@@ -78,11 +78,10 @@ class Block:
 
 
 def judge(pairs: Sequence[Pair]) -> list[Entry]:
-    """Every cell with its verdict; the best mean of every column is marked.
+    """Gives every cell its verdict, and marks the best mean of every column.
 
     Args:
-        pairs: the cells of a whole table with their measurements: a verdict may need the baseline
-            row.
+        pairs: all cells of a table with their measurements; a verdict may need the baseline row.
     """
     rows = {(c.key, c.block, c.column, c.reading): (c, m) for c, m in reversed(pairs)}
     entries = []
@@ -98,7 +97,7 @@ def judge(pairs: Sequence[Pair]) -> list[Entry]:
 
 
 def layout(entries: Sequence[Entry]) -> list[Block]:
-    """The blocks of a table; rows and blocks in the order of the cells, columns in the table's."""
+    """Arranges cells in blocks; rows keep the order of the cells, columns that of the table."""
     blocks = []
     used = dict.fromkeys(entry.cell.column for entry in entries)
     printed = [column for entry in entries[:1] for column in entry.cell.about.columns]

@@ -10,9 +10,8 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.grid import Entry, layout
-from oversmoothing.report.publish import DETAILS
-from oversmoothing.report.remarks import COMPARED, comparisons, counts, legend, notes
+from oversmoothing.report import grid, publish, remarks
+from oversmoothing.report.grid import Entry
 from oversmoothing.store.files import write_text
 
 
@@ -51,7 +50,8 @@ def page(title: str, sections: Sequence[Section]) -> str:
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
-    return environment.from_string(template, SHOWN).render(title=title, sections=sections)
+    names = {"grid": grid, "publish": publish, "remarks": remarks, "hint": _hint, "image": _image}
+    return environment.from_string(template, names).render(title=title, sections=sections)
 
 
 def _hint(entry: Entry) -> str:
@@ -71,16 +71,3 @@ def _image(path: Path) -> str:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); draw the figure first"
         ) from error
-
-
-SHOWN = {  # names of the template
-    "layout": layout,
-    "counts": counts,
-    "legend": legend,
-    "notes": notes,
-    "comparisons": comparisons,
-    "compared": COMPARED,
-    "details": DETAILS,
-    "hint": _hint,
-    "image": _image,
-}

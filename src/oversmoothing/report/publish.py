@@ -1,4 +1,4 @@
-"""A table as Markdown to read and CSV to compute with, and everything else that shows it."""
+"""Writes a table as Markdown and CSV, its figure, and its copy in results/README.md."""
 
 import csv
 import io
@@ -69,7 +69,7 @@ def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
 
 
 def markdown(entries: Sequence[Entry]) -> str:
-    """One small table for each block, then counts, legend, notes and comparisons seed by seed.
+    """One table for each block, then counts, legend, notes and comparisons seed by seed.
 
     A table of ours begins with its title, which says what its numbers are not.
     """

@@ -1,4 +1,4 @@
-"""What is said beside a table: counts, legend, notes, and comparisons with the baseline rows."""
+"""Text beside a table: counts, legend, notes, and comparisons with the baseline rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -32,10 +32,10 @@ def counts(entries: Sequence[Entry]) -> str:
 
 
 def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
-    """Rows of a table of ours against their baseline rows, as ``COMPARED`` explains.
+    """Compares the rows of a table of ours with their baseline rows; ``COMPARED`` explains how.
 
     Returns:
-        The head and one line for each compared row; nothing where nothing can be compared yet.
+        The head and one line for each compared row; empty if nothing can be compared yet.
     """
     if not entries[0].cell.about.ours:
         return []
@@ -52,12 +52,12 @@ def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
 
 
 def notes(entries: Sequence[Entry]) -> list[str]:
-    """Notes on the published cells, why some were not run, and how the others were measured."""
+    """Notes on the cells, reasons why some were not run, and conditions of the measurements."""
     about = dict.fromkeys(entry.cell.about.note for entry in entries if entry.cell.about.note)
     remarks = _gathered(entries, lambda entry: entry.cell.note)
     skipped = [entry for entry in entries if entry.verdict is Verdict.NOT_RUN]
     reasons = _gathered(skipped, lambda entry: entry.cell.reason)
-    if len(reasons) > 1:  # of several, "all" says too much
+    if len(reasons) > 1:  # with several reasons, none holds for all cells
         number = Counter(entry.cell.reason for entry in skipped)
         reasons = {r: f"{number[r]} cells" if w == "all" else w for r, w in reasons.items()}
     return [
@@ -76,7 +76,7 @@ def _difference(entry: Entry | None) -> str:
 
 
 def _circumstances(entries: Sequence[Entry]) -> list[str]:
-    """Weights and conditions of what was measured, as its results tell them."""
+    """Weights and conditions of the measurements, as stated in the results."""
     measured = [(entry.cell, entry.measured) for entry in entries if entry.measured is not None]
     weights = dict.fromkeys(ours.weights for _, ours in measured if ours.weights)
     lines = []
@@ -94,7 +94,7 @@ def _of(names: Iterable[str]) -> str:
 
 
 def _gathered(entries: Sequence[Entry], text: Callable[[Entry], str | None]) -> dict[str, str]:
-    """Text -> the cells that it is about, named by what they have in common."""
+    """Text -> name of the cells that have it: the block, row, reading and column they share."""
     gathered = {}
     for note in dict.fromkeys(filter(None, map(text, entries))):
         cells = [entry.cell for entry in entries if text(entry) == note]

@@ -13,7 +13,7 @@ from oversmoothing.config.names import meant
 from oversmoothing.config.types import argument_problems
 from oversmoothing.errors import InputError
 
-UNSET: Any = object()  # not null, which decides that there is none
+UNSET: Any = object()  # unlike null, it leaves the decision to the next level
 Names = tuple[str, ...]
 
 
@@ -100,7 +100,7 @@ class Table(Level):
 
 
 def read(path: Path) -> dict[str, Table]:
-    """Tables by name, with everything that ``of`` points at filled in.
+    """Reads tables by name; a table with ``of`` takes over the fields of the other table.
 
     Raises:
         InputError: no such file, bad YAML (a key given twice included), an unknown key, a missing
@@ -116,14 +116,14 @@ def read(path: Path) -> dict[str, Table]:
 
 
 def mapping(node: Any, where: str) -> dict[str, Any]:
-    """A node that must be a mapping."""
+    """Refuses a node that is no mapping."""
     if not isinstance(node, dict):
         raise InputError(f"{where}: expected `key: value` lines, got {node!r}")
     return {str(key): value for key, value in node.items()}
 
 
 def named(known: Iterable[str], wanted: Iterable[str], where: str) -> list[str]:
-    """The wanted ones of the known names, in the known order; all where none is wanted."""
+    """Selects the wanted names, in the order of the known ones; all of them if none is wanted."""
     known, wanted = list(known), list(wanted)
     for name in wanted:
         if name not in known:
@@ -139,7 +139,7 @@ def _table(nodes: dict[str, Any], name: str, where: str) -> Table:
             known = meant(str(of), [key for key in nodes if key != name])
             raise InputError(f"{where}: of: there is no table {of!r} with cells; {known}")
         node = base | node
-    if "blocks" not in node:  # then it is one block without a name
+    if "blocks" not in node:  # one block without a name
         node["blocks"] = {"": {key: node.pop(key) for key in ("cells", "remarks") if key in node}}
     table = _object(Table, node, where, name=name)
     _check_names(table, where)
@@ -149,7 +149,7 @@ def _table(nodes: dict[str, Any], name: str, where: str) -> Table:
 
 
 def _object(kind: type, node: Any, where: str, **given: Any) -> Any:
-    """An object of a node, whose keys must be fields of ``kind`` with values of their types.
+    """Makes an object; the keys of the node must be fields of ``kind`` with values of their types.
 
     A bare list is short for its overrides.
     """
@@ -165,7 +165,7 @@ def _object(kind: type, node: Any, where: str, **given: Any) -> Any:
 
 
 def _value(hint: Any, node: Any, where: str) -> Any:
-    """A node as the objects that a hint names; lists as tuples."""
+    """Makes the objects that a type hint names; lists become tuples."""
     kind = next(filter(is_dataclass, get_args(hint)), None)
     if isinstance(node, list):
         return tuple(_object(kind, item, where) if kind else item for item in node)
@@ -175,7 +175,7 @@ def _value(hint: Any, node: Any, where: str) -> Any:
 
 
 def _check_names(table: Table, where: str) -> None:
-    """Rows and columns that rows, remarks and baselines name must exist."""
+    """Refuses names of rows and columns that do not exist."""
     for place, level in ((where, table), *((f"{where}: {k}", r) for k, r in table.rows.items())):
         if level.baseline not in (UNSET, None):
             named(table.rows, [level.baseline], f"{place}: baseline: row")
