@@ -15,13 +15,13 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import one_line_warnings
 from oversmoothing.launch import command as check
-from oversmoothing.launch.attempts import attempt, busy, complain, unfinished
+from oversmoothing.launch.attempts import attempt, complain, run_all, unfinished
 
 
 @hydra.main(version_base="1.3", config_path=str(check.CONFIGS), config_name="config")
 def run(config: DictConfig) -> None:
-    """One run; what another process is at is left for later."""
-    attempt(config)
+    """Runs one config that Hydra composed."""
+    attempt(config, wait=True)
 
 
 def main() -> int:
@@ -38,10 +38,7 @@ def main() -> int:
         sys.argv[1:] = command.hydra
         run()
     else:
-        for config in command.configs:
-            attempt(config, start=command.start)
-    for config in list(busy):
-        attempt(config, wait=True)
+        run_all(command.configs, start=command.start)
     return 1 if command.configs and unfinished(command.configs) else 0
 
 

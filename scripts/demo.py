@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from oversmoothing.config.instantiate import build
 from oversmoothing.launch import command as check
+from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.launch.script import run_script
 from oversmoothing.metrics.segmentation import Confusion
@@ -22,7 +23,6 @@ from oversmoothing.papers.rank_claim import failures
 from oversmoothing.papers.rank_figures import draw_figures
 from oversmoothing.papers.rank_panels import load_panels
 from oversmoothing.report.page import Section, write_page
-from oversmoothing.report.plan import run_all
 
 OUTPUTS = Path("outputs/demo")
 RANK = ["experiment=rank_fig1", "task.gammas=-1.5:1.5:0.25", "backbone.depth=100"]

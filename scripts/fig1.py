@@ -10,11 +10,11 @@ from pathlib import Path
 
 from oversmoothing.errors import InputError
 from oversmoothing.launch import command as check
+from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.papers.panels import panels_of
 from oversmoothing.papers.rank_claim import claim_table, write_claim
 from oversmoothing.papers.rank_figures import draw_figures
-from oversmoothing.report.plan import run_all
 from oversmoothing.store.identity import run_id
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -9,9 +9,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from oversmoothing.launch import command as check
+from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.execute import execute
 from oversmoothing.launch.script import run_script
-from oversmoothing.report.plan import run_all
 from oversmoothing.store.files import write_text
 
 FOLDER = Path(__file__).parents[1] / "results" / "propositions"

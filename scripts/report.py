@@ -5,91 +5,93 @@ import itertools
 from pathlib import Path
 
 from oversmoothing.launch.script import run_script
+from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import collect
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.page import Section, write_page
+from oversmoothing.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"
+OTHERS = (  # make target, title, text, and files below results/ that are shown if they exist
+    (
+        "fig1",
+        "Figure 1: rank of random transformers",
+        "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
+        "and for no γ ≤ −1.",
+        "fig1/fig1_claim.md fig1/fig1_rank.png fig1/fig1_effective_rank.png",
+    ),
+    (
+        "propositions",
+        "Propositions 1 and 2",
+        "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
+        "propositions/propositions.md",
+    ),
+    (
+        "fig2",
+        "Figure 2: CAMs, labels and masks",
+        "The subset of VOC; images by a rule: the first that each bring a new class.",
+        "figures/fig2_voc_subset.png figures/wsss_tokens.png",
+    ),
+    (
+        "hem_fig3",
+        "HEMNet, Figure 3: ELBO and gradients",
+        "At the start of training, T = 12.",
+        "figures/hem_fig3.png",
+    ),
+    (
+        "hem_fig4",
+        "HEMNet, Figure 4: attention maps and reconstructions",
+        "VOC subset.",
+        "figures/hem_fig4.png",
+    ),
+    (
+        "elbo",
+        "HEMNet: which steps lower the ELBO",
+        "Counts over random starts, by E-step.",
+        "tables/elbo.md",
+    ),
+    (
+        "cost",
+        "HEMNet, Table 3: cost",
+        "Measured; what the printed columns count: results/tables/cost.md.",
+        "tables/cost.md",
+    ),
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
     page = parser.parse_args().page
-    sections = [_figure1(), _propositions(), _figure2(), *_hemnet()]
+    others = [_section(*of) for of in OTHERS]
     cells = load(RESULTS / "expected")
-    sections += [_table(cells, name) for name in dict.fromkeys(cell.table for cell in cells)]
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_page(page, "Oversmoothing: published and measured", [s for s in sections if s])
+    tables = [_table(cells, name) for name in dict.fromkeys(cell.table for cell in cells)]
+    sections = [section for section in others if section.rows or section.figures]
+    with writing(page):
+        page.parent.mkdir(parents=True, exist_ok=True)
+    write_page(page, "Oversmoothing: published and measured", sections + tables)
     print(page.resolve().as_uri())
     return 0
 
 
-def _figure1() -> Section | None:
-    folder = RESULTS / "fig1"
-    if not (folder / "fig1_claim.md").exists():
-        return None
-    return Section(
-        "Figure 1: rank of random transformers",
-        "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
-        "and for no γ ≤ −1.",
-        "make fig1",
-        rows=_rows(folder / "fig1_claim.md"),
-        figures=[folder / "fig1_rank.png", folder / "fig1_effective_rank.png"],
-    )
+def _section(target: str, title: str, text: str, files: str) -> Section:
+    paths = _existing(*files.split())
+    rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
+    figures = [path for path in paths if path.suffix == ".png"]
+    return Section(title, text, f"make {target}", rows=rows, figures=figures)
 
 
-def _propositions() -> Section | None:
-    path = RESULTS / "propositions" / "propositions.md"
-    if not path.exists():
-        return None
-    text = (
-        "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2)."
-    )
-    return Section("Propositions 1 and 2", text, "make propositions", rows=_rows(path))
-
-
-def _figure2() -> Section | None:
-    names = ("fig2_voc_subset", "wsss_tokens")
-    figures = [path for n in names if (path := RESULTS / "figures" / f"{n}.png").exists()]
-    if not figures:
-        return None
-    text = "The subset of VOC; images by a rule: the first that each bring a new class."
-    return Section("Figure 2: CAMs, labels and masks", text, "make fig2", figures=figures)
-
-
-def _hemnet() -> list[Section]:
-    """What is measured beside HEMNet's figures and its table of costs."""
-    found = []
-    for name, title, text in (
-        ("hem_fig3", "HEMNet, Figure 3: ELBO and gradients", "At the start of training, T = 12."),
-        ("hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions", "VOC subset."),
-    ):
-        if (path := RESULTS / "figures" / f"{name}.png").exists():
-            found.append(Section(title, text, f"make {name}", figures=[path]))
-    for name, title, text in (
-        ("elbo", "HEMNet: which steps lower the ELBO", "Counts over random starts, by E-step."),
-        (
-            "cost",
-            "HEMNet, Table 3: cost",
-            "Measured; what the printed columns count: results/tables/cost.md.",
-        ),
-    ):
-        if (path := RESULTS / "tables" / f"{name}.md").exists():
-            found.append(Section(title, text, f"make {name}", rows=_rows(path)))
-    return found
-
-
-def _table(cells: list, name: str) -> Section:
-    planned = collect(select(cells, name), [], RESULTS / f"{name}.jsonl")
-    entries = judge([(p.cell, p.measured) for p in planned])
-    figure = RESULTS / "figures" / f"{name}.png"
+def _table(cells: list[Cell], name: str) -> Section:
+    entries = judge([p.pair for p in collect(select(cells, name), [], RESULTS / f"{name}.jsonl")])
     about = entries[0].cell.about
-    curves = figure.with_name(f"{name}_curves.png")
-    figures = [path for path in (figure, curves) if path.exists()]
     title = about.title if about.ours else f"{about.source}: {about.title}"
+    figures = _existing(f"figures/{name}.png", f"figures/{name}_curves.png")
     return Section(title, about.source, f"make {name}", entries=entries, figures=figures)
+
+
+def _existing(*names: str) -> list[Path]:
+    return [RESULTS / name for name in names if (RESULTS / name).exists()]
 
 
 def _rows(path: Path) -> list[list[str]]:

@@ -1,11 +1,11 @@
-"""Runs what a paper's table still needs, then writes the table and its figure.
+"""Runs what a table still needs, then writes the table and its figure.
 
     python scripts/table.py table5 --data cora --methods centered layernorm --columns L=16
     python scripts/table.py table5 --plan
-    python scripts/table.py table5 --draw
+    python scripts/table.py table5 --draw --latex
 
-Results in the output folder or among the committed ones count as done; --fresh counts only the
-output folder. Words after -- go to every run: `-- device=cpu threads=1`.
+Results in the output folder and the committed ones count as done; with --fresh only the output
+folder counts. Words after -- go to every run: `-- device=cpu threads=1`.
 """
 
 import argparse
@@ -15,12 +15,15 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
+from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import compose_config, configs
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.cells import Cell
-from oversmoothing.report.collect import Planned, collect, write_records
+from oversmoothing.report.collect import Planned, collect, read_records, write_records
 from oversmoothing.report.expected import load, select
-from oversmoothing.report.plan import describe, distinct, run_all
+from oversmoothing.report.grid import judge
+from oversmoothing.report.latex import write_latex
+from oversmoothing.report.plan import describe, distinct
 from oversmoothing.report.publish import publish
 from oversmoothing.store.identity import run_id
 
@@ -31,7 +34,7 @@ def main() -> int:
     options = arguments()
     cells = select(load(RESULTS / "expected"), options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
-    path = RESULTS / f"{options.table}.jsonl"
+    path = RESULTS / f"{cells[0].table}.jsonl"
     same_runs(cells, options.overrides)
     planned = collect(cells, options.overrides, None if options.fresh else path)
     missing = [p for p in planned if p.cell in narrowed and p.missing]
@@ -41,7 +44,11 @@ def main() -> int:
         return 0
     failures = [] if options.draw else run_all(checked(missing, options.overrides), options.jobs)
     write_records(path, [p.looked_up() for p in planned])
-    print(*publish(collect(cells, options.overrides, path), RESULTS), sep="\n")
+    records = read_records(path)
+    entries = judge([p.looked_up(records).pair for p in planned])
+    print(*publish(entries, RESULTS), sep="\n")
+    if options.latex:
+        print(write_latex(entries, options.out))
     return 1 if failures else 0
 
 
@@ -75,6 +82,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--draw", action="store_true", help="draw what there is, run nothing")
     parser.add_argument("--fresh", action="store_true", help="do not count committed results")
     parser.add_argument("--all", action="store_true", help="also what the table marks as not run")
+    parser.add_argument("--latex", action="store_true", help="also write the table as LaTeX")
+    parser.add_argument("--out", type=Path, default=Path("outputs/tables"), help="folder of LaTeX")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)

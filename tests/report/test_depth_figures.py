@@ -10,9 +10,7 @@ from made_up import cell, entries, measured
 from matplotlib.container import ErrorbarContainer
 from matplotlib.lines import Line2D
 
-from oversmoothing.errors import InputError
-from oversmoothing.report.depth_data import by_depth, depth_of
-from oversmoothing.report.depth_figures import _figure, draw
+from oversmoothing.report.depth_figures import _figure, by_depth, depth_of, draw
 from oversmoothing.report.grid import judge
 
 SIGNATURES = {".png": b"\x89PNG", ".pdf": b"%PDF"}
@@ -29,7 +27,7 @@ def test_files_and_data(tmp_path: Path) -> None:
     lines = list(csv.DictReader(data.read_text(encoding="utf-8").splitlines()))
     assert len(lines) == len(entries())
     for line, entry in zip(lines, entries()):
-        assert (line["panel"], line["line"]) == (entry.cell.block, entry.label)
+        assert (line["panel"], line["line"]) == (entry.cell.block, entry.cell.label)
         assert int(line["depth"]) == depth_of(entry.cell)
         assert float(line["published"]) == entry.cell.target
         assert (float(line["mean"]) if line["mean"] else None) == (
@@ -101,11 +99,6 @@ def test_three_panels_leave_no_empty_one() -> None:
     figure = _figure(found)
     assert len(figure.axes) == 3
     assert all(axis.has_data() for axis in figure.axes)
-
-
-def test_a_cell_without_depth_is_met_with_one_line() -> None:
-    with pytest.raises(InputError, match="backbone.depth=8"):
-        depth_of(cell(50.0, overrides=("data=cora",)))
 
 
 def test_the_last_override_sets_the_depth() -> None:

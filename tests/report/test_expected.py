@@ -9,6 +9,8 @@ from made_up import measured
 from oversmoothing.errors import InputError
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.expected import load, select
+from oversmoothing.report.grid import judge
+from oversmoothing.report.remarks import notes
 from oversmoothing.report.verdict import Verdict, verdict
 
 FILE = Path(__file__).parents[2] / "results" / "expected"
@@ -155,6 +157,16 @@ def test_readings_repeat_the_published_values_under_other_overrides(tmp_path: Pa
     assert [c.reason for c in found] == [None, None, "too long"]
 
 
+def test_a_reading_has_its_own_notes_and_not_those_of_the_plain_rows(tmp_path: Path) -> None:
+    text = SMALL.replace("label: B,", "label: B, note: without dropout,")
+    text += READINGS.replace("label: dropout,", "label: dropout, note: with dropout,")
+    cells = loaded(tmp_path, text)
+    assert {c.note for c in select(cells, "one", rows=["b"])} == {"without dropout"}
+    again = select(cells, "again")
+    assert [c.note for c in again] == ["with dropout", "with dropout", ""]
+    assert "B, dropout: with dropout" in notes(judge([(c, None) for c in again]))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
@@ -162,7 +174,7 @@ def test_readings_repeat_the_published_values_under_other_overrides(tmp_path: Pa
         ("3.00, 4.0", "3.00, 4.0.0", ["one", "b", "L=4", "4.0.0"]),
         (", b: [3.00, 4.0 ± 0.02]", "", ["one", "'b'", "missing"]),
         ("metric: m, ", "", ["one", "'metric'", "missing"]),
-        ("title: One, ", "", ["one", "'title'", "missing"]),
+        ("title: One, ", "", ["one", "title", "missing"]),
         ("metric: m", "metrik: m", ["one", "metrik", "did you mean 'metric'?"]),
         ("tolerance: 1", "tolerance: -1", ["one", "tolerance", "-1"]),
         ("runs: 5", "runs: five", ["one", "runs", "five"]),

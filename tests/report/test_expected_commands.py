@@ -12,7 +12,7 @@ from oversmoothing.report.cells import Cell
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.latex import latex
-from oversmoothing.report.tables import markdown
+from oversmoothing.report.publish import markdown
 from oversmoothing.store.identity import run_id
 
 FOLDER = Path(__file__).parents[2] / "results" / "expected"

@@ -11,13 +11,13 @@ from made_up import cell, measured, own, own_entries
 
 from oversmoothing.errors import InputError
 from oversmoothing.report.cells import Cell
-from oversmoothing.report.collect import Planned, collect, conditions, look_up, write_records
+from oversmoothing.report.collect import Planned, collect, conditions, write_records
 from oversmoothing.report.expected import load
 from oversmoothing.report.grid import judge
 from oversmoothing.report.plan import describe, distinct, estimate
-from oversmoothing.report.publish import publish
+from oversmoothing.report.publish import markdown, publish, to_csv
 from oversmoothing.report.remarks import counts, notes
-from oversmoothing.report.tables import markdown, to_csv
+from oversmoothing.store.metric import look_up
 
 SMALL = """
 tables:
@@ -148,7 +148,7 @@ def test_weights_and_conditions_stand_below_the_table() -> None:
 def test_a_cell_without_a_run_is_never_missing(tmp_path: Path) -> None:
     other = cell(70.0, experiment=None, reason="another system")
     (planned,) = collect([other], [], None)
-    assert not planned.missing and planned.measured is None and planned.looked_up() is planned
+    assert not planned.missing and planned.measured is None and planned.looked_up() == planned
     write_records(tmp_path / "r.jsonl", [planned])
     assert not (tmp_path / "r.jsonl").exists()
 
@@ -195,15 +195,7 @@ def test_publishing_writes_comparisons_and_no_depth_figure(tmp_path: Path) -> No
         seeds = {str(s): RESULT | {"val_cam_miou": 20.0 + s * (1 + shift)} for s in range(3)}
         (one,) = wsss(1, (key, "seeds=[0,1,2]"))
         planned.append(replace(one, result={"seeds": seeds, "seconds": 1.0, "id": key}))
-    paths = publish(planned, tmp_path / "results")
-    names = sorted(path.name for path in paths)
-    assert names == [
-        "README.md",
-        "two.csv",
-        "two.md",
-        "two.tex",
-        "two_paired.csv",
-        "two_paired.jsonl",
-    ]
+    paths = publish(judge([p.pair for p in planned]), tmp_path / "results")
+    assert sorted(path.name for path in paths) == ["README.md", "two.csv", "two.md"]
     readme = (tmp_path / "results" / "README.md").read_text()
     assert "w/ half against w/ base" in readme and "+1.00 [" in readme

@@ -10,7 +10,7 @@ from made_up import entries
 
 from oversmoothing.errors import InputError
 from oversmoothing.report.page import Section, page, write_page
-from oversmoothing.report.tables import markdown
+from oversmoothing.report.publish import markdown
 
 VOID = {"meta", "img", "link", "br"}
 PNG = base64.b64decode(

@@ -1,8 +1,5 @@
 """Paired tests agree with scipy's and show the same in every format."""
 
-import csv
-import io
-import json
 import math
 import random
 import re
@@ -12,13 +9,12 @@ import pytest
 from made_up import entries, measured, own, own_entries
 from scipy.stats import t, ttest_rel
 
-from oversmoothing.report import compared
 from oversmoothing.report.grid import judge
 from oversmoothing.report.latex import latex
 from oversmoothing.report.page import Section, page
-from oversmoothing.report.paired import compare
-from oversmoothing.report.tables import markdown
-from oversmoothing.report.verdict import Measured
+from oversmoothing.report.publish import markdown
+from oversmoothing.report.remarks import comparisons
+from oversmoothing.report.verdict import Measured, compare
 
 
 def draws(seed: int, n: int) -> list[float]:
@@ -57,7 +53,7 @@ def test_only_shared_seeds_count_whatever_their_order() -> None:
     a = Measured((3.0, 1.0, 2.0), "a", 1.0, (2, 0, 1))
     b = Measured((10.0, 20.5, 99.0), "b", 1.0, (0, 1, 7))
     found = compare(a, b)
-    assert (found.seeds, found.differences, found.n) == ((0, 1), (-9.0, -18.5), 2)
+    assert found.differences == (-9.0, -18.5)
 
 
 def test_one_seed_or_none_is_not_enough() -> None:
@@ -75,7 +71,7 @@ def test_no_spread_and_diverged_runs() -> None:
 
 
 def test_rows_are_named_with_their_baselines() -> None:
-    head, half, full = compared.rows(own_entries())
+    head, half, full = comparisons(own_entries())
     assert head == ["", "CAM", "cosine"]
     assert half[0] == "w/ half against w/ base"
     test = ttest_rel([21.0, 21.5, 21.5], [20.0, 21.0, 19.5])
@@ -91,7 +87,7 @@ def test_a_row_may_have_a_baseline_of_its_own() -> None:
             (own("long_half", "CAM", baseline="long"), measured(6.0, 8.0)),
         ]
     )
-    _, line = compared.rows(found)
+    _, line = comparisons(found)
     assert line[0] == "w/ long_half against w/ long" and line[1].startswith("+1.50")
 
 
@@ -102,41 +98,21 @@ def test_each_block_names_its_comparisons() -> None:
         for block in ("cosine", "rank")
         for key, values in (("base", (1.0, 2.0)), ("half", (3.0, 4.5)))
     ]
-    names = [line[0] for line in compared.rows(judge(cells))[1:]]
+    names = [line[0] for line in comparisons(judge(cells))[1:]]
     assert names == ["cosine: w/ half against w/ base", "rank: w/ half against w/ base"]
 
 
 def test_published_tables_and_unmeasured_ones_have_none() -> None:
-    assert compared.rows(entries()) == []
-    assert compared.rows(judge([(e.cell, None) for e in own_entries()])) == []
+    assert comparisons(entries()) == []
+    assert comparisons(judge([(e.cell, None) for e in own_entries()])) == []
     only = [(e.cell, e.measured if e.cell.key == "base" else None) for e in own_entries()]
-    assert compared.rows(judge(only)) == []
+    assert comparisons(judge(only)) == []
 
 
 def test_every_format_shows_the_same_comparison() -> None:
-    text = compared.rows(own_entries())[1][1]
+    text = comparisons(own_entries())[1][1]
     assert text in markdown(own_entries())
     assert text in page("x", [Section("x", entries=own_entries())])
     assert re.search(r"w/ half against w/ base & \+1\.17 \[", latex(own_entries()))
     read = [line for line in latex(own_entries()).splitlines() if not line.startswith("%")]
     assert "".join(read).isascii()
-
-
-def test_files_hold_every_difference() -> None:
-    found = own_entries()
-    lines = [json.loads(line) for line in compared.to_jsonl(found).splitlines()]
-    table = list(csv.DictReader(io.StringIO(compared.to_csv(found))))
-    assert [(line["key"], line["column"]) for line in lines] == [
-        ("half", "CAM"),
-        ("half", "cosine"),
-    ]
-    assert lines[0]["differences"] == [1.0, 0.5, 2.0] and lines[0]["seeds"] == [0, 1, 2]
-    assert lines[0]["p"] == pytest.approx(ttest_rel([21.0, 21.5, 21.5], [20.0, 21.0, 19.5]).pvalue)
-    assert [float(line["p"]) for line in table] == [line["p"] for line in lines]
-    assert (lines[0]["run"], lines[0]["baseline_run"]) == ("r2", "r1")
-
-
-def test_no_number_is_written_as_nan() -> None:
-    found = judge([(own("base", "CAM"), measured(1.0)), (own("half", "CAM"), measured(2.0))])
-    (line,) = map(json.loads, compared.to_jsonl(found).splitlines())
-    assert (line["n"], line["p"], line["low"]) == (1, None, None)

@@ -13,9 +13,9 @@ from made_up import cell, entries, measured
 from oversmoothing.errors import InputError
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import Entry, judge, layout
-from oversmoothing.report.latex import latex, tex
+from oversmoothing.report.latex import latex, tex, write_latex
+from oversmoothing.report.publish import every_cell, markdown, publish, to_csv
 from oversmoothing.report.remarks import counts
-from oversmoothing.report.tables import every_cell, markdown, to_csv, write_tables
 from oversmoothing.report.verdict import Verdict
 
 
@@ -132,16 +132,20 @@ def test_the_latex_table_is_whole() -> None:
 
 
 def test_files_are_written_and_repeatable(tmp_path: Path) -> None:
-    paths = write_tables(entries(), tmp_path / "table.v1")
-    assert [path.name for path in paths] == ["table.v1.md", "table.v1.csv", "table.v1.tex"]
+    (tmp_path / "README.md").write_text("no place for the table")
+    paths = publish(entries(), tmp_path)
+    names = [path.relative_to(tmp_path).as_posix() for path in paths]
+    assert names[:2] == ["tables/one.md", "tables/one.csv"]
+    assert {Path(name).parent.name for name in names[2:]} == {"figures"}
     first = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write_tables(entries(), tmp_path / "table.v1")] == first
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in paths)
+    assert [path.read_bytes() for path in publish(entries(), tmp_path)] == first
 
 
-def test_a_missing_folder_is_met_with_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere"):
-        write_tables(entries(), tmp_path / "nowhere" / "table")
+def test_latex_is_written_on_request_and_a_bad_folder_met_with_one_line(tmp_path: Path) -> None:
+    path = write_latex(entries(), tmp_path / "paper" / "tables")
+    assert path.name == "one.tex" and path.read_text() == latex(entries())
+    with pytest.raises(InputError, match=r"one\.tex"):
+        write_latex(entries(), path)
 
 
 def test_judging_does_not_depend_on_order() -> None:

@@ -8,8 +8,7 @@ import pytest
 from made_up import cell, measured
 from scipy.stats import ttest_ind
 
-from oversmoothing.errors import InputError
-from oversmoothing.report.verdict import Measured, Verdict, differ, margin, verdict
+from oversmoothing.report.verdict import Verdict, differ, margin, verdict
 
 
 def draws(seed: int, n: int = 5, spread: float = 3.0) -> list[float]:
@@ -24,11 +23,6 @@ def test_mean_and_sample_deviation() -> None:
     assert ours.mean == pytest.approx(sum(values) / 5)
     assert ours.std == pytest.approx(statistics.stdev(values))
     assert measured(1.0).std is None
-
-
-def test_no_seed_is_no_measurement() -> None:
-    with pytest.raises(InputError, match="r7"):
-        Measured((), "r7", 0.0, ())
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,11 +1,16 @@
 """Invented cells and measurements for the tests of the report."""
 
-from oversmoothing.report.cells import Cell, Table
+from oversmoothing.report.cells import Cell
 from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.schema import Column, Table
 from oversmoothing.report.verdict import Measured
 
-TABLE = Table("one", "Title & more", "Paper, Table 1", "%", "A note on all.")
-OURS = Table("two", "Our own", "here", "%", "", ("CAM", "cosine"), ours=True)
+EMPTY = {"unit": "%", "rows": {}, "columns": {}}
+TABLE = Table(
+    name="one", title="Title & more", source="Paper, Table 1", note="A note on all.", **EMPTY
+)
+COLUMNS = {"columns": {"CAM": Column(), "cosine": Column()}}
+OURS = Table(name="two", title="Our own", source="here", ours=True, **(EMPTY | COLUMNS))
 
 
 def cell(

@@ -1,26 +1,9 @@
-"""A cell of a table: what was published, if anything, and what it takes to measure it here."""
+"""A cell of a table: the published number, if there is one, and the run that measures it."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True)
-class Table:
-    """What all cells of a table share.
-
-    Args:
-        note: what to know of the table as printed.
-        columns: in the order in which they are printed.
-        ours: measured here and published nowhere, so that no cell gets a verdict.
-    """
-
-    name: str
-    title: str
-    source: str
-    unit: str
-    note: str
-    columns: tuple[str, ...] = ()
-    ours: bool = False
+from oversmoothing.report.schema import Table
 
 
 @dataclass(frozen=True)
@@ -28,24 +11,25 @@ class Cell:
     """One number of a table.
 
     Args:
-        block, row, column: as printed; ``key`` is the row's short name, ``also`` its other names.
-        value: as printed; None in a table of ours and where the printed value was not at hand;
-            ``corrected`` where it is certainly a misprint.
-        std: the printed ± in the table's unit (converted where it is printed as a fraction).
-        decimals: with which the value is printed.
-        overrides: of ``train.py``, besides ``experiment``; those of the block first, then of the
-            row, the column and the reading.
-        experiment, metric: what is run, and the key of its result (``layers.cosine.-1`` goes into
-            mappings and lists); a cell that lacks either cannot be run here.
-        tolerance: in the table's unit; runs: behind the published mean, 0 where there is none.
-        reason: why it is not run here unasked; None where it is.
-        baseline: key of the row that it is compared with; None where there is none.
-        unit: where it is not the table's; bold: whether the highest of its column is.
-        reading: of the paper under which the cell is measured; empty: the plain one.
-        control: a measurement beside the published number, which the paper does not claim.
+        block, row, column: names as printed; ``key`` and ``also`` are short names of the row.
+        value: the printed value; None in a table of ours, and if the value is not at hand.
+        std: the printed ± in the table's unit (converted if it is printed as a fraction).
+        experiment, metric: experiment to run and key of its result (``layers.cosine.-1`` goes into
+            mappings and lists); a cell that lacks one of them cannot be run.
+        overrides: further overrides of ``train.py``.
+        tolerance: difference that counts as agreement, in the table's unit.
+        runs: number of runs behind the published mean; 0 if nothing is published.
+        reason: why it is run only on request; None if it is run.
+        reading: name of the reading of the paper; empty for the plain one.
+        control: measured beside a published number, about which it says nothing.
+        corrected: the right value if the printed one is certainly a misprint.
+        decimals: number of printed decimals.
+        baseline: key of the row that it is compared with.
+        unit: its unit if it is not the table's.
+        bold: whether the best value of its column is printed in bold.
     """
 
-    about: Table
+    about: Table = field(repr=False)
     block: str
     row: str
     key: str
@@ -75,7 +59,7 @@ class Cell:
 
     @property
     def command(self) -> str:
-        """What runs it, quoted for a shell; empty where there is nothing to run."""
+        """The command that runs it, quoted for a shell; empty if there is nothing to run."""
         words = ["python", "train.py", f"experiment={self.experiment}", *self.overrides]
         return shlex.join(words) if self.runnable else ""
 
@@ -84,6 +68,11 @@ class Cell:
         return self.about.name
 
     @property
+    def label(self) -> str:
+        """Name of the row, followed by the reading."""
+        return f"{self.row}, {self.reading}" if self.reading else self.row
+
+    @property
     def target(self) -> float | None:
-        """What a measurement is compared with."""
+        """The value that a measurement is compared with."""
         return self.value if self.corrected is None else self.corrected

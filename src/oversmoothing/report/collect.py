@@ -1,9 +1,8 @@
 """From published cells to the runs that measure them, and to their results."""
 
 import json
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,16 +10,18 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from oversmoothing.config.names import meant
 from oversmoothing.errors import InputError
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import run_folder
 from oversmoothing.report.cells import Cell
-from oversmoothing.report.verdict import Measured
+from oversmoothing.report.verdict import Measured, Pair
 from oversmoothing.store.files import write_text
 from oversmoothing.store.identity import identity, run_id
+from oversmoothing.store.metric import look_up
 from oversmoothing.store.migrate import json_lines
 from oversmoothing.store.recorder import read_result
+
+Records = Mapping[str, dict[str, Any]]  # run id -> result
 
 
 @dataclass(frozen=True)
@@ -28,74 +29,61 @@ class Planned:
     """A cell, the config that measures it, and the result if there is one.
 
     Args:
-        config: None where there is nothing to run.
+        config: None if there is nothing to run.
     """
 
     cell: Cell
     config: DictConfig | None
-    result: dict[str, Any] | None
+    result: dict[str, Any] | None = None
 
     @property
     def missing(self) -> bool:
-        """Whether some seed of it has no result; never where there is nothing to run."""
-        if self.config is None:
-            return False
-        seeds = self.result["seeds"] if self.result else {}
-        return any(str(seed) not in seeds for seed in self.config.seeds)
-
-    def looked_up(self) -> "Planned":
-        """The same with what the output folder holds by now, if that is all that is asked for."""
-        if self.config is None:
-            return self
-        fresh = replace(self, result=read_result(run_folder(self.config)))
-        return self if fresh.missing and self.result else fresh
+        """Whether a seed has no result; False if there is nothing to run."""
+        return self.config is not None and len(self._seeds(self.result)) < len(self.config.seeds)
 
     @property
     def measured(self) -> Measured | None:
         """The cell's metric over the seeds that the config names.
 
-        While one is missing: None where it would be held against a published number; in a table of
-        ours over those that there are.
+        While a seed is missing, a cell that is compared with a published number is not measured,
+        and a cell of a table of ours is measured over the other seeds.
         """
-        if self.config is None or not self.result or (self.missing and not self.cell.about.ours):
+        seeds = self._seeds(self.result)
+        if not seeds or (self.missing and not self.cell.about.ours):
             return None
-        seeds = tuple(seed for seed in self.config.seeds if str(seed) in self.result["seeds"])
-        if not seeds:
-            return None
-        run = self.result["id"]
-        found = [self.result["seeds"][str(seed)] for seed in seeds]
+        run, found = self.result["id"], [self.result["seeds"][str(seed)] for seed in seeds]
         values = tuple(look_up(result, self.cell.metric, f"run {run}") for result in found)
         words = str(found[0].get("weights", "")), conditions(found[0], self.cell.metric)
         return Measured(values, run, self.result["seconds"], seeds, *words)
 
+    @property
+    def pair(self) -> Pair:
+        return self.cell, self.measured
 
-def look_up(result: dict[str, Any], metric: str, where: str) -> float:
-    """A number in a seed's result; ``layers.cosine.-1`` goes into mappings and lists.
+    def looked_up(self, records: Records | None = None) -> "Planned":
+        """Looks for the result with the most of the wanted seeds.
 
-    Returns:
-        NaN where the result says null (a class that no image has).
+        Candidates, the first of which wins a tie: the result in the output folder, the present one,
+        the recorded one.
+        """
+        if self.config is None:
+            return self
+        recorded = (records or {}).get(run_id(self.config))
+        found = filter(None, (read_result(run_folder(self.config)), self.result, recorded))
+        best = max(found, key=lambda result: len(self._seeds(result)), default=None)
+        return replace(self, result=best)
 
-    Raises:
-        InputError: there is no such number; names ``where`` and what was probably meant.
-    """
-    found: Any = result
-    for key in metric.split("."):
-        keys = [*map(str, found)] if isinstance(found, dict) else []
-        try:
-            found = found[int(key)] if isinstance(found, list) else found[key]
-        except (LookupError, TypeError, ValueError):
-            raise InputError(
-                f"{where}: metric {metric}: {key!r} is not there; {meant(key, keys)}"
-            ) from None
-    if found is not None and not isinstance(found, (int, float)):
-        raise InputError(f"{where}: metric {metric}: expected a number, got {type(found).__name__}")
-    return math.nan if found is None else float(found)
+    def _seeds(self, result: dict[str, Any] | None) -> tuple[int, ...]:
+        """The wanted seeds that a result has."""
+        if self.config is None or result is None:
+            return ()
+        return tuple(seed for seed in self.config.seeds if str(seed) in result["seeds"])
 
 
 def conditions(result: dict[str, Any], metric: str) -> str:
-    """How ``<split>_<stage>_miou``, or what begins with ``layers_``, was measured.
+    """How a metric ``<split>_<stage>_miou`` or ``layers_…`` was measured.
 
-    As the result says; empty where it does not.
+    Empty if the result does not say.
     """
     split, _, stage = metric.partition("_")
     stage = re.sub(r"_(miou|iou\..*)$", "", stage)
@@ -104,7 +92,7 @@ def conditions(result: dict[str, Any], metric: str) -> str:
 
 
 def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) -> list[Planned]:
-    """Composes every cell and looks for its result: first in the outputs, then in the records.
+    """Composes every cell and looks for its result in the output folder and in the records.
 
     Args:
         cells: in the order of the table.
@@ -112,20 +100,18 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
         recorded: committed JSON lines of earlier results; None to count only what the output
             folder holds.
     """
-    known = read_records(recorded) if recorded else {}
-    planned, compose = [], cache(lambda *words: compose_config([*words]))
+    records = read_records(recorded) if recorded else {}
+    compose = cache(lambda *words: compose_config([*words]))
+    planned = []
     for cell in cells:
-        if not cell.runnable:
-            planned.append(Planned(cell, None, None))
-            continue
-        config = compose(f"experiment={cell.experiment}", *cell.overrides, *extra)
-        fresh = Planned(cell, config, None).looked_up()
-        planned.append(replace(fresh, result=known.get(run_id(config))) if fresh.missing else fresh)
+        words = (f"experiment={cell.experiment}", *cell.overrides, *extra)
+        config = compose(*words) if cell.runnable else None
+        planned.append(Planned(cell, config).looked_up(records))
     return planned
 
 
-def read_records(path: Path) -> dict[str, dict[str, Any]]:
-    """Run id -> result, from a file of JSON lines; empty where there is no file."""
+def read_records(path: Path) -> Records:
+    """Reads results from a file of JSON lines; empty if there is no file."""
     if not path.exists():
         return {}
     try:
@@ -137,10 +123,10 @@ def read_records(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_records(path: Path, planned: Iterable[Planned]) -> None:
-    """Writes the results of a whole table: one line a run, sorted by name.
+    """Writes the results of a whole table: one line for each run, sorted by name.
 
-    What was recorded before and not found now stays; runs that the table no longer names go. Where
-    there is nothing to record no file is made.
+    A recorded result that is not found now stays. Runs that the table no longer names are removed.
+    No file is made without a result.
     """
     known, records = read_records(path), {}
     for p in planned:

@@ -1,5 +1,6 @@
-"""Accuracy against depth: one panel a data set, one line a method, published values beside ours."""
+"""Accuracy by depth: one panel for each data set, one line for each method."""
 
+import csv
 import io
 import math
 import re
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from oversmoothing.report.depth_data import depth_of, to_csv
+from oversmoothing.report.cells import Cell
 from oversmoothing.report.grid import Entry
 from oversmoothing.store.files import write_atomically
 
@@ -25,8 +26,9 @@ COLOURS = (
     "#56B4E9",
 )  # Okabe, Ito
 MARKERS = "osD^vPX"
+DEPTH = "backbone.depth="
 GREY, HOLLOW = "#666666", {"markerfacecolor": "none", "linestyle": (0, (4, 2))}
-SPREAD = 0.035  # by how much of an octave neighbouring methods are set apart, so that bars show
+SPREAD = 0.035  # octaves between neighbouring methods, so that their error bars do not overlap
 STYLE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -41,12 +43,12 @@ STYLE = {
 def draw(entries: Sequence[Entry], stem: Path) -> list[Path]:
     """Writes ``stem``.png, .pdf and .csv (the data) and returns their paths.
 
-    Solid: measured mean ± std over seeds. Dashed and hollow: published.
+    Solid lines: measured mean ± std over seeds. Dashed lines, hollow markers: published values.
 
     Raises:
-        InputError: a cell without a depth, or a file that cannot be written.
+        InputError: a file cannot be written.
     """
-    data = to_csv(entries).encode()
+    data = _to_csv(entries).encode()
     with matplotlib.rc_context(STYLE):
         figure = _figure(entries)
         paths = [_save(figure, stem.with_name(f"{stem.name}.{kind}")) for kind in ("png", "pdf")]
@@ -55,9 +57,21 @@ def draw(entries: Sequence[Entry], stem: Path) -> list[Path]:
     return [*paths, path]
 
 
+def depth_of(cell: Cell) -> int | None:
+    """The depth L at which a cell is run; None if its overrides set none."""
+    depths = [o.removeprefix(DEPTH) for o in cell.overrides if o.startswith(DEPTH)]
+    return int(depths[-1]) if depths else None
+
+
+def by_depth(entries: Sequence[Entry]) -> bool:
+    """Whether a depth figure can show a table: each cell of a line is run at a depth of its own."""
+    points = {(e.cell.block, e.cell.label, depth_of(e.cell)) for e in entries}
+    return len(points) == len(entries) and all(depth is not None for *_, depth in points)
+
+
 def _figure(entries: Sequence[Entry]) -> Figure:
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
-    labels = list(dict.fromkeys(entry.label for entry in entries))  # whose places give colours
+    labels = list(dict.fromkeys(entry.cell.label for entry in entries))
     columns = min(len(blocks), 2)
     rows = math.ceil(len(blocks) / columns)
     size = (max(4.3 * columns, 6.0), 2.9 * rows + 0.8)
@@ -72,12 +86,13 @@ def _figure(entries: Sequence[Entry]) -> Figure:
     for axis in axes[:, 0]:
         axis.set_ylabel(_quantity(entries))
     published = any(entry.cell.target is not None for entry in entries)
-    _legend(figure, _methods(labels, {e.label for e in entries if _values(e)}), size[0], published)
+    shown = {entry.cell.label for entry in entries if _values(entry)}
+    _legend(figure, _methods(labels, shown), size[0], published)
     return figure
 
 
 def _quantity(entries: Sequence[Entry]) -> str:
-    """Metric and unit; nothing where the panels have metrics of their own."""
+    """Metric and unit; empty if the panels have different metrics."""
     metrics, unit = {entry.cell.metric for entry in entries}, entries[0].cell.about.unit
     if len(metrics) > 1:
         return ""
@@ -87,7 +102,7 @@ def _quantity(entries: Sequence[Entry]) -> str:
 
 def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[str]) -> None:
     for i, label in enumerate(labels):
-        line = sorted((e for e in entries if e.label == label), key=lambda e: depth_of(e.cell))
+        line = sorted((e for e in entries if e.cell.label == label), key=lambda e: depth_of(e.cell))
         shift = 2 ** (SPREAD * (i - (len(labels) - 1) / 2))
         _published(axis, line, shift, _style(i))
         _measured(axis, line, shift, _style(i))
@@ -97,19 +112,19 @@ def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[st
     axis.minorticks_off()
     axis.tick_params(labelbottom=True)
     values = [value for entry in entries for value in _values(entry)]
-    if values and 0 <= min(values) < max(values) / 2:  # else 0 would leave no room for differences
+    if values and 0 <= min(values) < max(values) / 2:  # 0 leaves room for the differences
         axis.set_ylim(bottom=0)
     axis.set_title(block, loc="left", fontweight="bold", fontsize="medium")
 
 
 def _values(entry: Entry) -> list[float]:
-    """Of a cell: measured mean, published value, as far as there are any."""
+    """The measured mean and the published value of a cell, if it has them."""
     mean = entry.measured.mean if entry.measured else None
     return [value for value in (mean, entry.cell.target) if value is not None]
 
 
 def _measured(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
-    """A line never runs through a cell that was not measured."""
+    """Draws a line that breaks at cells without a measurement."""
     x = [depth_of(entry.cell) * shift for entry in line]
     y = [math.nan if entry.measured is None else entry.measured.mean for entry in line]
     bars = [0.0 if entry.measured is None else entry.measured.std or 0.0 for entry in line]
@@ -158,3 +173,16 @@ def _save(figure: Figure, path: Path) -> Path:
     figure.savefig(data, format=path.suffix[1:], dpi=200, metadata=metadata)
     write_atomically(path, lambda file: file.write(data.getvalue()))
     return path
+
+
+def _to_csv(entries: Sequence[Entry]) -> str:
+    """One line for each point: panel, line, depth, n, mean, std, published value and ±."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["panel", "line", "depth", "n", "mean", "std", "published", "published_std"])
+    for entry in entries:
+        cell, ours = entry.cell, entry.measured
+        numbers = (None, None, None) if ours is None else (ours.n, ours.mean, ours.std)
+        place = (cell.block, entry.cell.label, depth_of(cell))
+        writer.writerow([*place, *numbers, cell.target, cell.std])
+    return file.getvalue()

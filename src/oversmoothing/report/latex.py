@@ -1,10 +1,11 @@
 """A table as LaTeX, with booktabs."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from oversmoothing.report import compared
 from oversmoothing.report.grid import Block, Entry, layout
-from oversmoothing.report.remarks import counts, legend, notes
+from oversmoothing.report.remarks import COMPARED, comparisons, counts, legend, notes
+from oversmoothing.store.files import write_text, writing
 
 SYMBOLS = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -31,14 +32,21 @@ SYMBOLS = {
 }
 
 
-def latex(entries: Sequence[Entry]) -> str:
-    """A booktabs table; n, difference and run of every cell stand behind it as comments.
+def write_latex(entries: Sequence[Entry], folder: Path) -> Path:
+    """Writes ``folder``/<table>.tex and returns its path.
 
     Raises:
-        ValueError: no entries.
+        InputError: the file cannot be written.
     """
-    if not entries:
-        raise ValueError("a table needs at least one cell")
+    path = folder / f"{entries[0].cell.table}.tex"
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, latex(entries))
+    return path
+
+
+def latex(entries: Sequence[Entry]) -> str:
+    """A booktabs table, followed by comments with n, difference and run of every cell."""
     blocks, about = layout(entries), entries[0].cell.about
     caption = f"{about.title} ({about.unit}; {about.source}). {counts(entries)} {legend(entries)}"
     columns = blocks[0].columns
@@ -56,7 +64,7 @@ def latex(entries: Sequence[Entry]) -> str:
         r"\bottomrule",
         r"\end{tabular}}",
         *(rf"\par\smallskip\footnotesize {tex(note)}" for note in notes(entries)),
-        *_compared(compared.rows(entries)),
+        *_compared(comparisons(entries)),
         r"\end{table}",
         *("% " + " | ".join(entry.details) for entry in entries),
     ]
@@ -64,7 +72,7 @@ def latex(entries: Sequence[Entry]) -> str:
 
 
 def tex(text: str) -> str:
-    """Text with everything that LaTeX would read as a command written out."""
+    """Escapes everything that LaTeX would read as a command."""
     return "".join(SYMBOLS.get(letter, letter) for letter in text)
 
 
@@ -74,7 +82,7 @@ def _compared(rows: Sequence[Sequence[str]]) -> list[str]:
         return []
     head, *lines = [" & ".join(map(tex, row)) + r" \\" for row in rows]
     return [
-        rf"\par\smallskip\footnotesize {tex(compared.HEAD)}\par",
+        rf"\par\smallskip\footnotesize {tex(COMPARED)}\par",
         r"\resizebox{\linewidth}{!}{%",
         rf"\begin{{tabular}}{{l{'c' * (len(rows[0]) - 1)}}}",
         *(r"\toprule", head, r"\midrule", *lines, r"\bottomrule"),

@@ -4,27 +4,27 @@ import base64
 import mimetypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+from importlib import resources
 from pathlib import Path
 
+from jinja2 import Environment, StrictUndefined
+
 from oversmoothing.errors import InputError
-from oversmoothing.report import compared
-from oversmoothing.report.grid import Block, Entry, layout
-from oversmoothing.report.page_style import STYLE
-from oversmoothing.report.remarks import counts, legend, notes
-from oversmoothing.store.files import write_atomically
+from oversmoothing.report import grid, publish, remarks
+from oversmoothing.report.grid import Entry
+from oversmoothing.store.files import write_text
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with whatever of these it has, in this order.
+    """A heading, followed by those of these that are given, in this order.
 
     Args:
-        text: paragraphs, set apart by empty lines.
-        command: that makes it again.
-        entries: cells of a table of published numbers.
+        text: paragraphs with empty lines between them.
+        command: that makes the results.
+        entries: cells of a table in ``results/expected``.
         rows: any other table; the first row is its head.
-        figures: image files.
+        figures: PNG, JPEG or SVG files.
     """
 
     title: str
@@ -41,106 +41,33 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
     Raises:
         InputError: a figure that is missing or no image, or a page that cannot be written.
     """
-    content = page(title, sections).encode()
-    write_atomically(path, lambda file: file.write(content))
+    write_text(path, page(title, sections))
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
-    """The page as text; all that is given is shown as it is, never read as HTML."""
-    links = (f'<li><a href="#s{i}">{escape(s.title)}</a></li>' for i, s in enumerate(sections))
-    body = "\n".join(_section(f"s{i}", section) for i, section in enumerate(sections))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{escape(title)}</h1>\n<nav><ol>{''.join(links)}</ol></nav>\n"
-        f"{body}\n</main>\n</body>\n</html>\n"
+    """Returns the page. All texts are shown as they are and never read as HTML."""
+    template = resources.files("oversmoothing.report").joinpath("page.html").read_text("utf-8")
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
+    names = {"grid": grid, "publish": publish, "remarks": remarks, "hint": _hint, "image": _image}
+    return environment.from_string(template, names).render(title=title, sections=sections)
 
 
-def _section(name: str, section: Section) -> str:
-    parts = [f'<section id="{name}">', f"<h2>{escape(section.title)}</h2>"]
-    parts += [
-        f"<p>{escape(text.strip())}</p>" for text in section.text.split("\n\n") if text.strip()
-    ]
-    if section.command:
-        parts.append(f"<pre><code>{escape(section.command)}</code></pre>")
-    if section.entries:
-        parts.append(_published(section.entries))
-    if section.rows:
-        parts.append(_plain(section.rows))
-    parts += [_figure(path) for path in section.figures]
-    return "\n".join([*parts, "</section>"])
-
-
-def _published(entries: Sequence[Entry]) -> str:
-    about = entries[0].cell.about
-    caption = f"{about.title} ({about.unit}; {about.source})"
-    rows = compared.rows(entries)
-    remarks = "".join(f"<li>{escape(note)}</li>" for note in notes(entries))
-    return "\n".join(
-        [
-            f'<p class="caption">{escape(caption)}</p>',
-            f"<p><strong>{escape(counts(entries))}</strong> {escape(legend(entries))}</p>",
-            *(_block(block) for block in layout(entries)),
-            f'<ul class="notes">{remarks}</ul>' if remarks else "",
-            f"<p>{escape(compared.HEAD)}</p>{_plain(rows)}" if rows else "",
-            _every_cell(entries),
-        ]
-    )
-
-
-def _block(block: Block) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in [block.name, *block.columns])
-    rows = "\n".join(
-        f'<tr><th scope="row">{escape(label)}</th>{"".join(map(_cell, row))}</tr>'
-        for label, row in block.rows.items()
-    )
-    return _table(head, rows)
-
-
-def _cell(entry: Entry | None) -> str:
-    if entry is None:
-        return "<td></td>"
-    ours = f"<b>{escape(entry.ours)}</b>" if entry.best else escape(entry.ours)
-    cell = f"{ours}<small>{escape(f'{entry.printed} {entry.mark}'.strip())}</small>"
+def _hint(entry: Entry) -> str:
+    """What the pointer shows on a cell."""
     reason = entry.cell.reason if entry.measured is None else None
-    hint = escape("; ".join(filter(None, [*entry.details[3:], reason])), quote=True)
-    return f'<td class="{str(entry.verdict).replace(" ", "-")}" title="{hint}">{cell}</td>'
+    return "; ".join(filter(None, [*entry.details[3:], reason]))
 
 
-def _every_cell(entries: Sequence[Entry]) -> str:
-    head = ["", "", "", "n", "measured", "published", "difference", "verdict", "run"]
-    table = _plain([head, *(entry.details for entry in entries)])
-    return f"<details><summary>Every cell</summary>{table}</details>"
-
-
-def _plain(rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(str(text))}</th>" for text in rows[0])
-    lines = ("".join(f"<td>{escape(str(text))}</td>" for text in row) for row in rows[1:])
-    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    return _table(head, body, "plain")
-
-
-def _table(head: str, body: str, kind: str = "grid") -> str:
-    return (
-        f'<div class="wide"><table class="{kind}"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>"
-    )
-
-
-def _figure(path: Path) -> str:
+def _image(path: Path) -> str:
+    """An image file as the URL that holds it."""
     kind, _ = mimetypes.guess_type(path.name)
     if kind not in ("image/png", "image/jpeg", "image/svg+xml"):
         raise InputError(f"{path}: expected a PNG, JPEG or SVG image to put into the page")
     try:
-        data = base64.b64encode(path.read_bytes()).decode()
+        return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); draw the figure first"
         ) from error
-    name = escape(path.stem.replace("_", " "))
-    return (
-        f'<figure><img src="data:{kind};base64,{data}" alt="{name}">'
-        f"<figcaption>{name}</figcaption></figure>"
-    )

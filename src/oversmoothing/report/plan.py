@@ -1,26 +1,20 @@
-"""What a table still needs, how long that may take, and doing it."""
+"""The runs that a table still needs, and how long they may take."""
 
 import math
-import multiprocessing
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.errors import InputError
-from oversmoothing.launch.execute import execute, finished
 from oversmoothing.report.collect import Planned
-from oversmoothing.store.claims import Busy
 from oversmoothing.store.identity import run_id
-from oversmoothing.store.summary import summary
 
 
 def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
-    """Seconds that a run may take, from those that have a result; None where none is near.
+    """Estimates the seconds that a run takes; None if no run of the table has a result.
 
-    More layers and iterations take longer in proportion; the run of the same block and row whose
-    size is closest serves, or of the same row in another block, or of any row.
+    The time is taken to be proportional to layers × iterations × seeds. It is scaled from the
+    finished run of the closest size in the same row and block, else in the same row, else in the
+    table.
     """
     done = [p for p in planned if p.result]
     same_row = [p for p in done if p.cell.key == wanted.cell.key]
@@ -35,12 +29,12 @@ def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
-    """One for each run: the cells of a row may share theirs."""
+    """Keeps one cell for each run; cells of a row may share their run."""
     return [*{(run_id(p.config), *p.config.seeds): p for p in reversed(planned)}.values()][::-1]
 
 
 def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
-    """A line a missing run, and the sum of the estimates."""
+    """One line for each missing run with its estimate, and the sum of the estimates."""
     missing = distinct(missing)
     if not missing:
         return "nothing is missing"
@@ -51,36 +45,8 @@ def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
     return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])
 
 
-def run_all(configs: Sequence[DictConfig], jobs: int) -> list[str]:
-    """Runs what has no result yet, in several processes; returns a line for every failure.
-
-    Other processes may be at the same runs: what they hold is waited for at the end.
-    """
-    if jobs <= 1:
-        outcomes = [_attempt(config) for config in configs]
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-            outcomes = list(pool.map(_attempt, configs))
-    outcomes = [_attempt(c, wait=True) if o == "busy" else o for c, o in zip(configs, outcomes)]
-    return [outcome for outcome in outcomes if outcome]
-
-
-def _attempt(config: DictConfig, wait: bool = False) -> str | None:
-    """One run; None when it went well, ``busy``, or what went wrong."""
-    already = finished(config)
-    try:
-        print(summary(execute(config, wait), already), flush=True)
-    except Busy:
-        return "busy"
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return str(error)
-    return None
-
-
 def _size(config: DictConfig) -> int:
-    """Layers times iterations, as far as they are options."""
+    """Layers × iterations; what a config does not have counts as 1."""
     keys = ("backbone.depth", "trainer.iterations")
     return math.prod(OmegaConf.select(config, key) or 1 for key in keys)
 

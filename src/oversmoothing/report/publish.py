@@ -1,32 +1,117 @@
-"""Writes everything that shows a table: tables, figure, its place in results/README.md."""
+"""Writes a table as Markdown and CSV, its figure, and its copy in results/README.md."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oversmoothing.report import depth_figures
-from oversmoothing.report.collect import Planned
-from oversmoothing.report.depth_data import by_depth
-from oversmoothing.report.grid import judge
+from oversmoothing.report.grid import Entry, layout
 from oversmoothing.report.markers import replace_between_markers
-from oversmoothing.report.tables import markdown, write_tables
+from oversmoothing.report.remarks import COMPARED, comparisons, counts, legend, notes
+from oversmoothing.report.verdict import Verdict
+from oversmoothing.store.files import write_text
+
+FIELDS: dict[str, Callable[[Entry], object]] = {
+    "table": lambda e: e.cell.table,
+    "block": lambda e: e.cell.block,
+    "row": lambda e: e.cell.row,
+    "key": lambda e: e.cell.key,
+    "reading": lambda e: e.cell.reading,
+    "column": lambda e: e.cell.column,
+    "n": lambda e: e.measured and e.measured.n,
+    "mean": lambda e: e.measured and e.measured.mean,
+    "std": lambda e: e.measured and e.measured.std,
+    "published": lambda e: e.cell.value,
+    "published_std": lambda e: e.cell.std,
+    "corrected": lambda e: e.cell.corrected,
+    "difference": lambda e: e.difference,
+    "verdict": lambda e: str(e.verdict),
+    "reason": lambda e: e.cell.reason if e.verdict is Verdict.NOT_RUN else None,
+    "run": lambda e: e.measured and e.measured.run_id,
+    "seconds": lambda e: e.measured and e.measured.seconds,
+    "metric": lambda e: e.cell.metric,
+    "unit": lambda e: e.cell.about.unit if e.cell.unit is None else e.cell.unit,
+    "tolerance": lambda e: e.cell.tolerance,
+    "experiment": lambda e: e.cell.experiment,
+    "overrides": lambda e: " ".join(e.cell.overrides),
+    "values": lambda e: e.measured and " ".join(map(repr, e.measured.values)),
+    "note": lambda e: e.cell.note,
+    "weights": lambda e: e.measured and e.measured.weights,
+    "conditions": lambda e: e.measured and e.measured.conditions,
+}
+DETAILS = ["", "", "", "n", "measured", "published", "difference", "verdict", "run"]
 
 
-def publish(planned: Sequence[Planned], results: Path) -> list[Path]:
+def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
     """Writes ``results/tables``, ``results/figures``, ``results/README.md``; returns the paths.
 
     Args:
-        planned: all cells of one table.
+        entries: a whole table.
         results: folder.
+
+    Raises:
+        InputError: a file cannot be written.
     """
-    entries = judge([(p.cell, p.measured) for p in planned])
     name = entries[0].cell.table
     for folder in ("tables", "figures"):
         (results / folder).mkdir(parents=True, exist_ok=True)
-    paths = write_tables(entries, results / "tables" / name)
-    if any(entry.measured for entry in entries) and by_depth(entries):
+    paths = [results / "tables" / f"{name}.{kind}" for kind in ("md", "csv")]
+    write_text(paths[0], markdown(entries) + "\n" + every_cell(entries))
+    write_text(paths[1], to_csv(entries))
+    if any(entry.measured for entry in entries) and depth_figures.by_depth(entries):
         paths += depth_figures.draw(entries, results / "figures" / name)
     readme = results / "README.md"
     if f"<!-- {name}:start -->" in readme.read_text():
         replace_between_markers(readme, name, markdown(entries))
         paths.append(readme)
     return paths
+
+
+def markdown(entries: Sequence[Entry]) -> str:
+    """One table for each block, then counts, legend, notes and comparisons seed by seed.
+
+    A table of ours begins with its title, which says what its numbers are not.
+    """
+    about = entries[0].cell.about
+    parts = [f"**{about.title}**"] * about.ours
+    for block in layout(entries):
+        rows = ([label, *map(_cell, row)] for label, row in block.rows.items())
+        parts.append(_table([block.name, *block.columns], *rows))
+    parts.append(f"**{counts(entries)}** {legend(entries)}")
+    if remarks := notes(entries):
+        parts.append("\n".join(f"- {note}" for note in remarks))
+    if lines := comparisons(entries):
+        parts += [COMPARED, _table(*lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def every_cell(entries: Sequence[Entry]) -> str:
+    """One line for each cell, folded away: n, mean ± std, published ±, difference, verdict, run.
+
+    A cell that is not measured has its command in place of the run; the notes say why.
+    """
+    table = _table(DETAILS, *(entry.details for entry in entries))
+    return f"<details><summary>Every cell</summary>\n\n{table}\n\n</details>\n"
+
+
+def to_csv(entries: Sequence[Entry]) -> str:
+    """The long form: one line for each cell with all its fields and every seed's value."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(FIELDS)
+    writer.writerows([get(entry) for get in FIELDS.values()] for entry in entries)
+    return file.getvalue()
+
+
+def _cell(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    ours = f"**{entry.ours}**" if entry.best else entry.ours
+    beside = " ".join(filter(None, [entry.printed, entry.mark]))
+    return f"{ours} ({beside})" if beside else ours
+
+
+def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(f.replace('|', '/') for f in line)} |" for line in lines)

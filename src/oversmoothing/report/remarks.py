@@ -1,16 +1,20 @@
-"""What is said beside a table: counts, legend, notes."""
+"""Text beside a table: counts, legend, notes, and comparisons with the baseline rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from oversmoothing.report.grid import Entry
-from oversmoothing.report.verdict import Verdict
+from oversmoothing.report.grid import Entry, layout
+from oversmoothing.report.verdict import Verdict, compare
 
 LEGEND = (
     "Each cell: measured mean ± std over seeds (ddof = 1), then the published value and "
     "✓ within, ▲ ▼ off (above, below), ✗ contradicted. Bold: best measured of its column."
 )
 LEGEND_OURS = "Each cell: mean ± std over n seeds (ddof = 1). Bold: highest mean of its column."
+COMPARED = (
+    "Difference from the baseline row over the same seeds: mean [95 % confidence interval], p of a "
+    "paired t-test (two-sided, not corrected for the number of comparisons)."
+)
 
 
 def legend(entries: Sequence[Entry]) -> str:
@@ -21,19 +25,39 @@ def legend(entries: Sequence[Entry]) -> str:
 def counts(entries: Sequence[Entry]) -> str:
     """``17 of 100 cells within, 3 off, 80 missing.``"""
     first = Verdict.MEASURED if entries[0].cell.about.ours else Verdict.WITHIN
-    numbers = {kind: sum(entry.verdict is kind for entry in entries) for kind in Verdict}
-    rest = [f"{n} {kind}" for kind, n in numbers.items() if n and kind is not first]
+    numbers = Counter(entry.verdict for entry in entries)
+    rest = [f"{numbers[kind]} {kind}" for kind in Verdict if numbers[kind] and kind is not first]
     cells = "cell" if len(entries) == 1 else "cells"
     return f"{', '.join([f'{numbers[first]} of {len(entries)} {cells} {first}', *rest])}."
 
 
+def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
+    """Compares the rows of a table of ours with their baseline rows; ``COMPARED`` explains how.
+
+    Returns:
+        The head and one line for each compared row; empty if nothing can be compared yet.
+    """
+    if not entries[0].cell.about.ours:
+        return []
+    blocks, lines = layout(entries), []
+    for block in blocks:
+        for label, row in block.rows.items():
+            bases = [entry.baseline[0].label for entry in row if entry and entry.baseline]
+            if bases:
+                name = f"{block.name}: " if block.name else ""
+                lines.append([f"{name}{label} against {bases[0]}", *map(_difference, row)])
+    if {text for line in lines for text in line[1:]} <= {"", "missing"}:
+        return []
+    return [["", *blocks[0].columns], *lines]
+
+
 def notes(entries: Sequence[Entry]) -> list[str]:
-    """What to know of the published cells, why some were not run, how the others were measured."""
+    """Notes on the cells, reasons why some were not run, and conditions of the measurements."""
     about = dict.fromkeys(entry.cell.about.note for entry in entries if entry.cell.about.note)
     remarks = _gathered(entries, lambda entry: entry.cell.note)
     skipped = [entry for entry in entries if entry.verdict is Verdict.NOT_RUN]
     reasons = _gathered(skipped, lambda entry: entry.cell.reason)
-    if len(reasons) > 1:  # of several, "all" says too much
+    if len(reasons) > 1:  # with several reasons, none holds for all cells
         number = Counter(entry.cell.reason for entry in skipped)
         reasons = {r: f"{number[r]} cells" if w == "all" else w for r, w in reasons.items()}
     return [
@@ -44,16 +68,23 @@ def notes(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
+def _difference(entry: Entry | None) -> str:
+    if entry is None or entry.baseline is None:
+        return ""
+    ours, base = entry.measured, entry.baseline[1]
+    return "missing" if ours is None or base is None else compare(ours, base).text
+
+
 def _circumstances(entries: Sequence[Entry]) -> list[str]:
-    """Weights and conditions of what was measured, as its results tell them."""
-    measured = [(entry, entry.measured) for entry in entries if entry.measured is not None]
+    """Weights and conditions of the measurements, as stated in the results."""
+    measured = [(entry.cell, entry.measured) for entry in entries if entry.measured is not None]
     weights = dict.fromkeys(ours.weights for _, ours in measured if ours.weights)
     lines = []
     for text in weights:
-        rows = dict.fromkeys(entry.label for entry, ours in measured if ours.weights == text)
+        rows = dict.fromkeys(cell.label for cell, ours in measured if ours.weights == text)
         lines.append(f"Weights{_of(rows) if len(weights) > 1 else ''}: {text}.")
     for text in dict.fromkeys(ours.conditions for _, ours in measured if ours.conditions):
-        columns = dict.fromkeys(e.cell.column for e, ours in measured if ours.conditions == text)
+        columns = dict.fromkeys(cell.column for cell, ours in measured if ours.conditions == text)
         lines.append(f"Measured{_of(columns)}: {text}.")
     return lines
 
@@ -63,11 +94,11 @@ def _of(names: Iterable[str]) -> str:
 
 
 def _gathered(entries: Sequence[Entry], text: Callable[[Entry], str | None]) -> dict[str, str]:
-    """Text -> the cells that it is about, named by what they have in common."""
+    """Text -> name of the cells that have it: the block, row, reading and column they share."""
     gathered = {}
     for note in dict.fromkeys(filter(None, map(text, entries))):
         cells = [entry.cell for entry in entries if text(entry) == note]
-        sets = ({c.block for c in cells}, {c.row for c in cells}, {c.column for c in cells})
-        where = [name for names in sets if len(names) == 1 for name in names if name]
+        places = ({getattr(c, k) for c in cells} for k in ("block", "row", "reading", "column"))
+        where = [name for names in places if len(names) == 1 for name in names if name]
         gathered[note] = ", ".join(where) or "all"
     return gathered

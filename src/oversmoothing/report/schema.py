@@ -1,149 +1,190 @@
-"""The form of the file of tables: what may stand where, checked before use."""
+"""The form of a file of tables (``results/expected/README.md``), checked before use."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_type_hints
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from oversmoothing.config.names import meant
+from oversmoothing.config.types import argument_problems
 from oversmoothing.errors import InputError
 
-SHARED = {"experiment", "metric", "tolerance", "runs", "not_run", "std_is"}
-LEVEL = SHARED | {"overrides", "note"}
-SHOWN = {"unit", "bold"}
-ROW = LEVEL | {"label", "also", "baseline", "columns"}
-BODY = {"cells", "remarks"}
-READING = LEVEL | {"label", "rows", "columns", "blocks", "control"}
-TABLE = SHARED | BODY | {"title", "source", "note", "unit", "baseline", "readings", "of"}
-TABLE |= {"rows", "columns", "blocks", "ours"}
-REMARK = {"row", "column", "note", "corrected", "not_run", "overrides"}
-
-Spec = dict[str, Any]
+UNSET: Any = object()  # unlike null, it leaves the decision to the next level
+Names = tuple[str, ...]
 
 
-def read(path: Path) -> dict[str, Spec]:
-    """Tables by name, with everything that ``of`` points at filled in.
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Fields that any level of a table may set; for each cell the most specific level decides.
+
+    Overrides and notes add up instead.
+    """
+
+    experiment: str | None = UNSET
+    metric: str | None = UNSET
+    tolerance: float = UNSET
+    runs: int = UNSET
+    std_is: Literal["points", "fraction"] = UNSET
+    not_run: str | None = UNSET
+    overrides: Names = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for key, least in (("tolerance", 0), ("runs", 1)):
+            value = getattr(self, key)
+            if value is not UNSET and value < least:
+                raise InputError(f"{key}: expected a number of at least {least}, got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Level):
+    label: str = ""
+    also: Names = ()
+    baseline: str | None = UNSET
+    columns: Names = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column(Level):
+    unit: str = UNSET
+    bold: bool = UNSET
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark(Level):
+    row: str
+    column: str
+    corrected: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block(Column):
+    cells: dict | None = None
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Level):
+    label: str
+    rows: Names = ()
+    columns: Names = ()
+    blocks: Names = ()
+    control: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Level):
+    """A table.
+
+    Args:
+        columns: in the order of printing.
+        ours: measured here and published nowhere, so that no cell gets a verdict.
+        of: name of the table whose fields this one takes over.
+    """
+
+    name: str
+    title: str
+    source: str
+    unit: str
+    rows: dict[str, Row]
+    columns: dict[str, Column]
+    blocks: dict[str, Block] = field(default_factory=dict)
+    readings: tuple[Reading, ...] = ()
+    baseline: str | None = None
+    ours: bool = False
+    of: str | None = None
+
+
+def read(path: Path) -> dict[str, Table]:
+    """Reads tables by name; a table with ``of`` takes over the fields of the other table.
 
     Raises:
         InputError: no such file, bad YAML (a key given twice included), an unknown key, a missing
-            key or a value of the wrong kind; names file, table and place.
+            key or a value of the wrong type; names file, table and place.
     """
     try:
-        content = OmegaConf.to_container(OmegaConf.load(path))
+        content = mapping(OmegaConf.to_container(OmegaConf.load(path)), str(path))
     except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
-    content = mapping(content, str(path), known=("tables",), needed=("tables",))
-    tables = mapping(content["tables"], f"{path}: tables")
-    return {name: _table(tables, name, f"{path}: {name}") for name in tables}
+    named(["tables"], content, f"{path}: key")
+    nodes = mapping(content.get("tables"), f"{path}: tables")
+    return {name: _table(nodes, name, f"{path}: {name}") for name in nodes}
 
 
-def mapping(
-    node: Any, where: str, known: Collection[str] | None = None, needed: Collection[str] = ()
-) -> Spec:
-    """``node``, if it is a mapping with no key but ``known`` ones and all ``needed`` ones."""
-    if not isinstance(node, Mapping):
+def mapping(node: Any, where: str) -> dict[str, Any]:
+    """Refuses a node that is no mapping."""
+    if not isinstance(node, dict):
         raise InputError(f"{where}: expected `key: value` lines, got {node!r}")
-    for key in node:
-        if known is not None and key not in known:
-            raise InputError(f"{where}: unknown key {key!r}; {meant(str(key), [*known])}")
-    for key in needed:
-        if node.get(key) is None:
-            raise InputError(f"{where}: {key!r} is missing; add it")
-    return dict(node)
+    return {str(key): value for key, value in node.items()}
 
 
-def items(node: Any, where: str, known: Collection[str]) -> dict[str, Spec]:
-    """Rows, columns or blocks by key; a bare list is short for its overrides."""
-    long = {
-        str(key): {"overrides": value} if isinstance(value, list) else value
-        for key, value in mapping(node, where).items()
-    }
-    return {key: _item(value, f"{where}: {key}", known) for key, value in long.items()}
+def named(known: Iterable[str], wanted: Iterable[str], where: str) -> list[str]:
+    """Selects the wanted names, in the order of the known ones; all of them if none is wanted."""
+    known, wanted = list(known), list(wanted)
+    for name in wanted:
+        if name not in known:
+            raise InputError(f"{where} {name!r} does not exist; {meant(name, known)}")
+    return [name for name in known if not wanted or name in wanted]
 
 
-def names(node: Any, where: str) -> tuple[str, ...]:
-    """A list of words."""
-    if not isinstance(node, list) or not all(isinstance(word, str) for word in node):
-        raise InputError(f"{where}: expected a list such as [a, b], got {node!r}")
-    return tuple(node)
-
-
-def _table(tables: Spec, name: str, where: str) -> Spec:
-    table = mapping(tables[name], where, TABLE)
-    if "of" in table:
-        other = str(table["of"])
-        if other not in tables or "of" in mapping(tables[other], where):
-            known = meant(other, [key for key in tables if key != name])
-            raise InputError(f"{where}: of: there is no table {other!r} with cells; {known}")
-        table = mapping(tables[other], where, TABLE) | table
-    mapping(table, where, TABLE, needed=("title", "source", "unit", "rows", "columns"))
-    table["rows"] = items(table["rows"], f"{where}: rows", ROW)
-    table["columns"] = items(table["columns"], f"{where}: columns", LEVEL | SHOWN)
-    table["blocks"] = items(_blocks(table), where, LEVEL | SHOWN | BODY)
-    for block, spec in table["blocks"].items():
-        _check_remarks(spec.get("remarks") or [], table, f"{where}: {block}: remarks")
-    table["readings"] = [
-        _item(reading, f"{where}: readings", READING, ("label",))
-        for reading in table.get("readings") or []
-    ]
-    _check_shared(table, where)
-    _check_ours(table, where)
-    _check_baselines(table, where)
+def _table(nodes: dict[str, Any], name: str, where: str) -> Table:
+    node = mapping(nodes[name], where)
+    if of := node.get("of"):
+        base = nodes.get(str(of))
+        if base is None or "of" in mapping(base, where):
+            known = meant(str(of), [key for key in nodes if key != name])
+            raise InputError(f"{where}: of: there is no table {of!r} with cells; {known}")
+        node = base | node
+    if "blocks" not in node:  # one block without a name
+        node["blocks"] = {"": {key: node.pop(key) for key in ("cells", "remarks") if key in node}}
+    table = _object(Table, node, where, name=name)
+    _check_names(table, where)
+    if table.ours and any(block.cells is not None for block in table.blocks.values()):
+        raise InputError(f"{where}: ours: such a table has no published cells; leave one out")
     return table
 
 
-def _blocks(table: Spec) -> Spec:
-    """A table without blocks is one block without a name."""
-    if "blocks" in table:
-        return table["blocks"]
-    return {"": {key: table[key] for key in BODY if key in table}}
+def _object(kind: type, node: Any, where: str, **given: Any) -> Any:
+    """Makes an object; the keys of the node must be fields of ``kind`` with values of their types.
+
+    A bare list is short for its overrides.
+    """
+    node = mapping({"overrides": node} if isinstance(node, list) else node, where)
+    if problems := argument_problems(f"{where}: ", kind, node, tuple(given)):
+        raise InputError(problems[0])
+    hints = get_type_hints(kind)
+    values = {key: _value(hints[key], value, f"{where}: {key}") for key, value in node.items()}
+    try:
+        return kind(**values, **given)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
-def _item(node: Any, where: str, known: Collection[str], needed: Collection[str] = ()) -> Spec:
-    item = mapping(node, where, known, needed)
-    for key in ("overrides", "also", "rows", "columns", "blocks"):
-        item[key] = names(item[key], f"{where}: {key}") if key in item else ()
-    _check_shared(item, where)
-    return item
+def _value(hint: Any, node: Any, where: str) -> Any:
+    """Makes the objects that a type hint names; lists become tuples."""
+    kind = next(filter(is_dataclass, get_args(hint)), None)
+    if isinstance(node, list):
+        return tuple(_object(kind, item, where) if kind else item for item in node)
+    if kind is None:
+        return node
+    return {key: _object(kind, n, f"{where}: {key}") for key, n in mapping(node, where).items()}
 
 
-def _check_ours(table: Spec, where: str) -> None:
-    """Published values and rows that lack columns exclude each other."""
-    rows = [key for key, row in table["rows"].items() if row["columns"]]
-    if table.get("ours") and any("cells" in block for block in table["blocks"].values()):
-        raise InputError(f"{where}: ours: such a table has no published cells; leave one out")
-    if rows and not table.get("ours"):
-        raise InputError(f"{where}: {rows[0]}: columns: only with `ours: true`; print – in cells")
-
-
-def _check_baselines(table: Spec, where: str) -> None:
-    for place, level in ((where, table), *((f"{where}: {k}", r) for k, r in table["rows"].items())):
-        if level.get("baseline") is not None and level["baseline"] not in table["rows"]:
-            known = meant(str(level["baseline"]), [*table["rows"]])
-            raise InputError(f"{place}: baseline: there is no row {level['baseline']!r}; {known}")
-
-
-def _check_remarks(remarks: list[Spec], table: Spec, where: str) -> None:
-    for remark in remarks:
-        says = next((key for key in ("not_run", "overrides") if key in remark), "note")
-        remark = mapping(remark, where, REMARK, ("row", "column", says))
-        names(remark.get("overrides", []), f"{where}: overrides")
-        for kind in ("row", "column"):
-            if remark[kind] not in table[f"{kind}s"]:
-                known = meant(str(remark[kind]), [*table[f"{kind}s"]])
-                raise InputError(f"{where}: there is no {kind} {remark[kind]!r}; {known}")
-        if not isinstance(remark.get("corrected", 0.0), (int, float)):
-            raise InputError(f"{where}: corrected: expected a number, got {remark['corrected']!r}")
-
-
-def _check_shared(node: Spec, where: str) -> None:
-    tolerance, runs = node.get("tolerance", 0), node.get("runs", 1)
-    if not isinstance(tolerance, (int, float)) or not tolerance >= 0:
-        raise InputError(f"{where}: tolerance: expected a number of at least 0, got {tolerance!r}")
-    if not isinstance(runs, int) or not runs >= 1:
-        raise InputError(f"{where}: runs: expected a whole number of at least 1, got {runs!r}")
-    if node.get("std_is", "points") not in ("points", "fraction"):
-        raise InputError(f"{where}: std_is: expected points or fraction, got {node['std_is']!r}")
+def _check_names(table: Table, where: str) -> None:
+    """Refuses names of rows and columns that do not exist."""
+    for place, level in ((where, table), *((f"{where}: {k}", r) for k, r in table.rows.items())):
+        if level.baseline not in (UNSET, None):
+            named(table.rows, [level.baseline], f"{place}: baseline: row")
+    for key, row in table.rows.items():
+        named(table.columns, row.columns, f"{where}: {key}: column")
+        if row.columns and not table.ours:
+            raise InputError(f"{where}: {key}: columns: only with `ours: true`; print – in cells")
+    for remark in (remark for block in table.blocks.values() for remark in block.remarks):
+        named(table.rows, [remark.row], f"{where}: remarks: row")
+        named(table.columns, [remark.column], f"{where}: remarks: column")
+        if not (remark.note or remark.overrides or remark.not_run is not UNSET):
+            raise InputError(f"{where}: remarks: 'note' is missing; add it, overrides or not_run")

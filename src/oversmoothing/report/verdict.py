@@ -1,4 +1,4 @@
-"""Does a measurement agree with what was published?"""
+"""Measurements compared: with what was published, and with each other seed by seed."""
 
 import math
 import statistics
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scipy.stats import ttest_ind_from_stats
+from scipy.stats import ttest_1samp, ttest_ind_from_stats
 
-from oversmoothing.errors import InputError
 from oversmoothing.report.cells import Cell
 
-SIGNIFICANCE = 0.05
+SIGNIFICANCE, CONFIDENCE = 0.05, 0.95
 ROUNDING = 1e-9  # of binary fractions: a difference equal to the tolerance is within it
 
 
@@ -20,14 +19,11 @@ class Measured:
     """One cell as measured here.
 
     Args:
-        values: one a seed, in the unit of the cell.
-        seconds: that the run took.
+        values: one for each seed, in the unit of the cell; at least one.
+        seconds: duration of the run.
         seeds: of the values.
-        weights: where the network's come from, in words; empty where the result does not say.
-        conditions: under which it was measured (split, scales, CRF), likewise.
-
-    Raises:
-        InputError: no values.
+        weights: where the network's weights come from; empty where the result does not say.
+        conditions: split, scales and CRF of the measurement; empty where the result does not say.
     """
 
     values: tuple[float, ...]
@@ -36,12 +32,6 @@ class Measured:
     seeds: tuple[int, ...]
     weights: str = ""
     conditions: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.values:
-            raise InputError(
-                f"run {self.run_id}: holds no seed; delete its result and run it again"
-            )
 
     @property
     def n(self) -> int:
@@ -58,6 +48,14 @@ class Measured:
             return None
         return statistics.stdev(self.values) if math.isfinite(self.mean) else math.nan
 
+    @property
+    def text(self) -> str:
+        """``mean ± std`` with two decimals."""
+        return f"{self.mean:.2f}" + ("" if self.std is None else f" ± {self.std:.2f}")
+
+
+Pair = tuple[Cell, Measured | None]
+
 
 class Verdict(StrEnum):
     """How a cell stands; see ``verdict``."""
@@ -71,20 +69,19 @@ class Verdict(StrEnum):
     MEASURED = "measured"
 
 
-def verdict(
-    cell: Cell, measured: Measured | None, baseline: tuple[Cell, Measured | None] | None = None
-) -> Verdict:
-    """One word on a cell.
+def verdict(cell: Cell, measured: Measured | None, baseline: Pair | None = None) -> Verdict:
+    """Judges a cell in one word.
 
-    - within: |ours − published| ≤ max(tolerance, 2·sqrt(s_pub²/runs + s_ours²/n)), where a
-      deviation that is unknown (none printed, one seed) counts as 0;
+    - within: |ours − published| ≤ max(tolerance, 2·sqrt(s_pub²/runs + s_ours²/n)), where an
+      unknown deviation (none printed, one seed) counts as 0;
     - contradicted: not within, and the paper's comparison with the baseline row comes out the
       other way: ours − our baseline has the opposite sign of the published difference, by Welch's
       t-test at p < 0.05 (two-sided, over seeds);
-    - off: not within otherwise, a diverged (NaN) run included;
-    - control: measured beside the published number, which says nothing of it;
-    - measured: where nothing was published, or its value was not at hand;
-    - not run: not measured, for the reason that the cell gives; missing: not measured, for none.
+    - off: not within otherwise; diverged (NaN) runs are off;
+    - control: measured beside a published number, which says nothing about it;
+    - measured: nothing was published, or the published value is not at hand;
+    - not run: not measured, for a reason that the cell gives;
+    - missing: not measured, without a reason.
 
     A corrected misprint is compared with its correction.
 
@@ -104,7 +101,7 @@ def verdict(
 
 
 def margin(cell: Cell, measured: Measured) -> float:
-    """The difference that needs no explanation."""
+    """Largest difference that counts as agreement."""
     published, ours = cell.std or 0.0, measured.std or 0.0
     noise = 2 * math.sqrt(published**2 / cell.runs + ours**2 / measured.n)
     return max(cell.tolerance, 0.0 if math.isnan(noise) else noise)
@@ -126,3 +123,55 @@ def differ(a: Measured, b: Measured) -> bool:
 def _reversed(cell: Cell, ours: Measured, base: Cell, base_ours: Measured) -> bool:
     opposite = (cell.target - base.target) * (ours.mean - base_ours.mean) < 0
     return opposite and differ(ours, base_ours)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two measurements on the seeds that they share.
+
+    Args:
+        differences: first − second, one for each shared seed.
+        low, high: 95 % confidence interval of their mean; NaN with fewer than two seeds.
+        p: two-sided; NaN with fewer than two seeds or a diverged run.
+    """
+
+    differences: tuple[float, ...]
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+
+    @property
+    def n(self) -> int:
+        return len(self.differences)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.differences) if self.differences else math.nan
+
+    @property
+    def text(self) -> str:
+        """``+0.91 [+0.10, +1.72], p = 0.034, n = 3``."""
+        if self.n == 1:
+            return f"{self.mean:+.2f}, one seed"
+        if self.n == 0:
+            return "no seed in common"
+        if not math.isfinite(self.mean):
+            return "not finite"
+        p = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.3f}"
+        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}], {p}, n = {self.n}"
+
+
+def compare(ours: Measured, base: Measured) -> Comparison:
+    """Paired t-test over the seeds that both have (Student, n − 1 degrees of freedom).
+
+    Differences without any spread give their limit: p = 0, or p = 1 where all are zero.
+    """
+    second = dict(zip(base.seeds, base.values))
+    found = tuple(v - second[s] for s, v in zip(ours.seeds, ours.values) if s in second)
+    if len(found) < 2 or not all(map(math.isfinite, found)):
+        return Comparison(found)
+    if len(set(found)) == 1:
+        return Comparison(found, found[0], found[0], float(found[0] == 0))
+    test = ttest_1samp(found, 0.0)
+    low, high = test.confidence_interval(CONFIDENCE)
+    return Comparison(found, float(low), float(high), float(test.pvalue))

@@ -1,0 +1,33 @@
+"""Numbers in results, by the name of a metric."""
+
+import math
+from typing import Any
+
+from oversmoothing.config.names import meant
+from oversmoothing.errors import InputError
+
+
+def look_up(result: dict[str, Any], metric: str, where: str) -> float:
+    """A number in a seed's result.
+
+    Args:
+        metric: a key of the result; ``layers.cosine.-1`` goes into mappings and lists.
+        where: begins the error message.
+
+    Returns:
+        NaN where the result says null (a class that no image has).
+
+    Raises:
+        InputError: there is no such number; the message names similar keys.
+    """
+    found: Any = result
+    for key in metric.split("."):
+        keys = [*map(str, found)] if isinstance(found, dict) else []
+        try:
+            found = found[int(key)] if isinstance(found, list) else found[key]
+        except (LookupError, TypeError, ValueError):
+            hint = f"; {meant(key, keys)}" if keys else ""
+            raise InputError(f"{where}: metric {metric}: {key!r} is not there{hint}") from None
+    if found is not None and not isinstance(found, (int, float)):
+        raise InputError(f"{where}: metric {metric}: expected a number, got {type(found).__name__}")
+    return math.nan if found is None else float(found)

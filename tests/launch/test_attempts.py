@@ -1,0 +1,50 @@
+"""Runs of a command one by one: failures, and runs that another process holds."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from oversmoothing.launch.attempts import BUSY, attempt, run_all
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import finished, run_folder
+from oversmoothing.store.claims import claimed
+
+QUICK = ["data=sbm", "data.num_nodes=400", "seeds=[0]", "logger=none", "threads=1"]
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> list[DictConfig]:
+    words = [*QUICK, "trainer.epochs=3", f"paths.outputs={tmp_path}"]
+    return [compose_config([*words, f"backbone.depth={depth}"]) for depth in (1, 2)]
+
+
+def test_a_failure_is_reported_and_the_rest_is_run(
+    tmp_path: Path, configs: list[DictConfig], capsys: pytest.CaptureFixture
+) -> None:
+    words = [*QUICK, f"paths.outputs={tmp_path}", "trainer.lr=1e30", "trainer.epochs=20"]
+    bad = compose_config(words)
+    (failure,) = run_all([bad, configs[0]])
+    assert failure.startswith(f"{run_folder(bad).name}: ") and "not finite" in failure
+    assert finished(configs[0]) and not finished(bad)
+    assert f"error: {failure}" in capsys.readouterr().err
+
+
+def test_a_run_of_another_process_is_waited_for_at_the_end(configs: list[DictConfig]) -> None:
+    first, second = configs
+    held = threading.Event()
+
+    def hold() -> None:
+        with claimed(run_folder(first)):
+            held.set()
+            while not finished(second):
+                time.sleep(0.05)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    assert held.wait(10)
+    assert attempt(first) == BUSY
+    assert run_all(configs) == []
+    assert finished(first)
