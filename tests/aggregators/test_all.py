@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from oversmoothing.aggregators.base import Aggregator, Context, make, require_sites
 from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "aggregator"
@@ -20,7 +20,7 @@ WITHOUT_EFFECT = {("external_multihead", "key.bias")}  # a softmax over tokens i
 
 def build(name: str) -> Aggregator:
     torch.manual_seed(0)
-    config = OmegaConf.load(CONFIGS / f"{name}.yaml")
+    config = compose_config([f"aggregator={name}"]).aggregator
     fewer = {"num_bases": BASES} if "num_bases" in config else {}
     return make(instantiate(config, **fewer), C).double()
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-import yaml
 from safetensors.torch import save_file
 from small_cnn import Cut, Swap, cnn, images
 from torch import Tensor, nn
@@ -14,9 +13,9 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.backbones import hub
 from oversmoothing.backbones.cnn.cnn import CNN
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 IMAGENET = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, None, None]
 MOBILE = "mobilenetv2_100"
 KERAS = {"name": MOBILE, "same_padding": True, "mean": [0.5] * 3, "std": [0.5] * 3}
@@ -227,7 +226,7 @@ def test_aggregators_it_has_no_place_for() -> None:
     "option", ["resnet18", "resnet50", "resnet101", "resnet101s", "mobilenetv2"]
 )
 def test_the_configs_build_and_name_weights_that_timm_publishes(option: str) -> None:
-    content = yaml.safe_load((CONFIGS / f"backbone/{option}.yaml").read_text())
+    content = compose_config([f"backbone={option}"]).backbone
     assert content["weights"] == "timm" and timm.list_pretrained(content["name"])
     kept = {k: v for k, v in content.items() if not k.startswith("_")}
     with torch.device("meta"):

@@ -3,12 +3,12 @@
 import pytest
 import timm
 import torch
-import yaml
-from small_vit import CONFIGS, DISTILLED, TINY, Scale, Swap, centered, images, vit, vit_contranorm
+from small_vit import DISTILLED, TINY, Scale, Swap, centered, images, vit, vit_contranorm
 
 from oversmoothing.aggregators.base import advance
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.vit.attention import SitedAttention
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 
 CASES = [(TINY, size) for size in [(224, 224), (448, 448), (64, 96), (32, 240), (16, 16)]]
@@ -136,6 +136,6 @@ def test_what_it_cannot_be_built_from(options: dict, message: str) -> None:
 
 @pytest.mark.parametrize("option", ["deit_ti", "deit_s", "deit_b", "vit_b", "deit3_s_21k"])
 def test_the_configs_name_weights_that_timm_publishes(option: str) -> None:
-    content = yaml.safe_load((CONFIGS / f"backbone/{option}.yaml").read_text())
+    content = compose_config([f"backbone={option}"]).backbone
     assert timm.models.is_model_pretrained(content["name"])
     assert content["weights"] == "timm" and "." in content["name"]

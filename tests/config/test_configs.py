@@ -11,6 +11,7 @@ import yaml
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
+from oversmoothing.config.compose import base, compose_config
 from oversmoothing.config.parts import PARTS
 from oversmoothing.data.graphs.graphs import FOLDERS
 from oversmoothing.launch.command import CONFIGS, Problems, configs
@@ -22,8 +23,8 @@ SIMULATION = ["task=rank", "data=none", "trainer=none", "backbone=transformer", 
 FIGURE = ["experiment=rank_fig1", "hydra.mode=RUN"]
 SCENES = ["experiment=wsss_scenes"]
 VOC = ["experiment=wsss_voc", "backbone.weights=none", "task.evaluation.crf=null"]
-PATCHES = ["task=wsss", "data=scenes", "trainer=scenes", "task.evaluation.crf=null"]
-PIXELS = ["task=segmentation", "data=scenes", "backbone=resnet18", "trainer=sgd"]
+PATCHES = ["task=wsss", "data=scenes", "trainer=toco_scratch", "task.evaluation.crf=null"]
+PIXELS = ["task=segmentation", "data=scenes", "backbone=resnet18", "trainer=emanet"]
 PIXELS += ["backbone.weights=none"]
 IMAGES = ["experiment=cls_scenes"]
 CURVES = ["experiment=cls_eval", "data=scenes", "backbone.weights=none", "backbone.sha256=null"]
@@ -60,20 +61,14 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     **{name: (DIGITS,) for name in ("data/digits", "experiment/cls_digits")},
     **{f"experiment/glue_{name}": (HUB, TRANSFORMERS) for name in ("bert", "albert")},
     **{f"backbone/{name}": (TRANSFORMERS,) for name in ("bert_base", "bert_small", "albert_base")},
-    **{name: (TRANSFORMERS,) for name in ("experiment/glue_sst2_small", "trainer/glue")},
-    **{name: (TRANSFORMERS,) for name in ("trainer/glue_small", "task/glue", "data/glue")},
+    **{name: (TRANSFORMERS,) for name in ("experiment/glue_sst2_small", "trainer/bert")},
+    **{name: (TRANSFORMERS,) for name in ("trainer/bert_scratch", "task/glue", "data/glue")},
     "data/context": (DATA,),
     "data/coco_stuff": (DATA,),
     **{f"experiment/seg_voc_{name}": (DATA, WEIGHTS) for name in ("fcn", "ema", "hem", "ea")},
     **{f"experiment/seg_{name}_hem": (DATA, WEIGHTS) for name in ("context", "coco_stuff")},
 }
 BY_THE_TASK = {"copies", "device", "dtype"}  # arguments with defaults that a task gives a backbone
-
-
-def targets() -> dict[str, dict]:
-    """Name -> content, of the YAMLs that have a ``_target_``."""
-    contents = {name: yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()) for name in EVERY}
-    return {name: content for name, content in contents.items() if "_target_" in content}
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "config"])
@@ -85,7 +80,7 @@ def test_every_yaml_composes_and_passes(
     if name in PLUGINS:
         pytest.importorskip(f"hydra_plugins.hydra_{PLUGINS[name]}_launcher")
     words = [f"{group}={option}", f"paths.outputs={tmp_path}"]  # where nothing is finished
-    if NEEDS & {option, *_data_of(name)} or "glue" in name or "bert" in name:
+    if NEEDS & {option, _data_of(name)} or "glue" in name or "bert" in name:
         words.append(f"paths.data={request.getfixturevalue('data_root')}")
     elif DATA in NOT_HERE.get(name, ()):
         words.append(f"paths.data={tmp_path}")  # as on a machine without it
@@ -102,9 +97,11 @@ def test_every_yaml_composes_and_passes(
     assert all(any(why in line for why in NOT_HERE[name]) for line in least), problems
 
 
-def _data_of(name: str) -> list[str]:
-    """The data that an experiment chooses."""
-    return re.findall(r"override /data: (\w+)", (CONFIGS / f"{name}.yaml").read_text())
+def _data_of(name: str) -> str | None:
+    """The data set of an experiment."""
+    group, _, option = name.rpartition("/")
+    is_experiment = group == "experiment"
+    return base((f"experiment={option}",)).hydra.runtime.choices.data if is_experiment else None
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("aggregator/")])
@@ -118,9 +115,13 @@ def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path) -> None:
         assert configs([*SIMULATION, *words])
 
 
-@pytest.mark.parametrize("name", targets())
+@pytest.mark.parametrize("name", [name for name in EVERY if name.split("/")[0] in PARTS])
 def test_a_yaml_names_every_option_of_its_target_and_no_other(name: str) -> None:
-    content, part = targets()[name], name.split("/")[0]
+    """It can name them itself or take them from the YAML that it extends."""
+    part, option = name.split("/", 1)
+    content = composed([f"{part}={option}"])[part]
+    if option == "none" and not content:
+        return
     _check_inner(content)
     parameters = inspect.signature(get_object(content["_target_"])).parameters
     named = {k: p for k, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD}
@@ -136,6 +137,34 @@ def _check_inner(content: dict) -> None:
             _check_inner(inner)
             named = inspect.signature(get_object(inner["_target_"])).parameters.keys()
             assert inner.keys() - {"_target_"} == named
+
+
+def composed(words: list[str]) -> dict:
+    return OmegaConf.to_container(compose_config(words), resolve=False)
+
+
+def extending() -> dict[str, dict]:
+    """Name -> content, of the YAMLs that extend another one in their folder."""
+    contents = {name: yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()) for name in EVERY}
+    ours = {n: c for n, c in contents.items() if "/" in n and not n.startswith("hydra/")}
+    return {n: c for n, c in ours.items() if isinstance(c.get("defaults", [{}])[0], str)}
+
+
+@pytest.mark.parametrize("name", extending())
+def test_a_yaml_that_extends_another_sets_only_what_differs(name: str) -> None:
+    content, group = extending()[name], name.split("/")[0]
+    parent, *chosen = content.pop("defaults")
+    choices = [(key.removeprefix("override /"), to) for one in chosen for key, to in one.items()]
+    without = composed([f"{group}={parent}", *(f"{key}={to}" for key, to in choices)])
+    node = without if group == "experiment" else without[group]
+    assert not _repeated(content, node)
+
+
+def _repeated(content: dict, node: dict) -> list[str]:
+    """Keys that have the same value in both."""
+    pairs = [(key, value, node.get(key)) for key, value in content.items() if key in node]
+    inner = [f"{k}.{i}" for k, a, b in pairs if isinstance(a, dict) for i in _repeated(a, b or {})]
+    return inner + [k for k, a, b in pairs if a == b]
 
 
 @pytest.mark.parametrize("name", EVERY)

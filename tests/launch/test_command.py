@@ -43,9 +43,9 @@ MISTAKES = {
     "~aggregator": "~aggregator: nothing can be left out",
     "hydra/laucher=basic": "hydra/laucher: no part of a run is chosen by it; did you mean",
     # unknown keys
-    "trainer.epocs=3": "trainer.epocs: no such key with trainer=nodes; did you mean 'trainer.epoch",
-    "+trainer.epocs=3": "trainer.epocs: no such key with trainer=nodes; did you mean 'trainer.epo",
-    "++trainer.epocs=3": "trainer.epocs: no such key with trainer=nodes; did you mean 'trainer.ep",
+    "trainer.epocs=3": "trainer.epocs: no such key with trainer=adam; did you mean 'trainer.epoch",
+    "+trainer.epocs=3": "trainer.epocs: no such key with trainer=adam; did you mean 'trainer.epo",
+    "++trainer.epocs=3": "trainer.epocs: no such key with trainer=adam; did you mean 'trainer.ep",
     "+trainer.epochs=3": "+trainer.epochs: it is there already; write trainer.epochs=… without",
     "lr=0.1": "lr: no such key; did you mean 'trainer.lr'?",
     "task.nothing=1": "task.nothing: no such key with task=nodes; known: task.layer_metrics",

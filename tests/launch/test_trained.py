@@ -27,7 +27,7 @@ from oversmoothing.tasks.wsss.look import distinct_classes, look_at
 ROOT = Path(__file__).parents[2]
 TINY = [
     "experiment=wsss_scenes",
-    "trainer=smoke",
+    "trainer=toco_smoke",
     "trainer.iterations=2",
     "backbone.name=test_vit",
     "data.num_train=6",
@@ -58,7 +58,7 @@ SEGMENTATION = [
     "backbone.dim=16",
     "aggregator=hem",
     "aggregator.num_bases=3",
-    "trainer=sgd",
+    "trainer=emanet",
     "trainer.iterations=2",
     "trainer.batch_size=2",
     "trainer.workers=0",

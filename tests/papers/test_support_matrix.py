@@ -62,12 +62,11 @@ def _reached(gradient: torch.Tensor | None) -> bool:
 def test_no_backbone_is_forgotten() -> None:
     """One column a class that hosts aggregators; the transformer of random weights trains none."""
     from hydra.utils import get_object
-    from omegaconf import OmegaConf
 
-    from oversmoothing.launch.command import CONFIGS
+    from oversmoothing.launch.command import CONFIGS, compose_config
 
     def classes(names: list[str]) -> set[type]:
-        nodes = [OmegaConf.load(CONFIGS / "backbone" / f"{name}.yaml") for name in names]
+        nodes = [compose_config([f"backbone={name}"]).backbone for name in names]
         return {get_object(node._target_) for node in nodes}
 
     every = classes([path.stem for path in (CONFIGS / "backbone").glob("*.yaml")])

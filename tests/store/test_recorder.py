@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -142,22 +143,39 @@ def test_a_full_disk_is_one_line(tmp_path: Path, kind: str) -> None:
     assert left <= {"metrics.jsonl"}, "a half-written file stayed"
 
 
+HOLDER = """
+import sys, time
+from pathlib import Path
+from oversmoothing.store.claims import claimed
+with claimed(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
 def test_only_one_process_holds_a_run(tmp_path: Path) -> None:
-    holder = "from pathlib import Path; import sys, time\n"
-    holder += "from oversmoothing.store.claims import claimed\n"
-    holder += "with claimed(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    words = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    free = threading.Event()
+
+    def wait() -> None:
+        with claimed(tmp_path, wait=True):
+            free.set()
+
+    waiting = threading.Thread(target=wait)
     try:
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(Busy, match=f"process {process.pid}"), claimed(tmp_path):
-            pass
+        with pytest.raises(Busy, match=f"is being run by process {process.pid} on "):
+            claimed(tmp_path).__enter__()
+        waiting.start()
+        assert not free.wait(0.3)
     finally:
-        process.kill()  # as kill -9: the claim dies with its owner
+        process.kill()  # like kill -9: the claim ends with its owner
         process.wait()
-    with claimed(tmp_path):
-        pass
+    assert free.wait(20)
+    waiting.join()
+    with claimed(tmp_path), pytest.raises(Busy, match=f"process {os.getpid()} "):
+        claimed(tmp_path).__enter__()
 
 
 def test_arrays_come_back(tmp_path: Path) -> None:

@@ -1,20 +1,18 @@
 """Small vision transformers with random weights, and aggregators to put into them."""
 
 from functools import partial
-from pathlib import Path
 
 import torch
-import yaml
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context, Inside, Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.backbones.vit.vit import ViT
+from oversmoothing.config.compose import compose_config
 
 TINY = "deit_tiny_patch16_224"
 DISTILLED = "deit_tiny_distilled_patch16_224"
-CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 class Swap(Instead):
@@ -55,5 +53,5 @@ def centered(gamma: float, **options: object) -> partial:
 
 
 def vit_contranorm() -> partial:
-    options = yaml.safe_load((CONFIGS / "aggregator/contranorm_vit.yaml").read_text())
+    options = compose_config(["aggregator=contranorm_vit"]).aggregator
     return partial(ContraNorm, **{k: v for k, v in options.items() if not k.startswith("_")})

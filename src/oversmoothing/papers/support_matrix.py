@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,7 +14,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.sbm import generate
 from oversmoothing.errors import InputError
-from oversmoothing.launch.command import CONFIGS
+from oversmoothing.launch.command import CONFIGS, compose_config
 
 Trial = tuple[nn.Module, Callable[[], Tensor]]  # a network and a forward pass
 
@@ -92,9 +91,9 @@ def assemble(column: Column, aggregator: str, **overrides: Any) -> Trial:
     Raises:
         InputError: they do not fit; its line says why.
     """
-    node = OmegaConf.load(CONFIGS / "backbone" / f"{column.backbone}.yaml")
+    config = compose_config([f"backbone={column.backbone}", f"aggregator={aggregator}"])
+    node, method = config.backbone, config.aggregator
     node.update(column.overrides)
-    method = OmegaConf.load(CONFIGS / "aggregator" / f"{aggregator}.yaml")
     method.update(overrides)
     torch.manual_seed(0)
     return column.trial(build(node), [build(method), NoAggregator])

@@ -1,53 +1,55 @@
-"""A run belongs to one process, or to those that work together, at a time."""
+"""Claims on run folders: one process, or one group of processes, works on a run at a time."""
 
 import contextlib
-import fcntl
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+
+from filelock import FileLock, Timeout
 
 from oversmoothing import distributed
 from oversmoothing.store.files import writing
 
 
 class Busy(Exception):
-    """Another process works on this run now."""
+    """Another process is working on this run."""
 
 
 @contextlib.contextmanager
 def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Holds a run for this process, or for all that work together: process 0 holds it.
+    """Hold a run for this process, or for a group of processes, in which process 0 holds it.
+
+    The claim ends with the block, or with the process if it is killed.
+
+    Args:
+        folder: of the run; it is created if necessary.
+        wait: wait until the run is free.
 
     Raises:
-        Busy: another process holds it, and ``wait`` is off.
+        Busy: another process holds the run and ``wait`` is false.
+        InputError: the folder cannot be written.
     """
-    lock = said = None
-    if distributed.rank() == 0:
-        lock, said = _lock(folder, wait)
+    lock = FileLock(folder / ".lock", timeout=-1 if wait else 0)
+    said = _acquire(lock, folder) if distributed.rank() == 0 else None
     if said := distributed.from_first(said):
         raise Busy(said)
     try:
         yield
     finally:
-        if lock:
-            lock.close()
+        lock.release()
 
 
-def _lock(folder: Path, wait: bool) -> tuple[IO | None, str | None]:
-    """An open file that holds the lock, or who else has it."""
+def _acquire(lock: FileLock, folder: Path) -> str | None:
+    """Take the lock, or say who holds it. The owner's name has a file of its own: on Windows no
+    other process can read a locked file."""
+    owner = folder / ".owner"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "a+")  # noqa: SIM115 (its owner closes it)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        with lock:
-            lock.seek(0)
-            owner = lock.read().strip() or "another process"
-        return None, f"{folder.name} is being run by {owner}"
-    with writing(folder / ".lock"):
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
-        lock.flush()
-    return lock, None
+        try:
+            lock.acquire()
+        except Timeout:
+            known = owner.read_text().strip() if owner.exists() else ""
+            return f"{folder.name} is being run by {known or 'another process'}"
+        owner.write_text(f"process {os.getpid()} on {platform.node()}\n")
+    return None

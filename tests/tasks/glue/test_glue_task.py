@@ -173,7 +173,10 @@ def test_only_matrices_decay() -> None:
 @pytest.mark.parametrize(
     "override, said",
     [
-        ("trainer=smoke", r"trainer: task glue trains .* not with AdamWPoly; add trainer=glue"),
+        (
+            "trainer=toco_smoke",
+            r"trainer: task glue trains .* AdamWPoly; add trainer=bert",
+        ),
         ("task.max_length=4", r"task\.max_length: expected 5 to 512 tokens, got 4"),
         ("task.eval_batch=0", r"task\.eval_batch: expected 1 or more"),
         ("data.task=sst", r"data\.task: expected one of cola, .*'sst'"),
@@ -187,7 +190,7 @@ def test_mistakes_are_found_before_any_work(
     data_root: Path, tmp_path: Path, override: str, said: str
 ) -> None:
     changed = [word for word in TINY if not word.startswith("trainer.")]
-    base = changed if override == "trainer=smoke" else TINY
+    base = changed if override == "trainer=toco_smoke" else TINY
     with pytest.raises(Problems, match=said):
         configs([*base, f"paths.data={data_root}", f"paths.outputs={tmp_path}", override])
 

@@ -29,7 +29,7 @@ from oversmoothing.tasks.wsss.reevaluate import configured
 ROOT = Path(__file__).parents[3]
 TINY = [
     "experiment=wsss_voc",
-    "trainer=smoke",
+    "trainer=toco_smoke",
     "trainer.iterations=2",
     "backbone.name=test_vit",
     "backbone.weights=none",

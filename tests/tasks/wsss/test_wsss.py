@@ -16,7 +16,7 @@ from oversmoothing.tasks.wsss.evaluator import Evaluator
 
 TINY = [
     "experiment=wsss_scenes",
-    "trainer=smoke",
+    "trainer=toco_smoke",
     "data.num_train=12",
     "data.num_val=3",
     "data.size=[48,64]",

@@ -44,7 +44,7 @@ class GLUE(Task):
         if not isinstance(parts.trainer, AdamWLinear):
             raise InputError(
                 f"trainer: task glue trains with linear decay over epochs, not with "
-                f"{type(parts.trainer).__name__}; add trainer=glue"
+                f"{type(parts.trainer).__name__}; add trainer=bert"
             )
         [seed] = seeds
         torch.manual_seed(seed)
