@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FILE = re.compile(r"`([\w/.]+\.(?:py|yaml))`[^`]*:\n\n```(?:python|yaml)\n(.*?)^```", re.M | re.S)
+FILE = re.compile(r"`([\w/.]+\.(?:py|yaml))`[^\n]*:\n\n```(?:python|yaml)\n(.*?)^```", re.M | re.S)
 
 
 def section(title: str) -> str:
