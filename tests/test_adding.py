@@ -1,0 +1,79 @@
+"""Every example of docs/guides/adding.md works from a folder outside the repository."""
+
+import json
+from pathlib import Path
+
+import pytest
+from guide import commands, run, section, write
+
+from oversmoothing.launch import command as check
+from oversmoothing.launch.execute import execute
+
+RINGS = ["trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
+FAST = [*RINGS, "data.num_nodes=400"]
+RANK = ["task=rank", "data=none", "trainer=none", "backbone=transformer", "backbone.depth=4"]
+RANK += ["backbone.num_tokens=8", "backbone.dim=8", "task.gammas=null", "seeds=[0]", "logger=none"]
+
+
+@pytest.mark.parametrize(
+    ("title", "fast", "runs", "name"),
+    [
+        ("Adding an aggregator", FAST, 10, "nodes-sbm-mean_shift"),
+        ("Adding a task", FAST, 1, "smoothing-sbm-centered"),
+        ("Adding a backbone", FAST, 5, "nodes-sbm"),
+        ("Adding a data set", RINGS, 1, "nodes-rings-centered"),
+    ],
+)
+def test_the_example_runs(
+    tmp_path: Path, title: str, fast: list[str], runs: int, name: str
+) -> None:
+    write(title, tmp_path)
+    for words in commands(section(title)):
+        done = run(words, tmp_path, *([] if "--cfg" in words else fast))
+        assert (done.returncode, done.stderr) == (0, ""), words
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/result.json")]
+    assert len(found) == runs and all(result["name"].startswith(name) for result in found)
+    assert all(set(result["seeds"]) == {"0", "1"} for result in found)
+
+
+def test_mistakes_in_options_of_a_new_task_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("Adding a task", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "my_tasks")
+    words = ["--config-dir", str(tmp_path / "my_tasks"), "task=smoothing"]
+    with pytest.raises(check.Problems) as found:
+        check.command([*words, "task.metric=rank", "task.metrc=rank"])
+    assert "task.metric: expected one of mean_cosine, effective_rank" in str(found.value)
+    assert "task.metrc: no such key with task=smoothing; did you mean 'task.metric'" in str(
+        found.value
+    )
+
+
+@pytest.fixture
+def methods(tmp_path: Path) -> Path:
+    """A user's folder with an aggregator, and a space in its name."""
+    write("Adding an aggregator", tmp_path)
+    return (tmp_path / "my_methods").rename(tmp_path / "my methods")
+
+
+def rank_of(outputs: Path, *words: str) -> dict:
+    [config] = check.configs([*RANK, f"paths.outputs={outputs}", *words])
+    return execute(config)["seeds"]["0"]
+
+
+def test_a_new_aggregator_in_the_rank_simulation(
+    methods: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """f = 0 changes nothing; f = 1 takes the mean of the mixed tokens out, so the rank stays up."""
+    monkeypatch.syspath_prepend(methods)
+    own = [f"hydra.searchpath=['file://{methods}']", "aggregator=mean_shift"]
+    plain = rank_of(tmp_path / "a")
+    assert rank_of(tmp_path / "b", *own, "aggregator.fraction=0") == plain
+    whole = rank_of(tmp_path / "c", *own, "aggregator.fraction=1", "backbone.block=plain")
+    assert whole["final_rank"] != rank_of(tmp_path / "d", "backbone.block=plain")["final_rank"]
+
+
+def test_did_you_mean_knows_a_new_aggregator(methods: Path) -> None:
+    with pytest.raises(check.Problems, match="did you mean 'mean_shift'"):
+        check.command(["--config-dir", str(methods), "aggregator=men_shift"])
