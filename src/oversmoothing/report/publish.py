@@ -1,4 +1,4 @@
-"""Writes a table as Markdown and CSV, its figure, and its copy in results/README.md."""
+"""Writes a table as Markdown and CSV, its figure, and its copies in the documentation."""
 
 import csv
 import io
@@ -44,7 +44,10 @@ DETAILS = ["", "", "", "n", "measured", "published", "difference", "verdict", "r
 
 
 def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
-    """Writes ``results/tables``, ``results/figures``, ``results/README.md``; returns the paths.
+    """Writes ``results/tables``, ``results/figures`` and the pages that show the table.
+
+    A page shows a table between two markers, see ``markers.py``; pages are ``results/README.md``
+    and those in ``docs`` next to ``results``. Returns the paths that were written.
 
     Args:
         entries: a whole table.
@@ -61,11 +64,11 @@ def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
     write_text(paths[1], to_csv(entries))
     if any(entry.measured for entry in entries) and depth_figures.by_depth(entries):
         paths += depth_figures.draw(entries, results / "figures" / name)
-    readme = results / "README.md"
-    if f"<!-- {name}:start -->" in readme.read_text():
-        replace_between_markers(readme, name, markdown(entries))
-        paths.append(readme)
-    return paths
+    pages = [results / "README.md", *sorted((results.parent / "docs").rglob("*.md"))]
+    shown = [page for page in pages if f"<!-- {name}:start -->" in page.read_text()]
+    for page in shown:
+        replace_between_markers(page, name, markdown(entries))
+    return paths + shown
 
 
 def markdown(entries: Sequence[Entry]) -> str:
