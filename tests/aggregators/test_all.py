@@ -6,10 +6,8 @@ import pytest
 import torch
 from hydra.utils import instantiate
 
-from oversmoothing.aggregators.base import Aggregator, Context, make, require_sites
-from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.aggregators.base import Aggregator, Context, make
 from oversmoothing.config.compose import compose_config
-from oversmoothing.errors import InputError
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "aggregator"
 EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
@@ -80,8 +78,3 @@ def test_gradient_reaches_input_and_every_parameter(name: str) -> None:
             assert parameter.grad.abs().max() < 1e-14
             continue
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, parameter_name
-
-
-def test_a_site_that_a_backbone_lacks_is_refused_with_the_list() -> None:
-    with pytest.raises(InputError, match="NoAggregator acts inside .* only: after"):
-        require_sites([NoAggregator()], ("after",), "some")

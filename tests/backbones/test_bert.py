@@ -237,13 +237,13 @@ def test_depth_and_the_layers_of_a_file(tmp_path: Path) -> None:
     [
         ({"position": "7"}, r"backbone\.position: expected input, .*got '7'"),
         ({"heads": 3}, r"backbone\.heads: expected a number that divides dim=16"),
-        ({"dropout": 1.0}, r"backbone\.dropout: expected 0 or more, below 1"),
+        ({"dropout": 1.0}, r"backbone\.dropout: expected a rate from 0 to below 1"),
         ({"depth": 0}, r"backbone\.depth: expected 1 or more"),
         (
             {"weights": "no.safetensors"},
             r"backbone\.weights: cannot read no\.safetensors .*; expected hub",
         ),
-        ({"sha256": "12345678"}, r"backbone\.sha256: there is no file with weights=none"),
+        ({"sha256": "12345678"}, r"backbone\.sha256: weights=none reads no file"),
     ],
 )
 def test_mistakes_are_one_line(options: dict, said: str) -> None:
@@ -251,7 +251,7 @@ def test_mistakes_are_one_line(options: dict, said: str) -> None:
         made(BERT, NoAggregator, **options)
 
 
-def test_weights_that_do_not_fit_or_cannot_be_had(
+def test_weights_that_do_not_fit_or_are_not_available(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.safetensors"

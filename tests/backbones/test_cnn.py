@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.backbones import hub
 from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
@@ -161,8 +160,7 @@ def test_published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     save_file(state, tmp_path / "model.safetensors")
     torch.save(old, tmp_path / "old.pth")
     monkeypatch.setattr(
-        hub,
-        "try_to_load_from_cache",
+        "huggingface_hub.try_to_load_from_cache",
         lambda *words: asked.append(words) or str(tmp_path / "model.safetensors"),
     )
     for weights in ("timm", str(tmp_path / "old.pth")):
@@ -200,10 +198,12 @@ def test_what_it_cannot_be_built_from(options: dict, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_: None)
+def test_weights_that_are_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
-    with pytest.raises(InputError, match=r"timm/resnet18\.tv_in1k/.*timm's weights cannot be had"):
+    with pytest.raises(
+        InputError, match=r"timm/resnet18\.tv_in1k/.*timm's weights are not available"
+    ):
         cnn(name="resnet18.tv_in1k", weights="timm")
 
 

@@ -124,7 +124,7 @@ def test_sizes_that_are_no_multiple_of_the_patch(size: tuple[int, int]) -> None:
         ({"name": "deit_smal_patch16_224"}, "did you mean 'deit_small_patch16_224'"),
         ({"name": "resnet18"}, r"backbone\.name: expected a vision transformer"),
         ({"name": f"{TINY}.fb_in22k"}, r"backbone\.name: .*fb_in22k.*expected one of fb_in1k"),
-        ({"name": "vit_base_patch16_siglip_224"}, "no plain vision transformer"),
+        ({"name": "vit_base_patch16_siglip_224"}, "not a plain vision transformer"),
         ({"mean": [0.5]}, r"backbone\.mean: expected three numbers"),
         ({"std": [0.2, 0.0, 0.2]}, r"backbone\.std: expected three numbers, above 0"),
     ],

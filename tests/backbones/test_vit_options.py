@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import After, Context, Instead
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.vit.norms import InPlaceOfNorm
+from oversmoothing.backbones.vit.attention import InPlaceOfNorm
 from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.errors import InputError
 

@@ -43,11 +43,11 @@ FIRST = {  # part of a name -> contexts that suit it: big networks are built onc
     "backbone/vit_b": [[*PATCHES, "backbone.weights=none"]],
 }
 NEEDS = FOLDERS.keys() | {"voc_subset", "glue"}  # data sets that DATA_ROOT has
-DATA, WEIGHTS = "or VOCdevkit/", "timm's weights cannot be had"
+DATA, WEIGHTS = "or VOCdevkit/", "timm's weights are not available"
 FOLDER, DIGITS, HUB = (
     "cannot be listed",
     "come with scikit-learn",
-    "the hub's weights cannot be had",
+    "the hub's weights are not available",
 )
 TRANSFORMERS = "needs transformers"
 NOT_HERE = {  # whole data sets and weights that only a user's machine has: what is missing is said

@@ -1,1 +1,1 @@
-"""What mixes, or repairs the mixing of, tokens, nodes and pixels: one method, one file."""
+"""Methods that change how tokens, nodes and pixels are mixed; one method, one file."""

@@ -1,15 +1,40 @@
-"""The one interface: where an aggregator acts, and what it is told.
+"""The interface of aggregators: where one acts in a network, and what it gets there.
 
-A backbone mixes tokens as ``mixed = M v``: M (N, N) is a softmax attention or a normalised
-adjacency, v (..., N, C) are the values. An aggregator acts at one of three sites:
+A backbone mixes tokens (patches, words, pixels or nodes of a graph) by a matrix product,
 
-- ``Inside``: on ``mixed`` and ``v``, per head in a ViT (centered attention);
-- ``After``: on the mixed tokens (LayerNorm, PairNorm, ContraNorm);
-- ``Instead``: in the place of the mixing (EM, HEM, external attention).
+.. math:: \\mathrm{mixed} = M V
 
-Every aggregator accepts any leading dimensions and treats them independently, unless it has
-parameters, which belong to one network: backbones that train several seeds at once hold one
-copy a seed.
+where M (N, N) is a softmax attention or a normalised adjacency, and V (..., N, C) are the values.
+An aggregator changes this step at one of three sites. It derives from the class of its site and
+implements ``forward``:
+
+============  =====================  ===================================================
+class         receives               examples
+============  =====================  ===================================================
+``Inside``    ``mixed`` and V        Centered
+``After``     the mixed tokens       LayerNorm, PairNorm, ContraNorm
+``Instead``   the unmixed tokens     EM, External; the backbone does not compute M
+============  =====================  ===================================================
+
+A complete aggregator::
+
+    class MeanShift(After):
+        def __init__(self, dim: int, fraction: float = 0.5) -> None:
+            super().__init__()
+            self.fraction = nn.Parameter(torch.full((dim,), fraction))
+
+        def forward(self, x: Tensor, context: Context) -> Tensor:
+            return x - self.fraction * x.mean(dim=-2, keepdim=True)
+
+Every aggregator keeps these rules:
+
+- ``forward`` accepts any leading dimensions and treats their entries independently.
+- The output has the shape of the first input. Reordering the tokens reorders the output alike.
+- A constructor that has a parameter ``dim`` gets the number of channels C from the backbone. In a
+  multi-head attention, ``Inside`` acts on each head, so C is the number of channels of one head.
+- The site is a property of the class. Backbones read it before they build an instance.
+- Parameters and buffers belong to one network. A backbone that trains the networks of several
+  seeds at once builds one instance for each seed.
 """
 
 import inspect
@@ -21,18 +46,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.errors import InputError
-
 
 @dataclass(frozen=True)
 class Context:
     """What a backbone knows about its mixing.
 
     Args:
-        prefix: leading tokens that are no patches (CLS, distillation).
-        row_sum: row sums of M, (N, 1); None where they are all 1.
-        edges: (2, E) row and column of every entry of a sparse M, self-loops included; None
-            where M is dense.
+        prefix: number of leading tokens that are not patches or words (CLS, distillation).
+        row_sum: row sums of M, (N, 1); None if all are 1.
+        edges: row and column of every entry of a sparse M, (2, E), self-loops included; None if M
+            is dense.
         num_nodes: N; needed with ``edges``.
     """
 
@@ -43,7 +66,7 @@ class Context:
 
     @cached_property
     def strangers(self) -> Tensor | None:
-        """Boolean (N, N): True where two nodes are neither the same nor neighbours."""
+        """Boolean (N, N): true where two nodes are neither equal nor neighbours; None if dense."""
         if self.edges is None:
             return None
         mask = torch.ones(
@@ -54,24 +77,42 @@ class Context:
 
 
 class Aggregator(nn.Module):
-    """Common to all sites."""
+    """Base class of ``Inside``, ``After`` and ``Instead``; derive from one of those.
+
+    Attributes:
+        site: ``inside``, ``after`` or ``instead``.
+    """
 
     site: ClassVar[str]
 
     def advance(self, step: int) -> None:
-        """Told by the training loop before optimisation step ``step`` (0-based), for warm-ups."""
+        """Prepares for a training step, for example to warm up; does nothing by default.
+
+        The training loop calls this before each optimisation step.
+
+        Args:
+            step: index of the optimisation step, from 0.
+        """
 
     def settle(self) -> None:
-        """Told by the training loop after each optimisation step, for moving averages."""
+        """Updates moving averages and the like; does nothing by default.
+
+        The training loop calls this after each optimisation step.
+        """
 
 
 class Inside(Aggregator):
-    """Acts inside the mixing."""
+    """Acts inside the mixing: on the product of M and V, with V at hand."""
 
     site = "inside"
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Returns what stands for ``mixed``.
+        """Returns the tensor that replaces ``mixed``.
+
+        Args:
+            mixed: M V; may be overwritten if gradients are disabled.
+            v: the values V.
+            context: what the backbone knows about M.
 
         Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C).
         """
@@ -84,16 +125,21 @@ class After(Aggregator):
     site = "after"
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """Shapes: x (..., N, C) -> (..., N, C)."""
+        """Returns the tensor that replaces the mixed tokens x.
+
+        Shapes: x (..., N, C) -> (..., N, C).
+        """
         raise NotImplementedError
 
 
 class Instead(Aggregator):
-    """Acts in the place of the mixing.
+    """Replaces the mixing: the backbone neither computes M nor has the parameters for it.
 
     Attributes:
-        passes_gradient: whether a gradient reaches x; if not, hosts freeze what feeds x alone.
-        relu_after: whether hosts with a convolution behind it put a ReLU before that.
+        passes_gradient: whether gradients flow to x. If not, the backbone freezes the parameters
+            that only x depends on.
+        relu_after: whether a backbone with a convolution after the aggregator applies a ReLU
+            between the two.
     """
 
     site = "instead"
@@ -101,41 +147,33 @@ class Instead(Aggregator):
     relu_after: bool = False
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """Shapes: x (..., N, C) -> (..., N, C)."""
+        """Mixes the tokens x.
+
+        Shapes: x (..., N, C) -> (..., N, C).
+        """
         raise NotImplementedError
 
 
 def advance(model: nn.Module, step: int) -> None:
-    """Tells every aggregator of a model which training step comes next."""
+    """Calls ``advance`` of every aggregator in a model."""
     for module in model.modules():
         if isinstance(module, Aggregator):
             module.advance(step)
 
 
 def settle(model: nn.Module) -> None:
-    """Tells every aggregator of a model that a training step is done."""
+    """Calls ``settle`` of every aggregator in a model."""
     for module in model.modules():
         if isinstance(module, Aggregator):
             module.settle()
 
 
-def require_sites(aggregators: list[Aggregator], sites: tuple[str, ...], host: str) -> None:
-    """Refuses aggregators that a backbone has no place for.
-
-    Raises:
-        InputError: naming the aggregator, its site, and the sites that ``host`` offers.
-    """
-    for aggregator in aggregators:
-        if aggregator.site not in sites:
-            name, where = type(aggregator).__name__, aggregator.site
-            where = "instead of" if where == "instead" else where
-            raise InputError(
-                f"aggregator {name} acts {where} the mixing, and backbone {host} offers "
-                f"only: {', '.join(sites)}; choose an aggregator of one of these sites"
-            )
-
-
 def make(factory: Callable[..., Aggregator], dim: int) -> Aggregator:
-    """Builds an aggregator for tokens of ``dim`` channels; ``dim`` goes only to who asks for it."""
+    """Builds an aggregator.
+
+    Args:
+        factory: a class, a ``functools.partial`` of one, or a function.
+        dim: channels C of the tokens; passed on if the factory has a parameter ``dim``.
+    """
     wants_dim = "dim" in inspect.signature(factory).parameters
     return factory(dim=dim) if wants_dim else factory()

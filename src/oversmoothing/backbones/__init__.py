@@ -1,1 +1,1 @@
-"""Networks, and where each lets an aggregator act."""
+"""Networks with sites for aggregators."""

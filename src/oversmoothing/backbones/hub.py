@@ -1,26 +1,28 @@
-"""Published weights, from the hub's cache or downloaded, and whether weights fit."""
+"""Published weights from the Hugging Face hub, and the words for weights that do not fit."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
 from oversmoothing.errors import InputError
 
-PUBLISHED = "model.safetensors"  # name of the weights in each repository that is read here
-WAY_OUT = "set backbone.weights=PATH to a file of them, or backbone.weights=none to start at random"
+PUBLISHED = "model.safetensors"  # name of the weights file in a repository
+WAY_OUT = "set backbone.weights=PATH to load a file, or backbone.weights=none for random weights"
 
 
 def published(repository: str, whose: str) -> Path:
-    """The weights of a repository; ``OVERSMOOTHING_OFFLINE=1`` forbids downloads.
+    """Returns the weights file of a repository, from the hub's cache or downloaded.
 
     Args:
-        whose: for the message.
+        repository: name on the hub.
+        whose: who publishes the weights, for the error message.
 
     Raises:
-        InputError: they cannot be had.
+        InputError: not in the cache, and the download failed or ``OVERSMOOTHING_OFFLINE=1``
+            forbids it.
     """
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache  # takes a second
+
     cached = try_to_load_from_cache(repository, PUBLISHED)
     if isinstance(cached, str):
         return Path(cached)
@@ -29,19 +31,20 @@ def published(repository: str, whose: str) -> Path:
     else:
         try:
             return Path(hf_hub_download(repository, PUBLISHED))
-        except Exception as error:  # the hub and the HTTP library below have many kinds
+        except Exception as error:  # the hub and its HTTP library raise many types
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     raise InputError(
-        f"{repository}/{PUBLISHED}: {whose} weights cannot be had ({reason}); {WAY_OUT}"
+        f"{repository}/{PUBLISHED}: {whose} weights are not available ({reason}); {WAY_OUT}"
     )
 
 
 def misfits(missing: Sequence[str], unexpected: Sequence[str], wrong: Sequence[str]) -> str:
-    """What does not fit, in words; empty where all does.
+    """Describes which weights do not fit; returns an empty string if all fit.
 
     Args:
-        missing, unexpected: names of tensors.
-        wrong: sentences on tensors of another shape.
+        missing: names of tensors that the file lacks.
+        unexpected: names of tensors that the network lacks.
+        wrong: descriptions of tensors whose shape differs.
     """
     parts = [
         f"{len(keys)} {what} ({keys[0]}, …)"

@@ -1,20 +1,22 @@
-"""Several seeds' networks in one: per-seed randomness and per-seed parameters."""
+"""The networks of several seeds in one module: random numbers and aggregators of each seed."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.backbones.sites import Factory
 
 DROPOUT_STREAM = 1 << 32  # keeps dropout's random numbers apart from those of the initial weights
 
 
 class Seeds(nn.Module):
-    """The seeds of a batch of networks, with a dropout generator each.
+    """The seeds of a batch of networks, with one random generator for dropout each.
 
     Args:
-        seeds: one a network.
+        seeds: one for each network.
         device: where dropout is drawn; CPU and GPU draw different numbers.
     """
 
@@ -25,21 +27,21 @@ class Seeds(nn.Module):
         self.generators = [torch.Generator(device).manual_seed(DROPOUT_STREAM + s) for s in seeds]
 
     def seeded(self) -> Iterator[int]:
-        """Iterates over the seeds with torch's global generator seeded, and restores it."""
+        """Yields every seed while torch's global generator has it; restores the generator."""
         for seed in self.seeds:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 yield seed
 
     def keep(self, shape: torch.Size, rate: float) -> Tensor:
-        """Dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
+        """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
         draws = torch.empty(len(self.seeds), *shape, device=self.device)
         for draw, generator in zip(draws, self.generators):
             draw.uniform_(generator=generator)  # four times as fast as bernoulli_ on a CPU
         return (draws >= rate).to(draws.dtype).mul_(1 / (1 - rate))
 
     def dropout(self, x: Tensor, rate: float) -> Tensor:
-        """Shapes: x (S, ...) -> (S, ...)."""
+        """Applies dropout. Shapes: x (S, ...) -> (S, ...)."""
         return x * self.keep(x.shape[1:], rate) if rate else x
 
     def get_extra_state(self) -> list[Tensor]:
@@ -51,25 +53,47 @@ class Seeds(nn.Module):
 
 
 class PerSeed(nn.Module):
-    """An aggregator for (S, N, C) tokens of S networks.
+    """An aggregator for the tokens (S, N, C) of S networks.
 
-    Without parameters or buffers one instance serves all seeds at once; otherwise every seed has
-    its own copy.
+    An aggregator without parameters and buffers serves all seeds at once. Otherwise every seed has
+    its own instance.
 
     Args:
-        copies: one aggregator a seed.
+        copies: one aggregator for each seed.
     """
 
-    def __init__(self, copies: list[Aggregator]) -> None:
+    def __init__(self, copies: Sequence[Aggregator]) -> None:
         super().__init__()
-        stateless = not any(True for _ in (*copies[0].parameters(), *copies[0].buffers()))
-        self.copies = nn.ModuleList(copies[:1] if stateless else copies)
+        self.stateless = _stateless(copies[0])
+        self.copies = nn.ModuleList(copies[:1] if self.stateless else copies)
         self.site = copies[0].site
-        self.stateless = stateless
 
-    def forward(self, *args) -> Tensor:
+    def forward(self, *args: Tensor | Context) -> Tensor:
         *tensors, context = args
         if self.stateless:
             return self.copies[0](*tensors, context)
         seeds = zip(self.copies, *tensors, strict=True)
         return torch.stack([copy(*of_seed, context) for copy, *of_seed in seeds])
+
+
+def once(factory: Factory) -> Factory:
+    """Wraps a factory so that an aggregator without parameters and buffers is built only once.
+
+    Further calls with the same arguments return the same instance.
+    """
+    kept: dict[int | None, Aggregator] = {}
+
+    @functools.wraps(factory, assigned=(), updated=())
+    def build(dim: int | None = None) -> Aggregator:
+        if dim in kept:
+            return kept[dim]
+        built = factory() if dim is None else factory(dim=dim)
+        if _stateless(built):
+            kept[dim] = built
+        return built
+
+    return build
+
+
+def _stateless(aggregator: Aggregator) -> bool:
+    return not any(True for _ in (*aggregator.parameters(), *aggregator.buffers()))

@@ -1,4 +1,4 @@
-"""What backbones subtract from images and divide them by."""
+"""Mean and standard deviation by which backbones normalise images."""
 
 import torch
 from torch import Tensor
@@ -9,14 +9,14 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # of ImageNet, RGB
 
 
 def per_channel(key: str, values: list[float]) -> Tensor:
-    """Three numbers as a tensor that broadcasts against images.
+    """Returns three numbers as a tensor that broadcasts against images.
 
     Args:
         key: ``mean`` or ``std``, the option of the backbone.
-        values: of RGB in [0, 1].
+        values: of R, G and B in [0, 1].
 
     Raises:
-        InputError: not three numbers, or a standard deviation that is not above 0.
+        InputError: not three numbers, or a standard deviation of 0 or less.
 
     Shapes: -> (3, 1, 1).
     """

@@ -1,4 +1,4 @@
-"""Weights of timm's networks: published ones, those of a file, or none."""
+"""Loads weights into timm's networks: published ones, those of a file, or none."""
 
 import hashlib
 import pickle
@@ -9,15 +9,14 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
 from oversmoothing.backbones import hub
 from oversmoothing.errors import InputError
 
-HEADS = ("head.", "head_dist.")  # classifiers of vision transformers: of no use here
-RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm stretches these to fit without a word
-COUNTER = "num_batches_tracked"  # of batch norms: old files are without it, nothing reads it
+HEADS = ("head.", "head_dist.")  # classifiers of vision transformers, not used here
+RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm resizes these silently
+COUNTER = "num_batches_tracked"  # of batch norms; old files lack it, and nothing reads it
 
 
 def load(
@@ -27,19 +26,20 @@ def load(
     sha256: str | None,
     heads: tuple[str, ...] = HEADS,
 ) -> None:
-    """Loads weights in place, all or none.
+    """Loads weights into a network, in place; either all or none.
 
     Args:
-        network: as ``vit_network.create`` or ``cnn_network.create`` made it.
-        name: of the model, for messages.
-        weights: ``timm``: those that timm publishes under this name, from the hub's cache or
-            downloaded, unless ``OVERSMOOTHING_OFFLINE=1``; ``none``: leave the random ones; else
-            a ``.safetensors`` or torch file in timm's, DeiT's or JAX's naming.
-        sha256: the file's SHA-256 or its first 8 or more hex digits; the hub checks no content.
-        heads: beginnings of names that the network is without.
+        network: from ``timm_vit.create`` or ``timm_cnn.create``.
+        name: of the model, for error messages.
+        weights: ``timm``: the weights that timm publishes under this name, from the hub's cache
+            or downloaded, unless ``OVERSMOOTHING_OFFLINE=1``. ``none``: keep the random ones.
+            Else: path of a ``.safetensors`` or torch file with the names of timm, DeiT or JAX.
+        sha256: SHA-256 of the file or its first 8 or more hex digits; None: no check. The hub
+            does not check the content of its files.
+        heads: prefixes of names that the network does not have.
 
     Raises:
-        InputError: the weights cannot be had, are altered, or belong to another architecture.
+        InputError: the weights are not available, altered, or of another architecture.
     """
     path = chosen(weights, sha256, "timm", lambda: _published(network, name))
     if path is not None:
@@ -49,21 +49,25 @@ def load(
 def chosen(
     weights: str, sha256: str | None, word: str, published: Callable[[], Path]
 ) -> Path | None:
-    """The file that ``backbone.weights`` means, held against its SHA-256; None: none.
+    """Returns the file that ``backbone.weights`` names, after a check of its SHA-256.
 
     Args:
         weights: ``word``, ``none``, or a path.
-        sha256: or its first 8 or more hex digits; null: not checked.
-        word: for published ones, whose file ``published`` gives.
+        sha256: the expected SHA-256 or its first 8 or more hex digits; None: no check.
+        word: stands for the published weights.
+        published: returns the file of the published weights.
+
+    Returns:
+        The file; None for ``none``.
 
     Raises:
-        InputError: a wrong digest, or one of no file; a file that cannot be read.
+        InputError: a wrong digest, a digest without a file, or a file that cannot be read.
     """
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{8,64}", sha256):
         raise InputError(f"backbone.sha256: expected 8 to 64 hex digits or null, got {sha256!r}")
     if weights == "none":
         if sha256 is not None:
-            raise InputError("backbone.sha256: there is no file with weights=none; set it to null")
+            raise InputError("backbone.sha256: weights=none reads no file; set sha256 to null")
         return None
     path = published() if weights == word else Path(weights)
     if not path.exists():
@@ -80,10 +84,10 @@ def chosen(
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file in hex; what names weights, wherever they lie.
+    """Returns the SHA-256 of a file in hex; it identifies weights independently of their path.
 
     Raises:
-        InputError: no such file, or not readable.
+        InputError: the file does not exist or cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -93,10 +97,10 @@ def digest(path: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Tensors of a weights file; nothing in it is run.
+    """Reads the tensors of a weights file without running code from it.
 
     Raises:
-        InputError: missing, truncated, no weights in it, or a file that needs unpickling.
+        InputError: the file is missing, truncated, without weights, or needs unpickling.
     """
     try:
         with path.open("rb"):
@@ -110,8 +114,8 @@ def read(path: Path) -> dict[str, Tensor]:
         content = content.get(key, content) if isinstance(content, dict) else {}
     if not content or not all(isinstance(value, Tensor) for value in content.values()):
         raise InputError(
-            f"{path}: no weights in it; expected a mapping of names to tensors, bare or under "
-            "'model' or 'state_dict'"
+            f"{path}: contains no weights; expected a mapping of names to tensors, at the top or "
+            "under 'model' or 'state_dict'; give backbone.weights another file"
         )
     return content
 
@@ -126,28 +130,32 @@ def _no_file(path: Path, error: OSError) -> str:
 def _unreadable(path: Path, reason: str) -> str:
     if named := re.search(r"GLOBAL (\S+)", reason):
         return (
-            f"{path}: needs unpickling of {named[1]}, which can run code, and is refused; if you "
-            f"trust it: torch.save(torch.load({path.name!r}, weights_only=False)['model'], 'NEW')"
+            f"{path}: refused, because unpickling {named[1]} can run code; if you trust the file: "
+            f"torch.save(torch.load({path.name!r}, weights_only=False)['model'], 'NEW')"
         )
-    return f"{path}: truncated, or no weights file; {hub.WAY_OUT}"
+    return f"{path}: truncated, or not a weights file; {hub.WAY_OUT}"
 
 
 def _published(network: nn.Module, name: str) -> Path:
-    """timm's own file in the hub's cache, downloaded if missing."""
+    """Returns the weights file that timm publishes."""
     repository = network.pretrained_cfg.get("hf_hub_id")
     if not repository:
-        raise InputError(f"backbone.weights: timm publishes none for {name}; {hub.WAY_OUT}")
+        raise InputError(f"backbone.weights: timm publishes no weights for {name}; {hub.WAY_OUT}")
     return hub.published(repository, "timm's")
 
 
 def _fitted(
     state: dict[str, Tensor], network: nn.Module, name: str, path: Path, heads: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    """State in timm's naming, without classifiers, that fits a network exactly."""
+    """Returns the state with timm's names and without classifiers; it fits the network exactly."""
+    from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+
     own = network.state_dict()
     state = {key: value for key, value in state.items() if not key.startswith(heads)}
-    if isinstance(network, VisionTransformer):
-        state = _as_vit(state, network, own)
+    if isinstance(network, VisionTransformer) and all(
+        state[key].numel() == own[key].numel() for key in RESAMPLED if key in state
+    ):
+        state = checkpoint_filter_fn(state, network, adapt_layer_scale=True)  # to timm's names
     counters = {key: own[key] for key in own if key.endswith(COUNTER)}
     state = {**counters, **state}
     missing, unexpected = ([k for k in a if k not in b] for a, b in [(own, state), (state, own)])
@@ -155,16 +163,7 @@ def _fitted(
     wrong = [f"{k} is {tuple(a)} for {tuple(b)}" for k, (a, b) in shapes.items() if a != b]
     if parts := hub.misfits(missing, unexpected, wrong):
         raise InputError(
-            f"{path}: weights of another architecture: {parts}; expected {name}; "
-            "give backbone.weights its weights, or backbone.name theirs"
+            f"{path}: weights of another architecture: {parts}; expected {name}; give "
+            "backbone.weights a file for this model, or set backbone.name to that of the file"
         )
-    return state
-
-
-def _as_vit(
-    state: dict[str, Tensor], network: VisionTransformer, own: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    """DeiT's and JAX's namings as timm's."""
-    if all(state[key].numel() == own[key].numel() for key in RESAMPLED if key in state):
-        return checkpoint_filter_fn(state, network, adapt_layer_scale=True)
     return state

@@ -1,13 +1,15 @@
-"""ALBERT of transformers with aggregators in its layer (Lan et al., ICLR 2020)."""
+"""ALBERT of transformers with aggregators in its layer (Lan et al., ICLR 2020).
 
-from collections.abc import Callable
+The sites are those of BERT.
+"""
+
 from typing import ClassVar
 
 from torch import nn
 
-from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.backbones.bert.bert import BERT, imported
 from oversmoothing.backbones.bert.sites import Layout, Place
+from oversmoothing.backbones.sites import Factory
 
 PLACES = {
     "input": Place("attention", True),
@@ -22,15 +24,15 @@ PLACES = {
 
 
 class ALBERT(BERT):
-    """ALBERT without classifier: one layer, run ``depth`` times, with embeddings of fewer channels.
+    """ALBERT without classifier: one layer, applied ``depth`` times, and narrower embeddings.
 
-    The layer's aggregators are shared like its other parameters. Positions have BERT's names;
-    ContraNorm's code counts them differently here, see ``BERT``, and has no mask either.
+    The applications share the aggregators as they share the other parameters. The positions have
+    the names of BERT's; ContraNorm's code numbers them differently, see ``BERT``.
 
     Args:
         aggregators: factories.
         name, weights, sha256, depth, dim, heads, ffn, vocabulary, dropout, position, mask_padding:
-            as ``BERT``'s; the FFN's output has no dropout.
+            as in ``BERT``; the output of the FFN has no dropout.
         embedding: channels of the embeddings.
     """
 
@@ -38,7 +40,7 @@ class ALBERT(BERT):
 
     def __init__(
         self,
-        aggregators: list[Callable[..., Aggregator]],
+        aggregators: list[Factory],
         name: str = "albert-base-v2",
         weights: str = "hub",
         sha256: str | None = None,

@@ -1,18 +1,20 @@
-"""BERT of transformers with aggregators in its layers (Devlin et al., NAACL 2019)."""
+"""BERT of transformers with aggregators in its layers (Devlin et al., NAACL 2019).
 
-from collections.abc import Callable
+The sites inside and instead lie in the self-attention of every layer; the site after lies at one
+or more of eight positions in the layer, see ``BERT``.
+"""
+
 from types import ModuleType
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.backbones.bert import weights as bert_weights
-from oversmoothing.backbones.bert.padding import Padding
-from oversmoothing.backbones.bert.sites import ATTENTION, Layout, Place, equip, mix
+from oversmoothing.backbones.bert.sites import ATTENTION, Layout, Padding, Place, equip, mix
+from oversmoothing.backbones.sites import Factory, Sites
 from oversmoothing.errors import InputError
 
-PLACES = {  # in brackets: ContraNorm's number for BERT
+PLACES = {  # with the numbers of ContraNorm's code for BERT
     "input": Place("attention", True),  # 1
     "context": Place("attention.output.dense", True),  # 2
     "projection": Place("attention.output.dropout", False),  # 3
@@ -22,51 +24,53 @@ PLACES = {  # in brackets: ContraNorm's number for BERT
     "attention_sum": Place("attention.output.LayerNorm", True),  # 7
     "ffn_sum": Place("output.LayerNorm", True),  # 8
 }
-TOKENS = 512  # positions that there are embeddings for
+TOKENS = 512  # number of position embeddings
 
 
 class BERT(nn.Module):
     """BERT without classifier. Layers are post-norm: x ← LN(x + attention), x ← LN(x + FFN).
 
-    Aggregators are put in once the weights are loaded, instances of their own in every layer;
-    without any, the numbers are transformers', bit by bit. Those inside act on the heads' context
-    and values, (B, heads, N, C/heads); those instead take the attention's place, whose projections
-    are dropped; those after act on (B, N, C) at ``position``, of which there are, with their
-    numbers in ContraNorm's code (``--pos``; its ALBERT counts otherwise):
+    Weights are loaded first; then every layer gets an instance of each aggregator. Without
+    aggregators the outputs equal those of transformers bit by bit. Aggregators inside act on the
+    context and the values of each head, (B, heads, N, C/heads). Aggregators instead replace the
+    attention with its projections. Aggregators after act on tokens (B, N, C) at ``position``; the
+    table gives the number of each position in ContraNorm's code (``--pos``):
 
     ================  ====  ======  ===========================================================
     position          BERT  ALBERT  acts on
     ================  ====  ======  ===========================================================
-    input             1     1       what a layer takes, its residual included
-    context           2     2       the heads' joined context, before the output projection
-    projection        3     3       the output projection, after dropout, before the residual
-    attention_sum     7     4       attention + residual, before the first norm (the paper's)
-    attention_norm    4     5       what comes out of the first norm
-    ffn               5     6       the FFN's output, after dropout, before the residual
+    input             1     1       the input of a layer, before its residual connection
+    context           2     2       the joined context of the heads, before the projection
+    projection        3     3       the projected context, after dropout, before the residual sum
+    attention_sum     7     4       attention + residual, before the first norm (as in the paper)
+    attention_norm    4     5       the output of the first norm
+    ffn               5     6       the output of the FFN, after dropout, before the residual sum
     ffn_sum           8     7       FFN + residual, before the second norm
-    output            6     8       what comes out of the second norm
+    output            6     8       the output of the second norm
     ================  ====  ======  ===========================================================
 
     Args:
         aggregators: factories.
         name: on the hub, of weights and tokenizer.
-        weights: ``hub``, ``none`` or the path of a file, see ``bert_weights.load``.
-        sha256: of that file, or its first 8 or more hex digits; null: not checked.
+        weights: ``hub``, ``none`` or the path of a file, see ``weights.load``.
+        sha256: SHA-256 of that file or its first 8 or more hex digits; null: no check.
         depth: number of layers.
         dim: channels C.
-        heads: of the attention; divide ``dim``.
-        ffn: channels within the FFN.
-        vocabulary: number of tokens that there are embeddings for.
-        dropout: of embeddings, branches and attention.
-        position: where aggregators after the mixing act; a list: at each of these places.
-        mask_padding: keep padding from aggregators; off, it takes part, as in ContraNorm's code.
+        heads: number of attention heads; divides ``dim``.
+        ffn: channels inside the FFN.
+        vocabulary: number of token embeddings.
+        dropout: rate for embeddings, branches and attention.
+        position: where aggregators of the site after act: one position or a list.
+        mask_padding: hide padding from aggregators; if false, padding takes part, as in
+            ContraNorm's code.
 
     Attributes:
-        prefix: tokens before the words (CLS). pretrained: whether weights were loaded.
+        prefix: number of tokens before the words: 1, CLS.
+        pretrained: whether weights were loaded.
 
     Raises:
-        InputError: transformers is missing, a size out of range, weights that cannot be had or do
-            not fit, no such position, or aggregators that exclude one another.
+        InputError: transformers is not installed, a size out of range, weights that are missing or
+            do not fit, an unknown position, or aggregators that exclude each other.
     """
 
     layout: ClassVar[Layout] = Layout("attention.self", "attention.output.dense", PLACES)
@@ -74,7 +78,7 @@ class BERT(nn.Module):
 
     def __init__(
         self,
-        aggregators: list[Callable[..., Aggregator]],
+        aggregators: list[Factory],
         name: str = "bert-base-uncased",
         weights: str = "hub",
         sha256: str | None = None,
@@ -106,31 +110,32 @@ class BERT(nn.Module):
         self.network = self._create(sizes)
         bert_weights.load(self.network, name, weights, sha256, depth)
         self.padding = Padding(mask_padding, self.prefix)
-        layers = self._layers()
-        sited = [equip(x, self.layout, aggregators, positions, self.padding) for x in layers]
-        if any(sited):
+        sites = Sites(aggregators, dim, "bert")
+        for layer in self._layers():
+            equip(layer, self.layout, sites, positions, self.padding)
+        if sites.has("inside", "instead"):
             _register()
             self.network.set_attn_implementation(ATTENTION)
 
     def forward(self, tokens: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """CLS of sentences, through the network's pooler (dense, tanh).
+        """Computes the CLS token of sentences, passed through the pooler (dense, tanh).
 
         Args:
             tokens: indices in the vocabulary, CLS first.
-            mask: true for tokens, false for the padding behind them.
-            types: 0 in a first sentence, 1 in a second one.
+            mask: true for tokens, false for the padding after them.
+            types: 0 for the first sentence, 1 for the second.
 
         Shapes: each (B, N) -> (B, C).
         """
         return self._run(tokens, mask, types).pooler_output
 
     def layers(self, tokens: Tensor, mask: Tensor, types: Tensor) -> list[Tensor]:
-        """The tokens after every layer. Shapes: each (B, N) -> depth × (B, N, C)."""
+        """Computes the tokens after every layer. Shapes: each (B, N) -> depth × (B, N, C)."""
         states = self._run(tokens, mask, types, output_hidden_states=True).hidden_states
         return list(states[1:])  # the first are the embeddings
 
     def _run(self, tokens: Tensor, mask: Tensor, types: Tensor, **options: bool) -> Any:
-        """transformers' output."""
+        """Returns the output of transformers."""
         self.padding.begin(mask)
         inputs = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": types}
         return self.network(**inputs, **options)
@@ -145,20 +150,20 @@ class BERT(nn.Module):
         return positions
 
     def _create(self, sizes: dict) -> nn.Module:
-        """The network of transformers with random weights."""
+        """Builds the network of transformers with random weights."""
         transformers = imported()
         return transformers.BertModel(transformers.BertConfig(**sizes))
 
     def _layers(self) -> list[nn.Module]:
-        """Layers with parameters of their own."""
+        """Returns the layers; one that is applied several times appears once."""
         return list(self.network.encoder.layer)
 
 
 def imported() -> ModuleType:
-    """The module transformers, which only this needs.
+    """Imports transformers, an optional dependency.
 
     Raises:
-        InputError: it is not installed.
+        InputError: transformers is not installed.
     """
     try:
         import transformers
@@ -187,4 +192,4 @@ def _check_fit(dim: int, heads: int, dropout: float) -> None:
     if dim % heads:
         raise InputError(f"backbone.heads: expected a number that divides dim={dim}, got {heads}")
     if not 0 <= dropout < 1:
-        raise InputError(f"backbone.dropout: expected 0 or more, below 1, got {dropout}")
+        raise InputError(f"backbone.dropout: expected a rate from 0 to below 1, got {dropout}")

@@ -1,4 +1,4 @@
-"""Weights of BERT and ALBERT: published ones, those of a file, or none."""
+"""Loads weights into BERT and ALBERT: published ones, those of a file, or none."""
 
 import re
 from pathlib import Path
@@ -8,27 +8,27 @@ from torch import Tensor, nn
 from oversmoothing.backbones import hub, pretrained
 from oversmoothing.errors import InputError
 
-OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in the first files
+OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in the oldest files
 HEADS = ("cls.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.")
 LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 
 
 def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth: int) -> None:
-    """Loads weights in place, all or none.
+    """Loads weights into a network, in place.
 
-    Of a deeper file the first layers are taken; layers beyond a shallower file's stay random, as
-    in ContraNorm's runs over depth.
+    If the file has more layers than the network, the first ones are used. If it has fewer, the
+    other layers keep their random weights, as in ContraNorm's runs over depth.
 
     Args:
         network: BertModel or AlbertModel of transformers.
         name: of the model on the hub.
-        weights: ``hub``: from the hub's cache or downloaded, unless ``OVERSMOOTHING_OFFLINE=1``;
-            ``none``: leave the random ones; else a ``.safetensors`` or torch file.
-        sha256: the file's SHA-256 or its first 8 or more hex digits; null: not checked.
-        depth: layers of the network.
+        weights: ``hub``: from the hub's cache or downloaded, unless ``OVERSMOOTHING_OFFLINE=1``.
+            ``none``: keep the random ones. Else: path of a ``.safetensors`` or torch file.
+        sha256: SHA-256 of the file or its first 8 or more hex digits; None: no check.
+        depth: number of layers of the network.
 
     Raises:
-        InputError: the weights cannot be had, are altered, or belong to another architecture.
+        InputError: the weights are not available, altered, or of another architecture.
     """
     path = pretrained.chosen(weights, sha256, "hub", lambda: hub.published(name, "the hub's"))
     if path is not None:
@@ -37,7 +37,7 @@ def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth:
 
 
 def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names as the bare encoder of today has them; heads are left out."""
+    """Renames tensors to the names of today's bare encoder and leaves heads out."""
     found = {}
     for key, value in state.items():
         if key.startswith(HEADS) or key.endswith("position_ids"):
@@ -50,7 +50,7 @@ def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def _fitted(
     state: dict[str, Tensor], network: nn.Module, name: str, path: Path, depth: int
 ) -> dict[str, Tensor]:
-    """State that a network can take; whole layers may be more or fewer."""
+    """Returns the state without surplus layers; checks that all other tensors fit."""
     own = network.state_dict()
     known = max([-1, *(_layer(key) for key in state)]) + 1
     state = {key: value for key, value in state.items() if _layer(key) < depth}
@@ -67,6 +67,6 @@ def _fitted(
 
 
 def _layer(key: str) -> int:
-    """Index of the layer that a tensor belongs to; −1: to none."""
+    """Returns the index of the layer that a tensor belongs to; −1 if it belongs to none."""
     found = LAYER.match(key)
     return int(found[1]) if found else -1

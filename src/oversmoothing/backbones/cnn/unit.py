@@ -1,15 +1,12 @@
-"""The place of an aggregator behind convolutional features."""
+"""The sites for aggregators on convolutional features."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Aggregator, Context, make, require_sites
-from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.errors import InputError
-
-SITES = ("instead", "after")
+from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.backbones.sites import Chain, Factory, Sites
 
 
 class Unit(nn.Module):
@@ -17,34 +14,25 @@ class Unit(nn.Module):
 
     .. math:: x ← relu(x + BN(W₂ σ(A(W₁ x + b₁))))
 
-    The EMA unit of EMANet (Li et al., ICCV 2019, Sec. 3.4, as in its code), σ = ReLU, and the unit
-    of EANet's code (Guo et al., Beyond Self-Attention), σ = identity: an aggregator says which by
-    ``relu_after``. A convolution does not mix pixels on request, so what acts after the mixing
-    takes its place in A, behind the one that acts instead, if any; σ comes last.
+    A applies the aggregators. An aggregator of the site instead replaces a mixing that convolutions
+    do not have; those of the site after follow it. σ is ReLU if the aggregator asks for it by
+    ``relu_after``, which gives the EMA unit of EMANet (Li et al., ICCV 2019, Sec. 3.4, as in its
+    code); else σ is the identity, as in the unit of EANet's code (Guo et al., TPAMI 2022).
 
-    W₁ and W₂ are 1×1 convolutions, N(0, 2/C). Where no gradient passes A, W₁ and b₁ are not
-    trained.
+    W₁ and W₂ are 1×1 convolutions, drawn from N(0, 2/C). W₁ and b₁ are frozen if no gradient flows
+    through A.
 
     Args:
-        aggregators: at most one of site instead.
+        aggregators: in the order in which they act; at most one of the site instead.
         dim: channels C.
 
-    Raises:
-        InputError: two aggregators instead of the mixing.
-
-    Shapes: x (B, C, H, W) -> (B, C, H, W); A sees (B, H·W, C).
+    Shapes: x (B, C, H, W) -> (B, C, H, W); the aggregators see (B, H·W, C).
     """
 
-    def __init__(self, aggregators: list[Aggregator], dim: int) -> None:
+    def __init__(self, aggregators: Sequence[Aggregator], dim: int) -> None:
         super().__init__()
         instead = [a for a in aggregators if a.site == "instead"]
-        if len(instead) > 1:
-            raise InputError(
-                "aggregator: one that acts instead of the mixing leaves no mixing to another one "
-                "instead of it; drop one of the two"
-            )
-        after = [a for a in aggregators if a.site == "after"]
-        self.aggregators = nn.ModuleList(instead + after)
+        self.aggregators = Chain(aggregators)
         self.relu = any(a.relu_after for a in instead)
         self.conv1 = nn.Conv2d(dim, dim, kernel_size=1)
         self.conv2 = nn.Conv2d(dim, dim, kernel_size=1, bias=False)
@@ -56,23 +44,20 @@ class Unit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         B, C, H, W = x.shape
         tokens = self.conv1(x).flatten(2).mT  # (B, H·W, C)
-        for aggregator in self.aggregators:
-            tokens = aggregator(tokens, Context())
-        mixed = tokens.mT.unflatten(-1, (H, W))
-        if mixed.stride() != x.stride():  # batch norm and sums of mixed layouts take far longer
+        mixed = self.aggregators(tokens, Context()).mT.unflatten(-1, (H, W))
+        if mixed.stride() != x.stride():  # batch norms and sums are slow if layouts differ
             mixed = torch.empty_like(x).copy_(mixed)
         mixed = mixed.relu() if self.relu else mixed
         return (x + self.norm(self.conv2(mixed))).relu_()
 
 
-def unit(factories: list[Callable[..., Aggregator]], dim: int) -> Unit | None:
-    """A unit with a new instance of every aggregator; None where none of them acts.
+def unit(factories: list[Factory], dim: int) -> Unit | None:
+    """Builds a unit with new instances of the aggregators; returns None if there are none.
 
     Raises:
-        InputError: aggregators inside a mixing, which a CNN does not have, or that exclude one
-            another.
+        InputError: an aggregator of the site inside, or two of the site instead.
     """
-    built = [make(factory, dim) for factory in factories]
-    acting = [a for a in built if not isinstance(a, NoAggregator)]
-    require_sites(acting, SITES, "cnn")
-    return Unit(acting, dim) if acting else None
+    sites = Sites(factories, dim, "cnn", ("instead", "after"))
+    if not sites.has("instead", "after"):
+        return None
+    return Unit([*sites.build("instead", dim), *sites.build("after", dim)], dim)

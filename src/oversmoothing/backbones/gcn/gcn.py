@@ -2,50 +2,51 @@
 
 .. math:: h ← relu(after(inside(Ã · dropout(h) W, dropout(h) W) + b))
 
-for all but the last layer, which ends at ``inside(…) + b``.
+for all layers but the last, whose output is ``inside(…) + b``. Here Ã is the normalised adjacency.
+There is no site instead: without the adjacency, the network would not use the graph.
 """
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import After, Aggregator, Inside, make, require_sites
+from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.backbones.gcn.adjacency import Adjacency, Features
-from oversmoothing.backbones.per_seed import PerSeed, Seeds
+from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
+from oversmoothing.backbones.sites import Factory, Sites, kind_of
 from oversmoothing.errors import InputError
 
 
 class GCN(nn.Module):
-    """One network a seed, all trained together; a seed's numbers do not depend on its companions.
+    """The networks of several seeds, trained together; the seeds do not influence each other.
 
     Args:
         aggregators: factories, applied in their order at their sites.
-        x: sparse CSR node features (N, F).
-        edges: (2, E), both directions, without the self-loops that GCN adds.
-        num_classes: outputs.
-        seeds: each seeds the weights and the dropout of its own network.
-        depth: graph convolutions L.
+        x: sparse node features in CSR, (N, F).
+        edges: both directions of every edge, (2, E), without the self-loops that GCN adds.
+        num_classes: number of outputs.
+        seeds: one for each network; seeds its weights and its dropout.
+        depth: number of graph convolutions L.
         hidden: channels of all layers but the last.
-        dropout: before every layer, input features included.
-        residual: add the features of ``residual`` layers before, every so many layers; 0: never.
-        adjacency: ``row`` D⁻¹(A + I), rows sum to 1; ``symmetric`` D^-½(A + I)D^-½.
-        share_aggregators: one instance of each aggregator for all hidden layers, as the
-            ContraNorm code does with its LayerNorm; otherwise one a layer.
+        dropout: rate before every layer, also for input features.
+        residual: interval in layers at which the features of ``residual`` layers before are added;
+            0: never.
+        adjacency: ``row``: D⁻¹(A + I), whose rows sum to 1; ``symmetric``: D^-½(A + I)D^-½.
+        share_aggregators: one instance of each aggregator for all hidden layers, as in
+            ContraNorm's code with its LayerNorm; otherwise one for each layer.
 
     Raises:
-        InputError: depth, hidden, dropout or residual out of range, or an aggregator that acts
-            instead of the mixing.
+        InputError: an option out of range, or an aggregator that acts instead of the mixing.
 
     Shapes: ``forward()`` -> logits (S, N, num_classes).
     """
 
     def __init__(
         self,
-        aggregators: list[Callable[..., Aggregator]],
+        aggregators: list[Factory],
         x: Tensor,
         edges: Tensor,
         num_classes: int,
@@ -67,23 +68,27 @@ class GCN(nn.Module):
         dims = [x.shape[1]] + [hidden] * (depth - 1) + [num_classes]
         self._build(aggregators, dims, share_aggregators)
 
-    def _build(self, factories: list, dims: list[int], share: bool) -> None:
-        """Draws everything of one seed before the next, so that seeds stay independent."""
+    def _build(self, factories: list[Factory], dims: list[int], share: bool) -> None:
+        """Draws everything for one seed before the next, so that seeds stay independent."""
         weights, biases, aggregators = [], [], []  # indexed [seed][layer]
+        of_layers = _factories(factories, dims[1:], share)
         for _ in self.seeds.seeded():
             weights.append([_uniform(c_out, c_in, c_out) for c_in, c_out in pairwise(dims)])
             biases.append([_uniform(c_out, 1, c_out) for c_out in dims[1:]])
-            aggregators.append(_aggregators(factories, dims[1:], share))
+            aggregators.append(_aggregators(of_layers, dims[1:], share))
         device = self.seeds.device
         self.weights = nn.ParameterList(torch.stack(w).to(device) for w in zip(*weights))
         self.biases = nn.ParameterList(torch.stack(b).to(device) for b in zip(*biases))
         self.aggregators = nn.ModuleList(
-            nn.ModuleList(PerSeed(list(copies)) for copies in zip(*layer))
-            for layer in zip(*aggregators)
+            nn.ModuleList(PerSeed(copies) for copies in zip(*layer)) for layer in zip(*aggregators)
         ).to(device)
 
     def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
-        """Logits (S, N, num_classes); appends each layer's output to ``hidden`` when given."""
+        """Computes the logits (S, N, num_classes).
+
+        Args:
+            hidden: the output of every layer is appended to this list.
+        """
         h, skipped = None, 0.0
         for layer in range(self.depth):
             h = self._convolve(h, layer)
@@ -111,21 +116,29 @@ class GCN(nn.Module):
 
 
 def _uniform(c_out: int, *shape: int) -> Tensor:
-    """U(±1/√out), for weights and biases alike, as in Kipf's and the ContraNorm code."""
+    """Draws weights or biases from U(±1/√c_out), as in Kipf's and ContraNorm's code."""
     bound = 1 / math.sqrt(c_out)
     return torch.empty(shape).uniform_(-bound, bound)
 
 
-def _aggregators(factories: list, dims: list[int], share: bool) -> list[list[Aggregator]]:
-    """The aggregators of every layer; the last one offers only the site ``inside``."""
-    *hidden, last = dims
-    if share and hidden:
-        layers = [[make(factory, hidden[0]) for factory in factories]] * len(hidden)
-    else:
-        layers = [[make(factory, dim) for factory in factories] for dim in hidden]
-    final = [make(factory, last) for factory in factories]
-    require_sites(final, (Inside.site, After.site), "gcn")
-    return [*layers, [aggregator for aggregator in final if aggregator.site == Inside.site]]
+def _factories(factories: list[Factory], dims: list[int], share: bool) -> list[list[Factory]]:
+    """Returns the factories of every layer; the last layer offers only the site inside."""
+    Sites(factories, dims[-1], "gcn", ("inside", "after"))  # refuses other sites
+    layers = [[once(factory) for factory in factories] for _ in dims]
+    layers = layers[:1] * len(dims) if share else layers
+    last = [kind_of(factory, dims[-1]).site == "inside" for factory in factories]
+    return [*layers[:-1], [factory for factory, inside in zip(layers[-1], last) if inside]]
+
+
+def _aggregators(
+    factories: list[list[Factory]], dims: list[int], share: bool
+) -> list[list[Aggregator]]:
+    """Builds the aggregators of every layer for one seed."""
+    layers: list[list[Aggregator]] = []
+    for layer, dim in enumerate(dims):
+        shared = share and 0 < layer < len(dims) - 1
+        layers.append(layers[0] if shared else [make(f, dim) for f in factories[layer]])
+    return layers
 
 
 def _check(depth: int, hidden: int, dropout: float, residual: int) -> None:

@@ -1,55 +1,106 @@
-"""Random attention-only transformers (Ali et al.: Centered Self-Attention Layers, Sec. 4.1).
+"""Random transformers without MLPs (Ali et al., Centered Self-Attention Layers, Sec. 4.1).
 
 .. math:: S(X) = after(inside(M V, V)),  M = softmax(Q Kᵀ/√d),  Q, K, V = X W_Q, X W_K, X W_V
 
-or ``S(X) = instead(X)``; nothing is trained. The first state X₁ is the identity.
+or ``S(X) = after(instead(X))``. Nothing is trained; the first state X₁ is the identity. N divides
+rows by their norm. A block makes a layer of S and N:
+
+- Pre-LN: ``X ← S(N(X)) + X``, output ``N(X)``. The paper's ``S(N(X; W) + X)`` is a misprint.
+- Post-LN: ``X ← N(S(X) + X)``, output ``X``.
+- ResiDual: ``R ← R + S(X), X ← N(S(X) + X)``, output ``N(R) + X``, R₁ = X₁.
+- plain: ``X ← S(X)``, output ``X``, as in Propositions 1 and 2.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Aggregator, Context, make, require_sites
-from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.per_seed import PerSeed, Seeds
-from oversmoothing.backbones.random.blocks import BLOCKS
+from oversmoothing.aggregators.base import Context
+from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 from oversmoothing.backbones.random.weights import RandomWeights, check_choice
+from oversmoothing.backbones.sites import SITES, Chain, Factory, Sites
 from oversmoothing.errors import InputError
 
-SITES = ("inside", "after", "instead")
+Mixing = Callable[[Tensor], Tensor]
+
+
+def normalise_rows(x: Tensor) -> Tensor:
+    """Divides every row by its 2-norm, N in the paper; rows of zeros stay zero.
+
+    Shapes: x (..., n, d) -> (..., n, d).
+    """
+    norm = x.norm(dim=-1, keepdim=True)
+    return x / norm.masked_fill(norm == 0, 1.0)
+
+
+class Block(NamedTuple):
+    """A layer made of S, the residual sum and N; its state is X, or X and R, which start as X₁."""
+
+    parts: int  # of the state
+    layer: Callable[..., tuple[Tensor, ...]]
+    output: Callable[..., Tensor]
+
+
+def _pre_ln(mixing: Mixing, x: Tensor) -> tuple[Tensor]:
+    return (mixing(normalise_rows(x)) + x,)
+
+
+def _post_ln(mixing: Mixing, x: Tensor) -> tuple[Tensor]:
+    return (normalise_rows(mixing(x) + x),)
+
+
+def _resi_dual(mixing: Mixing, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    s = mixing(x)
+    return normalise_rows(s + x), r + s
+
+
+def _plain(mixing: Mixing, x: Tensor) -> tuple[Tensor]:
+    return (mixing(x),)
+
+
+BLOCKS = {
+    "pre_ln": Block(1, _pre_ln, normalise_rows),
+    "post_ln": Block(1, _post_ln, lambda x: x),
+    "resi_dual": Block(2, _resi_dual, lambda x, r: normalise_rows(r) + x),
+    "plain": Block(1, _plain, lambda x: x),
+}
 
 
 class RandomTransformer:
-    """Transformers of several seeds, each in several copies that differ in their aggregator alone.
+    """The transformers of several seeds, each in several copies that differ in an aggregator only.
 
-    A seed's weights depend on the seed and the layer, not on device, type, copies or companions.
+    The weights of a seed depend on the seed and the layer. They do not depend on the device, the
+    type, the copies or the other seeds.
 
     Args:
-        aggregators: factories; those inside and after act in their order.
-        seeds: each seeds the weights of its own network.
-        block: Pre-LN, Post-LN or ResiDual of the paper, or plain ``X ← S(X)`` (see ``blocks.py``).
+        aggregators: factories, applied in their order at their sites.
+        seeds: one for each network; seeds its weights.
+        block: Pre-LN, Post-LN or ResiDual as in the paper, or plain ``X ← S(X)``.
         weights: W_Q, W_K, W_V = I, or entries from U[0, 1] or N(0, weight_std²).
         weight_std: standard deviation of normal weights; ``fan_in`` is 1/√d.
-        depth: layers L.
+        depth: number of layers L.
         num_tokens: n.
         dim: d.
-        shared: the same weights in all layers, else fresh ones.
-        value: W_V drawn as the others, or the identity.
-        copies: G; aggregators may hold a tensor (G, 1, 1), one value a copy.
+        shared: use the same weights in all layers, otherwise fresh ones.
+        value: W_V is drawn like the others, or is the identity.
+        copies: number of copies G; aggregators may hold a tensor (G, 1, 1), one value per copy.
         device: where to compute; weights are drawn on the CPU.
-        dtype: to compute in; weights are drawn in float64.
+        dtype: type to compute in; weights are drawn in float64.
+
+    Attributes:
+        sites: the aggregators at ``inside``, ``after`` and ``instead``.
 
     Raises:
-        InputError: an argument out of range, or instead combined with inside or another instead.
+        InputError: an argument out of range, or aggregators that exclude each other.
     """
 
     def __init__(
         self,
-        aggregators: list[Callable[..., Aggregator]],
+        aggregators: list[Factory],
         seeds: list[int],
         block: Literal["pre_ln", "post_ln", "resi_dual", "plain"] = "pre_ln",
         weights: Literal["identity", "uniform", "normal"] = "uniform",
@@ -75,25 +126,23 @@ class RandomTransformer:
         generators = self.seeds.generators
         self.weights = RandomWeights(generators, dim, weights, weight_std, shared, value)
 
-    def _sites(self, factories: list) -> dict[str, nn.ModuleList]:
-        """Aggregators by site, one copy a seed where they have state, ready to evaluate."""
-        of_seed = [[make(f, self.dim) for f in factories] for _ in self.seeds.seeded()]
-        require_sites(of_seed[0], SITES, "transformer")
-        of_seed = [[a for a in built if not isinstance(a, NoAggregator)] for built in of_seed]
-        every = [PerSeed(list(copies)) for copies in zip(*of_seed)]
-        sites = {s: nn.ModuleList(a for a in every if a.site == s) for s in SITES}
-        if len(sites["instead"]) > 1 or (sites["instead"] and sites["inside"]):
-            raise InputError(
-                "aggregator: one that acts instead of the mixing leaves no mixing to another one "
-                "inside or instead of it; drop one of the two"
-            )
-        return {s: a.to(self.device, self.dtype).eval() for s, a in sites.items()}
+    def _sites(self, factories: list[Factory]) -> nn.ModuleDict:
+        """Builds the aggregators of every seed, ready to evaluate."""
+        sites = Sites([once(factory) for factory in factories], self.dim, "transformer")
+        of_seed = [
+            {site: sites.build(site, self.dim) for site in SITES} for _ in self.seeds.seeded()
+        ]
+        built = {
+            site: Chain(PerSeed(copies) for copies in zip(*(chains[site] for chains in of_seed)))
+            for site in SITES
+        }
+        return nn.ModuleDict(built).to(self.device, self.dtype).eval()
 
     @torch.no_grad()
     def outputs(self) -> Iterator[Tensor]:
-        """Yields the network's output after every further layer, up to ``depth``.
+        """Yields the output of the network after every further layer, up to ``depth``.
 
-        Shapes: (S, G, n, d) a layer.
+        Shapes: (S, G, n, d) for each layer.
         """
         while self.layer < self.depth:
             mixing = partial(self._mix, *self.weights.next_layer(self.device, self.dtype))
@@ -102,33 +151,35 @@ class RandomTransformer:
             yield self.block.output(*self.state)
 
     def _mix(self, w_q: Tensor | None, w_k: Tensor | None, w_v: Tensor | None, x: Tensor) -> Tensor:
-        """S(X) for x (S, G, n, d)."""
+        """Computes S(X). Shapes: x (S, G, n, d) -> (S, G, n, d)."""
         context = Context()
-        for aggregator in self.sites["instead"]:
-            x = aggregator(x, context)
-        if not self.sites["instead"]:
+        if len(self.sites["instead"]):
+            x = self.sites["instead"](x, context)
+        else:
             q, k, v = (_times(x, w) for w in (w_q, w_k, w_v))
-            x = F.scaled_dot_product_attention(q, k, v)  # scales by 1/√d
-            for aggregator in self.sites["inside"]:
-                x = aggregator(x, v, context)
-        for aggregator in self.sites["after"]:
-            x = aggregator(x, context)
-        return x
+            mixed = F.scaled_dot_product_attention(q, k, v)  # scales by 1/√d
+            x = self.sites["inside"](mixed, v, context)
+        return self.sites["after"](x, context)
 
     def state_dict(self) -> dict:
-        """All that :meth:`load_state_dict` needs to continue from the present layer."""
+        """Returns the state from which ``load_state_dict`` continues at the present layer."""
         state = {"layer": self.layer, "generators": self.seeds.get_extra_state()}
         return state | {"state": [part.cpu() for part in self.state]}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continues where a :meth:`state_dict` of the same arguments was taken."""
+        """Continues at the layer where a network with the same arguments saved its state."""
         self.layer = state["layer"]
         self.seeds.set_extra_state(state["generators"])
         self.state = tuple(part.to(self.device, self.dtype) for part in state["state"])
 
 
 def _times(x: Tensor, w: Tensor | None) -> Tensor:
-    """x (S, G, n, d) times each seed's w (S, d, d), as one product a seed."""
+    """Computes x @ w with the w of each seed, as one product per seed.
+
+    Args:
+        x: (S, G, n, d).
+        w: (S, d, d); None: the identity.
+    """
     return x if w is None else (x.flatten(1, 2) @ w).view(x.shape)
 
 

@@ -1,4 +1,4 @@
-"""Weights W_Q, W_K, W_V of a random transformer, layer by layer."""
+"""The weights W_Q, W_K and W_V of a random transformer, layer by layer."""
 
 import math
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ QKV = tuple[Tensor | None, Tensor | None, Tensor | None]  # None is the identity
 
 
 class RandomWeights:
-    """Draws on the CPU in float64, so that device and type do not change the weights.
+    """Draws weights on the CPU in float64, so that they do not depend on the device and the type.
 
     Args:
-        generators: one a seed.
+        generators: one for each seed.
         dim: d.
         kind: the identity, or entries from U[0, 1] or N(0, std²).
-        std: of the normal weights; ``fan_in`` is 1/√d.
-        shared: the same weights in all layers.
-        value: W_V drawn as the others, or the identity.
+        std: standard deviation of normal weights; ``fan_in`` is 1/√d.
+        shared: use the same weights in all layers.
+        value: W_V is drawn like the others, or is the identity.
 
     Raises:
         InputError: kind, std or value out of range.
@@ -43,7 +43,7 @@ class RandomWeights:
         self.shared = self._draw() if shared else None
 
     def next_layer(self, device: torch.device | str, dtype: torch.dtype) -> QKV:
-        """W_Q, W_K, W_V (S, d, d) of the next layer; None is the identity."""
+        """Returns W_Q, W_K, W_V (S, d, d) of the next layer; None is the identity."""
         weights = self._draw() if self.shared is None else self.shared
         if weights is None:
             return None, None, None
@@ -51,7 +51,7 @@ class RandomWeights:
         return w_q, w_k, *(w_v or [None])
 
     def _draw(self) -> Tensor | None:
-        """Shapes: (S, 2 or 3, d, d)."""
+        """Draws W_Q, W_K and, unless it is the identity, W_V. Shapes: -> (S, 2 or 3, d, d)."""
         if self.kind == "identity":
             return None
         count = 3 if self.value == "drawn" else 2
@@ -65,7 +65,7 @@ class RandomWeights:
 
 
 def check_choice(name: str, value: str, options: Iterable[str]) -> None:
-    """Raises InputError where a backbone's argument is none of the options."""
+    """Raises InputError if an argument of the backbone is not one of the options."""
     if value not in options:
         raise InputError(f"backbone.{name}: expected one of {', '.join(options)}; got {value}")
 

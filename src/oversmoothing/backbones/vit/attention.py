@@ -1,79 +1,144 @@
-"""Attention of timm's vision transformers with places for aggregators."""
+"""Sites for aggregators in the blocks of timm's vision transformers.
 
-from collections.abc import Callable
+A pre-norm block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``. ``Inside``
+and ``Instead`` act within the attention, ``After`` behind it or in the place of LayerNorms.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch.nn.functional as F
-from timm.layers.attention import Attention
-from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Aggregator, Context, make, require_sites
-from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.backbones.sites import SITES, Chain, Factory, Sites
 from oversmoothing.errors import InputError
 
-SITES = ("inside", "after", "instead")
-ADOPTED = ("qkv", "q_norm", "k_norm", "norm", "proj")  # the names stay, and so do state dicts
+if TYPE_CHECKING:
+    from timm.layers.attention import Attention
+
+ADOPTED = ("qkv", "q_norm", "k_norm", "norm", "proj")  # under their names: state dicts stay equal
+After = Literal["branch", "norm2", "norms"]
+NORMS = {"branch": (), "norm2": ("norm2",), "norms": ("norm1", "norm2")}  # replaced in a block
 
 
 class SitedAttention(nn.Module):
-    """Takes the place of a block's attention; its parameters go on being used.
+    """Replaces the attention of a block and takes over its parameters.
 
     .. math:: x ← after(W · join(inside(M V, V)) + b),  M = softmax(Q Kᵀ/√d) per head
 
-    or ``x ← after(instead(x))``, where the attention's parameters are dropped. x are the tokens
-    after the block's first norm; the result is what LayerScale and the residual sum take, so
-    ``after`` acts on the branch's output, behind the projection. Attention is fused, without
-    dropout.
+    or ``x ← after(instead(x))``, without the attention's parameters. x are the tokens after the
+    block's first norm. The result goes to LayerScale and the residual sum. The attention is fused
+    and has no dropout.
 
     Args:
         native: timm's attention, without gate.
-        aggregators: in the order in which they act at their sites.
-        prefix: leading tokens that are no patches.
-
-    Raises:
-        InputError: instead combined with inside or another instead.
+        sites: the aggregators.
+        prefix: number of leading tokens that are not patches.
+        after: whether the aggregators of the site after act here.
 
     Shapes: x (B, N, C) -> (B, N, C).
     """
 
-    def __init__(self, native: Attention, aggregators: list[Aggregator], prefix: int) -> None:
+    def __init__(self, native: "Attention", sites: Sites, prefix: int, after: bool) -> None:
         super().__init__()
-        sites = {site: [a for a in aggregators if a.site == site] for site in SITES}
-        if len(sites["instead"]) > 1 or (sites["instead"] and sites["inside"]):
-            raise InputError(
-                "aggregator: one that acts instead of the mixing leaves no mixing to another one "
-                "inside or instead of it; drop one of the two"
-            )
+        dim = native.qkv.in_features
         self.context = Context(prefix=prefix)
-        self.instead = sites["instead"][0] if sites["instead"] else None
-        self.inside = nn.ModuleList(sites["inside"])
-        self.after = nn.ModuleList(sites["after"])
+        self.instead = sites.instead(dim)
+        self.inside = sites.build("inside", native.head_dim)
+        self.after = sites.build("after", dim) if after else Chain()
         if self.instead is None:
             self.num_heads = native.num_heads
             for name in ADOPTED:
                 self.add_module(name, getattr(native, name))
 
     def forward(self, x: Tensor, **_: object) -> Tensor:
-        """timm's block also passes a mask, which is never set for images."""
-        if self.instead is None:
-            x = self.proj(self.norm(self._mix(x)))
-        else:
-            x = self.instead(x, self.context)
-        for aggregator in self.after:
-            x = aggregator(x, self.context)
-        return x
+        """Mixes tokens; ignores the mask that timm passes, which images do not have."""
+        mix = self._attend if self.instead is None else self.instead
+        return self.after(mix(x, self.context), self.context)
 
-    def _mix(self, x: Tensor) -> Tensor:
-        """Tokens mixed in every head, heads joined; q, k and v are freed on return."""
+    def _attend(self, x: Tensor, context: Context) -> Tensor:
+        return self.proj(self.norm(self._mixed(x, context)))
+
+    def _mixed(self, x: Tensor, context: Context) -> Tensor:
+        """Mixes the tokens in every head and joins the heads; frees Q, K and V on return."""
         q, k, v = _per_head(self, x)
-        mixed = F.scaled_dot_product_attention(q, k, v)
-        for aggregator in self.inside:
-            mixed = aggregator(mixed, v, self.context)
+        mixed = self.inside(F.scaled_dot_product_attention(q, k, v), v, context)
         return mixed.transpose(1, 2).flatten(2)
 
 
-def attention_map(attention: Attention | SitedAttention, x: Tensor) -> Tensor | None:
-    """M = softmax(Q Kᵀ/√d) of every head, formed explicitly; None where an aggregator replaced it.
+class InPlaceOfNorm(nn.Module):
+    """Replaces a LayerNorm by aggregators of the site after; the residual stream stays as it is.
+
+    The last aggregator that ends in a LayerNorm (attribute ``norm``, as in ContraNorm) takes over
+    weight, bias and epsilon of the replaced one. So pretrained weights keep their meaning, and
+    ContraNorm with s = 0 leaves the network unchanged.
+
+    Args:
+        replaced: the LayerNorm.
+        aggregators: in the order in which they act.
+        prefix: number of leading tokens that are not patches.
+
+    Shapes: x (B, N, C) -> (B, N, C).
+    """
+
+    def __init__(self, replaced: nn.Module, aggregators: Sequence[Aggregator], prefix: int) -> None:
+        super().__init__()
+        self.context = Context(prefix=prefix)
+        self.aggregators = Chain(aggregators)
+        own = [a.norm for a in aggregators if isinstance(getattr(a, "norm", None), nn.LayerNorm)]
+        if own and isinstance(replaced, nn.LayerNorm):
+            own[-1].load_state_dict(replaced.state_dict())
+            own[-1].eps = replaced.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.aggregators(x, self.context)
+
+
+def equip(
+    network: nn.Module, chosen: list[int], factories: list[Factory], prefix: int, after: After
+) -> None:
+    """Puts new instances of the aggregators into the chosen blocks of a network.
+
+    Args:
+        network: with timm's pre-norm ``blocks`` and a final ``norm``; its weights are loaded.
+        chosen: indices of blocks; the final norm belongs to the last block.
+        factories: in the order in which the aggregators act.
+        prefix: number of leading tokens that are not patches.
+        after: where aggregators of the site after act. ``branch``: after the attention's
+            projection, before the residual sum. ``norm2``: in the place of the second LayerNorm of
+            each block, thus after attention and residual sum, as in ContraNorm's paper. ``norms``:
+            in the place of every LayerNorm, two in each block and the final one, as in
+            ContraNorm's code for ViTs.
+
+    Raises:
+        InputError: aggregators that exclude each other.
+    """
+    dim = network.embed_dim
+    sites = Sites(factories, dim, "vit")
+    if after != "branch":
+        sites.instead(dim)  # not used: drawn so that a seed gives the network it has always given
+    here = SITES if after == "branch" else ("inside", "instead")
+    for block in (network.blocks[i] for i in chosen):
+        if sites.has(*here):
+            block.attn = SitedAttention(block.attn, sites, prefix, after == "branch")
+        for name in NORMS[after]:
+            _replace(block, name, sites.build("after", dim), prefix)
+        _freeze_unreached(block)
+    if after == "norms" and len(network.blocks) - 1 in chosen:
+        _replace(network, "norm", sites.build("after", dim), prefix)
+
+
+def check_after(after: str) -> None:
+    """Raises InputError if ``backbone.after`` is not a place."""
+    if after not in NORMS:
+        raise InputError(
+            f"backbone.after: expected one of {', '.join(get_args(After))}; got {after}"
+        )
+
+
+def attention_map(attention: "Attention | SitedAttention", x: Tensor) -> Tensor | None:
+    """Returns M = softmax(Q Kᵀ/√d) of every head; None if an aggregator replaces it.
 
     Shapes: tokens x before the attention (B, N, C) -> (B, heads, N, N).
     """
@@ -83,33 +148,20 @@ def attention_map(attention: Attention | SitedAttention, x: Tensor) -> Tensor | 
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
 
 
-def equip(block: Block, factories: list[Callable[..., Aggregator]], prefix: int) -> None:
-    """Puts a new instance of every aggregator into a block; a block that gets none stays as it is.
-
-    Args:
-        block: of timm.
-        factories: in the order in which they act.
-        prefix: leading tokens that are no patches.
-
-    Raises:
-        InputError: aggregators that exclude one another.
-    """
-    dim, head_dim = block.attn.qkv.in_features, block.attn.head_dim
-    built = [_made(factory, dim, head_dim) for factory in factories]
-    require_sites(built, SITES, "vit")
-    acting = [a for a in built if not isinstance(a, NoAggregator)]
-    if acting:
-        block.attn = SitedAttention(block.attn, acting, prefix)
-
-
-def _per_head(attention: Attention | SitedAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Q, K and V. Shapes: (B, N, C) -> 3 × (B, heads, N, C/heads)."""
+def _per_head(attention: "Attention | SitedAttention", x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns Q, K and V. Shapes: (B, N, C) -> 3 × (B, heads, N, C/heads)."""
     B, N, C = x.shape
     q, k, v = attention.qkv(x).view(B, N, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
     return attention.q_norm(q), attention.k_norm(k), v
 
 
-def _made(factory: Callable[..., Aggregator], dim: int, head_dim: int) -> Aggregator:
-    """Inside, an aggregator sees the channels of one head."""
-    made = make(factory, dim)
-    return make(factory, head_dim) if made.site == "inside" else made
+def _replace(owner: nn.Module, name: str, aggregators: Chain, prefix: int) -> None:
+    if len(aggregators):
+        setattr(owner, name, InPlaceOfNorm(getattr(owner, name), aggregators, prefix))
+
+
+def _freeze_unreached(block: nn.Module) -> None:
+    """Freezes the norm before an aggregator that passes no gradient: it cannot learn."""
+    instead = getattr(block.attn, "instead", None)
+    if instead is not None and not instead.passes_gradient:
+        block.norm1.requires_grad_(False)

@@ -1,28 +1,30 @@
-"""T2T-ViT (Yuan et al., ICCV 2021), which with external attention is EAMLP (Guo et al., 2021)."""
+"""T2T-ViT (Yuan et al., ICCV 2021) with aggregators; with external attention it is EAMLP.
+
+EAMLP: Guo et al., TPAMI 2022, Beyond Self-attention. The sites lie in the chosen blocks, see
+``attention``; the tokens-to-token module before the blocks has none.
+"""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
-from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.backbones.pixels import MEAN, STD
-from oversmoothing.backbones.vit import blocks as vit_blocks
-from oversmoothing.backbones.vit import norms as vit_norms
+from oversmoothing.backbones.sites import Factory
+from oversmoothing.backbones.vit.attention import check_after, equip
 from oversmoothing.backbones.vit.t2t_tokens import (
     STRIDE,
     AttentionMixing,
     ExternalMixing,
     TokensToToken,
 )
-from oversmoothing.backbones.vit.tokens import TokenStream
+from oversmoothing.backbones.vit.tokens import TokenStream, check_drop_path, chosen_blocks
 from oversmoothing.errors import InputError
 
 
 class Size(NamedTuple):
-    """Channels, blocks, heads, and how many times wider the MLP is."""
+    """Channels, number of blocks, number of heads, and width of the MLP by that of the tokens."""
 
     dim: int
     depth: int
@@ -42,35 +44,38 @@ MIXINGS = {"external": ExternalMixing, "attention": AttentionMixing}
 
 
 class T2TViT(TokenStream):
-    """A T2T-ViT without classifier and with random weights, for images of any size.
+    """A T2T-ViT without classifier, with random weights, for images of any size.
 
-    Blocks are pre-norm with softmax attention without biases in Q, K, V; aggregators act in them
-    as in ``vit.ViT``. EAMLP is this with ``external_multihead`` and ``tokens=external``. Positions
-    are sinusoids of the token's index, CLS included, made anew for every size of image.
+    Blocks are pre-norm; Q, K and V have no biases. EAMLP is this network with the aggregator
+    ``external_multihead`` and ``tokens=external``. Positions are sinusoids of the index of the
+    token, CLS included, computed for every size of image.
 
     Args:
         aggregators: factories, as in ``vit.ViT``.
-        name: ``t2t_vit_`` 7, 10, 12, 14, 19 or 24, the number of blocks.
-        tokens: what mixes tokens between the splits of the image: external attention (EAMLP), or
-            softmax attention (T2T-ViT's transformer form).
-        blocks: which have the aggregators: ``all``, ``last-half``, ``last-k`` or a list of
-            0-based indices.
-        mean: of RGB in [0, 1], subtracted from images.
-        std: of RGB in [0, 1], images are divided by it.
-        after: where aggregators of the site after act, see ``vit_norms``.
-        drop_path: rate at which whole branches are dropped in training; grows linearly from 0 in
-            the first block to this in the last.
+        name: ``t2t_vit_`` and the number of blocks: 7, 10, 12, 14, 19 or 24.
+        tokens: what mixes tokens between the splits of the image: ``external`` attention (EAMLP)
+            or softmax ``attention`` (T2T-ViT with transformer layers).
+        blocks: which blocks have the aggregators: ``all``, ``last-half``, ``last-k`` or a list of
+            indices from 0.
+        mean: subtracted from R, G and B in [0, 1].
+        std: divides R, G and B after that.
+        after: where aggregators of the site after act, see ``attention.equip``.
+        drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
 
     Attributes:
-        dim: channels C. depth: number of blocks. patch: 16. prefix: 1, CLS. pretrained: False.
+        dim: channels C.
+        depth: number of blocks.
+        patch: 16.
+        prefix: 1, CLS.
+        pretrained: False.
 
     Raises:
-        InputError: an argument out of range, or aggregators that exclude one another.
+        InputError: an argument out of range, or aggregators that exclude each other.
     """
 
     def __init__(
         self,
-        aggregators: list[Callable[..., Aggregator]],
+        aggregators: list[Factory],
         name: str = "t2t_vit_7",
         tokens: Literal["external", "attention"] = "external",
         blocks: str | list[int] = "all",
@@ -81,15 +86,15 @@ class T2TViT(TokenStream):
     ) -> None:
         _check_choice("name", name, SIZES)
         _check_choice("tokens", tokens, MIXINGS)
-        vit_blocks.check_drop_path(drop_path)
-        vit_norms.check_after(after)
+        check_drop_path(drop_path)
+        check_after(after)
         network = Network(SIZES[name], MIXINGS[tokens], drop_path)
         super().__init__(network, name, STRIDE, 1, False, mean, std)
-        chosen = vit_blocks.chosen(blocks, self.depth)
-        vit_norms.equip(network, chosen, aggregators, self.prefix, after)
+        chosen = chosen_blocks(blocks, self.depth)
+        equip(network, chosen, aggregators, self.prefix, after)
 
     def embed(self, images: Tensor) -> Tensor:
-        """Patches with CLS and positions. Shapes: (B, 3, H, W) -> (B, 1 + H·W/256, C)."""
+        """Embeds patches, CLS and positions. Shapes: (B, 3, H, W) -> (B, 1 + H·W/256, C)."""
         patches = self.network.tokens(images)
         cls = self.network.cls_token.expand(len(images), -1, -1)
         x = torch.cat([cls, patches], dim=1)
@@ -101,11 +106,13 @@ class Network(nn.Module):
 
     Args:
         size: of the blocks.
-        mixing: of the tokens-to-token module.
-        drop_path: rate in the last block, from 0 in the first.
+        mixing: builds the mixing of the tokens-to-token module, see ``TokensToToken``.
+        drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
     """
 
     def __init__(self, size: Size, mixing: Callable[[int], nn.Module], drop_path: float) -> None:
+        from timm.models.vision_transformer import Block
+
         super().__init__()
         C, depth, heads, ratio = size
         self.embed_dim = C
@@ -119,7 +126,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """N(0, 0.02²) truncated, biases 0; memories of values start as those of keys."""
+        """Draws weights from a truncated N(0, 0.02²); M_v starts equal to M_k; biases are 0."""
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -132,7 +139,9 @@ class Network(nn.Module):
 
 
 def sinusoids(N: int, C: int) -> Tensor:
-    """Positions of N tokens: sin of n/10000^(2i/C) in channel 2i, cos in 2i + 1 (Vaswani et al.).
+    """Returns the positions of N tokens (Vaswani et al., NeurIPS 2017, Sec. 3.5).
+
+    Token n has sin(n/10000^(2i/C)) in channel 2i and the cosine in channel 2i + 1.
 
     Shapes: -> (N, C), float64.
     """

@@ -1,7 +1,8 @@
-"""Tokens-to-token module: images to tokens in three overlapping splits (Yuan et al., ICCV 2021).
+"""The tokens-to-token module: images to tokens in three overlapping splits (T2T-ViT).
 
-Unfolding makes patches of 7×7 every 4 pixels, then of 3×3 tokens every second one, twice; between
-two splits a layer mixes the tokens, in 64 channels. EAMLP mixes with external attention.
+Yuan et al., ICCV 2021, Sec. 3.1. The first split takes patches of 7×7 pixels with stride 4. The
+other two join 3×3 tokens with stride 2. Between two splits a layer mixes the tokens, in 64
+channels: by softmax attention in T2T-ViT, by external attention in EAMLP.
 """
 
 from collections.abc import Callable
@@ -12,22 +13,22 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.external import double_norm
 
 CHANNELS = 64  # of the tokens between two splits
-STRIDE = 16  # of the three splits together
+STRIDE = 16  # of all three splits, in pixels
 
 
 class ExternalMixing(nn.Module):
-    """External attention from C_in to C channels with a skip from the embedding (EAMLP).
+    """External attention from C_in to C channels with a skip connection from Q (EAMLP).
 
     .. math:: Q = X W_q + b,  A = \\mathrm{softmax_N}(Q M_kᵀ),  Â_{ij} = A_{ij} / Σ_j A_{ij}
 
-    and the result is Q + (Â M_v + b_v) W + b. The softmax is over tokens, the sum over slots of
-    the memories M_k, M_v (slots, C); M_v starts as M_k, and both are learned.
+    The result is Q + (Â M_v + b_v) W + b. The softmax is over tokens, the sum over the slots of
+    the memories M_k and M_v (slots, C). Both are learned.
 
     Args:
         in_dim: C_in.
         dim: C.
-        slots: memory size.
-        dropout: of Â and of the result before the sum.
+        slots: number of slots of a memory.
+        dropout: rate, for Â and for the result before the sum.
 
     Shapes: x (B, N, C_in) -> (B, N, C).
     """
@@ -49,7 +50,7 @@ class ExternalMixing(nn.Module):
 
 
 class AttentionMixing(nn.Module):
-    """Softmax attention with one head from C_in to C channels, and a skip from V (T2T-ViT).
+    """One-head softmax attention from C_in to C channels with a skip connection from V (T2T-ViT).
 
     .. math:: V + \\mathrm{softmax}(Q Kᵀ/√C) V W + b
 
@@ -71,7 +72,11 @@ class AttentionMixing(nn.Module):
 
 
 class TokenLayer(nn.Module):
-    """Pre-norm layer: mixing, which has its own skip, then an MLP of ratio 1.
+    """A pre-norm layer: mixing, which has its own skip connection, then an MLP of ratio 1.
+
+    Args:
+        mixing: builds the mixing from the number of channels C_in.
+        in_dim: C_in.
 
     Shapes: x (B, N, C_in) -> (B, N, C).
     """
@@ -91,10 +96,10 @@ class TokenLayer(nn.Module):
 
 
 class TokensToToken(nn.Module):
-    """Images to tokens, one for every 16×16 pixels.
+    """Turns images into tokens, one for every 16×16 pixels.
 
     Args:
-        mixing: of the two layers between splits, built from the number of channels it gets.
+        mixing: builds the mixing of a layer between splits from the number of channels it gets.
         dim: C.
 
     Shapes: images (B, 3, H, W) -> (B, H·W/256, C); H and W are multiples of 16.
@@ -115,5 +120,5 @@ class TokensToToken(nn.Module):
 
 
 def _split(x: Tensor, rows: int, columns: int) -> Tensor:
-    """3×3 neighbours joined, at every second token. Shapes: (B, N, C) -> (B, N/4, 9C)."""
+    """Joins the 3×3 tokens around every second token. Shapes: (B, N, C) -> (B, N/4, 9C)."""
     return F.unfold(x.mT.unflatten(-1, (rows, columns)), 3, stride=2, padding=1).mT

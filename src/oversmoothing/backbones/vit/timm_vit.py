@@ -1,4 +1,4 @@
-"""timm's plain vision transformers."""
+"""Builds timm's plain vision transformers; importing this module imports timm."""
 
 import difflib
 
@@ -8,10 +8,10 @@ from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 
-from oversmoothing.backbones.vit.blocks import check_drop_path
+from oversmoothing.backbones.vit.tokens import check_drop_path
 from oversmoothing.errors import InputError
 
-MODULES = ["vision_transformer", "deit"]  # timm's, with the networks that are supported
+MODULES = ["vision_transformer", "deit"]  # timm's modules whose networks are supported
 
 
 def create(
@@ -21,15 +21,18 @@ def create(
     image_size: int | None = None,
     patch: int | None = None,
 ) -> VisionTransformer:
-    """One of timm's vision transformers without classifier, with random weights, for any size.
+    """Builds a vision transformer of timm without classifier, with random weights, for any size.
 
     Args:
-        drop_path: rate of stochastic depth in the last block, from 0 in the first.
-        depth, image_size, patch: blocks, side of images and of patches in pixels; None: its own.
+        name: timm's name of the model, with or without the tag of its weights.
+        drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
+        depth: number of blocks; None: the model's own.
+        image_size: side of the images in pixels; None: the model's own.
+        patch: side of a patch in pixels; None: the model's own.
 
     Raises:
-        InputError: timm has no such model, it is no plain vision transformer, or a size that
-            cannot be.
+        InputError: timm does not have the model, the model is not a plain vision transformer, or
+            a size is out of range.
     """
     check_drop_path(drop_path)
     _check_sizes(depth, image_size, patch)
@@ -49,7 +52,7 @@ def create(
         raise InputError(f"backbone.name: {error} expected one of {', '.join(tags)}") from error
     if not _is_plain(network):
         raise InputError(
-            f"backbone.name: {name} is no plain vision transformer (pre-norm blocks, position "
+            f"backbone.name: {name} is not a plain vision transformer (pre-norm blocks, position "
             "embedding, no pooling of its own); choose for example deit_small_patch16_224"
         )
     if (image_size, patch) != (None, None):
@@ -58,7 +61,7 @@ def create(
 
 
 def _known(name: str) -> str:
-    """The name without its tag. InputError: timm has no such model."""
+    """Returns the name without its tag. Raises InputError if timm does not have the model."""
     base = name.split(".")[0]
     if not timm.models.is_model_in_modules(base, MODULES):
         known = [model for module in MODULES for model in timm.list_models(module=module)]
@@ -71,7 +74,7 @@ def _known(name: str) -> str:
 
 
 def require_own(network: VisionTransformer, name: str) -> None:
-    """Refuses sizes for which a model has no weights.
+    """Checks that a network has the sizes for which the model has weights.
 
     Raises:
         InputError: depth, image_size or patch differ from the model's own.
@@ -96,7 +99,9 @@ def _check_sizes(depth: int | None, image_size: int | None, patch: int | None) -
     sizes = {"depth": depth, "image_size": image_size, "patch": patch}
     for key, size in sizes.items():
         if size is not None and size < 1:
-            raise InputError(f"backbone.{key}: expected 1 or more, or null for its own, got {size}")
+            raise InputError(
+                f"backbone.{key}: expected 1 or more, or null for the model's own, got {size}"
+            )
 
 
 def _require_whole_patches(network: VisionTransformer) -> None:
@@ -109,7 +114,7 @@ def _require_whole_patches(network: VisionTransformer) -> None:
 
 
 def _is_plain(network: nn.Module) -> bool:
-    """Whether a network is what ``vit.ViT`` runs: no parameter of it would stay unused."""
+    """Returns whether ``vit.ViT`` uses every parameter of a network."""
     return (
         isinstance(network, VisionTransformer)
         and all(type(b) is Block and type(b.attn) is Attention for b in network.blocks)

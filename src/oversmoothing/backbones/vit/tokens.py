@@ -1,33 +1,34 @@
-"""What the vision transformers have in common: images in, a stream of tokens, a block at a time."""
+"""What all vision transformers share: from images to tokens, and the choice of blocks."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from oversmoothing.backbones.pixels import per_channel
-from oversmoothing.backbones.vit import blocks as vit_blocks
 from oversmoothing.backbones.vit.attention import attention_map
 from oversmoothing.errors import InputError
 
 
 class TokenStream(nn.Module):
-    """A vision transformer without classifier; a subclass says how tokens are made of images.
+    """A vision transformer without classifier; subclasses implement ``embed``.
 
     Args:
-        network: with ``blocks`` and the final ``norm``.
-        name: for messages.
-        patch: side in pixels of the square that a token stands for.
-        prefix: tokens before those of the patches (CLS, distillation).
+        network: module with ``blocks`` and the final ``norm``.
+        name: for error messages.
+        patch: side in pixels of the square that a token represents.
+        prefix: number of tokens before those of the patches (CLS, distillation).
         pretrained: whether weights are loaded.
-        mean: of RGB in [0, 1], subtracted from images.
-        std: of RGB in [0, 1], images are divided by it.
+        mean: subtracted from R, G and B in [0, 1].
+        std: divides R, G and B after that.
 
     Attributes:
-        dim: channels C. depth: number of blocks.
+        dim: channels C.
+        depth: number of blocks.
 
     Raises:
-        InputError: mean or std that are not three numbers.
+        InputError: ``mean`` or ``std`` is not three numbers.
     """
 
     def __init__(
@@ -48,44 +49,47 @@ class TokenStream(nn.Module):
         self.register_buffer("std", per_channel("std", std), persistent=False)
 
     def embed(self, images: Tensor) -> Tensor:
-        """Tokens before the first block.
+        """Turns images into the tokens before the first block.
 
         Shapes: normalised images (B, 3, H, W) -> (B, prefix + H·W/patch², C).
         """
         raise NotImplementedError
 
     def forward(self, images: Tensor, take: Sequence[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
-        """Tokens of images.
+        """Computes the tokens of images.
 
         Args:
             images: in [0, 1]; height and width are multiples of the patch.
-            take: blocks whose output is wanted too; negative ones count from the last.
+            take: indices of blocks whose output is returned too; −1 is the last block.
 
         Returns:
-            Tokens after the final norm, prefix first, and, under the indices of ``take``, the
-            residual stream after those blocks, not normalised.
+            The tokens after the final norm, prefix first; and a dictionary from the indices in
+            ``take`` to the residual stream after those blocks, not normalised.
 
         Raises:
-            InputError: images of another size, or no such block.
+            InputError: images of another size, or a block that does not exist.
 
         Shapes: images (B, 3, H, W) -> (B, N, C), each (B, N, C); N = prefix + H·W/patch².
         """
-        places = {index: vit_blocks.place("take", index, self.depth) for index in take}
+        places = {index: block_index("take", index, self.depth) for index in take}
         taken = {}
         for i, x in enumerate(self._stream(images)):
             taken |= {index: x for index, place in places.items() if place == i}
         return self.network.norm(x), taken
 
     def layers(self, images: Tensor) -> list[Tensor]:
-        """The residual stream after every block. Shapes: (B, 3, H, W) -> depth × (B, N, C)."""
+        """Computes the residual stream after every block.
+
+        Shapes: (B, 3, H, W) -> depth × (B, N, C).
+        """
         return list(self._stream(images))
 
     @torch.no_grad()
     def attention_maps(self, images: Tensor) -> Iterator[Tensor | None]:
-        """Softmax attention M of every block in turn, for metrics; None where it was replaced.
+        """Yields the softmax attention M of every block; None if an aggregator replaces it.
 
-        M is what the tokens are mixed with before aggregators inside act. It is formed beside the
-        block, which mixes without it, so only one block's is held at a time.
+        M is the matrix before aggregators of the site inside act. The blocks themselves do not
+        form it, so only one M is in memory at a time.
 
         Shapes: (B, 3, H, W) -> depth × (B, heads, N, N).
         """
@@ -95,10 +99,12 @@ class TokenStream(nn.Module):
             x = block(x)
 
     def to_map(self, tokens: Tensor, height: int, width: int) -> Tensor:
-        """Patch tokens in their places, without prefix tokens.
+        """Arranges the patch tokens as a map and drops the prefix tokens.
 
         Args:
             tokens: of images of ``height`` × ``width`` pixels.
+            height: in pixels.
+            width: in pixels.
 
         Shapes: tokens (B, N, C) -> (B, C, H/patch, W/patch).
         """
@@ -121,5 +127,52 @@ class TokenStream(nn.Module):
             fitting = " × ".join(str(max(side // p, 1) * p) for side in (height, width))
             raise InputError(
                 f"images of {height} × {width} pixels: {self.name} needs height and width in "
-                f"multiples of its patch, {p}; crop or resize to {fitting}, say"
+                f"multiples of its patch, {p}; crop or resize, for example to {fitting}"
             )
+
+
+def chosen_blocks(blocks: str | list[int], depth: int) -> list[int]:
+    """Returns the indices, from 0, of the blocks that ``backbone.blocks`` names.
+
+    Args:
+        blocks: ``all``, ``last-half`` (of 13 blocks: 6), ``last-k``, or a list of indices.
+        depth: number of blocks.
+
+    Raises:
+        InputError: another value, or a block that does not exist.
+    """
+    if blocks == "all":
+        return list(range(depth))
+    if blocks == "last-half":
+        return list(range(depth - depth // 2, depth))
+    last = re.fullmatch(r"last-(\d+)", blocks) if isinstance(blocks, str) else None
+    if last and 1 <= int(last[1]) <= depth:
+        return list(range(depth - int(last[1]), depth))
+    if isinstance(blocks, str) or not blocks:
+        raise InputError(
+            f"backbone.blocks: expected all, last-half, last-1 to last-{depth}, or a list of "
+            f"indices from 0 to {depth - 1}, got {blocks!r}"
+        )
+    return sorted({block_index("backbone.blocks", index, depth) for index in blocks})
+
+
+def block_index(what: str, index: int, depth: int) -> int:
+    """Returns the index of a block, from 0.
+
+    Args:
+        what: name of the index, for the error message.
+        index: −1 is the last block.
+        depth: number of blocks.
+
+    Raises:
+        InputError: the block does not exist.
+    """
+    if isinstance(index, bool) or not isinstance(index, int) or not -depth <= index < depth:
+        raise InputError(f"{what}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
+    return index % depth
+
+
+def check_drop_path(rate: float) -> None:
+    """Raises InputError if ``backbone.drop_path`` is not a rate."""
+    if not 0 <= rate < 1:
+        raise InputError(f"backbone.drop_path: expected a rate from 0 to below 1, got {rate}")

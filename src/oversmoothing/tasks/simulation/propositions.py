@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oversmoothing.backbones.random.blocks import BLOCKS
-from oversmoothing.backbones.random.transformer import RandomTransformer
+from oversmoothing.backbones.random.transformer import BLOCKS, RandomTransformer
 from oversmoothing.errors import InputError
 from oversmoothing.metrics import smoothness
 from oversmoothing.tasks.base import Job, Parts, Result, Task

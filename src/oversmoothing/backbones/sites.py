@@ -1,0 +1,106 @@
+"""The sites of a backbone: where its aggregators act.
+
+A backbone sorts its aggregators once, builds new instances for each of its layers, and applies
+them to its tokens::
+
+    sites = Sites(aggregators, dim, host="vit")
+    inside, after = sites.build("inside", head_dim), sites.build("after", dim)
+    ...
+    mixed = inside(M @ v, v, context)
+    x = after(project(mixed), context)
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import Aggregator, Context, make
+from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.errors import InputError
+
+SITES = ("inside", "instead", "after")  # the order in which they act
+Factory = Callable[..., Aggregator]
+
+
+class Chain(nn.ModuleList):
+    """Aggregators of one site, applied in their order; an empty chain returns its input."""
+
+    def forward(self, x: Tensor, *others: Tensor | Context) -> Tensor:
+        """Applies every aggregator to the output of the one before.
+
+        Args:
+            x: ``mixed`` at the site inside, else tokens.
+            others: the values v at the site inside, then the context.
+        """
+        for aggregator in self:
+            x = aggregator(x, *others)
+        return x
+
+
+class Sites:
+    """Factories of aggregators, sorted by the sites where their aggregators act.
+
+    ``NoAggregator`` is left out.
+
+    Args:
+        factories: in the order in which the aggregators of a site act.
+        dim: channels C of the backbone's tokens.
+        host: name of the backbone, for error messages.
+        offered: sites that the backbone has.
+
+    Raises:
+        InputError: the backbone lacks a site, or an aggregator replaces the mixing that another
+            one acts on.
+    """
+
+    def __init__(
+        self, factories: Sequence[Factory], dim: int, host: str, offered: Sequence[str] = SITES
+    ) -> None:
+        self.factories: dict[str, list[Factory]] = {site: [] for site in SITES}
+        for factory in factories:
+            kind = kind_of(factory, dim)
+            if not issubclass(kind, NoAggregator):
+                _require(kind, host, offered)
+                self.factories[kind.site].append(factory)
+        inside, instead = self.factories["inside"], self.factories["instead"]
+        if len(instead) > 1 or (instead and inside):
+            raise InputError(
+                "aggregator: one that acts instead of the mixing leaves no mixing to another one "
+                "inside or instead of it; drop one of the two"
+            )
+
+    def has(self, *sites: str) -> bool:
+        """Returns whether an aggregator acts at one of these sites."""
+        return any(self.factories[site] for site in sites)
+
+    def build(self, site: str, dim: int) -> Chain:
+        """Builds the aggregators of a site for tokens of ``dim`` channels."""
+        return Chain(make(factory, dim) for factory in self.factories[site])
+
+    def instead(self, dim: int) -> Aggregator | None:
+        """Builds the aggregator that replaces the mixing, if there is one."""
+        return next(iter(self.build("instead", dim)), None)
+
+
+def kind_of(factory: Factory, dim: int) -> type[Aggregator]:
+    """Returns the class of the aggregators that a factory builds.
+
+    A function has to be called for that; torch's random numbers stay as they were.
+    """
+    kind = inspect.unwrap(factory)
+    kind = getattr(kind, "func", kind)  # of a functools.partial
+    if isinstance(kind, type):
+        return kind
+    with torch.random.fork_rng(devices=[]):
+        return type(make(factory, dim))
+
+
+def _require(kind: type[Aggregator], host: str, offered: Sequence[str]) -> None:
+    if kind.site not in offered:
+        where = "instead of" if kind.site == "instead" else kind.site
+        raise InputError(
+            f"aggregator {kind.__name__} acts {where} the mixing, and backbone {host} offers "
+            f"only: {', '.join(offered)}; choose an aggregator of one of these sites"
+        )

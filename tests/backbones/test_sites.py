@@ -1,0 +1,135 @@
+"""Sorting aggregators into sites, and what building and importing every backbone costs."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from small_cnn import cnn
+from small_vit import Scale, Swap, vit, vit_contranorm
+
+from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.aggregators.centered import Centered
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.em import EM
+from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.backbones.bert.albert import ALBERT
+from oversmoothing.backbones.bert.bert import BERT
+from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.backbones.random.transformer import RandomTransformer
+from oversmoothing.backbones.sites import Sites
+from oversmoothing.backbones.vit.t2t import T2TViT
+from oversmoothing.errors import InputError
+
+
+def test_every_aggregator_goes_to_its_site_in_its_order() -> None:
+    factories = [LayerNorm, NoAggregator, partial(Scale), lambda: Centered(0.5), vit_contranorm()]
+    sites = Sites(factories, 8, "some")
+    assert [type(a) for a in sites.build("inside", 4)] == [Scale, Centered]
+    assert [type(a) for a in sites.build("after", 8)] == [LayerNorm, ContraNorm]
+    assert sites.instead(8) is None and sites.has("instead", "after") and not sites.has("instead")
+    assert sites.build("inside", 4)[0].scale.shape == (4,)
+
+
+def test_a_function_is_asked_for_its_site_without_drawing_random_numbers() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    assert Sites([lambda dim: Swap(dim)], 8, "some").has("instead")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_site_that_a_backbone_lacks_is_refused_with_the_list() -> None:
+    with pytest.raises(InputError, match="Swap acts instead of .* some offers only: inside, after"):
+        Sites([NoAggregator, Swap], 8, "some", ("inside", "after"))
+
+
+@pytest.mark.parametrize("factories", [[Swap, Swap], [Swap, Centered], [Centered, LayerNorm, Swap]])
+def test_what_leaves_no_mixing_is_refused(factories: list) -> None:
+    with pytest.raises(InputError, match="instead of the mixing leaves no mixing"):
+        Sites(factories, 8, "some")
+
+
+def gcn(*aggregators: object, **options: object) -> GCN:
+    x, edges = torch.eye(4), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    return GCN(list(aggregators), x.to_sparse_csr(), edges, 2, [0, 5, 2], depth=4, **options)
+
+
+def bert(kind: type, *aggregators: object, **options: object) -> BERT:
+    pytest.importorskip("transformers")
+    sizes = {"depth": 2, "dim": 16, "heads": 2, "ffn": 32, "vocabulary": 50}
+    return kind(list(aggregators), weights="none", **sizes, **options)
+
+
+def random_transformer(*aggregators: object) -> RandomTransformer:
+    return RandomTransformer(list(aggregators), [3, 1], depth=2, num_tokens=8, dim=6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "build", "places"),
+    [
+        (Centered, gcn, 1),  # shared, also by seeds: it has no parameters
+        (Centered, partial(gcn, share_aggregators=False), 4),
+        (LayerNorm, gcn, 3),  # one for each seed
+        (LayerNorm, partial(gcn, share_aggregators=False), 3 * 3),
+        (Centered, partial(vit, depth=3), 3),
+        (Centered, partial(vit, depth=3, blocks="last-2", after="norms"), 2),
+        (vit_contranorm(), partial(vit, depth=3, after="norms"), 2 * 3 + 1),
+        (vit_contranorm(), partial(vit, depth=3, after="norm2"), 3),
+        (Centered, lambda factory: T2TViT([factory]), 7),
+        (LayerNorm, cnn, 1),
+        (Centered, partial(bert, BERT), 2),
+        (Centered, partial(bert, ALBERT), 1),
+        (ContraNorm, partial(bert, BERT, position=["input", "ffn"]), 4),
+        (Centered, random_transformer, 1),
+        (LayerNorm, random_transformer, 2),
+    ],
+)
+def test_an_aggregator_is_built_once_for_each_place(
+    kind: Callable, build: Callable, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, init = [], Aggregator.__init__
+
+    def counting(self: Aggregator) -> None:
+        built.append(type(self))
+        init(self)
+
+    monkeypatch.setattr(Aggregator, "__init__", counting)
+    build(kind)
+    assert built == [getattr(kind, "func", kind)] * places
+
+
+@torch.no_grad()
+def test_a_seed_gives_the_network_that_it_has_always_given() -> None:
+    """With aggregators in the place of norms, one instance of what draws numbers was dropped."""
+    branch, norms = (vit(partial(EM, num_bases=4), depth=3, after=a) for a in ("branch", "norms"))
+    bases = [[b.attn.instead.bases for b in model.network.blocks] for model in (branch, norms)]
+    assert torch.equal(bases[0][1], bases[1][0]) and torch.equal(bases[0][2], bases[1][1])
+    assert not torch.equal(bases[0][0], bases[1][0])
+
+
+def test_importing_backbones_imports_no_library_of_networks() -> None:
+    """So a mistake in a command is reported without seconds of imports."""
+    names = ("vit.vit", "vit.t2t", "cnn.cnn", "gcn.gcn", "bert.albert", "random.transformer")
+    imports = "; ".join(f"import oversmoothing.backbones.{name}" for name in names)
+    heavy = {"timm", "torchvision", "transformers", "torch_geometric", "huggingface_hub"}
+    code = f"import sys; {imports}; print(sorted({heavy} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_checkpoints_hold_these_names() -> None:
+    attention = vit(Scale, LayerNorm, depth=1).network.blocks[0].attn.state_dict()
+    assert {"inside.0.scale", "after.0.norm.weight", "qkv.weight"} <= attention.keys()
+    assert "network.blocks.0.attn.instead.linear.weight" in vit(Swap, depth=1).state_dict()
+    assert "network.norm.aggregators.0.norm.bias" in vit(LayerNorm, after="norms").state_dict()
+    assert "unit.aggregators.0.linear.weight" in cnn(LayerNorm, Swap).state_dict()
+    assert "aggregators.2.1.copies.0.norm.weight" in gcn(NoAggregator, LayerNorm).state_dict()
+    layer = bert(BERT, Scale, LayerNorm, position="ffn").network.encoder.layer[0].state_dict()
+    assert {
+        "attention.self.sited.inside.0.scale",
+        "output.dropout.aggregators.0.norm.weight",
+    } <= layer.keys()
