@@ -236,7 +236,7 @@ def test_depth_and_the_layers_of_a_file(tmp_path: Path) -> None:
     "options, said",
     [
         ({"position": "7"}, r"backbone\.position: expected input, .*got '7'"),
-        ({"heads": 3}, r"backbone\.heads: expected a number that divides dim=16"),
+        ({"heads": 3}, r"backbone\.heads: expected a divisor of dim=16"),
         ({"dropout": 1.0}, r"backbone\.dropout: expected a rate from 0 to below 1"),
         ({"depth": 0}, r"backbone\.depth: expected 1 or more"),
         (

@@ -77,7 +77,7 @@ MISTAKES = {
     "paths.outputs=": "paths.outputs: expected a path, got ''",
     "aggregator=centered aggregator.gamma=nan": "aggregator.gamma: expected a finite number, got",
     "aggregator@then=centered then.warmup=-1": "then.warmup: expected 0 or more training steps",
-    "backbone.depth=0": "backbone.depth: expected 1 or more graph convolutions, got 0",
+    "backbone.depth=0": "backbone.depth: expected 1 or more, got 0",
     "trainer.lr=-1": "trainer.lr: expected a rate above 0, got -1",
     "device=banana": "device: expected auto, cpu, cuda or cuda:1, got 'banana'",
     "device=meta": "device: torch cannot use 'meta' here",
@@ -96,7 +96,7 @@ MISTAKES = {
     "-m trainer.lr=interval(0,1)": "trainer.lr=interval(0,1): an interval has no end of values",
     "-m backbone.depth=glob(*)": "backbone.depth=glob(*): glob(…) stands for options of a group",
     "-m hydra.job.name=a,b": "hydra.job.name=a,b: Hydra's own settings cannot be swept",
-    "-m backbone.depth=2,0": "backbone.depth: expected 1 or more graph convolutions, got 0",
+    "-m backbone.depth=2,0": "backbone.depth: expected 1 or more, got 0",
     "-m aggregator=none,centered aggregator.gamma=-1": "aggregator.gamma: no such key with aggreg",
     "-m experiment=prop1,rank_fig1": "experiment: rank_fig1 is a sweep by itself; run it alone",
     # syntax and flags

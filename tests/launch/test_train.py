@@ -58,7 +58,7 @@ def test_bad_input_runs_nothing(train, tmp_path: Path) -> None:
     assert (code, out) == (2, [])
     assert err == [
         "error: trainer.epocs: no such key with trainer=adam; did you mean 'trainer.epochs'?",
-        "error: backbone.depth: expected 1 or more graph convolutions, got 0",
+        "error: backbone.depth: expected 1 or more, got 0",
     ]
     assert not list(tmp_path.iterdir())
 

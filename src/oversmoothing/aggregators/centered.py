@@ -1,10 +1,10 @@
-"""Centered aggregation (Ali, Galanti, Wolf: Centered Self-Attention Layers, Sec. 3.2).
+"""Centered aggregation (Ali, Galanti, Wolf, Centered Self-Attention Layers, Sec. 3.2).
 
 .. math:: S_γ(X) = (M + γ 11ᵀ/n) V
 
-with M the row-stochastic mixing (softmax attention, or a normalised adjacency). The paper's second
-form puts γ 11ᵀ/n inside the softmax, which ignores a constant added to a row: that form is plain
-attention, whatever γ, so the first is the one implemented.
+M is the row-stochastic mixing: a softmax attention or a normalised adjacency. The paper also gives
+a form with γ 11ᵀ/n inside the softmax. That form is not implemented: a softmax ignores a constant
+added to a row, so it equals plain attention for every γ.
 """
 
 import math
@@ -17,21 +17,21 @@ from oversmoothing.errors import InputError
 
 
 class Centered(Inside):
-    """Adds γ times the mean value to every mixed token; rows of M + γ 11ᵀ/n sum to 1 + γ.
+    """Adds γ times the mean of the values to every mixed token; rows of the matrix sum to 1 + γ.
 
-    No N×N matrix is formed, so fused attention and sparse adjacencies stay as they are. Where
-    gradients are off, ``mixed`` is overwritten: no tensor of its size is added.
+    The N×N matrix is not formed, so attention can be fused and adjacencies can be sparse. If
+    gradients are disabled, ``mixed`` is overwritten, which saves a tensor of its size.
 
     Args:
-        gamma: γ; −1 centers the rows, 0 changes nothing. A tensor broadcasts against
-            (..., N, C): one γ per leading entry.
-        warmup: γ grows linearly from 0 over this many training steps (0: full from the start).
-        prefix_in_mean: whether prefix tokens (CLS, distillation) take part in the mean.
-        row_sum: scale the mean by the row sums of M. For a mixing that is not row-stochastic
-            (symmetric adjacency) this centers at γ = −1; the paper's formula is without it.
+        gamma: γ; −1 centers the rows, 0 changes nothing. A tensor broadcasts against (..., N, C),
+            with one γ for each leading entry.
+        warmup: number of training steps in which γ grows linearly from 0; 0: no warm-up.
+        prefix_in_mean: include prefix tokens (CLS, distillation) in the mean.
+        row_sum: scale the mean by the row sums of M, which the paper's formula does not. With a
+            mixing that is not row-stochastic (symmetric adjacency), γ = −1 then centers the rows.
 
     Raises:
-        InputError: γ not finite, or a negative warm-up.
+        InputError: γ is not finite, or the warm-up is negative.
 
     Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C).
     """
@@ -55,7 +55,7 @@ class Centered(Inside):
         self.warmup = warmup
         self.prefix_in_mean = prefix_in_mean
         self.row_sum = row_sum
-        self.progress = 0.0 if warmup else 1.0  # share of γ in force
+        self.progress = 0.0 if warmup else 1.0  # factor on γ during the warm-up
 
     def advance(self, step: int) -> None:
         if self.warmup:

@@ -1,9 +1,9 @@
-"""ContraNorm (Guo et al., ICLR 2023: A Contrastive Learning Perspective on Oversmoothing).
+"""ContraNorm (Guo et al., ICLR 2023, A Contrastive Learning Perspective on Oversmoothing).
 
 .. math:: x ← x − s · P x, \\quad P = \\mathrm{softmax}(x̂x̂ᵀ/τ), \\quad x̂_i = x_i/‖x_i‖
 
-One step against the uniformity loss: every token is pushed from those it resembles. The authors'
-code has five variants under this name; the options below span them.
+This is a gradient step on the uniformity loss: every token moves away from the tokens that resemble
+it. The authors' code has five variants of this name, which the options below cover.
 """
 
 import torch
@@ -13,31 +13,35 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import After, Context
 from oversmoothing.errors import InputError
 
-EPS = 1e-12  # of a norm, as torch's normalize has it
+EPS = 1e-12  # lower bound of norms, as in F.normalize
 HALF = (torch.float16, torch.bfloat16)
 
 
 class ContraNorm(After):
-    """ContraNorm over tokens; quadratic in N, but in memory only up to N = C and where ``dual``.
+    """ContraNorm over tokens.
+
+    Time is quadratic in N. The N×N matrix is formed only if ``dual`` or N ≤ C; the mask of
+    neighbours on graphs is N×N too.
 
     Args:
         dim: channels C.
-        scale: s; 0 leaves the tokens as they are (with ``layernorm``: plain LayerNorm).
+        scale: s; 0 changes nothing (with ``layernorm``: plain LayerNorm).
         temperature: τ of the softmax, above 0.
-        identity: (1 + s) x − s·Px, as on graphs and in BERT; else x − s·Px, as in ViT and ALBERT.
-        dual: add the softmax over columns to P (the loss's second term, which the
-            stop-gradient form drops); forms the N×N matrix.
-        pre_norm: x̂ takes the place of x everywhere.
-        learnable: one s per channel, learned from ``scale``; with ``identity`` σ⊙x − σ⊙Px (the
-            code has no 1 + here).
+        identity: compute (1 + s) x − s·Px, as on graphs and in BERT; else x − s·Px, as in ViT and
+            ALBERT.
+        dual: add the softmax over columns to P. It is the second term of the loss, which the form
+            with stop-gradient drops. Forms the N×N matrix.
+        pre_norm: use x̂ instead of x everywhere.
+        learnable: learn one s for each channel, from ``scale``. With ``identity`` the result is
+            s⊙x − s⊙Px: as in the authors' code, without the 1.
         positive: learn log s, so that s stays above 0; needs ``learnable``.
-        layernorm: LayerNorm at the end, as in ViT.
-        mask_neighbours: on a graph, a node is compared with strangers only (neither itself nor a
-            neighbour); no effect where the mixing is dense.
+        layernorm: apply LayerNorm at the end, as in ViT.
+        mask_neighbours: on a graph, compare a node neither with itself nor with its neighbours;
+            no effect if the mixing is dense.
 
     Raises:
-        InputError: temperature not above 0, positive without learnable, or learnable with
-            scale not above 0.
+        InputError: the temperature is not above 0, ``positive`` without ``learnable``, or
+            ``learnable`` with a scale that is not above 0.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -73,13 +77,13 @@ class ContraNorm(After):
         *_, N, C = x.shape
         x = F.normalize(x, dim=-1) if self.pre_norm else x
         strangers = context.strangers if self.mask_neighbours else None
-        # Up to N = C the N×N matrix is no larger than the tokens, and it is faster.
+        # Up to N = C the N×N matrix is not larger than the tokens, and forming it is faster.
         explicit = self.dual or N <= C
         contrast = self._explicit(x, strangers) if explicit else self._fused(x, strangers)
         return self.norm(self._pushed(x, contrast))
 
     def _pushed(self, x: Tensor, contrast: Tensor) -> Tensor:
-        """x or (1 + s) x, minus s·Px."""
+        """Returns x or (1 + s) x, minus s·Px."""
         if isinstance(self.scale, float | int):
             kept = (1 + self.scale) * x if self.identity else x
             return torch.add(kept, contrast, alpha=-self.scale)
@@ -87,7 +91,7 @@ class ContraNorm(After):
         return (scale * x if self.identity else x) - scale * contrast
 
     def _fused(self, x: Tensor, strangers: Tensor | None) -> Tensor:
-        """P x as attention of x̂ with itself: no N×N matrix."""
+        """Computes P x as fused attention of x̂ with itself, without the N×N matrix."""
         mask, lonely = _attendable(strangers)
         x_hat = F.normalize(x, dim=-1)
         heads = [t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x_hat, x)]
@@ -96,7 +100,7 @@ class ContraNorm(After):
         return out if lonely is None else out.masked_fill(lonely, 0.0)
 
     def _explicit(self, x: Tensor, strangers: Tensor | None) -> Tensor:
-        """P x; dual: (D⁻¹A + AD⁻¹) x. A is symmetric: its column softmax is P transposed."""
+        """Computes P x, or (P + Pᵀ) x if ``dual``: Pᵀ is the softmax over columns."""
         mask, lonely = _attendable(strangers)
         similarity = _similarity(x, self.temperature)
         if mask is not None:
@@ -108,10 +112,10 @@ class ContraNorm(After):
 
 
 def _similarity(x: Tensor, temperature: float) -> Tensor:
-    """x̂x̂ᵀ/τ. Shapes: (..., N, C) -> (..., N, N).
+    """Computes x̂x̂ᵀ/τ. Shapes: (..., N, C) -> (..., N, N).
 
-    By norms from the diagonal of xxᵀ, which takes N² steps where x̂ takes NC; not in half precision,
-    whose range squares leave.
+    The norms come from the diagonal of xxᵀ, and the division takes N² operations instead of NC. In
+    half precision squares could overflow, so x̂ is computed.
     """
     if x.dtype in HALF or torch.is_autocast_enabled(x.device.type):
         x_hat = F.normalize(x, dim=-1)
@@ -122,9 +126,9 @@ def _similarity(x: Tensor, temperature: float) -> Tensor:
 
 
 def _attendable(strangers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """The mask to attend with, and the rows (N, 1) that have nobody to be compared with, if any.
+    """Returns the attention mask, and the rows (N, 1) without anything to compare with, if any.
 
-    A softmax over nothing is NaN, so such rows attend to all and their result is dropped.
+    A softmax over an empty set is NaN, so these rows attend to all, and their result is dropped.
     """
     if strangers is None:
         return None, None
@@ -136,6 +140,6 @@ def _check(scale: float, temperature: float, learnable: bool, positive: bool) ->
     if not temperature > 0:
         raise InputError(f"aggregator.temperature: expected a number above 0, got {temperature}")
     if positive and not learnable:
-        raise InputError("aggregator.positive: needs aggregator.learnable=true, or set it to false")
+        raise InputError("aggregator.positive: set aggregator.learnable=true, or positive=false")
     if learnable and not scale > 0:
-        raise InputError(f"aggregator.scale: to be learned it must start above 0, got {scale}")
+        raise InputError(f"aggregator.scale: expected above 0 with learnable=true, got {scale}")

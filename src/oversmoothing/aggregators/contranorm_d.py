@@ -1,7 +1,4 @@
-"""ContraNorm-D, the feature-wise dual of ContraNorm, linear in the number of tokens.
-
-(Guo et al., ICLR 2023, appendix on the dual form.)
-"""
+"""ContraNorm-D, the dual of ContraNorm over channels (Guo et al., ICLR 2023, appendix)."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,19 +8,19 @@ from oversmoothing.errors import InputError
 
 
 class ContraNormD(After):
-    """x ← LN(x − s · x softmax(xᵀx/τ)): channels are pushed apart instead of tokens.
+    """Moves channels away from each other: x ← LN(x − s · x softmax(xᵀx/τ)); linear in N.
 
     Args:
         dim: channels C.
         scale: s.
         temperature: τ of the softmax over channels, above 0.
-        normalize: use x̂ = x/‖x‖ (per token) in the softmax, as the authors' code does; the
-            paper's formula has x, whose products grow with N.
-        identity: (1 + s) x in place of x, as in the authors' code.
-        layernorm: LayerNorm at the end, as in the paper's formula.
+        normalize: use x̂ = x/‖x‖ (of each token) in the softmax, as in the authors' code. The
+            paper's formula uses x, whose products grow with N.
+        identity: use (1 + s) x instead of x outside the product, as in the authors' code.
+        layernorm: apply LayerNorm at the end, as in the paper's formula.
 
     Raises:
-        InputError: temperature not above 0.
+        InputError: the temperature is not above 0.
 
     Shapes: x (..., N, C) -> (..., N, C); cost O(N C²).
     """

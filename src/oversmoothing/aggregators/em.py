@@ -1,10 +1,10 @@
-"""EM attention (Li et al., ICCV 2019: EMANet) and HEM (Song, Kim, Shim, AAAI 2021: HEMNet).
+"""EM attention (EMANet, Li et al., ICCV 2019) and HEM (HEMNet, Song, Kim, Shim, AAAI 2021).
 
 .. math:: γ = \\mathrm{softmax}_K(X μᵀ/σ²), \\quad
           μ ← (1 − η) μ + η \\, \\mathrm{diag}(1/N_k) γᵀ X, \\quad N_k = Σ_n γ_{nk}
 
-T times from learned bases μ⁽⁰⁾, then X̃ = γ⁽ᵀ⁾ μ⁽ᵀ⁾: tokens are rebuilt from K Gaussian means
-(HEMNet, Eq. 8, 13, 10). η = 1 is EM.
+T iterations start at the bases μ⁽⁰⁾. The result X̃ = γ⁽ᵀ⁾ μ⁽ᵀ⁾ represents every token by K Gaussian
+means (HEMNet, Eq. 8, 13, 10). η = 1 is EM, η < 1 is HEM.
 """
 
 import contextlib
@@ -24,28 +24,28 @@ EPS = 1e-6  # EMANet's, of both normalisations
 
 
 class EM(MovingBases):
-    """Unrolled EM on a Gaussian mixture of the tokens; linear in N in time and memory.
+    """Unrolled EM for a Gaussian mixture of the tokens; time and memory are linear in N.
 
-    Bases are each sample's own after the shared start μ⁽⁰⁾, which is no parameter but follows a
-    moving average of μ⁽ᵀ⁾ (see ``MovingBases``). Prefix tokens take part. Computed in float32 or
-    better.
+    All samples start at the same bases μ⁽⁰⁾, and each sample then has its own. μ⁽⁰⁾ is not a
+    parameter but a moving average of μ⁽ᵀ⁾, see ``MovingBases``. Prefix tokens take part. The type
+    is float32 or wider.
 
     Args:
         dim: channels C.
         num_bases: K.
         iterations: T in training.
-        eval_iterations: T in evaluation; None: the same.
-        step_size: η, in (0, 1]; below 1 gradients take a short cut past the E-steps (HEM).
+        eval_iterations: T in evaluation; None: as in training.
+        step_size: η in (0, 1]; below 1, gradients have a path around the E-steps (HEM).
         temperature: σ²; ``sqrt_dim``: √C.
-        kernel: ``dot`` exp(xᵀμ/σ²), the papers' implementation; ``distance`` exp(−‖x − μ‖²/2σ²),
-            the posterior of N(μ, σ²I), whose E-step never lowers the ELBO.
-        l2: bring the bases to norm 1 after every step, as EMANet does.
-        gradients: whether they flow through the iterations; EMANet cuts them.
+        kernel: ``dot``: exp(xᵀμ/σ²), as in the papers' code. ``distance``: exp(−‖x − μ‖²/2σ²), the
+            posterior of N(μ, σ²I), whose E-step never decreases the ELBO.
+        l2: normalise the bases to norm 1 after every step, as EMANet does.
+        gradients: whether gradients flow through the iterations; EMANet stops them.
         momentum: weight of the old μ⁽⁰⁾ in the moving average, in [0, 1).
 
     Raises:
-        InputError: an option out of range; at a call in training, fewer tokens than bases. (In
-            evaluation the smallest scale of a small image may have fewer.)
+        InputError: an option out of range; or, in training, fewer tokens than bases. In evaluation
+            fewer tokens are allowed, since small scales of small images have few.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -92,7 +92,9 @@ class EM(MovingBases):
 
     @torch.no_grad()
     def trace(self, x: Tensor, iterations: int | None = None) -> list[Iteration]:
-        """What every iteration computes from x, without gradient; the bases learn nothing.
+        """Returns what every iteration computes from x, without gradients.
+
+        The moving average of the bases is not updated.
 
         Args:
             x: (..., N, C).
@@ -105,10 +107,10 @@ class EM(MovingBases):
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Iteration]]:
-        """Within it, forward passes append their iterations to the list that it gives.
+        """Context in which forward passes append their iterations to the list that it yields.
 
-        After a backward pass ``input_gradients`` of that list tells what flowed into x through
-        each step (HEMNet, Fig. 3).
+        After a backward pass, ``input_gradients`` of that list gives the gradients that flowed to
+        x through each step (HEMNet, Fig. 3).
         """
         self.record = record = []
         try:
@@ -117,7 +119,7 @@ class EM(MovingBases):
             self.record = None
 
     def _iterate(self, x: Tensor, T: int) -> Iterator[Iteration]:
-        """x in its own precision -> T iterations in at least float32."""
+        """Yields T iterations on x, computed in float32 or wider."""
         *lead, N, C = x.shape
         K = len(self.bases)
         if K > N and self.training:
@@ -134,14 +136,14 @@ class EM(MovingBases):
             yield Iteration(x_e, x_n, before, gamma, mu)
 
     def _e_step(self, x: Tensor, mu: Tensor) -> Tensor:
-        """Responsibilities γ. Shapes: x (..., N, C), mu (..., K, C) -> (..., N, K)."""
+        """Computes the responsibilities γ. Shapes: x (..., N, C), mu (..., K, C) -> (..., N, K)."""
         scores = product(x, mu.mT)
-        if self.kernel == "distance":  # ‖x‖² is the same for all bases
+        if self.kernel == "distance":  # ‖x‖² cancels in the softmax
             scores = scores - mu.square().sum(dim=-1).unsqueeze(-2) / 2
         return softmax(scores / self.variance, dim=-1)
 
     def _n_step(self, x: Tensor, gamma: Tensor, mu: Tensor) -> Tensor:
-        """One Newton step on the bases (HEMNet, Eq. 13). Shapes: -> (..., K, C)."""
+        """Takes a Newton step on the bases (HEMNet, Eq. 13). Shapes: -> (..., K, C)."""
         N_k = gamma.sum(dim=-2).unsqueeze(-1)
         mu = mu.lerp(product(x.mT, gamma).mT / (EPS + N_k), self.step_size)
         if self.l2:
@@ -154,7 +156,12 @@ class EM(MovingBases):
 
 @contextlib.contextmanager
 def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
-    """Within it, a network's EM aggregators iterate T times in evaluation; None: as they do."""
+    """Context in which the EM aggregators of a network iterate T times in evaluation.
+
+    Args:
+        network: the network.
+        T: number of iterations; None: as the aggregators are configured.
+    """
     modules = [module for module in network.modules() if isinstance(module, EM)]
     own = [module.eval_iterations for module in modules]
     for module in modules:
@@ -175,7 +182,7 @@ def _check_counts(**counts: int) -> None:
 def _check_ranges(step_size: float, temperature: float | str, kernel: str) -> None:
     if not 0 < step_size <= 1:
         raise InputError(
-            f"aggregator.step_size: expected above 0 and at most 1, got {step_size}; 1 is plain EM"
+            f"aggregator.step_size: expected above 0 and at most 1, got {step_size}; 1 is EM"
         )
     if temperature != "sqrt_dim" and (isinstance(temperature, str) or not temperature > 0):
         raise InputError(

@@ -1,4 +1,4 @@
-"""The shared start of EM attention, moved by a moving average (Li et al., ICCV 2019: EMANet)."""
+"""The initial bases of EM attention, a moving average (EMANet, Li et al., ICCV 2019)."""
 
 import torch
 import torch.distributed as dist
@@ -10,11 +10,11 @@ from oversmoothing.errors import InputError
 
 
 class MovingBases(Instead):
-    """μ⁽⁰⁾ ← m μ⁽⁰⁾ + (1 − m) mean(μ⁽ᵀ⁾), once an optimisation step.
+    """Updates μ⁽⁰⁾ ← m μ⁽⁰⁾ + (1 − m) mean(μ⁽ᵀ⁾) once in every optimisation step.
 
-    The mean is over all samples that the step saw: its parts and all processes. Between steps
-    the sum belongs to the state of a checkpoint. As in EMANet the start is drawn with norm 1, and
-    mixing does not restore that norm.
+    The mean is over all samples of the step: all parts of the batch, and all processes. A sum that
+    is not used yet is part of a checkpoint's state. As in EMANet, the first μ⁽⁰⁾ has norm 1, and
+    the updates do not restore this norm.
 
     Args:
         num_bases: K.
@@ -22,7 +22,7 @@ class MovingBases(Instead):
         momentum: m, in [0, 1).
 
     Raises:
-        InputError: momentum out of range.
+        InputError: the momentum is out of range.
     """
 
     def __init__(self, num_bases: int, dim: int, momentum: float) -> None:
@@ -34,18 +34,22 @@ class MovingBases(Instead):
             )
         self.momentum = momentum
         self.register_buffer("bases", F.normalize(torch.randn(num_bases, dim), dim=-1))
-        # Not a buffer: before a forward pass DDP overwrites those with the first process's.
-        self.pending: Tensor | None = None  # Σ μ⁽ᵀ⁾, then the number of samples: (K·C + 1,)
+        # Not a buffer: before a forward pass, DDP copies the buffers of the first process to all.
+        self.pending: Tensor | None = None  # sum of μ⁽ᵀ⁾ and the number of samples, (K·C + 1,)
 
     def remember(self, mu: Tensor) -> None:
-        """Adds samples to the next mean. Shapes: mu (..., K, C), without gradient."""
+        """Adds the bases of samples to the next mean.
+
+        Args:
+            mu: μ⁽ᵀ⁾ (..., K, C), detached.
+        """
         samples = mu.reshape(-1, *self.bases.shape)
         number = samples.new_full((1,), len(samples))
         self.pending = self._pending() + torch.cat([samples.sum(dim=0).flatten(), number])
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Mixes the mean in; where nothing was added, μ⁽⁰⁾ stays."""
+        """Updates μ⁽⁰⁾; without new samples it stays the same."""
         sums = self._pending()
         if dist.is_available() and dist.is_initialized():
             dist.all_reduce(sums)

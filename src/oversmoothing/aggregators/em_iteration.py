@@ -1,4 +1,4 @@
-"""What one iteration of EM attention computes, and what of the gradient flows through its steps."""
+"""One iteration of EM attention, and the gradients through its steps (HEMNet, Fig. 3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Iteration:
-    """One E-step and one N-step on N tokens of C channels with K bases.
+    """An E-step and an N-step (Newton step) on N tokens of C channels with K bases.
 
     Args:
-        x_e: the tokens as they enter the E-step, (..., N, C).
-        x_n: the same as they enter the N-step.
+        x_e: the input tokens of the E-step, (..., N, C).
+        x_n: the same tokens, as input of the N-step.
         before: the bases μ that the E-step uses, (..., K, C).
-        gamma: its responsibilities γ, (..., N, K); rows sum to 1.
+        gamma: the responsibilities γ, (..., N, K); rows sum to 1.
         mu: the bases after the N-step, (..., K, C).
     """
 
@@ -27,7 +27,7 @@ class Iteration:
 
 
 def branch(x: Tensor) -> Tensor:
-    """x as a tensor of its own, which keeps the gradient that flows into x through it."""
+    """Returns a view of x that keeps the gradient that flows to x through it."""
     x = x.view_as(x)
     if x.requires_grad:
         x.retain_grad()
@@ -35,14 +35,15 @@ def branch(x: Tensor) -> Tensor:
 
 
 def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[float]]:
-    """Mean |∂L/∂X| after a backward pass: HEMNet's Fig. 3b to 3d.
+    """Computes the mean of |∂L/∂X| after a backward pass, as in HEMNet's Fig. 3b to 3d.
 
     Args:
-        iterations: of one forward pass under ``EM.recording``.
+        iterations: of one forward pass within ``EM.recording``.
 
     Returns:
-        ``n_steps`` and ``e_steps``: through each iteration's step alone (the two terms of Eq. 17);
-        ``total``: of their sum. 0 where no gradient flows.
+        ``n_steps`` and ``e_steps``: for the gradient through that step of each iteration (the two
+        terms of Eq. 17); ``total``: for the sum of all these gradients. A step without gradient
+        counts as 0.
     """
     n_steps = [_gradient(iteration.x_n) for iteration in iterations]
     e_steps = [_gradient(iteration.x_e) for iteration in iterations]

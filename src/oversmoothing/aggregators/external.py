@@ -1,4 +1,4 @@
-"""External attention (Guo et al., TPAMI 2022: Beyond Self-attention, EANet)."""
+"""External attention (EANet, Guo et al., TPAMI 2022, Beyond Self-attention)."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from oversmoothing.aggregators.base import Context, Instead
 from oversmoothing.aggregators.memory_layout import linear, softmax
 from oversmoothing.errors import InputError
 
-EPS = 1e-9  # the authors', of the sum over slots
+EPS = 1e-9  # added to the sum over slots, as in the authors' code
 
 
 class External(Instead):
@@ -15,12 +15,12 @@ class External(Instead):
 
     .. math:: \\tilde X = \\mathrm{Norm}(X M_kᵀ) M_v
 
-    Norm is a softmax over the tokens, then division by the sum over the slots. The two memories
-    are parameters of their own that start equal.
+    Norm is a softmax over the tokens, followed by a division by the sum over the slots. The
+    memories M_k and M_v are separate parameters with the same initial values.
 
     Args:
         dim: channels C.
-        num_slots: S, rows of a memory.
+        num_slots: S, number of rows of a memory.
 
     Raises:
         InputError: fewer than one slot.
@@ -42,9 +42,9 @@ class External(Instead):
 
 
 def double_norm(scores: Tensor) -> Tensor:
-    """Softmax over the tokens, then rows divided by their sum over the slots.
+    """Applies a softmax over the tokens, then divides rows by their sum over the slots.
 
-    In float32 or better, since ε vanishes in float16; the result has the type of ``scores``.
+    Computed in float32 or wider, since ε is 0 in float16. The result has the type of ``scores``.
 
     Shapes: (..., N, S) -> (..., N, S).
     """
@@ -54,7 +54,7 @@ def double_norm(scores: Tensor) -> Tensor:
 
 
 def check_slots(num_slots: int) -> None:
-    """Refuses an empty memory."""
+    """Raises InputError if the memory is empty."""
     if num_slots < 1:
         raise InputError(
             f"aggregator.num_slots: expected 1 or more, got {num_slots}; an empty memory holds "

@@ -1,4 +1,4 @@
-"""Multi-head external attention (Guo et al., TPAMI 2022: Beyond Self-attention, EAMLP)."""
+"""Multi-head external attention (EAMLP, Guo et al., TPAMI 2022, Beyond Self-attention)."""
 
 from torch import Tensor, nn
 
@@ -6,25 +6,25 @@ from oversmoothing.aggregators.base import Context, Instead
 from oversmoothing.aggregators.external import check_slots, double_norm
 from oversmoothing.errors import InputError
 
-HEAD_WIDTH = 64  # of every published EAMLP
+HEAD_WIDTH = 64  # channels of a head in every published EAMLP
 
 
 class ExternalMultiHead(Instead):
-    """External attention in heads that share one pair of memories; linear in N.
+    """External attention with heads that share one pair of memories; linear in N.
 
     .. math:: \\tilde X = W_o [\\dots, \\mathrm{Norm}(q_h M_kᵀ + b_k) M_v + b_v, \\dots],
               \\quad q = W X + b
 
-    q is ``coef`` times as wide as x and has ``coef`` times the heads, each as wide as a head of
-    self-attention. Prefix tokens take part. As in the authors' code M_k has a bias b_k, which the
-    softmax over tokens makes without effect. Not lighter than self-attention: 0.534 M parameters
-    at 256 channels against 0.262 M.
+    q has ``coef`` times as many channels and heads as the self-attention that this one replaces.
+    Prefix tokens take part. As in the authors' code, M_k has a bias b_k; it has no effect, because
+    the softmax over tokens cancels it. There are more parameters than in self-attention: at 256
+    channels 0.534 M instead of 0.262 M.
 
     Args:
         dim: channels C.
-        num_heads: heads of the self-attention in whose place it is; None: one for 64 channels.
-        coef: factor on width and heads.
-        num_slots: S, rows of a memory.
+        num_heads: heads of the replaced self-attention; None: one for every 64 channels.
+        coef: factor on the numbers of channels and heads.
+        num_slots: S, number of rows of a memory.
 
     Raises:
         InputError: a number below 1, or heads that do not divide the channels.

@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba, Kiros, Hinton 2016), per token over its channels."""
+"""Layer normalisation of each token over its channels (Ba, Kiros, Hinton, 2016)."""
 
 from torch import Tensor, nn
 
@@ -6,12 +6,12 @@ from oversmoothing.aggregators.base import After, Context
 
 
 class LayerNorm(After):
-    """x̂ = (x − mean_C x) / sqrt(var_C x + eps), then a learned scale and shift per channel.
+    """Computes (x − mean_C x) / sqrt(var_C x + eps), then a learned scale and shift per channel.
 
     Args:
         dim: channels C.
         eps: added to the variance.
-        affine: learn scale and shift.
+        affine: learn the scale and the shift.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """

@@ -1,4 +1,4 @@
-"""No aggregator: the mixing as it is."""
+"""No aggregator: the plain network."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from oversmoothing.aggregators.base import Context, Inside
 
 
 class NoAggregator(Inside):
-    """Leaves ``mixed`` untouched: the vanilla network."""
+    """Returns ``mixed`` unchanged; backbones leave it out where they can."""
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
         return mixed

@@ -1,4 +1,4 @@
-"""PairNorm (Zhao, Akoglu: PairNorm: Tackling Oversmoothing in GNNs, ICLR 2020, Eq. 10–11)."""
+"""PairNorm (Zhao, Akoglu, ICLR 2020, PairNorm: Tackling Oversmoothing in GNNs, Eq. 10–11)."""
 
 from typing import Literal
 
@@ -9,21 +9,21 @@ from oversmoothing.errors import InputError
 
 
 class PairNorm(After):
-    """Keeps the total pairwise distance of the tokens constant.
+    """Keeps the total squared distance between pairs of tokens constant.
 
-    With x̄ the mean token:
+    With the mean token x̄ of the input and xᶜ = x − x̄, the result is
 
-    - ``PN``: xᶜ = x − x̄, then s·xᶜ / sqrt(eps + mean_i ‖xᶜ_i‖²);
-    - ``PN-SI``: xᶜ = x − x̄, then every row to norm s: s·xᶜ_i / sqrt(eps + ‖xᶜ_i‖²);
-    - ``PN-SCS``: s·x_i / sqrt(eps + ‖x_i‖²) − x̄, the mean of the input.
+    - ``PN``: s·xᶜ / sqrt(eps + mean_i ‖xᶜ_i‖²);
+    - ``PN-SI``: s·xᶜ_i / sqrt(eps + ‖xᶜ_i‖²), so that every token has norm s;
+    - ``PN-SCS``: s·x_i / sqrt(eps + ‖x_i‖²) − x̄.
 
     Args:
-        mode: which of the three.
+        mode: one of the three.
         scale: s, above 0.
-        eps: inside the root, as in the authors' code.
+        eps: added under the root, as in the authors' code.
 
     Raises:
-        InputError: scale not above 0.
+        InputError: the scale is not above 0.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -36,7 +36,7 @@ class PairNorm(After):
     ) -> None:
         super().__init__()
         if not scale > 0:
-            raise InputError(f"aggregator.scale: PairNorm needs a scale above 0, got {scale}")
+            raise InputError(f"aggregator.scale: expected a number above 0, got {scale}")
         self.mode = mode
         self.scale = scale
         self.eps = eps
@@ -50,10 +50,10 @@ class PairNorm(After):
         return self.scale * centered / norm
 
     def _norm(self, x: Tensor) -> Tensor:
-        """Root of the squared row norms, (..., N, 1)."""
+        """Returns the norm of every token, (..., N, 1)."""
         return (self.eps + x.square().sum(dim=-1, keepdim=True)).sqrt()
 
     def _mean_norm(self, x: Tensor) -> Tensor:
-        """Root of the mean squared row norm, (..., 1, 1)."""
+        """Returns the root of the mean squared norm of the tokens, (..., 1, 1)."""
         squared = x.square().sum(dim=-1, keepdim=True)
         return (self.eps + squared.mean(dim=-2, keepdim=True)).sqrt()

@@ -1,8 +1,10 @@
 """Published weights from the Hugging Face hub, and the words for weights that do not fit."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Mapping
 from pathlib import Path
+
+from torch import Tensor
 
 from oversmoothing.errors import InputError
 
@@ -38,17 +40,21 @@ def published(repository: str, whose: str) -> Path:
     )
 
 
-def misfits(missing: Sequence[str], unexpected: Sequence[str], wrong: Sequence[str]) -> str:
-    """Describes which weights do not fit; returns an empty string if all fit.
+def misfits(
+    state: Mapping[str, Tensor], own: Mapping[str, Tensor], optional: Container[str] = ()
+) -> str:
+    """Describes which weights do not fit a network; returns an empty string if all fit.
 
     Args:
-        missing: names of tensors that the file lacks.
-        unexpected: names of tensors that the network lacks.
-        wrong: descriptions of tensors whose shape differs.
+        state: weights of a file.
+        own: state of the network.
+        optional: names of tensors that the file may lack.
     """
-    parts = [
-        f"{len(keys)} {what} ({keys[0]}, …)"
-        for keys, what in [(missing, "missing"), (unexpected, "unexpected")]
-        if keys
-    ]
+    lists = {
+        "missing": [key for key in own if key not in state and key not in optional],
+        "unexpected": [key for key in state if key not in own],
+    }
+    parts = [f"{len(keys)} {what} ({keys[0]}, …)" for what, keys in lists.items() if keys]
+    shapes = {key: (state[key].shape, own[key].shape) for key in own if key in state}
+    wrong = [f"{key} is {tuple(a)} for {tuple(b)}" for key, (a, b) in shapes.items() if a != b]
     return "; ".join([*parts, *wrong[:1]])

@@ -158,10 +158,7 @@ def _fitted(
         state = checkpoint_filter_fn(state, network, adapt_layer_scale=True)  # to timm's names
     counters = {key: own[key] for key in own if key.endswith(COUNTER)}
     state = {**counters, **state}
-    missing, unexpected = ([k for k in a if k not in b] for a, b in [(own, state), (state, own)])
-    shapes = {k: (state[k].shape, own[k].shape) for k in own if k in state}
-    wrong = [f"{k} is {tuple(a)} for {tuple(b)}" for k, (a, b) in shapes.items() if a != b]
-    if parts := hub.misfits(missing, unexpected, wrong):
+    if parts := hub.misfits(state, own):
         raise InputError(
             f"{path}: weights of another architecture: {parts}; expected {name}; give "
             "backbone.weights a file for this model, or set backbone.name to that of the file"

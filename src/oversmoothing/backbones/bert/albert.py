@@ -55,19 +55,9 @@ class ALBERT(BERT):
         embedding: int = 128,
     ) -> None:
         self.embedding = embedding
+        sizes = (depth, dim, heads, ffn, vocabulary)
         super().__init__(
-            aggregators,
-            name=name,
-            weights=weights,
-            sha256=sha256,
-            depth=depth,
-            dim=dim,
-            heads=heads,
-            ffn=ffn,
-            vocabulary=vocabulary,
-            dropout=dropout,
-            position=position,
-            mask_padding=mask_padding,
+            aggregators, name, weights, sha256, *sizes, dropout, position, mask_padding
         )
 
     def _create(self, sizes: dict) -> nn.Module:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from oversmoothing.backbones.bert import weights as bert_weights
 from oversmoothing.backbones.bert.sites import ATTENTION, Layout, Padding, Place, equip, mix
+from oversmoothing.backbones.checks import check_positive, check_rate
 from oversmoothing.backbones.sites import Factory, Sites
 from oversmoothing.errors import InputError
 
@@ -31,15 +32,15 @@ class BERT(nn.Module):
     """BERT without classifier. Layers are post-norm: x ← LN(x + attention), x ← LN(x + FFN).
 
     Weights are loaded first; then every layer gets an instance of each aggregator. Without
-    aggregators the outputs equal those of transformers bit by bit. Aggregators inside act on the
-    context and the values of each head, (B, heads, N, C/heads). Aggregators instead replace the
-    attention with its projections. Aggregators after act on tokens (B, N, C) at ``position``; the
-    table gives the number of each position in ContraNorm's code (``--pos``):
+    aggregators the outputs equal those of transformers bit by bit. ``Inside`` acts on the context
+    and the values of each head, (B, heads, N, C/heads). ``Instead`` replaces the attention and its
+    projections. ``After`` acts on tokens (B, N, C) at ``position``; the table gives the number of
+    each position in ContraNorm's code (``--pos``):
 
     ================  ====  ======  ===========================================================
     position          BERT  ALBERT  acts on
     ================  ====  ======  ===========================================================
-    input             1     1       the input of a layer, before its residual connection
+    input             1     1       the input of a layer, including its residual connection
     context           2     2       the joined context of the heads, before the projection
     projection        3     3       the projected context, after dropout, before the residual sum
     attention_sum     7     4       attention + residual, before the first norm (as in the paper)
@@ -92,8 +93,10 @@ class BERT(nn.Module):
         mask_padding: bool = False,
     ) -> None:
         super().__init__()
-        _check(depth=depth, dim=dim, heads=heads, ffn=ffn, vocabulary=vocabulary)
-        _check_fit(dim, heads, dropout)
+        check_positive(depth=depth, dim=dim, heads=heads, ffn=ffn, vocabulary=vocabulary)
+        check_rate("dropout", dropout)
+        if dim % heads:
+            raise InputError(f"backbone.heads: expected a divisor of dim={dim}, got {heads}")
         positions = self._positions(position)
         self.name, self.pretrained = name, weights != "none"
         self.dim, self.depth, self.vocabulary, self.max_length = dim, depth, vocabulary, TOKENS
@@ -180,16 +183,3 @@ def _register() -> None:
 
     AttentionInterface.register(ATTENTION, mix)
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)
-
-
-def _check(**sizes: int) -> None:
-    for key, value in sizes.items():
-        if value < 1:
-            raise InputError(f"backbone.{key}: expected 1 or more, got {value}")
-
-
-def _check_fit(dim: int, heads: int, dropout: float) -> None:
-    if dim % heads:
-        raise InputError(f"backbone.heads: expected a number that divides dim={dim}, got {heads}")
-    if not 0 <= dropout < 1:
-        raise InputError(f"backbone.dropout: expected a rate from 0 to below 1, got {dropout}")

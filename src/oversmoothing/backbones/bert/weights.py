@@ -54,11 +54,8 @@ def _fitted(
     own = network.state_dict()
     known = max([-1, *(_layer(key) for key in state)]) + 1
     state = {key: value for key, value in state.items() if _layer(key) < depth}
-    missing = [k for k in own if k not in state and not known <= _layer(k)]
-    unexpected = [k for k in state if k not in own]
-    shapes = {k: (state[k].shape, own[k].shape) for k in own if k in state}
-    wrong = [f"{k} is {tuple(a)} for {tuple(b)}" for k, (a, b) in shapes.items() if a != b]
-    if parts := hub.misfits(missing, unexpected, wrong):
+    optional = [key for key in own if known <= _layer(key)]
+    if parts := hub.misfits(state, own, optional):
         raise InputError(
             f"{path}: weights of another architecture: {parts}; expected {name}; set "
             "backbone.dim, .heads, .ffn and .vocabulary to those of the weights"

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from torch import Tensor, nn
 
 from oversmoothing.backbones import pretrained
+from oversmoothing.backbones.checks import check_choice, check_positive
 from oversmoothing.backbones.cnn.batch_norm import batch_norms, set_momentum, synchronised
 from oversmoothing.backbones.cnn.unit import unit
 from oversmoothing.backbones.pixels import MEAN, STD, per_channel
@@ -48,9 +49,7 @@ class CNN(nn.Module):
         dim: channels of the features.
         aux_dim: channels of the map for an auxiliary head.
         output_stride: as given.
-        patch: 1; images have any size.
         pretrained: whether weights were loaded.
-        bn_momentum: as given.
         network: timm's.
         unit: None without aggregators.
 
@@ -79,10 +78,8 @@ class CNN(nn.Module):
         from oversmoothing.backbones.cnn import timm_cnn  # imports timm, which takes seconds
 
         super().__init__()
-        if dim < 1:
-            raise InputError(f"backbone.dim: expected 1 or more channels, got {dim}")
-        if batch_norm not in ("train", "frozen"):
-            raise InputError(f"backbone.batch_norm: expected train or frozen, got {batch_norm!r}")
+        check_positive(dim=dim)
+        check_choice("batch_norm", batch_norm, ("train", "frozen"))
         self.network = timm_cnn.create(name, output_stride, multi_grid, same_padding)
         self.name, self.pretrained = name, weights != "none"
         self.output_stride, self.dim = output_stride, dim

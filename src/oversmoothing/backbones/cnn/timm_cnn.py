@@ -1,10 +1,9 @@
 """Builds timm's ResNets and MobileNetV2s with dilations; importing this module imports timm."""
 
-import difflib
-
 import timm
 from torch import nn
 
+from oversmoothing.backbones import timm_models
 from oversmoothing.errors import InputError
 
 STRIDES = (8, 16, 32)
@@ -31,16 +30,11 @@ def create(
 
     Shapes: images (B, 3, H, W) -> [(B, C₃, ⌈H/s₃⌉, ⌈W/s₃⌉), (B, C₄, ⌈H/s₄⌉, ⌈W/s₄⌉)].
     """
-    base = name.split(".")[0]
-    _check(base, name, output_stride, multi_grid, same_padding)
+    _check(name, output_stride, multi_grid, same_padding)
     padding = {"pad_type": "same"} if same_padding else {}
-    try:
-        network = timm.create_model(
-            name, features_only=True, out_indices=(3, 4), output_stride=output_stride, **padding
-        )
-    except RuntimeError as error:  # a tag that the model does not have
-        tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{base}.*")]
-        raise InputError(f"backbone.name: {error} expected one of {', '.join(tags)}") from error
+    network = timm_models.create(
+        name, features_only=True, out_indices=(3, 4), output_stride=output_stride, **padding
+    )
     if multi_grid is not None:
         set_multi_grid(network.layer4, multi_grid)
     return network
@@ -73,17 +67,10 @@ def set_multi_grid(stage: nn.Sequential, factors: list[int]) -> None:
                 conv.padding = tuple(factor * p for p in conv.padding)
 
 
-def _check(
-    base: str, name: str, output_stride: int, multi_grid: list[int] | None, same_padding: bool
-) -> None:
+def _check(name: str, output_stride: int, multi_grid: list[int] | None, same_padding: bool) -> None:
     mobile = timm.list_models(f"{MOBILE}*")
     known = [*timm.list_models(module="resnet"), *mobile]
-    if base not in known:
-        close = difflib.get_close_matches(base, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "; for example resnet50"
-        raise InputError(
-            f"backbone.name: expected a ResNet or MobileNetV2 of timm, got {name!r}{hint}"
-        )
+    base = timm_models.check_name(name, known, "a ResNet or MobileNetV2", "resnet50")
     if output_stride not in STRIDES:
         raise InputError(f"backbone.output_stride: expected 8, 16 or 32, got {output_stride}")
     if multi_grid is not None and (base in mobile or output_stride == 32):

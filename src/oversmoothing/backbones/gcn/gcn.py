@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Aggregator, make
+from oversmoothing.backbones.checks import check_positive, check_rate
 from oversmoothing.backbones.gcn.adjacency import Adjacency, Features
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 from oversmoothing.backbones.sites import Factory, Sites, kind_of
@@ -59,7 +60,10 @@ class GCN(nn.Module):
         share_aggregators: bool = True,
     ) -> None:
         super().__init__()
-        _check(depth, hidden, dropout, residual)
+        check_positive(depth=depth, hidden=hidden)
+        check_rate("dropout", dropout)
+        if residual < 0:
+            raise InputError(f"backbone.residual: expected 0 (none) or more layers, got {residual}")
         self.depth, self.residual = depth, residual
         self.features = Features(x, len(seeds))
         self.adjacency = Adjacency(edges, x.shape[0], adjacency)
@@ -139,16 +143,3 @@ def _aggregators(
         shared = share and 0 < layer < len(dims) - 1
         layers.append(layers[0] if shared else [make(f, dim) for f in factories[layer]])
     return layers
-
-
-def _check(depth: int, hidden: int, dropout: float, residual: int) -> None:
-    if depth < 1:
-        raise InputError(f"backbone.depth: expected 1 or more graph convolutions, got {depth}")
-    if hidden < 1:
-        raise InputError(f"backbone.hidden: expected 1 or more channels, got {hidden}")
-    if not 0 <= dropout < 1:
-        raise InputError(f"backbone.dropout: expected a rate from 0 to below 1, got {dropout}")
-    if residual < 0:
-        raise InputError(
-            f"backbone.residual: expected 0 (none) or a number of layers, got {residual}"
-        )

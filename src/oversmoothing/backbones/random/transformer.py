@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
+from oversmoothing.backbones.checks import check_choice, check_positive
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
-from oversmoothing.backbones.random.weights import RandomWeights, check_choice
+from oversmoothing.backbones.random.weights import RandomWeights
 from oversmoothing.backbones.sites import SITES, Chain, Factory, Sites
-from oversmoothing.errors import InputError
 
 Mixing = Callable[[Tensor], Tensor]
 
@@ -114,7 +114,7 @@ class RandomTransformer:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        _check_sizes(depth=depth, num_tokens=num_tokens, dim=dim)
+        check_positive(depth=depth, num_tokens=num_tokens, dim=dim)
         check_choice("block", block, BLOCKS)
         self.block = BLOCKS[block]
         self.depth, self.dim, self.device, self.dtype = depth, dim, device, dtype
@@ -181,9 +181,3 @@ def _times(x: Tensor, w: Tensor | None) -> Tensor:
         w: (S, d, d); None: the identity.
     """
     return x if w is None else (x.flatten(1, 2) @ w).view(x.shape)
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise InputError(f"backbone.{name}: expected 1 or more, got {size}")

@@ -1,12 +1,12 @@
 """The weights W_Q, W_K and W_V of a random transformer, layer by layer."""
 
 import math
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from oversmoothing.backbones.checks import check_choice
 from oversmoothing.errors import InputError
 
 QKV = tuple[Tensor | None, Tensor | None, Tensor | None]  # None is the identity
@@ -62,12 +62,6 @@ class RandomWeights:
             else:
                 of_seed.normal_(std=self.std, generator=generator)
         return draws
-
-
-def check_choice(name: str, value: str, options: Iterable[str]) -> None:
-    """Raises InputError if an argument of the backbone is not one of the options."""
-    if value not in options:
-        raise InputError(f"backbone.{name}: expected one of {', '.join(options)}; got {value}")
 
 
 def _std(std: float | str, dim: int) -> float:

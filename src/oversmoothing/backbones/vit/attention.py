@@ -5,14 +5,13 @@ and ``Instead`` act within the attention, ``After`` behind it or in the place of
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.backbones.sites import SITES, Chain, Factory, Sites
-from oversmoothing.errors import InputError
 
 if TYPE_CHECKING:
     from timm.layers.attention import Attention
@@ -127,14 +126,6 @@ def equip(
         _freeze_unreached(block)
     if after == "norms" and len(network.blocks) - 1 in chosen:
         _replace(network, "norm", sites.build("after", dim), prefix)
-
-
-def check_after(after: str) -> None:
-    """Raises InputError if ``backbone.after`` is not a place."""
-    if after not in NORMS:
-        raise InputError(
-            f"backbone.after: expected one of {', '.join(get_args(After))}; got {after}"
-        )
 
 
 def attention_map(attention: "Attention | SitedAttention", x: Tensor) -> Tensor | None:

@@ -10,17 +10,17 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.backbones.checks import check_choice, check_rate
 from oversmoothing.backbones.pixels import MEAN, STD
 from oversmoothing.backbones.sites import Factory
-from oversmoothing.backbones.vit.attention import check_after, equip
+from oversmoothing.backbones.vit.attention import NORMS, equip
 from oversmoothing.backbones.vit.t2t_tokens import (
     STRIDE,
     AttentionMixing,
     ExternalMixing,
     TokensToToken,
 )
-from oversmoothing.backbones.vit.tokens import TokenStream, check_drop_path, chosen_blocks
-from oversmoothing.errors import InputError
+from oversmoothing.backbones.vit.tokens import TokenStream, chosen_blocks
 
 
 class Size(NamedTuple):
@@ -55,19 +55,7 @@ class T2TViT(TokenStream):
         name: ``t2t_vit_`` and the number of blocks: 7, 10, 12, 14, 19 or 24.
         tokens: what mixes tokens between the splits of the image: ``external`` attention (EAMLP)
             or softmax ``attention`` (T2T-ViT with transformer layers).
-        blocks: which blocks have the aggregators: ``all``, ``last-half``, ``last-k`` or a list of
-            indices from 0.
-        mean: subtracted from R, G and B in [0, 1].
-        std: divides R, G and B after that.
-        after: where aggregators of the site after act, see ``attention.equip``.
-        drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
-
-    Attributes:
-        dim: channels C.
-        depth: number of blocks.
-        patch: 16.
-        prefix: 1, CLS.
-        pretrained: False.
+        blocks, mean, std, after, drop_path: as in ``vit.ViT``.
 
     Raises:
         InputError: an argument out of range, or aggregators that exclude each other.
@@ -84,10 +72,10 @@ class T2TViT(TokenStream):
         after: Literal["branch", "norm2", "norms"] = "branch",
         drop_path: float = 0.0,
     ) -> None:
-        _check_choice("name", name, SIZES)
-        _check_choice("tokens", tokens, MIXINGS)
-        check_drop_path(drop_path)
-        check_after(after)
+        check_choice("name", name, SIZES)
+        check_choice("tokens", tokens, MIXINGS)
+        check_choice("after", after, NORMS)
+        check_rate("drop_path", drop_path)
         network = Network(SIZES[name], MIXINGS[tokens], drop_path)
         super().__init__(network, name, STRIDE, 1, False, mean, std)
         chosen = chosen_blocks(blocks, self.depth)
@@ -149,8 +137,3 @@ def sinusoids(N: int, C: int) -> Tensor:
     rates = 10000.0 ** -(torch.arange(0, C, 2, dtype=torch.float64) / C)
     angles = places * rates
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
-
-
-def _check_choice(name: str, value: str, options: dict) -> None:
-    if value not in options:
-        raise InputError(f"backbone.{name}: expected one of {', '.join(options)}; got {value}")

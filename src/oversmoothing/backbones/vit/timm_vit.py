@@ -1,17 +1,17 @@
 """Builds timm's plain vision transformers; importing this module imports timm."""
 
-import difflib
-
 import timm
 import torch
 from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 
-from oversmoothing.backbones.vit.tokens import check_drop_path
+from oversmoothing.backbones import timm_models
+from oversmoothing.backbones.checks import check_positive, check_rate
 from oversmoothing.errors import InputError
 
 MODULES = ["vision_transformer", "deit"]  # timm's modules whose networks are supported
+EXAMPLE = "deit_small_patch16_224"
 
 
 def create(
@@ -34,43 +34,27 @@ def create(
         InputError: timm does not have the model, the model is not a plain vision transformer, or
             a size is out of range.
     """
-    check_drop_path(drop_path)
-    _check_sizes(depth, image_size, patch)
-    base = _known(name)
-    try:
-        network = timm.create_model(
-            name,
-            num_classes=0,
-            dynamic_img_size=True,
-            drop_path_rate=drop_path,
-            depth=depth,
-            img_size=image_size,
-            patch_size=patch,
-        )
-    except RuntimeError as error:  # a tag that the model does not have
-        tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{base}.*")]
-        raise InputError(f"backbone.name: {error} expected one of {', '.join(tags)}") from error
+    check_rate("drop_path", drop_path)
+    check_positive(depth=depth, image_size=image_size, patch=patch)
+    known = [model for module in MODULES for model in timm.list_models(module=module)]
+    timm_models.check_name(name, known, "a vision transformer", EXAMPLE)
+    network = timm_models.create(
+        name,
+        num_classes=0,
+        dynamic_img_size=True,
+        drop_path_rate=drop_path,
+        depth=depth,
+        img_size=image_size,
+        patch_size=patch,
+    )
     if not _is_plain(network):
         raise InputError(
             f"backbone.name: {name} is not a plain vision transformer (pre-norm blocks, position "
-            "embedding, no pooling of its own); choose for example deit_small_patch16_224"
+            f"embedding, no pooling of its own); choose for example {EXAMPLE}"
         )
     if (image_size, patch) != (None, None):
         _require_whole_patches(network)
     return network
-
-
-def _known(name: str) -> str:
-    """Returns the name without its tag. Raises InputError if timm does not have the model."""
-    base = name.split(".")[0]
-    if not timm.models.is_model_in_modules(base, MODULES):
-        known = [model for module in MODULES for model in timm.list_models(module=module)]
-        close = difflib.get_close_matches(base, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "; for example deit_small_patch16_224"
-        raise InputError(
-            f"backbone.name: expected a vision transformer of timm, got {name!r}{hint}"
-        )
-    return base
 
 
 def require_own(network: VisionTransformer, name: str) -> None:
@@ -93,15 +77,6 @@ def _sizes(network: VisionTransformer) -> dict[str, int]:
     embed = network.patch_embed
     sides = {"image_size": embed.img_size[0], "patch": embed.patch_size[0]}
     return {"depth": len(network.blocks)} | sides
-
-
-def _check_sizes(depth: int | None, image_size: int | None, patch: int | None) -> None:
-    sizes = {"depth": depth, "image_size": image_size, "patch": patch}
-    for key, size in sizes.items():
-        if size is not None and size < 1:
-            raise InputError(
-                f"backbone.{key}: expected 1 or more, or null for the model's own, got {size}"
-            )
 
 
 def _require_whole_patches(network: VisionTransformer) -> None:

@@ -26,6 +26,7 @@ class TokenStream(nn.Module):
     Attributes:
         dim: channels C.
         depth: number of blocks.
+        name, patch, prefix, pretrained: as given.
 
     Raises:
         InputError: ``mean`` or ``std`` is not three numbers.
@@ -170,9 +171,3 @@ def block_index(what: str, index: int, depth: int) -> int:
     if isinstance(index, bool) or not isinstance(index, int) or not -depth <= index < depth:
         raise InputError(f"{what}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
     return index % depth
-
-
-def check_drop_path(rate: float) -> None:
-    """Raises InputError if ``backbone.drop_path`` is not a rate."""
-    if not 0 <= rate < 1:
-        raise InputError(f"backbone.drop_path: expected a rate from 0 to below 1, got {rate}")

@@ -9,9 +9,10 @@ from typing import Literal
 from torch import Tensor
 
 from oversmoothing.backbones import pretrained
+from oversmoothing.backbones.checks import check_choice
 from oversmoothing.backbones.pixels import MEAN, STD
 from oversmoothing.backbones.sites import Factory
-from oversmoothing.backbones.vit.attention import check_after, equip
+from oversmoothing.backbones.vit.attention import NORMS, equip
 from oversmoothing.backbones.vit.tokens import TokenStream, chosen_blocks
 
 
@@ -43,13 +44,6 @@ class ViT(TokenStream):
             the model's own.
         patch: side of a patch in pixels; null: the model's own.
 
-    Attributes:
-        dim: channels C.
-        depth: number of blocks.
-        patch: side of a patch in pixels.
-        prefix: number of tokens before the patches (CLS, distillation).
-        pretrained: whether weights were loaded.
-
     Raises:
         InputError: an unknown name, weights that are missing or do not fit, sizes that differ from
             those of the weights, blocks that do not exist, or aggregators that exclude each other.
@@ -80,7 +74,7 @@ class ViT(TokenStream):
         side, prefix = network.patch_embed.patch_size[0], network.num_prefix_tokens
         super().__init__(network, name, side, prefix, loaded, mean, std)
         chosen = chosen_blocks(blocks, self.depth)
-        check_after(after)
+        check_choice("after", after, NORMS)
         pretrained.load(network, name, weights, sha256)
         network.pos_embed.requires_grad_(not freeze_pos_embed)
         equip(network, chosen, aggregators, prefix, after)

@@ -6,7 +6,6 @@ from functools import partial
 from torch import nn
 
 from oversmoothing.backbones import pretrained
-from oversmoothing.backbones.vit import timm_vit as vit_network
 from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.tasks.classification.network import Classifier
 
@@ -27,7 +26,9 @@ def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | No
         return None
     if host.prefix != 1:  # two heads, or none on CLS
         return None
-    plain = vit_network.create(host.name)
+    from oversmoothing.backbones.vit import timm_vit  # imports timm, which takes seconds
+
+    plain = timm_vit.create(host.name)
     plain.reset_classifier(IMAGENET)
     named = backbone.keywords
     pretrained.load(plain, host.name, named["weights"], named["sha256"], heads=())
