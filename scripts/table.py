@@ -32,9 +32,9 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 def main() -> int:
     options = arguments()
-    cells = select(load(RESULTS / "expected"), options.table)
+    cells = select(load(options.results / "expected"), options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
-    path = RESULTS / f"{cells[0].table}.jsonl"
+    path = options.results / f"{cells[0].table}.jsonl"
     same_runs(cells, options.overrides)
     planned = collect(cells, options.overrides, None if options.fresh else path)
     missing = [p for p in planned if p.cell in narrowed and p.missing]
@@ -46,7 +46,7 @@ def main() -> int:
     write_records(path, [p.looked_up() for p in planned])
     records = read_records(path)
     entries = judge([p.looked_up(records).pair for p in planned])
-    print(*publish(entries, RESULTS), sep="\n")
+    print(*publish(entries, options.results), sep="\n")
     if options.latex:
         print(write_latex(entries, options.out))
     return 1 if failures else 0
@@ -75,6 +75,7 @@ def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("table", help="name in results/expected/*.yaml")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="another folder of results")
     parser.add_argument("--data", nargs="*", default=[], help="only these data sets")
     parser.add_argument("--methods", nargs="*", default=[], help="only these rows")
     parser.add_argument("--columns", nargs="*", default=[], help="only these columns")

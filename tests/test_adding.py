@@ -36,6 +36,20 @@ def test_the_example_runs(
     assert all(set(result["seeds"]) == {"0", "1"} for result in found)
 
 
+def test_a_new_table_is_planned_run_and_written(tmp_path: Path) -> None:
+    write("Adding a table", tmp_path)
+    plan, make = commands(section("Adding a table"))
+    assert "4 runs are missing" in run(plan, tmp_path).stdout
+    done = run(make, tmp_path, "--", "logger=none", "threads=1")
+    assert (done.returncode, done.stderr) == (0, "")
+    results = tmp_path / "my_results"
+    assert len((results / "depth.jsonl").read_text().splitlines()) == 4
+    text = (results / "tables" / "depth.md").read_text()
+    assert "4 of 4 cells measured" in text and "centered, γ = −1 against no method" in text
+    assert (results / "figures" / "depth.png").exists()
+    assert "nothing is missing" in run(plan, tmp_path).stdout
+
+
 def test_mistakes_in_options_of_a_new_task_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

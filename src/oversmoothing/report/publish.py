@@ -46,12 +46,15 @@ DETAILS = ["", "", "", "n", "measured", "published", "difference", "verdict", "r
 def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
     """Writes ``results/tables``, ``results/figures`` and the pages that show the table.
 
-    A page shows a table between two markers, see ``markers.py``; pages are ``results/README.md``
-    and those in ``docs`` next to ``results``. Returns the paths that were written.
+    A page shows a table between two markers, see ``markers.py``. Pages are ``results/README.md``
+    and those in ``docs`` next to ``results``.
 
     Args:
-        entries: a whole table.
-        results: folder.
+        entries: all cells of a table.
+        results: a folder, ``results`` above.
+
+    Returns:
+        The paths of the files.
 
     Raises:
         InputError: a file cannot be written.
@@ -64,8 +67,8 @@ def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
     write_text(paths[1], to_csv(entries))
     if any(entry.measured for entry in entries) and depth_figures.by_depth(entries):
         paths += depth_figures.draw(entries, results / "figures" / name)
-    pages = [results / "README.md", *sorted((results.parent / "docs").rglob("*.md"))]
-    shown = [page for page in pages if f"<!-- {name}:start -->" in page.read_text()]
+    pages = [*results.glob("README.md"), *sorted((results.parent / "docs").rglob("*.md"))]
+    shown = [page for page in pages if f"<!-- {name}:start -->" in page.read_text("utf-8")]
     for page in shown:
         replace_between_markers(page, name, markdown(entries))
     return paths + shown

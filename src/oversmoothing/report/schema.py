@@ -171,7 +171,8 @@ def _value(hint: Any, node: Any, where: str) -> Any:
         return tuple(_object(kind, item, where) if kind else item for item in node)
     if kind is None:
         return node
-    return {key: _object(kind, n, f"{where}: {key}") for key, n in mapping(node, where).items()}
+    nodes = mapping(node, where)
+    return {k: _object(kind, n, f"{where}: {k}" if k else where) for k, n in nodes.items()}
 
 
 def _check_names(table: Table, where: str) -> None:
