@@ -16,11 +16,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from oversmoothing.config.names import meant
 from oversmoothing.data.images.files import write_mask
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.photo import Photo, open_photo
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, meant
 from oversmoothing.launch import trained
 from oversmoothing.launch.script import run_script
 from oversmoothing.launch.trained import Trained

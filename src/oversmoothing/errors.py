@@ -1,16 +1,61 @@
-"""The error that a user can mend, and warnings in one line."""
+"""Errors that a user can correct, and how they are shown."""
 
+import os
+import sys
 import warnings
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 
 class InputError(ValueError):
     """Bad input. The message is one line: what is wrong, what was expected, the way out.
 
-    `train.py` prints the message without a traceback: before any work with exit code 2, from a run
-    that had begun with 1.
+    The scripts print the message without a traceback. `train.py` exits with 2 if the error comes
+    before any work, and with 1 if a run raises it.
     """
+
+    @property
+    def lines(self) -> list[str]:
+        """The message, as a list of one line."""
+        return [str(self)]
+
+
+class Problems(InputError):
+    """All mistakes of a command; its argument is a list with one line for each."""
+
+    @property
+    def lines(self) -> list[str]:
+        """One line for each mistake."""
+        return list(dict.fromkeys(self.args[0]))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def meant(name: str, candidates: Iterable[str]) -> str:
+    """``did you mean 'x'?`` if a candidate is similar, else the list of candidates."""
+    candidates = list(candidates)
+    close = closest(name, {candidate: candidate for candidate in candidates})
+    return f"did you mean {close!r}?" if close else f"known: {', '.join(sorted(candidates))}"
+
+
+def closest(name: str, candidates: Mapping[str, str], cutoff: float = 0.6) -> str | None:
+    """The value whose key is most similar to a name, whatever the case.
+
+    Args:
+        cutoff: least similarity, from 0 to 1; None is returned if no key reaches it.
+    """
+    lower = {key.lower(): value for key, value in candidates.items()}
+    close = get_close_matches(name.lower(), lower, n=1, cutoff=cutoff)
+    return lower[close[0]] if close else None
+
+
+def complain(*lines: str) -> None:
+    """Prints errors, one line each; under torchrun only the first process prints."""
+    if os.environ.get("RANK", "0") == "0":
+        print(*(f"error: {line}" for line in lines), sep="\n", file=sys.stderr)
 
 
 def one_line_warnings() -> None:
-    """Shows warnings as ``warning: text``, without the place in the code."""
+    """Shows a warning as ``warning: text``, without its place in the code."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"

@@ -131,13 +131,15 @@ def test_impossible_combinations_are_told_with_the_way_out() -> None:
 
 
 def test_all_mistakes_of_a_command_come_together() -> None:
+    """Names and types first; what only building the parts shows comes when these are right."""
     line = (
-        "aggregator=centered aggregator.gamma=nan aggregator.gama=1 data=coro backbone.depth=0 "
-        "trainer.lr=-1 seeds=[1,1] device=cup task.layer_metrics=1 hydra.foo=1 'seeds=[' ~threads"
+        "aggregator=centered aggregator.gamma=nan aggregator.gama=1 data=coro trainer.lr=fast "
+        "seeds=[1,1] task.layer_metrics=1 hydra.foo=1 'seeds=[' ~threads --cofg=job"
     )
     starts = ["'seeds=['", "data", "~threads", "aggregator.gama", "hydra.foo", "seeds"]
-    starts += ["task.layer_metrics", "aggregator.gamma"]
-    assert [found.split(":")[0] for found in lines(line)] == starts
-    repaired = line.replace(" task.layer_metrics=1", "")
-    built = ["trainer.lr", "device", "backbone.depth"]  # need a task that is right
-    assert [found.split(":")[0] for found in lines(repaired)] == [*starts[:-2], starts[-1], *built]
+    starts += ["task.layer_metrics", "aggregator.gamma", "trainer.lr"]
+    assert lines(line)[0].startswith("--cofg=job: no such flag; did you mean '--cfg'?")
+    assert [x.split(":")[0] for x in lines(line.replace("--cofg=job", ""))] == starts
+    built = "aggregator=centered aggregator.warmup=-1 backbone.depth=0 trainer.lr=-1 device=cup"
+    starts = ["trainer.lr", "aggregator.warmup", "device", "backbone.depth"]
+    assert [found.split(":")[0] for found in lines(built)] == starts

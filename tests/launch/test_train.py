@@ -1,30 +1,16 @@
 """The command line from end to end, on the embedded graph."""
 
 import json
-import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from oversmoothing.store.summary import summary
 
-ROOT = Path(__file__).parents[2]
 SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
-
-
-@pytest.fixture
-def train(tmp_path: Path):
-    """Runs train.py from a folder that is not the repo's; exit code, stdout, stderr."""
-
-    def run(*words: str, **env: str) -> tuple[int, list[str], list[str]]:
-        command = [sys.executable, str(ROOT / "train.py"), *words]
-        pipes = {"capture_output": True, "text": True, "timeout": 300}
-        done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **env}, **pipes)
-        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
-
-    return run
 
 
 def results(folder: Path) -> list[dict]:
@@ -53,11 +39,17 @@ def test_a_failing_run_leaves_the_others_their_results(train, tmp_path: Path) ->
 
 
 def test_bad_input_runs_nothing(train, tmp_path: Path) -> None:
-    """One bad value of a sweep is enough."""
-    code, out, err = train(*SMALL, "-m", "backbone.depth=2,0", "trainer.epocs=3")
+    """One bad value of a sweep is enough. Ranges are checked when names and types are right."""
+    code, out, err = train(*SMALL, "-m", "backbone.depth=2,two", "trainer.epocs=3")
     assert (code, out) == (2, [])
     assert err == [
         "error: trainer.epocs: no such key with trainer=adam; did you mean 'trainer.epochs'?",
+        "error: backbone.depth: expected a whole number, got 'two'",
+    ]
+    code, out, err = train(*SMALL, "-m", "backbone.depth=2,0", "trainer.lr=0")
+    assert (code, out) == (2, [])
+    assert err == [
+        "error: trainer.lr: expected a rate above 0, got 0",
         "error: backbone.depth: expected 1 or more, got 0",
     ]
     assert not list(tmp_path.iterdir())
@@ -72,7 +64,7 @@ def test_a_crash_shows_where_and_ends_no_sweep(train, tmp_path: Path) -> None:
         "class Broken(After):\n    def forward(self, x, context):\n        return x / None\n"
     )
     own = ["--config-dir", ".", "aggregator=broken,none"]
-    code, out, err = train("-m", *own, *SMALL, PYTHONPATH=str(tmp_path))
+    code, out, err = train("-m", *own, *SMALL, path=str(tmp_path))
     assert code == 1 and len(out) == 1 and len(results(tmp_path)) == 1
     assert any("broken.py" in line and "line 6" in line for line in err)
     assert err[-1] == "error: 1 of 2 runs have no result"
@@ -101,16 +93,30 @@ def test_hydra_shows_configs(train, tmp_path: Path, words: list[str], expected: 
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_question_imports_no_torch_and_a_run_on_the_embedded_graph_no_pyg(tmp_path: Path) -> None:
-    """Start-up is what a finished run costs."""
-    code = (
-        "import sys; from oversmoothing.launch import command as check; check.command(['--help']);"
-        "assert 'torch' not in sys.modules; check.configs(['logger=wandb']);"
-        "assert not {'torch_geometric', 'wandb', 'scipy', 'matplotlib'} & set(sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
+QUICK = [["--help"], ["aggregator=centred"], ["trainer.epocs=3"], ["--multrun"]]
+QUICK += [
+    ["experiment=wsss_voc", "task.evaluation.batch=two"],
+    ["experiment=cls_scenes", "seeds=3"],
+]
+
+
+def test_help_and_a_refused_command_import_no_torch(tmp_path: Path) -> None:
+    """Importing torch takes most of the time of a command that runs nothing."""
+    code = """
+        import sys
+        from oversmoothing.launch.command import Problems, command
+        for words in {quick}:
+            try:
+                assert command(words).hydra
+            except Problems as problems:
+                assert len(problems.lines) == 1, problems
+        assert not {{'torch', 'timm', 'torchvision', 'matplotlib', 'scipy'}} & set(sys.modules)
+        command([])
+        assert not {{'torch_geometric', 'wandb', 'timm', 'scipy', 'matplotlib'}} & set(sys.modules)
+    """
+    script = textwrap.dedent(code).format(quick=QUICK)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

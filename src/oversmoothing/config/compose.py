@@ -1,59 +1,49 @@
-"""Configs from overrides, as Hydra composes them, but every choice of groups only once.
+"""Composes configs as Hydra does, but each choice of groups only once.
 
-Hydra takes tens of milliseconds to compose and microseconds to set a key, so a sweep over values
-costs one composition, however many combinations it has.
+Hydra needs tens of milliseconds to compose a config and microseconds to set a key. So a sweep over
+values costs one composition, however many combinations it has.
 """
 
 import copy
 import re
-from functools import lru_cache
-from pathlib import Path
+from functools import cache, lru_cache
 
-from hydra import compose, initialize_config_dir
+from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from oversmoothing.config.folders import CONFIGS, needed_to_compose, search_path
+from oversmoothing.config.folders import CONFIGS, SEARCH_PATH
+from oversmoothing.errors import Problems
 
 _QUOTE = (
     "cannot be read; put '…' around the word, and \"…\" around a value with , = ( [ { or spaces"
 )
 
 
-class Problems(Exception):
-    """Every problem of a command.
-
-    Args:
-        lines: one line each.
-    """
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = list(dict.fromkeys(lines))
-        super().__init__("\n".join(self.lines))
-
-
 def compose_config(words: list[str]) -> DictConfig:
-    """One config, without checks of its parts.
+    """Composes one config, without checking its parts.
 
     Args:
         words: overrides as on the command line, without sweeps.
 
     Raises:
-        Problems: what Hydra itself refuses.
+        Problems: what Hydra refuses.
     """
     overrides, problems = parse(words)
     if problems:
         raise Problems(problems)
-    return assemble(overrides, search_path(overrides))
+    return assemble(overrides)
 
 
 def parse(words: list[str]) -> tuple[list[Override], list[str]]:
-    """Overrides, and one line for every word that is none."""
+    """Parses overrides; returns them, and one line for every word that is not an override."""
     parser, parsed, problems = OverridesParser.create(), [], []
     for word in words:
         try:
@@ -69,39 +59,62 @@ def parse(words: list[str]) -> tuple[list[Override], list[str]]:
     return parsed, problems
 
 
+@cache
+def loader() -> ConfigLoader:
+    """Hydra's loader for the folder ``configs``."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return GlobalHydra.instance().config_loader()
+
+
 @lru_cache(maxsize=256)
-def base(choices: tuple[str, ...]) -> DictConfig:
-    """What a choice of groups composes to, Hydra's own node included; not to be written to.
+def base(words: tuple[str, ...]) -> DictConfig:
+    """Composes a choice of groups, with Hydra's own node. The config must not be changed.
 
     Raises:
         Problems: what Hydra refuses.
     """
-    GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return compose("config", list(choices), return_hydra_config=True)
+        return loader().load_configuration("config", list(words), RunMode.RUN, from_shell=False)
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise Problems([one_line(error)]) from error
 
 
+def choices() -> dict[str, str | None]:
+    """Place of a group, such as ``backbone`` or ``aggregator@then`` -> its default option."""
+    return dict(base(()).hydra.runtime.choices)
+
+
+def is_group(override: Override) -> bool:
+    """Whether an override chooses an option of a group; if not, it sets a key."""
+    name = override.key_or_group
+    groups = {place.split("@")[0] for place in choices()}
+    return override.package is not None or "/" in name or name in groups
+
+
+def is_composed(override: Override) -> bool:
+    """Whether Hydra must know an override to compose; all others set keys afterwards."""
+    return override.is_delete() or override.key_or_group == SEARCH_PATH or is_group(override)
+
+
 @lru_cache(maxsize=256)
-def _without_hydra(choices: tuple[str, ...]) -> DictConfig:
-    config = copy.deepcopy(base(choices))
+def _without_hydra(words: tuple[str, ...]) -> DictConfig:
+    config = copy.deepcopy(base(words))
     with open_dict(config):
         del config["hydra"]
     return config
 
 
-def assemble(overrides: list[Override], folders: list[Path]) -> DictConfig:
-    """The config of overrides that name one value each, without Hydra's node.
+def assemble(overrides: list[Override]) -> DictConfig:
+    """Composes a config from overrides that name one value each, without Hydra's own node.
 
     Raises:
         Problems: what Hydra or a key refuses.
     """
-    choices = [o for o in overrides if needed_to_compose(o, folders)]
-    config = copy.deepcopy(_without_hydra(tuple(o.input_line for o in choices)))
+    composed = tuple(o.input_line for o in overrides if is_composed(o))
+    config = copy.deepcopy(_without_hydra(composed))
     for override in overrides:
-        if override not in choices and not override.is_hydra_override():
+        if not (is_composed(override) or override.is_hydra_override()):
             put(config, override)
     return config
 
@@ -110,7 +123,7 @@ def put(config: DictConfig, override: Override) -> None:
     """Sets a key as Hydra does.
 
     Raises:
-        Problems: it cannot be set.
+        Problems: the key cannot be set.
     """
     add = override.is_add() or override.is_force_add()
     try:
@@ -120,7 +133,7 @@ def put(config: DictConfig, override: Override) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """An error and what caused it, without the folders that Hydra searched."""
+    """The text of an error and of its cause, without the folders that Hydra searched."""
     texts = [str(e) for e in (error, error.__cause__) if e is not None and str(e)]
     text = " ".join(": ".join(texts).split("Config search path")[0].split())
     return re.sub(r" full_key: (\S+)( object_type=\S+)?", r" (at \1)", text)

@@ -1,4 +1,4 @@
-"""The folders of YAMLs that a command line can choose from."""
+"""The folders of YAML files that a command line can choose from."""
 
 import os
 from importlib.util import find_spec
@@ -8,19 +8,19 @@ from hydra.core.override_parser.types import Override
 
 _HERE = Path(__file__).parents[3] / "configs"
 CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or _HERE).resolve()
-_SEARCH_PATH = "hydra.searchpath"
+SEARCH_PATH = "hydra.searchpath"
 
 
 def search_path(overrides: list[Override]) -> list[Path]:
-    """Folders that hold configs: ours, then those of ``hydra.searchpath``."""
-    given = [o.value() for o in overrides if o.key_or_group == _SEARCH_PATH][:1]
+    """Folders of configs: ours first, then those that ``hydra.searchpath`` names."""
+    given = [o.value() for o in overrides if o.key_or_group == SEARCH_PATH][:1]
     entries = given[0] if given and isinstance(given[0], list) else []
     folders = [CONFIGS, *(_folder(str(entry)).absolute() for entry in entries)]
     return list(dict.fromkeys(folders))
 
 
 def options(group: str, folders: list[Path]) -> list[str]:
-    """Names of a group's YAMLs; one that two folders have comes twice."""
+    """Names of a group's YAML files. A name that two folders have comes twice."""
     return [
         path.relative_to(folder / group).with_suffix("").as_posix()
         for folder in folders
@@ -28,21 +28,8 @@ def options(group: str, folders: list[Path]) -> list[str]:
     ]
 
 
-def is_group(override: Override, folders: list[Path]) -> bool:
-    """Whether an override chooses an option of a group, and sets no key."""
-    name = override.key_or_group
-    named = override.package is not None or "/" in name
-    return named or any((folder / name).is_dir() for folder in folders if "." not in name)
-
-
-def needed_to_compose(override: Override, folders: list[Path]) -> bool:
-    """Whether Hydra must know an override to compose; all others set keys afterwards."""
-    name = override.key_or_group
-    return override.is_delete() or name == _SEARCH_PATH or is_group(override, folders)
-
-
 def _folder(entry: str) -> Path:
-    """``file://path``, ``pkg://package`` or a path."""
+    """The folder of ``file://path``, ``pkg://package`` or a plain path."""
     scheme, _, place = entry.rpartition("://")
     if scheme != "pkg":
         return Path(place)

@@ -1,40 +1,41 @@
 """Unknown groups and options of a command line, with what was probably meant."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from hydra.core.override_parser.types import Override
 
-from oversmoothing.config.compose import base
+from oversmoothing.config.compose import choices, loader
 from oversmoothing.config.folders import options
-from oversmoothing.config.names import meant
+from oversmoothing.errors import meant
 
 
 def group_problem(override: Override, folders: list[Path]) -> str | None:
     """What is wrong with an override that chooses one option of a group."""
-    where = override.get_key_element().lstrip("+~")
-    choices = {str(place): option for place, option in base(()).hydra.runtime.choices.items()}
-    if where not in choices:
-        return _no_such_place(override, where, choices)
+    where, is_hydra = override.get_key_element().lstrip("+~"), override.is_hydra_override()
+    known, value = options(override.key_or_group, folders), override.value()
+    if is_hydra:  # plugins bring options, and groups of their own
+        known = sorted({*known, *loader().get_group_options(override.key_or_group)})
+    if where not in choices() and not (is_hydra and known):
+        return _no_such_place(override, where)
     if override.is_add() or override.is_force_add():
         return f"{override.get_key_element()}: it is there already; write {where}=… without the +"
-    if where.startswith("hydra/"):
-        return None  # plugins bring options; Hydra itself lists them
-    known, value = options(override.key_or_group, folders), override.value()
     if value is None:
-        way_out = "leave it out" if choices[where] is None else meant("none", known)
+        way_out = "leave it out" if choices().get(where) is None else meant("none", known)
         return f"{where}: cannot be null; {way_out}"
     shown = value if isinstance(value, str) else override.get_value_string()
     if value not in known:
-        return f"{where}: there is no {shown!r}; {meant(shown, known)}"
+        way_out = meant(shown, known)
+        if is_hydra and way_out.startswith("known"):
+            way_out += "; plugins bring more: pip install -e '.[sweeps]'"
+        return f"{where}: there is no {shown!r}; {way_out}"
     if known.count(value) > 1:
         return f"{where}: several folders have a {value}.yaml, and the first wins; rename yours"
     return None
 
 
-def _no_such_place(override: Override, where: str, choices: Iterable[str]) -> str:
+def _no_such_place(override: Override, where: str) -> str:
     if override.package and "." in override.package:
         return f"{where}: to set a key, leave the group out: {override.package}=…"
-    ours = [c for c in choices if c.startswith("hydra/") == where.startswith("hydra/")]
+    ours = [c for c in choices() if c.startswith("hydra/") == where.startswith("hydra/")]
     own = [place for place in ours if place.split("@")[0] == override.key_or_group]
     return f"{where}: no part of a run is chosen by it; {meant(where, own or ours)}"

@@ -1,9 +1,10 @@
-"""What is wrong with a composed config, as far as it shows without building anything."""
+"""Checks a composed config as far as possible without building anything."""
 
 import logging
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +12,10 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from oversmoothing.config import source, types
 from oversmoothing.config.compose import one_line
-from oversmoothing.config.types import argument_problems
+from oversmoothing.config.types import argument_problems, signature_problems
+from oversmoothing.errors import InputError
 
 # Part -> arguments that its target gets when it is run, not from its YAML; None: its task knows.
 PARTS = {
@@ -36,6 +39,7 @@ def settings(
     threads: int | None,
     deterministic: Literal["off", "warn", "error"],
     checkpoint_seconds: float,
+    optimize: str | None,
     paths: dict,
 ) -> None:
     """The top level of a config, as a signature to check it against."""
@@ -45,8 +49,13 @@ def paths(data: str, outputs: str, cache: str) -> None:
     """The node ``paths``, likewise."""
 
 
-def config_problems(config: DictConfig) -> dict[str, list[str]]:
-    """Part, or key of the top level -> one line for every mistake in it."""
+def config_problems(config: DictConfig, imported: bool = True) -> dict[str, list[str]]:
+    """Part, or key of the top level -> one line for every mistake in it.
+
+    Args:
+        imported: import what every ``_target_`` names; if not, signatures are read from sources,
+            and parts whose source does not tell are passed over.
+    """
     try:
         plain = OmegaConf.to_container(config, resolve=True)
     except (OmegaConfBaseException, RecursionError) as error:
@@ -54,8 +63,9 @@ def config_problems(config: DictConfig) -> dict[str, list[str]]:
     top = {key: value for key, value in plain.items() if key not in PARTS}
     lines = argument_problems("", settings, top)
     if not lines:
-        lines = argument_problems("paths.", paths, plain["paths"]) or _out_of_range(top)
-    lines += [line for part in PARTS for line in _part_problems(part, plain.get(part))]
+        lines = argument_problems("paths.", paths, plain["paths"])
+        lines = lines or _out_of_range(top)
+    lines += [line for part in PARTS for line in _part_problems(part, plain.get(part), imported)]
     problems: dict[str, list[str]] = {}
     for line in lines:
         problems.setdefault(re.split(r"[.:]", line)[0], []).append(line)
@@ -63,23 +73,21 @@ def config_problems(config: DictConfig) -> dict[str, list[str]]:
 
 
 def _out_of_range(plain: dict[str, Any]) -> list[str]:
-    seeds, threads = plain["seeds"], plain["threads"]
+    seeds, threads, least = plain["seeds"], plain["threads"], plain["checkpoint_seconds"]
     problems = []
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         problems.append(f"seeds: expected a list of different whole numbers from 0, got {seeds}")
     if threads is not None and threads < 1:
         problems.append(f"threads: expected 1 or more, or null for torch's choice, got {threads}")
-    if plain["checkpoint_seconds"] < 0:
-        problems.append(
-            f"checkpoint_seconds: expected 0 or more, got {plain['checkpoint_seconds']}"
-        )
+    if least < 0:
+        problems.append(f"checkpoint_seconds: expected 0 or more, got {least}")
     for name, path in plain["paths"].items():
         if not path or path.startswith("~"):
             problems.append(f"paths.{name}: expected a path, got {path!r}; write $HOME for ~")
     return problems
 
 
-def _part_problems(part: str, node: Any) -> list[str]:
+def _part_problems(part: str, node: Any, imported: bool) -> list[str]:
     if not node and part in OPTIONAL:
         return []
     if not isinstance(node, dict) or "_target_" not in node:
@@ -87,27 +95,40 @@ def _part_problems(part: str, node: Any) -> list[str]:
     if bool(node.get("_partial_")) != (part in COMPLETED):
         how = "add it: more arguments come" if part in COMPLETED else "leave it out: it is built"
         return [f"{part}._partial_: {how} when it is run"]
-    return _node_problems(part, node, PARTS[part])
+    return _node_problems(part, node, PARTS[part], imported)
 
 
-def _node_problems(key: str, node: dict[str, Any], given: tuple[str, ...] | None = ()) -> list[str]:
-    """Of a node with a ``_target_`` and of those in it."""
+def _node_problems(
+    key: str, node: dict[str, Any], given: tuple[str, ...] | None, imported: bool
+) -> list[str]:
+    """What is wrong with a node that has a ``_target_``, and with those inside it."""
     if not isinstance(name := node["_target_"], str):
         return [f"{key}._target_: expected module.Class, got {name!r}"]
     try:
+        found = types.signature(_target(key, name)) if imported else source.signature(name)
+    except InputError as error:
+        return error.lines
+    values = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
+    lines = signature_problems(f"{key}.", found, values, given) if found else []
+    inner = {k: v for k, v in values.items() if isinstance(v, dict) and "_target_" in v}
+    for name, child in inner.items():
+        lines += _node_problems(f"{key}.{name}", child, (), imported)
+    return lines
+
+
+def _target(key: str, name: str) -> Callable:
+    try:
         target = get_object(name)
     except Exception as error:  # whatever importing the user's module raises
-        return [f"{key}._target_: {name} cannot be imported ({reason(error)})"]
+        line = f"{key}._target_: {name} cannot be imported ({reason(error)})"
+        raise InputError(line) from error
     if not callable(target):
-        return [f"{key}._target_: {name} is no class or function"]
-    values = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
-    inner = {k: v for k, v in values.items() if isinstance(v, dict) and "_target_" in v}
-    lines = argument_problems(f"{key}.", target, values, given)
-    return lines + [line for k, v in inner.items() for line in _node_problems(f"{key}.{k}", v)]
+        raise InputError(f"{key}._target_: {name} is no class or function")
+    return target
 
 
 def reason(error: BaseException) -> str:
-    """What an error in a user's module says, and where it arose."""
+    """What an error in a user's module says, and where it was raised."""
     cause = error.__cause__ or error
     line = f"{type(cause).__name__}: {one_line(cause)}"
     if isinstance(cause, ModuleNotFoundError):

@@ -1,4 +1,4 @@
-"""The combinations that a command line asks for, and what is wrong with how it asks."""
+"""The configs that a command line asks for, and what is wrong with how it asks."""
 
 import copy
 import itertools
@@ -9,11 +9,12 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.config.compose import Problems, assemble, base, parse, put
-from oversmoothing.config.folders import is_group, needed_to_compose, search_path
+from oversmoothing.config.compose import assemble, base, is_composed, is_group, parse, put
+from oversmoothing.config.folders import search_path
 from oversmoothing.config.groups import group_problem
-from oversmoothing.config.names import key_problem
+from oversmoothing.config.names import flat, key_problem
 from oversmoothing.config.sweep import not_swept, values_of
+from oversmoothing.errors import Problems
 
 Axes = dict[str, list[Override]]  # what is set -> its values, one unless swept
 
@@ -24,19 +25,27 @@ class Plan:
 
     Args:
         problems: one line each.
-        configs: one a combination, composed without what has a problem.
-        unclear: parts that are not those that were asked for, so their keys are not known.
-        launcher: the option of ``hydra/launcher`` that a sweep is started by.
+        configs: one for each combination, composed without what has a problem. Where Hydra's
+            sweeper chooses the values, one for each combination of options, for the check alone.
+        unclear: parts whose option or keys cannot be read, so that their config says nothing.
+        launcher: option of ``hydra/launcher``.
+        sweeper: option of ``hydra/sweeper``.
     """
 
     problems: list[str]
     configs: list[DictConfig] = field(default_factory=list)
     unclear: set[str] = field(default_factory=set)
     launcher: str = "basic"
+    sweeper: str = "basic"
+
+    @property
+    def by_hydra(self) -> bool:
+        """Whether a launcher or sweeper of Hydra starts the runs."""
+        return (self.launcher, self.sweeper) != ("basic", "basic")
 
 
 def plan(words: list[str], multirun: bool) -> Plan:
-    """Composes every combination of overrides; nothing is built or run.
+    """Composes every combination of overrides; builds and runs nothing.
 
     Args:
         words: overrides as on the command line.
@@ -47,91 +56,113 @@ def plan(words: list[str], multirun: bool) -> Plan:
     if absent := [f"{path}: no such folder of configs" for path in folders if not path.is_dir()]:
         return Plan(problems + absent)
     parsed = {override.input_line for override in overrides}
-    unclear = {_node(word.split("=")[0]) for word in words if word not in parsed}
-    axes: Axes = {}
-    for override in overrides:
-        values, found = _accepted(override, folders)
-        if found and is_group(override, folders):
-            unclear.add(_node(override.get_key_element()))
-        problems += found
-        if not found:
-            axes[override.get_key_element()] = values
-    drawn = Plan(problems, unclear=unclear)
+    drawn = Plan(problems, unclear={_node(w.split("=")[0]) for w in words if w not in parsed})
     try:
-        _combine(drawn, axes, multirun, folders)
+        axes = _accepted(drawn, overrides, folders)
+        axes = _swept(drawn, axes, multirun, folders)
+        drawn.configs = _combined(drawn, axes)
     except Problems as refused:
         drawn.problems += refused.lines
     return drawn
 
 
-def _accepted(override: Override, folders: list[Path]) -> tuple[list[Override], list[str]]:
-    """The values of an override, and what is wrong with it, its key aside."""
-    key = override.get_key_element()
-    if override.is_delete():
-        return [], [f"{key}: nothing can be left out; a group has its none, a key its default"]
-    values, found = values_of(override, folders)
-    if is_group(override, folders):
-        found += [line for value in values if (line := group_problem(value, folders))]
-    return values, found
+def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axes:
+    """Leaves out what has a problem, and lists the options of every swept group."""
+    axes: Axes = {}
+    for override in overrides:
+        key, values, found = override.get_key_element(), [override], []
+        if override.is_delete():
+            found = [f"{key}: nothing can be left out; a group has its none, a key its default"]
+        elif is_group(override) or override.is_hydra_override():
+            values, found = values_of(override, folders)
+        if is_group(override):
+            found = found or [x for value in values if (x := group_problem(value, folders))]
+            plan.unclear |= {_node(key)} if found else set()
+        plan.problems += found
+        if not found:
+            axes[key] = values
+    return axes
 
 
-def _combine(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> None:
-    """Fills a plan with the configs of all combinations."""
-    first = [values[0] for values in axes.values()]
-    hydra = _hydra(first, folders)
-    if multirun or str(hydra.mode) == "RunMode.MULTIRUN":
-        plan.launcher = hydra.runtime.choices["hydra/launcher"]
+def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
+    """Adds the sweep of an experiment, and lists the values of every swept key.
+
+    The keys stay as they are where another sweeper than Hydra's basic one chooses their values.
+    """
+    hydra = _hydra([values[0] for values in axes.values()])
+    multirun = multirun or str(hydra.mode) == "RunMode.MULTIRUN"
+    if multirun:
+        chosen = hydra.runtime.choices
+        plan.launcher, plan.sweeper = chosen["hydra/launcher"], chosen["hydra/sweeper"]
         axes = _brought(hydra, folders) | axes
-    elif swept := [values for values in axes.values() if len(values) > 1]:
-        plan.problems += [not_swept(v, is_group(v[0], folders)) for v in swept]
-        axes = {key: values[:1] for key, values in axes.items()}
-    composing = {k: v for k, v in axes.items() if needed_to_compose(v[0], folders)}
-    for choice in itertools.product(*composing.values()):
-        composed = plain(base(tuple(override.input_line for override in choice)))
-        plan.problems += _lonely(composed, axes)
-        for key in [key for key in axes if key not in composing]:
-            found = [line for value in axes[key] if (line := key_problem(value, composed))]
+    if plan.sweeper != "basic":
+        return axes
+    listed: Axes = {}
+    for key, values in axes.items():
+        if not is_group(values[0]):
+            values, found = values_of(values[0], folders)
+            plan.problems += found
+        if len(values) > 1 and not multirun:
+            plan.problems.append(not_swept(values))
+        if values:
+            listed[key] = values if multirun else values[:1]
+    return listed
+
+
+def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
+    """Checks the names of all keys, and composes every combination of values."""
+    composed = {key: values for key, values in axes.items() if is_composed(values[0])}
+    for options in itertools.product(*composed.values()):
+        config = _keys(base(tuple(option.input_line for option in options)))
+        plan.problems += _lonely(config, axes)
+        for key in [key for key in axes if key not in composed]:
+            found = [line for value in axes[key] if (line := key_problem(value, config))]
             if found and not plan.unclear & {key.lstrip("+~").split(".")[0], "experiment"}:
                 plan.problems += found
             if found:
                 del axes[key]
-    plan.configs = [assemble(list(chosen), folders) for chosen in itertools.product(*axes.values())]
+    fixed = [values for values in axes.values() if not values[0].is_sweep_override()]
+    return [assemble(list(chosen)) for chosen in itertools.product(*fixed)]
 
 
-def _hydra(overrides: list[Override], folders: list[Path]) -> DictConfig:
-    """Hydra's own node."""
-    choices = [o.input_line for o in overrides if needed_to_compose(o, folders)]
-    config = copy.deepcopy(base(tuple(choices)))
+def _hydra(overrides: list[Override]) -> DictConfig:
+    """Composes Hydra's own node."""
+    config = copy.deepcopy(base(tuple(o.input_line for o in overrides if is_composed(o))))
     for override in overrides:
-        own = override.is_hydra_override() and override.input_line not in choices
-        if own and not key_problem(override, plain(config)):
+        own = override.is_hydra_override() and not is_composed(override)
+        if own and not key_problem(override, _keys(config)):
             put(config, override)
     return config.hydra
 
 
 def _brought(hydra: DictConfig, folders: list[Path]) -> Axes:
-    """The sweep that an experiment brings along."""
+    """The sweep that an experiment brings along.
+
+    Raises:
+        Problems: what is wrong with it.
+    """
     params = OmegaConf.to_container(hydra.sweeper.get("params") or OmegaConf.create({}))
     overrides, problems = parse([f"{key}={value}" for key, value in params.items()])
-    pairs = [(o.get_key_element(), values_of(o, folders)) for o in overrides]
-    if problems := problems + [line for _, (_, found) in pairs for line in found]:
-        raise Problems([f"hydra.sweeper.params: {line}" for line in problems])
-    return {key: values for key, (values, _) in pairs}
+    drawn = Plan(problems)
+    axes = _accepted(drawn, overrides, folders)
+    if drawn.problems:
+        raise Problems([f"hydra.sweeper.params: {line}" for line in drawn.problems])
+    return axes
 
 
 def _lonely(composed: dict[str, Any], axes: Axes) -> list[str]:
-    """A sweep over experiments cannot hold one that is a sweep by itself."""
-    if len(axes.get("experiment", [])) > 1 and composed["hydra"]["sweeper"].get("params"):
-        name = composed["hydra"]["runtime"]["choices"]["experiment"]
+    """An experiment that is a sweep by itself cannot be one of several experiments."""
+    if len(axes.get("experiment", [])) > 1 and composed.get("hydra.sweeper.params"):
+        name = composed["hydra.runtime.choices"]["experiment"]
         return [f"experiment: {name} is a sweep by itself; run it alone"]
     return []
 
 
 def _node(place: str) -> str:
-    """The node that a place fills: then of aggregator@then."""
+    """The node that a place fills: ``then`` for ``aggregator@then``."""
     return place.lstrip("+~").split("@")[-1]
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
-    """Interpolations as they stand."""
-    return OmegaConf.to_container(config, resolve=False)
+def _keys(config: DictConfig) -> dict[str, Any]:
+    """Dotted key -> value, interpolations as they stand."""
+    return flat(OmegaConf.to_container(config, resolve=False))

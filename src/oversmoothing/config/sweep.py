@@ -1,4 +1,4 @@
-"""The values that a sweep stands for."""
+"""The values of a sweep."""
 
 import itertools
 from collections.abc import Iterable
@@ -7,21 +7,24 @@ from pathlib import Path
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 
-from oversmoothing.config.compose import one_line, parse
-from oversmoothing.config.folders import is_group, options
+from oversmoothing.config.compose import is_group, one_line, parse
+from oversmoothing.config.folders import options
 
 MOST = 10_000  # values of one sweep: more is a slip
 
 
 def values_of(override: Override, folders: list[Path]) -> tuple[list[Override], list[str]]:
-    """One override for every value of a sweep, or a line that says why there are none."""
+    """One override for every value of a sweep, and what is wrong with the sweep."""
     line, key = override.input_line, override.get_key_element()
     if not override.is_sweep_override():
         return [override], []
     if override.is_hydra_override():
         return [], [f"{line}: Hydra's own settings cannot be swept"]
     if override.is_interval_sweep():
-        return [], [f"{line}: an interval has no end of values; use range(start,stop,step)"]
+        return [], [
+            f"{line}: an interval has no end of values; use range(start,stop,step), or let "
+            "hydra/sweeper=optuna choose them"
+        ]
     try:
         texts = list(itertools.islice(_texts(override, folders), MOST + 1))
     except (HydraException, ValueError) as error:
@@ -34,20 +37,15 @@ def values_of(override: Override, folders: list[Path]) -> tuple[list[Override], 
 def _texts(override: Override, folders: list[Path]) -> Iterable[str]:
     if not isinstance(glob := override.value(), Glob):
         return override.sweep_string_iterator()
-    if not is_group(override, folders):
+    if not is_group(override):
         raise ValueError("glob(…) stands for options of a group, and this is a key")
     return glob.filter(options(override.key_or_group, folders))
 
 
-def not_swept(values: list[Override], is_choice: bool) -> str:
-    """What to say of a sweep without ``-m``.
-
-    Args:
-        values: of the sweep.
-        is_choice: among the options of a group, where no list is possible.
-    """
+def not_swept(values: list[Override]) -> str:
+    """The error for a sweep without ``-m``; a key may also take its values as a list."""
     key = values[0].get_key_element()
     more = ",…" if len(values) > 3 else ""
     shown = ",".join(value.get_value_string() for value in values[:3]) + more
-    way_out = "" if is_choice else f", or write {key}=[{shown}] for a list"
+    way_out = "" if is_group(values[0]) else f", or write {key}=[{shown}] for a list"
     return f"{key}={shown} is a sweep: add -m{way_out}"

@@ -1,4 +1,4 @@
-"""Names and types of a config node, held against the signature that will take it."""
+"""Checks the names and types of arguments in a config against the signature that takes them."""
 
 import inspect
 import math
@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
-from oversmoothing.config.names import meant
+from oversmoothing.errors import meant
+
+Signature = tuple[dict[str, inspect.Parameter], dict[str, Any]]  # parameters, type hints
 
 _NAMES = {
     int: "a whole number",
@@ -22,17 +24,29 @@ _NAMES = {
 
 
 def argument_problems(
-    prefix: str, target: Callable, values: dict[str, Any], given: tuple[str, ...] | None = ()
+    prefix: str,
+    target: Callable,
+    values: dict[str, Any],
+    given: tuple[str, ...] | None = (),
 ) -> list[str]:
-    """One line for every argument that is unknown, missing, or of another type.
+    """One line for every argument of a class or function that is unknown, missing, or mistyped.
 
     Args:
         prefix: of the keys (``trainer.``).
-        target: class or function.
-        values: its arguments as the config has them.
-        given: arguments that it gets elsewhere; None where that is not known.
+        values: arguments in the config.
+        given: arguments that do not come from the config; None if these are not known.
     """
-    known, hints = _signature(target)
+    return signature_problems(prefix, signature(target), values, given)
+
+
+def signature_problems(
+    prefix: str,
+    signature: Signature,
+    values: dict[str, Any],
+    given: tuple[str, ...] | None = (),
+) -> list[str]:
+    """The same for a signature."""
+    known, hints = signature
     open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
     own = [name for name in known if name not in (given or ())]
     problems = []
@@ -41,17 +55,17 @@ def argument_problems(
             taken = "is set elsewhere, not by a key" if name in known else "no such key"
             problems.append(f"{prefix}{name}: {taken}; {meant(name, own)}")
         elif name in hints and not _fits(value, hints[name]):
-            expected = _describe(hints[name])
+            expected = describe(hints[name])
             problems.append(f"{prefix}{name}: expected {expected}, got {_shown(value)}")
     if given is not None:
-        missing = [name for name in own if _required(known[name]) and name not in values]
+        missing = [name for name in own if is_required(known[name]) and name not in values]
         problems += [f"{prefix}{name}: missing; the YAML must name it" for name in missing]
     return problems
 
 
 @lru_cache(maxsize=256)
-def _signature(target: Callable) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
-    """Parameters and type hints of what a call takes, as far as they can be had."""
+def signature(target: Callable) -> Signature:
+    """Parameters and type hints of a class or function, as far as they can be read."""
     try:
         hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except (NameError, TypeError):
@@ -62,20 +76,20 @@ def _signature(target: Callable) -> tuple[dict[str, inspect.Parameter], dict[str
         return {"any": inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)}, hints
 
 
-def _required(parameter: inspect.Parameter) -> bool:
+def is_required(parameter: inspect.Parameter) -> bool:
     variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     return parameter.default is parameter.empty and not variadic
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type; of types that a YAML cannot hold, everything is."""
+    """Whether a value is of a type. Types that a YAML file cannot hold are not checked."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(value, dict) and "_target_" in value:
         return True
     if origin is Literal:
         return any(value == known and type(value) is type(known) for known in arguments)
     if origin in (typing.Union, types.UnionType):
-        checked = [argument for argument in arguments if _is_checked(argument)]
+        checked = [argument for argument in arguments if is_checked(argument)]
         return any(_fits(value, argument) for argument in checked or arguments)
     if origin in (list, tuple):
         inner = arguments[0] if arguments else Any
@@ -85,27 +99,27 @@ def _fits(value: Any, hint: Any) -> bool:
         return number and math.isfinite(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, origin or hint) if _is_checked(hint) else True
+    return isinstance(value, origin or hint) if is_checked(hint) else True
 
 
-def _is_checked(hint: Any) -> bool:
+def is_checked(hint: Any) -> bool:
     origin = typing.get_origin(hint) or hint
     return origin in (*_NAMES, tuple, Literal)
 
 
-def _describe(hint: Any) -> str:
+def describe(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return "one of " + ", ".join(str(argument) for argument in arguments)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_describe(a) for a in arguments if _is_checked(a))
+        return " or ".join(describe(a) for a in arguments if is_checked(a))
     if origin in (list, tuple) and arguments:
-        return f"a list [a,b,…], each {_describe(arguments[0])}"
+        return f"a list [a,b,…], each {describe(arguments[0])}"
     return _NAMES.get(origin or hint, str(hint))
 
 
 def _shown(value: Any) -> str:
-    """As a YAML or a command line has it."""
+    """A value as YAML files and command lines write it."""
     if isinstance(value, list):
         return f"[{','.join(_shown(item) for item in value)}]"
     words = {None: "null", True: "true", False: "false"}

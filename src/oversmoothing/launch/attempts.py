@@ -1,16 +1,18 @@
 """Runs many configs: any of them may fail, be done already, or be held by another process."""
 
 import multiprocessing
-import os
 import sys
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
+from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from oversmoothing.errors import InputError, one_line_warnings
+from oversmoothing.errors import InputError, Problems, complain, one_line_warnings
+from oversmoothing.launch.command import part_problems, source_problems
+from oversmoothing.store.metric import mean
 from oversmoothing.store.summary import summary
 
 if TYPE_CHECKING:
@@ -74,10 +76,29 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
     return problem
 
 
-def complain(*lines: str) -> None:
-    """Prints error lines. Under torchrun only the first process prints; all find the same ones."""
-    if os.environ.get("RANK", "0") == "0":
-        print(*(f"error: {line}" for line in lines), sep="\n", file=sys.stderr)
+def trial(config: DictConfig) -> float:
+    """Checks and runs one config for a sweeper that chooses the next one by a metric.
+
+    Returns:
+        The metric that ``optimize`` names, averaged over the seeds.
+
+    Raises:
+        CompactHydraException: bad input, or no such metric; Hydra prints it without a traceback.
+            Whatever else the run raises is passed on. What a failed trial means is up to the
+            sweeper: it never gets a number from one.
+    """
+    from oversmoothing.launch.execute import execute, finished, run_folder
+
+    name, already = run_folder(config).name, finished(config)
+    try:
+        if problems := source_problems([config]) or part_problems([config]):
+            raise Problems(problems)
+        result = execute(config, wait=True)
+        print(summary(result, already), flush=True)
+        return mean(result, config.optimize, config.seeds, "optimize")
+    except InputError as error:
+        lines = [f"error: {name}: {line}" for line in error.lines]
+        raise CompactHydraException("\n".join(lines)) from error
 
 
 def unfinished(configs: Sequence[DictConfig]) -> int:

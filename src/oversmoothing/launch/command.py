@@ -1,39 +1,42 @@
-"""Config errors, found before any work and reported together, one line each.
+"""Checks a whole command line before any work, and reports all mistakes together, one line each.
 
-Hydra stops at the first mistake, with a stack of its own; here the whole command is taken apart
-first: every flag and override, every combination of a sweep, every argument of every part.
+Hydra stops at the first mistake and shows a traceback. Here every flag and override is checked
+first, every combination of a sweep, and the name and type of every argument of every part. All of
+that is done without torch, whose import takes most of the time of a refused command. If there is
+no mistake, the parts are built, which shows values out of range and parts that do not fit.
 """
 
-import argparse
+import gc
+import os
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydra._internal.utils import get_args_parser  # Hydra offers its flags nowhere else
 from omegaconf import DictConfig
 
-from oversmoothing.config.compose import Problems, compose_config
+from oversmoothing.config.compose import compose_config
 from oversmoothing.config.folders import CONFIGS
-from oversmoothing.config.names import meant
+from oversmoothing.config.parts import config_problems
 from oversmoothing.config.plan import Plan, plan
+from oversmoothing.errors import Problems
+from oversmoothing.launch.flags import read
 
 if TYPE_CHECKING:
     from oversmoothing.launch.start import Start
 
 __all__ = ["CONFIGS", "Command", "Problems", "command", "compose_config", "configs"]
 
-FLAGS = ("--multirun", "--config-dir", "--cfg", "--help", "--info", "--resolve", "--hydra-help")
-
 
 @dataclass(frozen=True)
 class Command:
-    """A command line that has passed.
+    """A command line without mistakes.
 
     Args:
-        configs: one a run.
-        hydra: the words in Hydra's order, where it is Hydra's turn: to show something, or to start
-            runs by another launcher than its basic one.
+        configs: one for each run; empty if Hydra's sweeper chooses the runs.
+        hydra: the arguments for Hydra, flags first, if Hydra has to show something or to start
+            runs by a launcher or sweeper other than its basic ones.
         start: what a single run starts from, built by the check.
     """
 
@@ -43,25 +46,27 @@ class Command:
 
 
 def command(argv: list[str]) -> Command:
-    """Takes a command line apart.
+    """Checks a command line.
 
     Raises:
         Problems: every mistake found.
     """
-    given = _flags(argv)
-    words = given.overrides + _search_path(given)
+    given = read(argv)
     for_hydra = [word for word in argv if word not in given.overrides] + given.overrides
-    if given.shell_completion or given.hydra_help:
+    if given.shell_completion or given.hydra_help or given.version:
+        _stop_at(given.problems)
         return Command(hydra=for_hydra)
-    planned = plan(words, given.multirun)
+    planned = plan(given.overrides + given.search_path, given.multirun)
+    planned.problems[:0] = given.problems
     if given.help or given.cfg or given.info:
         _stop_at(planned.problems)
         return Command(hydra=for_hydra)
-    if start := _started(planned):
-        _stop_at(_output_problems(planned.configs))
-    else:
-        _check(planned)
-    return Command(planned.configs, None if planned.launcher == "basic" else for_hydra, start)
+    _stop_at(planned.problems + _sweep_problems(planned) + source_problems(planned.configs))
+    if not (start := _started(planned)):
+        _stop_at(part_problems(planned.configs))
+    _stop_at(_output_problems(planned.configs))
+    known = planned.configs if planned.sweeper == "basic" else []
+    return Command(known, for_hydra if planned.by_hydra else None, start)
 
 
 def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
@@ -75,29 +80,62 @@ def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
         Problems: every mistake found.
     """
     planned = plan(words, multirun)
-    _check(planned)
+    _stop_at(planned.problems + _sweep_problems(planned) + source_problems(planned.configs))
+    _stop_at(part_problems(planned.configs) or _output_problems(planned.configs))
     return planned.configs
 
 
-def _check(planned: Plan) -> None:
-    from oversmoothing.launch.preflight import all_problems  # torch takes a second to import
+def source_problems(composed: list[DictConfig]) -> list[str]:
+    """Wrong names and types in composed configs, found without importing any part."""
+    found = [config_problems(config, imported=False) for config in composed]
+    return [line for parts in found for lines in parts.values() for line in lines]
 
-    problems, known = list(planned.problems), {}
-    for config in planned.configs:
-        problems += all_problems(config, planned.unclear, known)
-    _stop_at(problems or _output_problems(planned.configs))
+
+def part_problems(composed: list[DictConfig]) -> list[str]:
+    """What is wrong with composed configs that only importing and building the parts shows."""
+    _import_torch()
+    from oversmoothing.launch.preflight import all_problems
+
+    known: dict[str, list[str]] = {}
+    return [line for config in composed for line in all_problems(config, set(), known)]
 
 
 def _started(planned: Plan) -> "Start | None":
     """What a single run starts from: its check builds all that the run needs."""
+    if len(planned.configs) > 1 or planned.by_hydra:
+        return None
+    _import_torch()
     from oversmoothing.launch.preflight import started
 
-    alone = len(planned.configs) == 1 and not planned.problems and not planned.unclear
-    return started(planned.configs[0]) if alone and planned.launcher == "basic" else None
+    return started(planned.configs[0])
+
+
+def _import_torch() -> None:
+    """Imports torch in two thirds of the time: nothing of what it makes is garbage."""
+    if "torch" not in sys.modules:
+        gc.disable()
+        import torch  # noqa: F401
+
+        gc.freeze()  # the garbage collector passes over it from now on
+        gc.enable()
+
+
+def _sweep_problems(planned: Plan) -> list[str]:
+    """What is wrong with a sweep that Hydra starts."""
+    problems, chosen = [], {"sweeper": planned.sweeper, "launcher": planned.launcher}
+    for kind, option in chosen.items():
+        if option != "basic" and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            problems.append(f"hydra/{kind}={option}: cannot run under torchrun; leave torchrun out")
+    if planned.sweeper != "basic" and any(c.optimize is None for c in planned.configs):
+        problems.append(
+            f"optimize: hydra/sweeper={planned.sweeper} needs the metric that it optimizes, a key "
+            "of the results; add optimize=val_accuracy, for one"
+        )
+    return problems
 
 
 def _output_problems(composed: list[DictConfig]) -> list[str]:
-    """The output folders must be writable before anything is computed for them."""
+    """Output folders that cannot be written."""
     problems = []
     for folder in dict.fromkeys(Path(config.paths.outputs) for config in composed):
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -110,39 +148,6 @@ def _output_problems(composed: list[DictConfig]) -> list[str]:
                 "choose another with paths.outputs=…"
             )
     return problems
-
-
-def _flags(argv: list[str]) -> argparse.Namespace:
-    """Hydra's flags, wherever they stand among the overrides."""
-
-    def refuse(message: str) -> None:
-        raise Problems([f"{message}; python train.py --hydra-help lists the flags"])
-
-    parser = get_args_parser()
-    parser.error = refuse
-    given, unknown = parser.parse_known_intermixed_args(argv)
-    problems = [f"{word}: no such flag; {meant(word, FLAGS)}" for word in unknown]
-    for name in ("config_path", "config_name", "experimental_rerun"):
-        if getattr(given, name):
-            flag = "--" + name.replace("_", "-")
-            problems.append(f"{flag}: not offered here; --config-dir adds a folder of configs")
-    modes = {name: getattr(given, name) for name in ("cfg", "info", "multirun", "run")}
-    if len(chosen := [f"--{name}" for name, value in modes.items() if value]) > 1:
-        problems.append(f"{' and '.join(chosen)}: only one of them at a time")
-    if (given.resolve or given.package) and not (given.cfg or given.help):
-        problems.append("--resolve and --package: go with --cfg job")
-    _stop_at(problems)
-    return given
-
-
-def _search_path(given: argparse.Namespace) -> list[str]:
-    """``--config-dir`` as an override."""
-    if given.config_dir is None:
-        return []
-    if any("hydra.searchpath" in word for word in given.overrides):
-        raise Problems(["--config-dir: give all folders in hydra.searchpath, or none"])
-    folder = str(Path(given.config_dir).absolute()).replace("\\", "\\\\").replace("'", "\\'")
-    return [f"hydra.searchpath=['file://{folder}']"]
 
 
 def _stop_at(problems: list[str]) -> None:

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.config.names import meant
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, meant
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.schema import UNSET, Level, Reading, Remark, Table, mapping, named, read
 

@@ -9,9 +9,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from oversmoothing.config.names import meant
 from oversmoothing.config.types import argument_problems
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, meant
 
 UNSET: Any = object()  # unlike null, it leaves the decision to the next level
 Names = tuple[str, ...]

@@ -10,8 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from oversmoothing.config.names import meant
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, meant
 from oversmoothing.store.identity import current, short_name
 
 OUTPUTS = Path("outputs")

@@ -1,10 +1,11 @@
 """Numbers in results, by the name of a metric."""
 
 import math
+import statistics
+from collections.abc import Iterable
 from typing import Any
 
-from oversmoothing.config.names import meant
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, meant
 
 
 def look_up(result: dict[str, Any], metric: str, where: str) -> float:
@@ -31,3 +32,19 @@ def look_up(result: dict[str, Any], metric: str, where: str) -> float:
     if found is not None and not isinstance(found, (int, float)):
         raise InputError(f"{where}: metric {metric}: expected a number, got {type(found).__name__}")
     return math.nan if found is None else float(found)
+
+
+def mean(result: dict[str, Any], metric: str, seeds: Iterable[int], where: str) -> float:
+    """The mean of a metric over seeds.
+
+    Args:
+        result: content of ``result.json``.
+        metric, where: as for ``look_up``.
+
+    Raises:
+        InputError: there is no such number, or it is not finite.
+    """
+    found = statistics.fmean(look_up(result["seeds"][str(s)], metric, where) for s in seeds)
+    if not math.isfinite(found):
+        raise InputError(f"{where}: metric {metric}: expected a finite number, got {found}")
+    return found

@@ -17,8 +17,8 @@ from PIL import Image
 sys.path.append(str(Path(__file__).parent / "data"))
 import voc_folder  # noqa: E402
 
-from oversmoothing.config.compose import Problems
 from oversmoothing.data.images.files import read_size
+from oversmoothing.errors import Problems
 from oversmoothing.launch import trained
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, run_folder

@@ -10,11 +10,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.config.compose import Problems, parse
+from oversmoothing.config.compose import parse
 from oversmoothing.config.instantiate import build
-from oversmoothing.config.names import meant
 from oversmoothing.config.parts import config_problems
 from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.errors import Problems, meant
 from oversmoothing.store.environment import environment
 from oversmoothing.store.files import read_or_set_aside, write_text
 from oversmoothing.store.recorder import Recorder, weights_path

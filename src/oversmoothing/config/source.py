@@ -1,0 +1,118 @@
+"""Signatures read from source files: importing the classes and functions would import torch."""
+
+import ast
+import builtins
+import inspect
+import sys
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from oversmoothing.config.types import Signature
+
+Argument = tuple[Any, bool]  # type hint, whether there is a default
+
+
+def signature(target: str) -> Signature | None:
+    """What a class or function takes; None where its source does not tell.
+
+    Args:
+        target: its dotted name.
+    """
+    try:
+        arguments = _arguments(*target.rsplit(".", 1))
+    except Exception:  # whatever a user's package raises; its import will say it
+        return None
+    kind, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+    defaults = {name: ... if given else empty for name, (_, given) in arguments.items()}
+    known = {name: inspect.Parameter(name, kind, default=d) for name, d in defaults.items()}
+    return known, {name: hint for name, (hint, _) in arguments.items()}
+
+
+def _arguments(module: str, name: str) -> dict[str, Argument]:
+    node = _definition(module, name)
+    if isinstance(node, ast.FunctionDef):
+        return _of_function(module, node)
+    is_dataclass = _decorated(node, "dataclass")
+    if inits := [n for n in node.body if getattr(n, "name", "") == "__init__"]:
+        own = _of_function(module, inits[0])
+        return dict([*own.items()][1:])  # without self
+    inherited: dict[str, Argument] = {}
+    for base in (base.id for base in node.bases):
+        inherited |= _arguments(*_imported(module, base)) if base != "ABC" else {}
+    fields = [n for n in node.body if is_dataclass and isinstance(n, ast.AnnAssign)]
+    fields = [n for n in fields if "ClassVar" not in ast.unparse(n.annotation)]
+    own = {n.target.id: (_hint(module, n.annotation), n.value is not None) for n in fields}
+    return inherited | own
+
+
+def _of_function(module: str, node: ast.FunctionDef) -> dict[str, Argument]:
+    if node.args.kwarg:
+        raise LookupError("takes any argument")
+    _decorated(node, "cache", "lru_cache")
+    positional = [*node.args.posonlyargs, *node.args.args]
+    optional = {a.arg for a in positional[len(positional) - len(node.args.defaults) :]}
+    keywords = zip(node.args.kwonlyargs, node.args.kw_defaults)
+    optional |= {argument.arg for argument, default in keywords if default}
+    every = [*positional, *node.args.kwonlyargs]
+    return {a.arg: (_hint(module, a.annotation), a.arg in optional) for a in every}
+
+
+def _decorated(node: ast.FunctionDef | ast.ClassDef, *known: str) -> bool:
+    """Whether there are decorators. LookupError: one that may change the signature."""
+    names = {ast.unparse(d).split("(")[0].split(".")[-1] for d in node.decorator_list}
+    if names - {*known}:
+        raise LookupError(f"decorated by {names}")
+    return bool(names)
+
+
+def _hint(module: str, annotation: ast.expr | None) -> Any:
+    """A type hint; Any for what is neither built in nor defined in the same package."""
+    if annotation is None:
+        return Any
+    names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
+    known = {name: _value(module, name) for name in names}
+    try:
+        return eval(compile(ast.Expression(annotation), module, "eval"), known)
+    except (TypeError, AttributeError):
+        return Any
+
+
+def _value(module: str, name: str) -> Any:
+    """What a name in a type hint stands for: ``str``, ``Literal``, or an alias of a hint."""
+    if hasattr(builtins, name):
+        return getattr(builtins, name)
+    where, name = _imported(module, name)
+    package = where.split(".")[0]
+    if package in sys.stdlib_module_names:
+        return getattr(import_module(where), name)
+    try:
+        found = _definition(where, name) if package == module.split(".")[0] else None
+    except LookupError:  # a module, such as torch
+        return Any
+    return _hint(where, found.value) if isinstance(found, ast.Assign) else Any
+
+
+def _imported(module: str, name: str) -> tuple[str, str]:
+    """The module that a name is imported from, and its name there."""
+    for node in _tree(module).body:
+        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+            if (alias.asname or alias.name) == name:
+                return node.module, alias.name
+    return module, name
+
+
+def _definition(module: str, name: str) -> Any:
+    """The statement that defines a name."""
+    for node in _tree(module).body:
+        targets = [getattr(t, "id", "") for t in getattr(node, "targets", ())]
+        if name in (getattr(node, "name", None), *targets):
+            return node
+    raise LookupError(f"{module} does not define {name}")
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse(Path(find_spec(module).origin).read_text())

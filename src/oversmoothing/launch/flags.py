@@ -1,0 +1,73 @@
+"""The flags of a command line: Hydra's, which its public modules do not offer."""
+
+import argparse
+from pathlib import Path
+
+from oversmoothing.errors import Problems, meant
+
+SWITCHES = (
+    *("--help -h", "--hydra-help", "--version", "--resolve", "--run -r"),
+    *("--multirun -m", "--shell-completion -sc"),
+)
+WITH_VALUE = ("--package -p", "--config-dir -cd")
+REFUSED = ("--config-path -cp", "--config-name -cn", "--experimental-rerun")
+SHOWN = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+
+
+def read(argv: list[str]) -> argparse.Namespace:
+    """Reads the flags, wherever they stand among the overrides.
+
+    Returns:
+        Flag -> value; ``overrides``; ``search_path``, which is ``--config-dir`` as an override; and
+        ``problems``, one line each.
+
+    Raises:
+        Problems: a value that is missing or unknown.
+    """
+
+    def refuse(message: str) -> None:
+        raise Problems([f"{message}; python train.py --hydra-help lists the flags"])
+
+    parser = _parser()
+    parser.error = refuse
+    given, unknown = parser.parse_known_intermixed_args(argv)
+    known = [flag.split()[0] for flag in (*SWITCHES, *WITH_VALUE)] + ["--cfg", "--info"]
+    given.problems = [f"{word}: no such flag; {meant(word, known)}" for word in unknown]
+    given.problems += _misused(given)
+    given.search_path = _search_path(given.config_dir)
+    return given
+
+
+def _misused(given: argparse.Namespace) -> list[str]:
+    """Flags that are not offered, or not together."""
+    problems = []
+    for flag in (flags.split()[0] for flags in REFUSED):
+        if getattr(given, flag.strip("-").replace("-", "_")):
+            problems.append(f"{flag}: not offered here; --config-dir adds a folder of configs")
+    modes = {name: getattr(given, name) for name in ("cfg", "info", "multirun", "run")}
+    if len(chosen := [f"--{name}" for name, value in modes.items() if value]) > 1:
+        problems.append(f"{' and '.join(chosen)}: only one of them at a time")
+    if (given.resolve or given.package) and not (given.cfg or given.help):
+        problems.append("--resolve and --package: go with --cfg job")
+    if given.config_dir and any("hydra.searchpath" in word for word in given.overrides):
+        problems.append("--config-dir: give all folders in hydra.searchpath, or none")
+    return problems
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("overrides", nargs="*")
+    for flags in SWITCHES:
+        parser.add_argument(*flags.split(), action="store_true")
+    for flags in (*WITH_VALUE, *REFUSED):
+        parser.add_argument(*flags.split())
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=SHOWN)
+    return parser
+
+
+def _search_path(folder: str | None) -> list[str]:
+    if folder is None:
+        return []
+    path = str(Path(folder).absolute()).replace("\\", "\\\\").replace("'", "\\'")
+    return [f"hydra.searchpath=['file://{path}']"]
