@@ -13,7 +13,7 @@ from oversmoothing.report.page import Section, write_page
 from oversmoothing.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"
-OTHERS = (  # make target, title, text, and files below results/ that are shown if they exist
+OTHERS = (  # name of a figure, title, text, and files below results/ that are shown if they exist
     (
         "fig1",
         "Figure 1: rank of random transformers",
@@ -79,7 +79,7 @@ def _section(target: str, title: str, text: str, files: str) -> Section:
     paths = _existing(*files.split())
     rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
     figures = [path for path in paths if path.suffix == ".png"]
-    return Section(title, text, f"make {target}", rows=rows, figures=figures)
+    return Section(title, text, f"make figure NAME={target}", rows=rows, figures=figures)
 
 
 def _table(cells: list[Cell], name: str) -> Section:
@@ -87,7 +87,7 @@ def _table(cells: list[Cell], name: str) -> Section:
     about = entries[0].cell.about
     title = about.title if about.ours else f"{about.source}: {about.title}"
     figures = _existing(f"figures/{name}.png", f"figures/{name}_curves.png")
-    return Section(title, about.source, f"make {name}", entries=entries, figures=figures)
+    return Section(title, about.source, f"make table NAME={name}", entries=entries, figures=figures)
 
 
 def _existing(*names: str) -> list[Path]:

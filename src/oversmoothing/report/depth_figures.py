@@ -1,7 +1,5 @@
 """Accuracy by depth: one panel for each data set, one line for each method."""
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -12,49 +10,32 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from oversmoothing.drawing.files import save, write_csv
+from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.grid import Entry
-from oversmoothing.store.files import write_atomically
 
-COLOURS = (
-    "#000000",
-    "#E69F00",
-    "#0072B2",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-)  # Okabe, Ito
-MARKERS = "osD^vPX"
 DEPTH = "backbone.depth="
+FIELDS = ("panel", "line", "depth", "n", "mean", "std", "published", "published_std")
 GREY, HOLLOW = "#666666", {"markerfacecolor": "none", "linestyle": (0, (4, 2))}
 SPREAD = 0.035  # octaves between neighbouring methods, so that their error bars do not overlap
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "axes.axisbelow": True,
-    "pdf.fonttype": 42,  # text stays text
-}
 
 
-def draw(entries: Sequence[Entry], stem: Path) -> list[Path]:
-    """Writes ``stem``.png, .pdf and .csv (the data) and returns their paths.
+def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
+    """Writes ``stem``.png and ``stem``.csv (the data) and returns their paths.
 
     Solid lines: measured mean ± std over seeds. Dashed lines, hollow markers: published values.
+
+    Args:
+        entries: cells of a table for which ``by_depth`` holds.
+        stem: path of the figure, without suffix.
+        pdf: whether to write ``stem``.pdf, too.
 
     Raises:
         InputError: a file cannot be written.
     """
-    data = _to_csv(entries).encode()
-    with matplotlib.rc_context(STYLE):
-        figure = _figure(entries)
-        paths = [_save(figure, stem.with_name(f"{stem.name}.{kind}")) for kind in ("png", "pdf")]
-    path = stem.with_name(f"{stem.name}.csv")
-    write_atomically(path, lambda file: file.write(data))
-    return [*paths, path]
+    paths = save(_figure(entries), stem, pdf)
+    return [*paths, write_csv(stem.with_name(f"{stem.name}.csv"), FIELDS, map(_point, entries))]
 
 
 def depth_of(cell: Cell) -> int | None:
@@ -69,6 +50,7 @@ def by_depth(entries: Sequence[Entry]) -> bool:
     return len(points) == len(entries) and all(depth is not None for *_, depth in points)
 
 
+@matplotlib.rc_context(LINES)
 def _figure(entries: Sequence[Entry]) -> Figure:
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
     labels = list(dict.fromkeys(entry.cell.label for entry in entries))
@@ -166,23 +148,8 @@ def _key() -> list[Line2D]:
     return [ours, Line2D([], [], color=GREY, marker="o", **HOLLOW, label="published")]
 
 
-def _save(figure: Figure, path: Path) -> Path:
-    """No date inside: the same data make the same file."""
-    data = io.BytesIO()
-    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
-    figure.savefig(data, format=path.suffix[1:], dpi=200, metadata=metadata)
-    write_atomically(path, lambda file: file.write(data.getvalue()))
-    return path
-
-
-def _to_csv(entries: Sequence[Entry]) -> str:
-    """One line for each point: panel, line, depth, n, mean, std, published value and ±."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["panel", "line", "depth", "n", "mean", "std", "published", "published_std"])
-    for entry in entries:
-        cell, ours = entry.cell, entry.measured
-        numbers = (None, None, None) if ours is None else (ours.n, ours.mean, ours.std)
-        place = (cell.block, entry.cell.label, depth_of(cell))
-        writer.writerow([*place, *numbers, cell.target, cell.std])
-    return file.getvalue()
+def _point(entry: Entry) -> tuple[object, ...]:
+    """The fields of a cell."""
+    cell, ours = entry.cell, entry.measured
+    numbers = (None, None, None) if ours is None else (ours.n, ours.mean, ours.std)
+    return (cell.block, cell.label, depth_of(cell), *numbers, cell.target, cell.std)
