@@ -86,7 +86,7 @@ class WSSS(Task):
         """
         [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
         own = (job.recorder, job.device)
-        evaluator = Evaluator(network, data, self.method, self.evaluation, job.device, job.recorder)
+        evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder, self.method)
         for split in self.evaluation.splits:
             data.require_sizes(evaluator.ids(split))
         before = evaluator.layers()
