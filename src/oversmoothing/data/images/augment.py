@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
-from torchvision.transforms import v2
 
 from oversmoothing.data.images.convert import to_float, to_tensor
 from oversmoothing.data.images.image_set import ImageSet
@@ -45,6 +44,8 @@ class Augment:
         blur: float = 1.0,
         toco_compat: bool = False,
     ) -> None:
+        from torchvision.transforms import v2  # takes seconds
+
         _check(crop, scale, jitter, flip=flip, jitter_p=jitter_p, grey=grey, blur=blur)
         self.crop, self.scale = crop, tuple(scale)
         self.flip, self.jitter_p, self.grey, self.blur = flip, jitter_p, grey, blur

@@ -5,9 +5,6 @@ from typing import Any
 
 import torch
 from PIL import Image
-from timm.data import create_transform
-from timm.data.auto_augment import rand_augment_transform
-from timm.data.random_erasing import RandomErasing
 from torch import Tensor
 
 from oversmoothing.data.images.convert import to_float
@@ -43,6 +40,9 @@ class Augment:
         rand_augment: str | None = "rand-m9-mstd0.5-inc1",
         erase: float = 0.25,
     ) -> None:
+        from timm.data import create_transform  # takes seconds
+        from timm.data.random_erasing import RandomErasing
+
         _check(size, scale, ratio, rand_augment, flip=flip, erase=erase)
         self.size = size
         self.distort = create_transform(
@@ -113,6 +113,8 @@ def _is_range(values: Sequence[float], most: float = float("inf")) -> bool:
 
 def _is_known(rand_augment: str | None) -> bool:
     """Whether timm knows a name."""
+    from timm.data.auto_augment import rand_augment_transform
+
     if rand_augment is None:
         return True
     try:
