@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
-from torchvision.transforms import v2
 
 from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.data.images.convert import to_float, to_tensor
@@ -45,6 +44,8 @@ class Augment:
         blur: float = 1.0,
         toco_compat: bool = False,
     ) -> None:
+        from torchvision.transforms import v2  # takes seconds
+
         in_order = len(scale) == 2 and 0 < scale[0] <= scale[1]
         strengths = len(jitter) == 4 and min(jitter) >= 0 and jitter[3] <= 0.5
         four = "[brightness, contrast, saturation, hue], 0 or more each, hue at most 0.5"

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from timm.data import create_transform
-from timm.data.auto_augment import rand_augment_transform
-from timm.data.random_erasing import RandomErasing
 from torch import Tensor
 
 from oversmoothing.data.checks import at_least, probability, require
@@ -45,6 +42,9 @@ class Augment:
         rand_augment: str | None = "rand-m9-mstd0.5-inc1",
         erase: float = 0.25,
     ) -> None:
+        from timm.data import create_transform  # takes seconds
+        from timm.data.random_erasing import RandomErasing
+
         name = "a name as rand-m9-mstd0.5-inc1, or null for none"
         shares = _in_order(scale) and scale[1] <= 1
         require(
@@ -101,6 +101,8 @@ def _in_order(values: Sequence[float]) -> bool:
 
 def _is_known(rand_augment: str | None) -> bool:
     """Whether timm knows a name."""
+    from timm.data.auto_augment import rand_augment_transform
+
     if rand_augment is None:
         return True
     try:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms import functional as TF
 
 from oversmoothing.data.checks import at_least, require
 from oversmoothing.data.images.convert import to_float, to_tensor
@@ -46,6 +45,8 @@ class Evaluation:
 
     def prepared(self, image: Image.Image) -> Tensor:
         """Resizes and crops an image. Shapes: RGB image -> (3, S, S) float32 in [0, 1]."""
+        from torchvision.transforms import functional as TF  # takes seconds
+
         side = math.floor(self.size / self.crop)
         resized = TF.resize(image, side, TF.InterpolationMode.BICUBIC)
         return to_float(to_tensor(TF.center_crop(resized, self.size)))

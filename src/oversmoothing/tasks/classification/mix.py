@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from timm.data.mixup import Mixup, mixup_target
 from torch import Tensor
 
 from oversmoothing.data.checks import at_least, probability, require
@@ -50,6 +49,8 @@ class Mix:
 
         Shapes: images (b, 3, H, W), target (b,) -> (b, 3, H, W), (b, K).
         """
+        from timm.data.mixup import Mixup, mixup_target  # takes seconds
+
         if not self.mixes:
             return images, mixup_target(target, num_classes, smoothing=self.smoothing)
         mixup = Mixup(
