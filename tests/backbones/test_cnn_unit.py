@@ -11,7 +11,7 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.backbones.cnn.batch_norm import synchronised
+from oversmoothing.backbones.cnn.cnn import synchronised
 from oversmoothing.backbones.cnn.unit import Unit, unit
 
 

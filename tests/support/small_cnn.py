@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context, Instead
-from oversmoothing.backbones.cnn.batch_norm import batch_norms
-from oversmoothing.backbones.cnn.cnn import CNN
+from oversmoothing.backbones.cnn.cnn import CNN, batch_norms
 
 
 class Swap(Instead):

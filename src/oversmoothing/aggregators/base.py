@@ -69,9 +69,8 @@ class Context:
         """Boolean (N, N): true where two nodes are neither equal nor neighbours; None if dense."""
         if self.edges is None:
             return None
-        mask = torch.ones(
-            self.num_nodes, self.num_nodes, dtype=torch.bool, device=self.edges.device
-        )
+        N, device = self.num_nodes, self.edges.device
+        mask = torch.ones(N, N, dtype=torch.bool, device=device)
         mask[self.edges[0], self.edges[1]] = False
         return mask
 

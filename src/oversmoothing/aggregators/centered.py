@@ -7,8 +7,6 @@ a form with γ 11ᵀ/n inside the softmax. That form is not implemented: a softm
 added to a row, so it equals plain attention for every γ.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -44,17 +42,15 @@ class Centered(Inside):
         row_sum: bool = False,
     ) -> None:
         super().__init__()
-        if not _finite(gamma):
+        if not torch.as_tensor(gamma, dtype=torch.float64).isfinite().all():
             raise InputError(
                 f"aggregator.gamma: expected a finite number, got {gamma}; "
                 "-1 centers the rows, 0 changes nothing"
             )
         if warmup < 0:
             raise InputError(f"aggregator.warmup: expected 0 or more training steps, got {warmup}")
-        self.gamma = gamma
-        self.warmup = warmup
-        self.prefix_in_mean = prefix_in_mean
-        self.row_sum = row_sum
+        self.gamma, self.warmup = gamma, warmup
+        self.prefix_in_mean, self.row_sum = prefix_in_mean, row_sum
         self.progress = 0.0 if warmup else 1.0  # factor on γ during the warm-up
 
     def advance(self, step: int) -> None:
@@ -77,7 +73,3 @@ class Centered(Inside):
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}, warmup={self.warmup}"
-
-
-def _finite(gamma: float | Tensor) -> bool:
-    return bool(torch.isfinite(gamma).all()) if isinstance(gamma, Tensor) else math.isfinite(gamma)

@@ -61,11 +61,8 @@ class ContraNorm(After):
     ) -> None:
         super().__init__()
         _check(scale, temperature, learnable, positive)
-        self.temperature = temperature
-        self.identity = identity
-        self.dual = dual
-        self.pre_norm = pre_norm
-        self.mask_neighbours = mask_neighbours
+        self.temperature, self.mask_neighbours = temperature, mask_neighbours
+        self.identity, self.dual, self.pre_norm = identity, dual, pre_norm
         self.log_scale = positive
         self.scale: float | nn.Parameter = scale
         if learnable:
@@ -76,11 +73,10 @@ class ContraNorm(After):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         *_, N, C = x.shape
         x = F.normalize(x, dim=-1) if self.pre_norm else x
-        strangers = context.strangers if self.mask_neighbours else None
+        mask, lonely = _attendable(context.strangers if self.mask_neighbours else None)
         # Up to N = C the N×N matrix is not larger than the tokens, and forming it is faster.
-        explicit = self.dual or N <= C
-        contrast = self._explicit(x, strangers) if explicit else self._fused(x, strangers)
-        return self.norm(self._pushed(x, contrast))
+        contrast = self._explicit if self.dual or N <= C else self._fused
+        return self.norm(self._pushed(x, contrast(x, mask, lonely)))
 
     def _pushed(self, x: Tensor, contrast: Tensor) -> Tensor:
         """Returns x or (1 + s) x, minus s·Px."""
@@ -90,18 +86,16 @@ class ContraNorm(After):
         scale = self.scale.exp() if self.log_scale else self.scale
         return (scale * x if self.identity else x) - scale * contrast
 
-    def _fused(self, x: Tensor, strangers: Tensor | None) -> Tensor:
+    def _fused(self, x: Tensor, mask: Tensor | None, lonely: Tensor | None) -> Tensor:
         """Computes P x as fused attention of x̂ with itself, without the N×N matrix."""
-        mask, lonely = _attendable(strangers)
         x_hat = F.normalize(x, dim=-1)
         heads = [t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x_hat, x)]
         out = F.scaled_dot_product_attention(*heads, attn_mask=mask, scale=1 / self.temperature)
         out = out.view(x.shape)
         return out if lonely is None else out.masked_fill(lonely, 0.0)
 
-    def _explicit(self, x: Tensor, strangers: Tensor | None) -> Tensor:
+    def _explicit(self, x: Tensor, mask: Tensor | None, lonely: Tensor | None) -> Tensor:
         """Computes P x, or (P + Pᵀ) x if ``dual``: Pᵀ is the softmax over columns."""
-        mask, lonely = _attendable(strangers)
         similarity = _similarity(x, self.temperature)
         if mask is not None:
             similarity = similarity.masked_fill(~mask, -torch.inf)

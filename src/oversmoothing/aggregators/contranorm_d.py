@@ -39,10 +39,8 @@ class ContraNormD(After):
             raise InputError(
                 f"aggregator.temperature: expected a number above 0, got {temperature}"
             )
-        self.scale = scale
-        self.temperature = temperature
-        self.normalize = normalize
-        self.identity = identity
+        self.scale, self.temperature = scale, temperature
+        self.normalize, self.identity = normalize, identity
         self.norm = nn.LayerNorm(dim) if layernorm else nn.Identity()
 
     def forward(self, x: Tensor, context: Context) -> Tensor:

@@ -101,9 +101,8 @@ class EM(MovingBases):
             iterations: T; None: as in evaluation.
         """
         with torch.autocast(x.device.type, enabled=False):
-            return list(
-                self._iterate(x, self.eval_iterations if iterations is None else iterations)
-            )
+            T = self.eval_iterations if iterations is None else iterations
+            return list(self._iterate(x, T))
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Iteration]]:
@@ -156,20 +155,14 @@ class EM(MovingBases):
 
 @contextlib.contextmanager
 def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
-    """Context in which the EM aggregators of a network iterate T times in evaluation.
-
-    Args:
-        network: the network.
-        T: number of iterations; None: as the aggregators are configured.
-    """
-    modules = [module for module in network.modules() if isinstance(module, EM)]
-    own = [module.eval_iterations for module in modules]
-    for module in modules:
+    """Context in which a network's EM aggregators evaluate with T iterations; None: their own."""
+    own = {module: module.eval_iterations for module in network.modules() if isinstance(module, EM)}
+    for module in own:
         module.eval_iterations = T or module.eval_iterations
     try:
         yield
     finally:
-        for module, iterations in zip(modules, own):
+        for module, iterations in own.items():
             module.eval_iterations = iterations
 
 

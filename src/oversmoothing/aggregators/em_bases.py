@@ -38,11 +38,7 @@ class MovingBases(Instead):
         self.pending: Tensor | None = None  # sum of μ⁽ᵀ⁾ and the number of samples, (K·C + 1,)
 
     def remember(self, mu: Tensor) -> None:
-        """Adds the bases of samples to the next mean.
-
-        Args:
-            mu: μ⁽ᵀ⁾ (..., K, C), detached.
-        """
+        """Adds the bases μ⁽ᵀ⁾ of samples, (..., K, C) and detached, to the next mean."""
         samples = mu.reshape(-1, *self.bases.shape)
         number = samples.new_full((1,), len(samples))
         self.pending = self._pending() + torch.cat([samples.sum(dim=0).flatten(), number])

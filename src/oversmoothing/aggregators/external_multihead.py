@@ -38,7 +38,13 @@ class ExternalMultiHead(Instead):
         super().__init__()
         num_heads = max(1, dim // HEAD_WIDTH) if num_heads is None else num_heads
         check_slots(num_slots)
-        _check(dim, num_heads, coef)
+        for name, number in (("num_heads", num_heads), ("coef", coef)):
+            if number < 1:
+                raise InputError(f"aggregator.{name}: expected 1 or more, got {number}")
+        if dim % num_heads:
+            raise InputError(
+                f"aggregator.num_heads: expected a divisor of the {dim} channels, got {num_heads}"
+            )
         self.width = dim // num_heads
         self.query = nn.Linear(dim, coef * dim)
         self.key = nn.Linear(self.width, num_slots)  # M_k
@@ -52,13 +58,3 @@ class ExternalMultiHead(Instead):
         q = self.query(x).unflatten(-1, (-1, self.width)).transpose(-2, -3)  # (..., heads, N, d)
         heads = self.value(double_norm(self.key(q)))
         return self.proj(heads.transpose(-2, -3).flatten(-2))
-
-
-def _check(dim: int, num_heads: int, coef: int) -> None:
-    for name, number in (("num_heads", num_heads), ("coef", coef)):
-        if number < 1:
-            raise InputError(f"aggregator.{name}: expected 1 or more, got {number}")
-    if dim % num_heads:
-        raise InputError(
-            f"aggregator.num_heads: expected a divisor of the {dim} channels, got {num_heads}"
-        )

@@ -29,17 +29,12 @@ class PairNorm(After):
     """
 
     def __init__(
-        self,
-        mode: Literal["PN", "PN-SI", "PN-SCS"] = "PN",
-        scale: float = 1.0,
-        eps: float = 1e-6,
+        self, mode: Literal["PN", "PN-SI", "PN-SCS"] = "PN", scale: float = 1.0, eps: float = 1e-6
     ) -> None:
         super().__init__()
         if not scale > 0:
             raise InputError(f"aggregator.scale: expected a number above 0, got {scale}")
-        self.mode = mode
-        self.scale = scale
-        self.eps = eps
+        self.mode, self.scale, self.eps = mode, scale, eps
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         mean = x.mean(dim=-2, keepdim=True)

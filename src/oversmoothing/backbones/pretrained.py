@@ -20,11 +20,7 @@ COUNTER = "num_batches_tracked"  # of batch norms; old files lack it, and nothin
 
 
 def load(
-    network: nn.Module,
-    name: str,
-    weights: str,
-    sha256: str | None,
-    heads: tuple[str, ...] = HEADS,
+    network: nn.Module, name: str, weights: str, sha256: str | None, heads: tuple[str, ...] = HEADS
 ) -> None:
     """Loads weights into a network, in place; either all or none.
 
@@ -49,16 +45,13 @@ def load(
 def chosen(
     weights: str, sha256: str | None, word: str, published: Callable[[], Path]
 ) -> Path | None:
-    """Returns the file that ``backbone.weights`` names, after a check of its SHA-256.
+    """Returns the file that ``backbone.weights`` names, its SHA-256 checked; None for ``none``.
 
     Args:
         weights: ``word``, ``none``, or a path.
         sha256: the expected SHA-256 or its first 8 or more hex digits; None: no check.
         word: stands for the published weights.
         published: returns the file of the published weights.
-
-    Returns:
-        The file; None for ``none``.
 
     Raises:
         InputError: a wrong digest, a digest without a file, or a file that cannot be read.
@@ -71,10 +64,7 @@ def chosen(
         return None
     path = published() if weights == word else Path(weights)
     if not path.exists():
-        raise InputError(
-            f"backbone.weights: cannot read {path} (no such file); expected {word}, none, or the "
-            "path of a .safetensors or torch file"
-        )
+        raise InputError(_no_file(path, "no such file", word))
     if sha256 is not None and not (got := digest(path)).startswith(sha256.lower()):
         raise InputError(
             f"{path}: expected SHA-256 {sha256}, got {got}; give backbone.weights the right file, "
@@ -93,7 +83,7 @@ def digest(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(_no_file(path, error)) from error
+        raise InputError(_no_file(path, error.strerror)) from error
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -107,7 +97,7 @@ def read(path: Path) -> dict[str, Tensor]:
             safe = path.suffix == ".safetensors"
             content = load_file(path) if safe else torch.load(path, "cpu", weights_only=True)
     except OSError as error:
-        raise InputError(_no_file(path, error)) from error
+        raise InputError(_no_file(path, error.strerror)) from error
     except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, LookupError) as error:
         raise InputError(_unreadable(path, str(error))) from error
     for key in ("model", "state_dict"):
@@ -120,9 +110,9 @@ def read(path: Path) -> dict[str, Tensor]:
     return content
 
 
-def _no_file(path: Path, error: OSError) -> str:
+def _no_file(path: Path, reason: str, word: str = "timm") -> str:
     return (
-        f"backbone.weights: cannot read {path} ({error.strerror}); expected timm, none, or the "
+        f"backbone.weights: cannot read {path} ({reason}); expected {word}, none, or the "
         "path of a .safetensors or torch file"
     )
 

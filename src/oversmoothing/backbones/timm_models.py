@@ -13,14 +13,8 @@ from oversmoothing.errors import InputError
 def check_name(name: str, known: Collection[str], kind: str, example: str) -> str:
     """Returns a model's name without the tag of its weights.
 
-    Args:
-        name: with or without tag.
-        known: names that are supported.
-        kind: of networks, for the error message.
-        example: of a name, for the error message.
-
     Raises:
-        InputError: the name is not supported.
+        InputError: the name is not known; the message tells the kind of networks and an example.
     """
     base = name.split(".")[0]
     if base not in known:
@@ -31,14 +25,10 @@ def check_name(name: str, known: Collection[str], kind: str, example: str) -> st
 
 
 def create(name: str, **options: Any) -> nn.Module:
-    """Builds a network with random weights.
-
-    Args:
-        name: of timm, with or without tag.
-        options: of ``timm.create_model``.
+    """Builds a network with random weights; ``options`` are those of ``timm.create_model``.
 
     Raises:
-        InputError: the model does not have the tag.
+        InputError: the model does not have the tag in its name.
     """
     try:
         return timm.create_model(name, **options)

@@ -60,13 +60,7 @@ class AdamWCosine(Recipe):
 
     def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
         """Uses two groups: with and without weight decay."""
-        trained = [(n, p) for n, p in network.named_parameters() if p.requires_grad]
-        decayed = [p for name, p in trained if _decays(name, p)]
-        others = [p for name, p in trained if not _decays(name, p)]
-        groups = [
-            {"params": decayed, "lr": self.lr, "weight_decay": self.weight_decay},
-            {"params": others, "lr": self.lr, "weight_decay": 0.0},
-        ]
+        groups = self.decay_groups(network, self.weight_decay, _decays)
         return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps, fused=True)
 
 

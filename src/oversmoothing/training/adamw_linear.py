@@ -49,10 +49,7 @@ class AdamWLinear(Recipe):
             )
 
     def over(self, examples: int) -> "AdamWLinear":
-        """Returns the recipe with ``epochs`` converted to ``iterations``.
-
-        Args:
-            examples: number of training examples.
+        """Returns the recipe with ``epochs`` over so many examples converted to ``iterations``.
 
         Raises:
             InputError: the warm-up is longer than the training.
@@ -69,11 +66,5 @@ class AdamWLinear(Recipe):
 
     def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
         """Applies weight decay to parameters of two or more dimensions."""
-        trained = [p for p in network.parameters() if p.requires_grad]
-        matrices = [p for p in trained if p.dim() > 1]
-        others = [p for p in trained if p.dim() <= 1]
-        groups = [
-            {"params": matrices, "lr": self.lr, "weight_decay": self.weight_decay},
-            {"params": others, "lr": self.lr, "weight_decay": 0.0},
-        ]
+        groups = self.decay_groups(network, self.weight_decay, lambda _, p: p.ndim > 1)
         return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps, fused=True)

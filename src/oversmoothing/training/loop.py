@@ -77,8 +77,7 @@ class TrainingLoop:
                 self.step, examples = self.step + 1, examples + self.trainer.batch_size
                 bar.update(1)
                 if self.step % self.trainer.log_every == 0 or self._last():
-                    speed = examples / (time.monotonic() - started)
-                    self._log(losses, speed)
+                    self._log(losses, examples / (time.monotonic() - started))
                     started, examples = time.monotonic(), 0
                 if self._last() or self.recorder.checkpoint_due():
                     self._save()
@@ -149,12 +148,8 @@ class TrainingLoop:
         names = list(losses)
         values = distributed.sum_over_processes([losses[name] for name in names])
         shown = {f"loss_{name}": [float(value)] for name, value in zip(names, values)}
-        self.recorder.log(
-            step=self.step,
-            lr=self.optimizer.param_groups[0]["lr"],
-            **shown,
-            examples_per_second=[round(speed, 2)],
-        )
+        shown["examples_per_second"] = [round(speed, 2)]
+        self.recorder.log(step=self.step, lr=self.optimizer.param_groups[0]["lr"], **shown)
 
     def _save(self) -> None:
         state = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}

@@ -1,5 +1,6 @@
 """What all training recipes share: an optimizer with its schedule."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,3 +65,13 @@ class Recipe:
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
         """Creates the optimizer of the trained parameters, in groups with their own ``lr``."""
         raise NotImplementedError
+
+    def decay_groups(
+        self, network: nn.Module, decay: float, decays: Callable[[str, nn.Parameter], bool]
+    ) -> list[dict]:
+        """Groups the trained parameters: those that ``decays`` names with weight decay, others."""
+        groups = [{"params": [], "lr": self.lr, "weight_decay": rate} for rate in (decay, 0.0)]
+        for name, parameter in network.named_parameters():
+            if parameter.requires_grad:
+                groups[0 if decays(name, parameter) else 1]["params"].append(parameter)
+        return groups

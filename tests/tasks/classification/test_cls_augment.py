@@ -9,7 +9,7 @@ from PIL import Image
 from timm.data import create_transform
 from torch import Tensor
 
-from oversmoothing.backbones.pixels import MEAN, STD, per_channel
+from oversmoothing.backbones.options import MEAN, STD, per_channel
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.classification.augment import Augment
 from oversmoothing.tasks.classification.evaluation import Evaluation

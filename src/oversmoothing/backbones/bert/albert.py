@@ -61,11 +61,9 @@ class ALBERT(BERT):
         )
 
     def _create(self, sizes: dict) -> nn.Module:
-        transformers = imported()
-        config = transformers.AlbertConfig(**sizes, embedding_size=self.embedding)
-        return transformers.AlbertModel(config)
+        config = imported().AlbertConfig(**sizes, embedding_size=self.embedding)
+        return imported().AlbertModel(config)
 
     def _layers(self) -> list[nn.Module]:
-        return [
-            x for group in self.network.encoder.albert_layer_groups for x in group.albert_layers
-        ]
+        groups = self.network.encoder.albert_layer_groups
+        return [layer for group in groups for layer in group.albert_layers]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oversmoothing.backbones.bert import weights as bert_weights
 from oversmoothing.backbones.bert.sites import ATTENTION, Layout, Padding, Place, equip, mix
-from oversmoothing.backbones.checks import check_positive, check_rate
+from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.backbones.sites import Factory, Sites
 from oversmoothing.errors import InputError
 
@@ -154,8 +154,7 @@ class BERT(nn.Module):
 
     def _create(self, sizes: dict) -> nn.Module:
         """Builds the network of transformers with random weights."""
-        transformers = imported()
-        return transformers.BertModel(transformers.BertConfig(**sizes))
+        return imported().BertModel(imported().BertConfig(**sizes))
 
     def _layers(self) -> list[nn.Module]:
         """Returns the layers; one that is applied several times appears once."""
@@ -163,11 +162,7 @@ class BERT(nn.Module):
 
 
 def imported() -> ModuleType:
-    """Imports transformers, an optional dependency.
-
-    Raises:
-        InputError: transformers is not installed.
-    """
+    """Imports transformers, an optional dependency; raises InputError if it is not installed."""
     try:
         import transformers
     except ImportError as error:

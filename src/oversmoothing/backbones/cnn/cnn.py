@@ -7,17 +7,15 @@ have no mixing matrix, so there is no site inside.
 
 from typing import Literal, Self
 
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from oversmoothing.backbones import pretrained
-from oversmoothing.backbones.checks import check_choice, check_positive
-from oversmoothing.backbones.cnn.batch_norm import batch_norms, set_momentum, synchronised
 from oversmoothing.backbones.cnn.unit import unit
-from oversmoothing.backbones.pixels import MEAN, STD, per_channel
+from oversmoothing.backbones.options import MEAN, STD, check_choice, check_positive, per_channel
 from oversmoothing.backbones.sites import Factory
 from oversmoothing.errors import InputError
-
-__all__ = ["CNN", "synchronised"]
 
 MULTI_GRID = [1, 2, 4]  # EMANet
 
@@ -41,8 +39,7 @@ class CNN(nn.Module):
         batch_norm: ``train``, or ``frozen``: batch norms of the network with weights keep their
             running statistics, scale and shift. New layers always train theirs.
         bn_momentum: weight of a new batch in running statistics.
-        mean: subtracted from R, G and B in [0, 1].
-        std: divides R, G and B after that.
+        mean, std: of R, G and B in [0, 1], to normalise images.
         same_padding: TensorFlow's padding, for weights of a MobileNetV2 trained with it.
 
     Attributes:
@@ -123,14 +120,46 @@ class CNN(nn.Module):
         Shapes: images (B, 3, H, W) -> (B, C, ⌈H/s⌉, ⌈W/s⌉), (B, aux_dim, ⌈H/t⌉, ⌈W/t⌉);
             s = ``output_stride``, t = min(s, 16).
         """
-        self._check_size(*images.shape[-2:])
-        aux, x = self.network((images - self.mean) / self.std)
-        x = self.reduce(x)
-        return x if self.unit is None else self.unit(x), aux
-
-    def _check_size(self, height: int, width: int) -> None:
-        if min(height, width) < (s := self.output_stride):
+        s, (height, width) = self.output_stride, images.shape[-2:]
+        if min(height, width) < s:
             raise InputError(
                 f"images of {height} × {width} pixels: {self.name} at output stride {s} needs at "
                 f"least {s} × {s}; enlarge them, or choose a smaller backbone.output_stride"
             )
+        aux, x = self.network((images - self.mean) / self.std)
+        x = self.reduce(x)
+        return x if self.unit is None else self.unit(x), aux
+
+
+def batch_norms(network: nn.Module) -> list[_BatchNorm]:
+    """Returns all batch norms of a network, synchronised ones included."""
+    return [module for module in network.modules() if isinstance(module, _BatchNorm)]
+
+
+def set_momentum(network: nn.Module, momentum: float) -> None:
+    """Sets the weight of a new batch in the running statistics of all batch norms.
+
+    Raises:
+        InputError: ``momentum`` is not in (0, 1].
+    """
+    if not 0 < momentum <= 1:
+        raise InputError(
+            f"backbone.bn_momentum: expected a number above 0 and at most 1, got {momentum}; "
+            "it is the weight of a new batch: torch uses 0.1, EMANet 3e-4"
+        )
+    for norm in batch_norms(network):
+        norm.momentum = momentum
+
+
+def synchronised(network: nn.Module) -> nn.Module:
+    """Makes batch norms use the statistics of all processes if several train on GPUs.
+
+    torch synchronises batch norms only on GPUs. On CPUs the network stays as it is, and every
+    process normalises by its own share of the batch. The names of weights stay the same. Call this
+    before DistributedDataParallel; the network may be on the CPU or the GPU.
+    """
+    from timm.layers import convert_sync_batchnorm
+
+    on_gpus = dist.is_initialized() and dist.get_backend() == "nccl"
+    # timm's: torch's drops the activation that timm's MobileNets have in their batch norms
+    return convert_sync_batchnorm(network) if on_gpus and dist.get_world_size() > 1 else network

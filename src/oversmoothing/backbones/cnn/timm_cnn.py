@@ -54,8 +54,7 @@ def set_multi_grid(stage: nn.Sequential, factors: list[int]) -> None:
     Raises:
         InputError: other factors.
     """
-    fits = len(factors) == len(stage) and factors[0] == 1 and min(factors) >= 1
-    if not fits:
+    if len(factors) != len(stage) or factors[0] != 1 or min(factors) < 1:
         raise InputError(
             f"backbone.multi_grid: expected {len(stage)} whole numbers from 1, one for each block "
             f"of the last stage and 1 for the first, got {list(factors)}; null: no multi-grid"

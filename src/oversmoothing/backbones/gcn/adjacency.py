@@ -1,5 +1,6 @@
 """Sparse products of a GCN: with the normalised adjacency and with the input features."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -60,7 +61,8 @@ class Features:
         values = self.values.expand(S, -1)
         if rate:
             values = values * seeds.keep(self.values.shape, rate)
-        return self.matrix.matmul(values.flatten(), weight.view(S * F, C)).view(S, -1, C)
+        product = self.matrix.prepared(values.flatten())
+        return product(weight.view(S * F, C)).view(S, -1, C)
 
 
 def _with_self_loops(edges: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -100,32 +102,17 @@ class SparseMatrix:
         self._pattern = _csr_pattern(rows[self._order], columns[self._order], shape[0])
         self._pattern_t = _csr_pattern(columns[self._order_t], rows[self._order_t], shape[1])
 
-    def matmul(self, values: Tensor, dense: Tensor) -> Tensor:
-        """Multiplies the matrix with the entries ``values`` by ``dense``.
+    def prepared(self, values: Tensor) -> Callable[[Tensor], Tensor]:
+        """Returns the function that multiplies the matrix with the entries ``values`` by a tensor.
 
-        Gradients flow to ``dense`` only.
+        Gradients flow to that tensor only.
 
-        Shapes: values (E,) in the order of ``edges``, dense (K, C) -> (R, C).
+        Shapes: values (E,) in the order of ``edges``; of the function: (K, C) -> (R, C).
         """
-        return self.prepared(values)(dense)
-
-    def prepared(self, values: Tensor) -> "Product":
-        """Returns the product as a function, for values that are used more than once."""
         rows, columns = self.shape
         forward = _csr(self._pattern, values[self._order], (rows, columns))
         backward = _csr(self._pattern_t, values[self._order_t], (columns, rows))
-        return Product(forward, backward)
-
-
-class Product:
-    """The product with one fixed matrix M. Shapes: dense (K, C) -> (R, C)."""
-
-    def __init__(self, forward: Tensor, backward: Tensor) -> None:
-        self._forward = forward
-        self._backward = backward
-
-    def __call__(self, dense: Tensor) -> Tensor:
-        return _SparseProduct.apply(dense, self._forward, self._backward)
+        return lambda dense: _SparseProduct.apply(dense, forward, backward)
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -140,13 +127,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 def _csr_pattern(rows: Tensor, columns: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Returns row pointers and columns, in 32 bits, which MKL and cuSPARSE prefer.
-
-    Args:
-        rows: of the entries, sorted.
-        columns: of the entries.
-        num_rows: R.
-    """
+    """Returns pointers to sorted rows, and columns, in 32 bits, which MKL and cuSPARSE prefer."""
     counts = torch.bincount(rows, minlength=num_rows)
     pointers = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return pointers.int(), columns.int()

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Aggregator, make
-from oversmoothing.backbones.checks import check_positive, check_rate
 from oversmoothing.backbones.gcn.adjacency import Adjacency, Features
+from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 from oversmoothing.backbones.sites import Factory, Sites, kind_of
 from oversmoothing.errors import InputError
@@ -88,11 +88,7 @@ class GCN(nn.Module):
         ).to(device)
 
     def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
-        """Computes the logits (S, N, num_classes).
-
-        Args:
-            hidden: the output of every layer is appended to this list.
-        """
+        """Computes the logits (S, N, num_classes); appends every layer's output to ``hidden``."""
         h, skipped = None, 0.0
         for layer in range(self.depth):
             h = self._convolve(h, layer)

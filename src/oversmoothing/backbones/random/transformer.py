@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
-from oversmoothing.backbones.checks import check_choice, check_positive
+from oversmoothing.backbones.options import check_choice, check_positive
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 from oversmoothing.backbones.random.weights import RandomWeights
 from oversmoothing.backbones.sites import SITES, Chain, Factory, Sites
@@ -29,10 +29,7 @@ Mixing = Callable[[Tensor], Tensor]
 
 
 def normalise_rows(x: Tensor) -> Tensor:
-    """Divides every row by its 2-norm, N in the paper; rows of zeros stay zero.
-
-    Shapes: x (..., n, d) -> (..., n, d).
-    """
+    """Divides every row of x (..., n, d) by its 2-norm, N in the paper; rows of zeros stay zero."""
     norm = x.norm(dim=-1, keepdim=True)
     return x / norm.masked_fill(norm == 0, 1.0)
 
@@ -45,28 +42,16 @@ class Block(NamedTuple):
     output: Callable[..., Tensor]
 
 
-def _pre_ln(mixing: Mixing, x: Tensor) -> tuple[Tensor]:
-    return (mixing(normalise_rows(x)) + x,)
-
-
-def _post_ln(mixing: Mixing, x: Tensor) -> tuple[Tensor]:
-    return (normalise_rows(mixing(x) + x),)
-
-
-def _resi_dual(mixing: Mixing, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-    s = mixing(x)
+def _resi_dual(S: Mixing, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    s = S(x)
     return normalise_rows(s + x), r + s
 
 
-def _plain(mixing: Mixing, x: Tensor) -> tuple[Tensor]:
-    return (mixing(x),)
-
-
 BLOCKS = {
-    "pre_ln": Block(1, _pre_ln, normalise_rows),
-    "post_ln": Block(1, _post_ln, lambda x: x),
+    "pre_ln": Block(1, lambda S, x: (S(normalise_rows(x)) + x,), normalise_rows),
+    "post_ln": Block(1, lambda S, x: (normalise_rows(S(x) + x),), lambda x: x),
     "resi_dual": Block(2, _resi_dual, lambda x, r: normalise_rows(r) + x),
-    "plain": Block(1, _plain, lambda x: x),
+    "plain": Block(1, lambda S, x: (S(x),), lambda x: x),
 }
 
 
@@ -174,10 +159,5 @@ class RandomTransformer:
 
 
 def _times(x: Tensor, w: Tensor | None) -> Tensor:
-    """Computes x @ w with the w of each seed, as one product per seed.
-
-    Args:
-        x: (S, G, n, d).
-        w: (S, d, d); None: the identity.
-    """
+    """Computes x @ w, one product per seed. Shapes: x (S, G, n, d), w (S, d, d); None is I."""
     return x if w is None else (x.flatten(1, 2) @ w).view(x.shape)

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from oversmoothing.backbones.checks import check_choice
+from oversmoothing.backbones.options import check_choice
 from oversmoothing.errors import InputError
 
 QKV = tuple[Tensor | None, Tensor | None, Tensor | None]  # None is the identity

@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.backbones.checks import check_choice, check_rate
-from oversmoothing.backbones.pixels import MEAN, STD
+from oversmoothing.backbones.options import MEAN, STD, check_choice, check_rate
 from oversmoothing.backbones.sites import Factory
 from oversmoothing.backbones.vit.attention import NORMS, equip
 from oversmoothing.backbones.vit.t2t_tokens import (
@@ -90,13 +89,7 @@ class T2TViT(TokenStream):
 
 
 class Network(nn.Module):
-    """The parameters: tokens-to-token module, CLS, blocks, final norm.
-
-    Args:
-        size: of the blocks.
-        mixing: builds the mixing of the tokens-to-token module, see ``TokensToToken``.
-        drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
-    """
+    """The parameters: tokens-to-token module (with ``mixing``), CLS, blocks and final norm."""
 
     def __init__(self, size: Size, mixing: Callable[[int], nn.Module], drop_path: float) -> None:
         from timm.models.vision_transformer import Block
@@ -133,7 +126,6 @@ def sinusoids(N: int, C: int) -> Tensor:
 
     Shapes: -> (N, C), float64.
     """
-    places = torch.arange(N, dtype=torch.float64)[:, None]
     rates = 10000.0 ** -(torch.arange(0, C, 2, dtype=torch.float64) / C)
-    angles = places * rates
+    angles = torch.arange(N, dtype=torch.float64)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)

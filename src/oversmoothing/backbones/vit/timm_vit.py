@@ -7,7 +7,7 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 
 from oversmoothing.backbones import timm_models
-from oversmoothing.backbones.checks import check_positive, check_rate
+from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.errors import InputError
 
 MODULES = ["vision_transformer", "deit"]  # timm's modules whose networks are supported
@@ -26,9 +26,8 @@ def create(
     Args:
         name: timm's name of the model, with or without the tag of its weights.
         drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
-        depth: number of blocks; None: the model's own.
-        image_size: side of the images in pixels; None: the model's own.
-        patch: side of a patch in pixels; None: the model's own.
+        depth, image_size, patch: number of blocks, sides of the images and of a patch in pixels;
+            None: the model's own.
 
     Raises:
         InputError: timm does not have the model, the model is not a plain vision transformer, or
@@ -75,8 +74,8 @@ def require_own(network: VisionTransformer, name: str) -> None:
 
 def _sizes(network: VisionTransformer) -> dict[str, int]:
     embed = network.patch_embed
-    sides = {"image_size": embed.img_size[0], "patch": embed.patch_size[0]}
-    return {"depth": len(network.blocks)} | sides
+    depth, side, patch = len(network.blocks), embed.img_size[0], embed.patch_size[0]
+    return {"depth": depth, "image_size": side, "patch": patch}
 
 
 def _require_whole_patches(network: VisionTransformer) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.backbones.pixels import per_channel
+from oversmoothing.backbones.options import per_channel
 from oversmoothing.backbones.vit.attention import attention_map
 from oversmoothing.errors import InputError
 
@@ -20,8 +20,7 @@ class TokenStream(nn.Module):
         patch: side in pixels of the square that a token represents.
         prefix: number of tokens before those of the patches (CLS, distillation).
         pretrained: whether weights are loaded.
-        mean: subtracted from R, G and B in [0, 1].
-        std: divides R, G and B after that.
+        mean, std: of R, G and B in [0, 1], to normalise images.
 
     Attributes:
         dim: channels C.
@@ -72,17 +71,14 @@ class TokenStream(nn.Module):
 
         Shapes: images (B, 3, H, W) -> (B, N, C), each (B, N, C); N = prefix + H·W/patch².
         """
-        places = {index: block_index("take", index, self.depth) for index in take}
+        places = {index: _block_index("take", index, self.depth) for index in take}
         taken = {}
         for i, x in enumerate(self._stream(images)):
             taken |= {index: x for index, place in places.items() if place == i}
         return self.network.norm(x), taken
 
     def layers(self, images: Tensor) -> list[Tensor]:
-        """Computes the residual stream after every block.
-
-        Shapes: (B, 3, H, W) -> depth × (B, N, C).
-        """
+        """Computes the tokens after every block. Shapes: (B, 3, H, W) -> depth × (B, N, C)."""
         return list(self._stream(images))
 
     @torch.no_grad()
@@ -103,17 +99,21 @@ class TokenStream(nn.Module):
         """Arranges the patch tokens as a map and drops the prefix tokens.
 
         Args:
-            tokens: of images of ``height`` × ``width`` pixels.
-            height: in pixels.
-            width: in pixels.
+            tokens: of images of ``height`` × ``width`` pixels, (B, N, C).
 
-        Shapes: tokens (B, N, C) -> (B, C, H/patch, W/patch).
+        Shapes: -> (B, C, H/patch, W/patch).
         """
         rows, columns = height // self.patch, width // self.patch
         return tokens[:, self.prefix :].mT.unflatten(-1, (rows, columns))
 
     def _tokens(self, images: Tensor) -> Tensor:
-        self._check_size(*images.shape[-2:])
+        p, (height, width) = self.patch, images.shape[-2:]
+        if min(height, width) < p or height % p or width % p:
+            fitting = " × ".join(str(max(side // p, 1) * p) for side in (height, width))
+            raise InputError(
+                f"images of {height} × {width} pixels: {self.name} needs height and width in "
+                f"multiples of its patch, {p}; crop or resize, for example to {fitting}"
+            )
         return self.embed((images - self.mean) / self.std)
 
     def _stream(self, images: Tensor) -> Iterator[Tensor]:
@@ -121,15 +121,6 @@ class TokenStream(nn.Module):
         for block in self.network.blocks:
             x = block(x)
             yield x
-
-    def _check_size(self, height: int, width: int) -> None:
-        p = self.patch
-        if min(height, width) < p or height % p or width % p:
-            fitting = " × ".join(str(max(side // p, 1) * p) for side in (height, width))
-            raise InputError(
-                f"images of {height} × {width} pixels: {self.name} needs height and width in "
-                f"multiples of its patch, {p}; crop or resize, for example to {fitting}"
-            )
 
 
 def chosen_blocks(blocks: str | list[int], depth: int) -> list[int]:
@@ -154,20 +145,11 @@ def chosen_blocks(blocks: str | list[int], depth: int) -> list[int]:
             f"backbone.blocks: expected all, last-half, last-1 to last-{depth}, or a list of "
             f"indices from 0 to {depth - 1}, got {blocks!r}"
         )
-    return sorted({block_index("backbone.blocks", index, depth) for index in blocks})
+    return sorted({_block_index("backbone.blocks", index, depth) for index in blocks})
 
 
-def block_index(what: str, index: int, depth: int) -> int:
-    """Returns the index of a block, from 0.
-
-    Args:
-        what: name of the index, for the error message.
-        index: −1 is the last block.
-        depth: number of blocks.
-
-    Raises:
-        InputError: the block does not exist.
-    """
+def _block_index(what: str, index: int, depth: int) -> int:
+    """Returns the index of a block from 0; −1 is the last. ``what`` names it in the error."""
     if isinstance(index, bool) or not isinstance(index, int) or not -depth <= index < depth:
         raise InputError(f"{what}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
     return index % depth

@@ -9,8 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from oversmoothing.backbones import pretrained
-from oversmoothing.backbones.checks import check_choice
-from oversmoothing.backbones.pixels import MEAN, STD
+from oversmoothing.backbones.options import MEAN, STD, check_choice
 from oversmoothing.backbones.sites import Factory
 from oversmoothing.backbones.vit.attention import NORMS, equip
 from oversmoothing.backbones.vit.tokens import TokenStream, chosen_blocks
@@ -33,8 +32,7 @@ class ViT(TokenStream):
         blocks: which blocks have the aggregators: ``all``, ``last-half``, ``last-k`` or a list of
             indices from 0.
         freeze_pos_embed: do not train the position embedding.
-        mean: subtracted from R, G and B in [0, 1].
-        std: divides R, G and B after that.
+        mean, std: of R, G and B in [0, 1], to normalise images.
         after: where aggregators of the site after act: after the attention's projection
             (``branch``), or in the place of norm2 or of every LayerNorm, see ``attention.equip``.
         drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.backbones.cnn.batch_norm import set_momentum
-from oversmoothing.backbones.cnn.cnn import CNN
+from oversmoothing.backbones.cnn.cnn import CNN, set_momentum
 from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.errors import InputError
 

@@ -1,8 +1,13 @@
-"""Checks of options that several backbones have; a failed check raises InputError."""
+"""Options that several backbones have; a value out of range raises InputError."""
 
 from collections.abc import Iterable
 
+import torch
+from torch import Tensor
+
 from oversmoothing.errors import InputError
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # of ImageNet, RGB
 
 
 def check_positive(**sizes: int | None) -> None:
@@ -22,3 +27,11 @@ def check_choice(key: str, value: str, options: Iterable[str]) -> None:
     """Checks that a value is one of the options."""
     if value not in options:
         raise InputError(f"backbone.{key}: expected one of {', '.join(options)}; got {value}")
+
+
+def per_channel(key: str, values: list[float]) -> Tensor:
+    """Returns the option ``mean`` or ``std`` as a tensor (3, 1, 1); its values are of R, G, B."""
+    if len(values) != 3 or key == "std" and not min(values) > 0:
+        above = ", above 0" if key == "std" else ""
+        raise InputError(f"backbone.{key}: expected three numbers{above}, got {values}")
+    return torch.tensor(values, dtype=torch.float32).view(3, 1, 1)
