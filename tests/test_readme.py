@@ -1,14 +1,20 @@
 """README and docs tell the truth: links resolve, commands are accepted, code runs."""
 
 import argparse
+import contextlib
+import fnmatch
+import functools
+import io
 import re
 import runpy
+import shlex
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from guide import ROOT, commands
+from guide import ROOT, commands, files
 
 from oversmoothing.config.parts import config_problems
 from oversmoothing.config.plan import plan
@@ -18,11 +24,15 @@ README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "results").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if page.parent.name not in ("tables", "fig1", "propositions")]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher"}  # what an option needs
-PLAIN = (
-    "source .venv/bin/activate",
-    "wandb login",
-)  # words of a shell that are no commands of ours
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TABLES = {cell.table for cell in load(ROOT / "results" / "expected")}
+PLUGINS = {
+    "optuna": "hydra_plugins.hydra_optuna_sweeper",
+    "slurm": "hydra_plugins.hydra_submitit_launcher",
+}  # what an option needs
+ADDED = ("an aggregator", "a task", "a backbone", "a data set", "a table")
+PLAIN = ("source .venv/bin/activate", "wandb login")  # commands that are not of this repository
+OWN = {name.partition("/")[2] for part in ADDED for name in files(f"Adding {part}")}
 every_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 
 
@@ -63,7 +73,7 @@ def test_commands_are_accepted(page: Path) -> None:
         if words[0] == "torchrun" or words[:2] == ["python", "train.py"]:
             accepted(words[words.index("train.py") + 1 :])
         elif words[0] == "python":
-            known_flags(words[1:])
+            known_flags(*words[1:])
         elif words[0] == "make":
             made(words[1:])
         else:
@@ -76,7 +86,7 @@ def accepted(words: list[str]) -> None:
     parser.add_argument("-m", action="store_true")
     parser.add_argument("--config-dir")
     parser.add_argument("--cfg")
-    parser.add_argument("--help-groups", action="store_true")
+
     options, words = parser.parse_known_args([w for w in words if w != "--help"])
     needed = [PLUGINS[name] for word in words if (name := word.split("=")[-1]) in PLUGINS]
     if options.config_dir or not all(map(find_spec, needed)):
@@ -87,58 +97,50 @@ def accepted(words: list[str]) -> None:
     assert not any(problems), (words, problems)
 
 
-def known_flags(words: list[str]) -> None:
-    """A script exists and its help names every flag."""
-    usage = helps(words[0])
-    for flag in re.findall(r"(?:^| )(--?[a-z][a-z-]*)", " " + " ".join(words[1:])):
-        assert flag in usage, f"{words[0]} {flag}"
+def known_flags(script: str, *words: str) -> None:
+    """A script exists and knows its table or figure, and its help names every flag."""
+    assert (ROOT / script).exists(), script
+    figure = script.endswith("figure.py")
+    if script.endswith("table.py") and "--results" not in words:
+        assert words[0] in TABLES, words[0]
+    if figure:
+        assert len(fnmatch.filter(FIGURES, f"*{words[0].replace('_', '*_')}*")) == 1, words[0]
+    words = words[: words.index("--")] if "--" in words else words
+    for flag in (word for word in words if word.startswith("-")):
+        assert flag in printed_help(script, *(words[:1] if figure else ())), f"{script} {flag}"
 
 
-def helps(script: str, _known: dict[str, str] = {}) -> str:  # noqa: B006 (a cache)
-    if script not in _known:
-        _known[script] = printed_help(script)
-    return _known[script]
-
-
-def printed_help(script: str) -> str:
-    """What a script prints for --help."""
-    lines: list[str] = []
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(sys, "argv", [script, "--help"])
-        patch.setattr(
-            argparse.ArgumentParser, "_print_message", lambda _, text, __: lines.append(text)
-        )
+@functools.cache
+def printed_help(script: str, *words: str) -> str:
+    """The help of a script; raises if there is no such script, or no such figure."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", [script, *words, "--help"])
         patch.syspath_prepend((ROOT / script).parent)
-        runpy.run_path(str(ROOT / script), run_name="__main__")
-    assert not stopped.value.code, script
-    return "".join(lines)
+        with pytest.raises(SystemExit) as stopped:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+    assert not stopped.value.code, f"{script} {words}"
+    return printed.getvalue()
 
 
 def made(words: list[str]) -> None:
-    """The targets of a make command; NAME is a table or a figure."""
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    targets = [word for word in words if "=" not in word]
-    for target in targets:
-        assert re.search(rf"^(\.PHONY:.* )?{target}\b.*:?", makefile, re.M), target
-    for variable in given:
-        assert f"$({variable})" in makefile or f"({variable})," in makefile, variable
-    if "NAME" in given and "figure" not in targets:
-        assert given["NAME"] in tables(), given["NAME"]
-
-
-def tables() -> set[str]:
-    return {cell.table for cell in load(ROOT / "results" / "expected")}
+    """A dry run of make finds the targets, and the scripts accept what they get from it."""
+    dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
+    assert dry.returncode == 0, dry.stderr
+    for name in (word.split("=")[0] for word in words if "=" in word):
+        assert f"$({name})" in MAKEFILE, name
+    for line in re.findall(r"(scripts/\w+\.py.*)", dry.stdout.replace("\\\n", " ")):
+        known_flags(*shlex.split(line))
 
 
 @every_page
 def test_named_parts_exist(page: Path) -> None:
-    """``group=option`` and paths of files, anywhere in a page."""
-    text = page.read_text(encoding="utf-8")
+    """``group=option`` and paths of files, in commands and in sentences."""
+    text = re.sub(r"^```\n.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     groups = "experiment|data|backbone|aggregator|trainer|task"
     for group, option in re.findall(rf"(?<![\w.])({groups})=([a-z]\w+)", text):
-        own = "config-dir" in text and option not in ("centered", "none")
-        assert own or (ROOT / f"configs/{group}/{option}.yaml").exists(), f"{group}={option}"
+        yaml = f"{group}/{option}.yaml"
+        assert yaml in OWN or (ROOT / "configs" / yaml).exists(), yaml
     for name in re.findall(r"(?:scripts|benchmarks|configs|src|tests)/[\w/]+\.(?:py|yaml)", text):
         assert (ROOT / name).exists(), name
 
