@@ -3,25 +3,33 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 JOBS ?= 1
+TABLES := $(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml)
 FILTER = $(if $(DATA),--data $(DATA)) $(if $(METHODS),--methods $(METHODS)) $(if $(COLUMNS),--columns $(COLUMNS))
-FLAGS = $(FILTER) $(if $(FRESH),--fresh) $(if $(ALL),--all)
-TABLES = table1 table2 table3 table4 wsss_gamma wsss_ablation wsss_blocks wsss_tries \
-  table5 table5_readings table6 \
-  hemnet_table1 hemnet_table2 hemnet_table3 hemnet_table3_cost hemnet_table4 hemnet_table5 \
-  hemnet_table6 hemnet_readings seg_voc seg_subset seg_subset_eta seg_subset_eval \
-  contranorm_table1 contranorm_table2 contranorm_readings contranorm_ablation \
-  external_imagenet external_segmentation cls_pretrained \
-  cls_depth cls_depth_tokens text_depth text_depth_tokens text_rates
-FIGURES = fig2 curves elbo cost hem_fig3 hem_fig4 matrix
-RUNS = --jobs $(JOBS) -- $(if $(filter-out 1,$(JOBS)),threads=1) $(OVERRIDES)
+FLAGS = $(FILTER) $(if $(FRESH),--fresh) $(if $(ALL),--all) $(if $(LATEX),--latex) $(if $(PDF),--pdf)
+SEVERAL = $(filter-out 1,$(JOBS))
+WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
+RUNS = --jobs $(JOBS) $(if $(WORDS),-- $(WORDS))
+DRAW = $(if $(RUN),--run $(RUN)) $(if $(PDF),--pdf) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
+FIGURES = fig1 fig2 propositions hem_fig3 hem_fig4 elbo cost curves matrix
+NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
+$(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint data plan $(TABLES) fig1 $(FIGURES) propositions submission report bench clean
+.PHONY: help setup demo test lint data plan table $(TABLES) figure fig1 fig2 report submission bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
-	@echo "  DATA=cora METHODS='centered layernorm' COLUMNS=L=16 narrow a table; JOBS=2 runs processes"
-	@echo "  side by side; FRESH=1 ignores committed results; OVERRIDES='device=cuda' goes to every run"
+	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@echo
+	@echo "  Tables: $(TABLES)" | fold -s -w 92
+	@echo "  Figures: $(FIGURES)"
+	@echo
+	@echo "  DATA=cora METHODS='centered layernorm' COLUMNS=L=16  narrow a table"
+	@echo "  JOBS=2                     run two processes side by side"
+	@echo "  ALL=1                      run also what needs data or a GPU that you may lack"
+	@echo "  FRESH=1                    do not count committed results"
+	@echo "  OVERRIDES='device=cuda'    add overrides to every run"
+	@echo "  RUN=outputs/...            the trained run that a figure shows"
+	@echo "  LATEX=1, PDF=1             write a table as LaTeX, figures as PDF, too"
 
 setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 
@@ -30,87 +38,53 @@ $(VENV)/.installed: pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@for extra in crf mmseg text digits; do \
 	  $(PY) -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" >/dev/null 2>&1 \
-	    || echo "optional extra '$$extra' could not be installed: what needs it will say so"; done
+	    || echo "optional extra '$$extra' could not be installed; parts that need it name it"; done
 	@touch $@
 
-demo: setup  ## five minutes: a small Figure 1 and a depth study, as a table and a page
-	$(PY) scripts/demo.py
+demo: setup  ## five minutes: a small Figure 1, a depth study and segmentation, on one page
+	$(PY) scripts/figure.py demo
 
-test: setup  ## all tests
+test: setup  ## run all tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses=4
 
-lint: setup  ## format and lint
+lint: setup  ## format and check the code
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check .
 
-data: setup  ## fetch and verify the graphs: make data DATA='cora squirrel'
+data: setup  ## download and verify the graphs: make data DATA='cora squirrel'
 	$(PY) scripts/fetch_data.py $(DATA) --root $(or $(DATA_ROOT),data)
 
-plan: setup  ## what the tables still need, with an estimate of time: make plan TABLE=table5
-	$(PY) scripts/table.py $(or $(TABLE),table5) --plan $(FLAGS)
+plan: setup  ## list the runs that a table lacks, and estimate their time: make plan NAME=table5
+	$(PY) scripts/table.py $(or $(NAME),$(TABLE),table5) --plan $(FLAGS)
 
-table1: setup  ## segmentation of VOC, mIoU; tables 1 to 4 need data and a GPU: make table1 ALL=1
-table2: setup  ## the same by class
+table: setup  ## run what a table lacks and write the table: make table NAME=seg_subset
+	$(PY) scripts/table.py $(NAME) $(FLAGS) $(RUNS)
+
+table1: setup  ## Centered Self-Attention Layers: mIoU on VOC (tables 1 to 4: data and a GPU, ALL=1)
+table2: setup  ## IoU by class
 table3: setup  ## pseudo labels
 table4: setup  ## ablation of losses and centering
-wsss_gamma: setup  ## on the VOC subset: the offset γ
-wsss_ablation: setup  ## Table 4's cells
-wsss_blocks: setup  ## which blocks are centered
-wsss_tries: setup  ## what may soften γ = −1
-table5: setup  ## run what is missing of Table 5 and write it: make table5 DATA=cora METHODS=centered
-table5_readings: setup  ## other readings of the paper beside Table 5's numbers
-table6: setup  ## Table 6, whose tuning is not published
-hemnet_table1: setup  ## HEMNet, η × T; its tables need data and GPUs: make hemnet_table1 ALL=1
-hemnet_table2: setup  ## η × T in evaluation
-hemnet_table3: setup  ## VOC val
-hemnet_table3_cost: setup  ## published FLOPs, memory, parameters; measured: make cost
-hemnet_table4: setup  ## VOC test
-hemnet_table5: setup  ## PASCAL Context
-hemnet_table6: setup  ## COCO-Stuff
-hemnet_readings: setup  ## EM with gradients, EMANet's column in other readings
-seg_voc: setup  ## FCN, EMANet, HEM, external attention on VOC
-seg_subset: setup  ## the same on the VOC subset, on a CPU
-seg_subset_eta: setup  ## η × T on the subset
-seg_subset_eval: setup  ## T in evaluation on the subset
-contranorm_table1: setup  ## ContraNorm, GLUE
-contranorm_table2: setup  ## ContraNorm, ImageNet by depth
-contranorm_readings: setup  ## ContraNorm where its text and code differ
-contranorm_ablation: setup  ## stop-gradient × norm on generated things
-external_imagenet: setup  ## EAMLP
-external_segmentation: setup  ## EANet
-cls_pretrained: setup  ## tokens of the pretrained DeiT-Ti with aggregators put in
-cls_depth: setup  ## small ViTs of 6, 12, 24 blocks on digits, accuracy
-cls_depth_tokens: setup  ## how alike their tokens are
-text_depth: setup  ## small BERTs of 2 to 24 layers on SST-2, accuracy
-text_depth_tokens: setup  ## how alike their tokens are
-text_rates: setup  ## 12 and 24 of its layers at two learning rates
-$(TABLES):
+table5: setup  ## node classification by depth: make table5 DATA=cora METHODS=centered
+table6: setup  ## node classification, whose tuning is not published
+$(TABLES): setup
 	$(PY) scripts/table.py $@ $(FLAGS) $(RUNS)
 
-fig1: setup  ## the nine panels of Figure 1 and the check of the claim
-	$(PY) scripts/fig1.py $(RUNS)
+figure: setup  ## draw a figure or compute another result: make figure NAME=hem_fig3
+	$(PY) scripts/figure.py $(NAME) $(DRAW)
 
-fig2: setup  ## Figure 2 and token similarity by block, from runs on the VOC subset
-curves: setup  ## oversmoothing by block, from what cls_* and text_* measured
-elbo: setup  ## does EM raise the ELBO at every step? counts by kernel and η
-cost: setup  ## FLOPs, memory and parameters of HEMNet's Table 3
-hem_fig3: setup  ## HEMNet's Figure 3: ELBO and gradients by iteration and η
-hem_fig4: setup  ## HEMNet's Figure 4, of a trained run: make hem_fig4 RUN=outputs/segmentation-…
-matrix: setup  ## every aggregator in every kind of backbone, into this README
-$(FIGURES):
-	$(PY) scripts/$@.py $(if $(RUN),--run $(RUN))
+fig1: setup  ## Figure 1: rank by γ and depth, nine panels, and the check of the claim
+fig2: setup  ## Figure 2: CAMs and masks, and token similarity by block, of two trained runs
+fig1 fig2:
+	$(PY) scripts/figure.py $@ $(DRAW)
 
-propositions: setup  ## Propositions 1 and 2, numerically
-	$(PY) scripts/propositions.py --jobs $(JOBS)
-
-report: setup  ## one page of everything measured: outputs/report.html
+report: setup  ## one page of all results: outputs/report.html
 	$(PY) scripts/report.py
 
-submission: setup  ## VOC's test-server zip of a trained run: make submission RUN=outputs/wsss-…
+submission: setup  ## zip for VOC's test server, of a trained run: make submission RUN=outputs/wsss-…
 	$(PY) scripts/evaluate.py --run $(RUN) --split $(or $(SPLIT),test) \
 	  --export $(or $(OUT),outputs/submission) $(OVERRIDES)
 
-bench: setup  ## speed and memory beside the reference forms
+bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/graphs.py
 	$(PY) benchmarks/centering.py
 	$(PY) benchmarks/em.py

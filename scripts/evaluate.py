@@ -1,8 +1,8 @@
-"""Measures trained weights under other evaluation settings, or writes VOC's submission.
+"""Measures a trained network with other evaluation settings, or writes VOC's submission.
 
 python scripts/evaluate.py --run wsss-voc-centered-… evaluation.ms_scales=[0.75,1,1.25]
 python scripts/evaluate.py --run … --seed 0 1 --split train evaluation.crf=null evaluation.limit=50
-python scripts/evaluate.py --run … evaluation.crf={}          # ToCo's CRF for a run without one
+python scripts/evaluate.py --run … evaluation.crf={}          # with ToCo's CRF
 python scripts/evaluate.py --run … --split test --export submission
 """
 
@@ -19,6 +19,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch import trained
 from oversmoothing.launch.script import run_script
 from oversmoothing.launch.trained import Trained
+from oversmoothing.store.lookup import weights_of
 from oversmoothing.tasks.wsss.export import export
 from oversmoothing.tasks.wsss.reevaluate import checked, configured, measure
 
@@ -31,7 +32,7 @@ def main() -> int:
         raise InputError("--split test: its masks are not public, so nothing can be measured; give "
                          "--export FOLDER")  # fmt: skip
     run = trained.load(options.run, (options.seed or [None])[0], options.device)
-    seeds = options.seed or _trained_seeds(run.folder)
+    seeds = options.seed or sorted(weights_of(run.folder, run.config))
     config = configured(run.config, words)
     if options.split != "test":
         for key in ("splits", "ms_splits"):
@@ -52,7 +53,7 @@ def main() -> int:
 
 
 def _options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Options, and the words that set keys."""
+    """Returns the options, and the words that set keys."""
     words = [word for word in argv if "=" in word and not word.startswith("-")]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -60,20 +61,14 @@ def _options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--run", required=True, help="folder, name or id of a run of task=wsss")
     parser.add_argument("--seed", type=int, nargs="+", help="default: all that were trained")
     parser.add_argument("--split", choices=("val", "train", "test"), default="val")
-    parser.add_argument("--export", type=Path, help="folder for the zip that VOC's server takes, "
-                        "of the whole split")  # fmt: skip
+    parser.add_argument("--export", type=Path, help="folder for the zip that VOC's server takes")
     parser.add_argument("--device", default="auto")
     return parser.parse_args([word for word in argv if word not in words]), words
 
 
-def _trained_seeds(folder: Path) -> list[int]:
-    stems = [path.stem.removeprefix("weights-seed") for path in folder.glob("weights-seed*.pt")]
-    return sorted(int(stem) for stem in stems if stem.isdigit())
-
-
 def _export(run: Trained, data: ImageSet, task: dict[str, Any], folder: Path, split: str) -> str:
     if not task.method.segments:
-        raise InputError(f"{run.folder}: its decoder was not trained, so there is nothing to send; "
+        raise InputError(f"{run.folder}: its decoder was not trained, so there are no masks; "
                          "train with task.method.seg_weight above 0")  # fmt: skip
     path, miou = export(run.network, data, task.evaluation, folder, split)
     crf = "CRF" if task.evaluation.crf else "no CRF"
@@ -82,7 +77,7 @@ def _export(run: Trained, data: ImageSet, task: dict[str, Any], folder: Path, sp
 
 
 def _table(found: dict[str, dict], seeds: list[int], split: str) -> str:
-    """mIoU in percent by stage and seed, then how each stage was measured."""
+    """Returns mIoU in percent by stage and seed, and how each stage was measured."""
     rows = [["stage", *(f"seed {seed}" for seed in seeds), "mean", "std"]]
     conditions = found[str(seeds[0])]["conditions"][split]
     stages = [stage for stage in conditions if f"{split}_{stage}_miou" in found[str(seeds[0])]]

@@ -1,4 +1,10 @@
-"""Downloads and verifies raw data: python scripts/fetch_data.py [names…] --root data"""
+"""Downloads and verifies raw data.
+
+    python scripts/fetch_data.py cora squirrel
+    python scripts/fetch_data.py voc --root data
+
+Exit codes: 0 all data sets are complete, 2 some data set is not.
+"""
 
 import argparse
 import os
@@ -9,23 +15,24 @@ from oversmoothing.data.fetch import catalogue, ensure
 from oversmoothing.data.graphs.graphs import FOLDERS, folders
 from oversmoothing.data.images import voc_archives
 from oversmoothing.errors import InputError
+from oversmoothing.launch.script import run_script
 
 
 def main() -> int:
-    """Prints one line a data set; exit code 2 if one is not complete."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "names",
         nargs="*",
         default=list(FOLDERS),
-        help="graphs (default: all four), or voc: VOC 2012 and SBD, 3.4 GB to download",
+        help="graphs (default: all four), or voc: VOC 2012 and SBD, a download of 3.4 GB",
     )
     parser.add_argument("--root", default=os.environ.get("DATA_ROOT", "data"), type=Path)
-    arguments = parser.parse_args()
-    return max([_fetch(name, arguments.root) for name in arguments.names])
+    options = parser.parse_args()
+    return max([_fetch(name, options.root) for name in options.names])
 
 
 def _fetch(name: str, root: Path) -> int:
+    """Prints one line about a data set, and returns the exit code."""
     try:
         if name == "voc":
             print(f"{name}: {voc_archives.prepare(root, voc_archives.sources())}")
@@ -43,4 +50,4 @@ def _fetch(name: str, root: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

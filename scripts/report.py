@@ -13,7 +13,7 @@ from oversmoothing.report.page import Section, write_page
 from oversmoothing.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"
-OTHERS = (  # make target, title, text, and files below results/ that are shown if they exist
+OTHERS = (  # name of a figure, title, text, and files below results/ that are shown if they exist
     (
         "fig1",
         "Figure 1: rank of random transformers",
@@ -75,19 +75,20 @@ def main() -> int:
     return 0
 
 
-def _section(target: str, title: str, text: str, files: str) -> Section:
+def _section(name: str, title: str, text: str, files: str) -> Section:
     paths = _existing(*files.split())
     rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
     figures = [path for path in paths if path.suffix == ".png"]
-    return Section(title, text, f"make {target}", rows=rows, figures=figures)
+    return Section(title, text, f"make figure NAME={name}", rows=rows, figures=figures)
 
 
 def _table(cells: list[Cell], name: str) -> Section:
     entries = judge([p.pair for p in collect(select(cells, name), [], RESULTS / f"{name}.jsonl")])
     about = entries[0].cell.about
     title = about.title if about.ours else f"{about.source}: {about.title}"
+    text = "; ".join([about.source] * about.ours + [f"unit: {about.unit}"] * bool(about.unit))
     figures = _existing(f"figures/{name}.png", f"figures/{name}_curves.png")
-    return Section(title, about.source, f"make {name}", entries=entries, figures=figures)
+    return Section(title, text, f"make table NAME={name}", entries=entries, figures=figures)
 
 
 def _existing(*names: str) -> list[Path]:

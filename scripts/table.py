@@ -46,7 +46,7 @@ def main() -> int:
     write_records(path, [p.looked_up() for p in planned])
     records = read_records(path)
     entries = judge([p.looked_up(records).pair for p in planned])
-    print(*publish(entries, options.results), sep="\n")
+    print(*publish(entries, options.results, options.pdf), sep="\n")
     if options.latex:
         print(write_latex(entries, options.out))
     return 1 if failures else 0
@@ -85,6 +85,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="also what the table marks as not run")
     parser.add_argument("--latex", action="store_true", help="also write the table as LaTeX")
     parser.add_argument("--out", type=Path, default=Path("outputs/tables"), help="folder of LaTeX")
+    parser.add_argument("--pdf", action="store_true", help="also save the figure as PDF")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)

@@ -15,6 +15,7 @@ from oversmoothing.config.compose import base, compose_config
 from oversmoothing.config.parts import PARTS
 from oversmoothing.data.graphs.graphs import FOLDERS
 from oversmoothing.launch.command import CONFIGS, Problems, configs
+from oversmoothing.report.expected import load
 
 ROOT = Path(__file__).parents[2]
 EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
@@ -200,13 +201,11 @@ def test_ci_does_what_a_user_does() -> None:
 
 
 def test_make_help_lists_every_target() -> None:
+    """Tables are targets, too; help names those that have none of their own in one line."""
     text = (ROOT / "Makefile").read_text()
-    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1]
-    for name in ("TABLES", "FIGURES"):
-        listed = re.search(rf"^{name} = ((?:.*\\\n)*.*)$", text, re.MULTILINE)[1]
-        phony = phony.replace(f"$({name})", listed.replace("\\\n", " "))
-    declared = phony.split()
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].replace("$(TABLES)", "").split()
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     listed = re.findall(r"^  make (\S+)  ", shown.stdout, re.MULTILINE)
-    assert sorted(listed) == sorted(declared)
-    assert set(re.findall(r"^([a-z]\w*):", text, re.MULTILINE)) == set(declared)
+    assert sorted(listed) == sorted([*phony, *(f"table{i}" for i in range(1, 7))])
+    tables = re.search(r"Tables: (.*?)Figures", shown.stdout, re.DOTALL)[1].split()
+    assert set(tables) == {cell.table for cell in load(ROOT / "results/expected")}

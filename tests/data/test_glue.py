@@ -1,8 +1,11 @@
-"""GLUE's files: sizes and labels as published, quotes as they stand, damage said in one line."""
+"""GLUE from files and from the hub: sizes, labels, quotes, and one line for each mistake."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from oversmoothing.data.text import glue
 from oversmoothing.data.text.glue_tasks import TASKS
@@ -96,7 +99,7 @@ def test_a_broken_line_is_named_or_skipped(tmp_path: Path, line: str, said: str)
     root = write(tmp_path, "wnli", WNLI, train=[*GOOD, line], dev=GOOD)
     with pytest.raises(InputError, match=said):
         load(root, "wnli")
-    with pytest.warns(UserWarning, match=r"lines that were skipped: 1"):
+    with pytest.warns(UserWarning, match=r"skipped lines: 1"):
         assert len(load(root, "wnli", on_error="skip").train) == 2
 
 
@@ -107,6 +110,7 @@ def test_a_broken_line_to_evaluate_on_is_never_skipped(tmp_path: Path) -> None:
 
 
 def test_missing_files_columns_scores_and_vocabularies(tmp_path: Path) -> None:
+    (tmp_path / "glue/SST-2").mkdir(parents=True)
     with pytest.raises(InputError, match=r"SST-2.train\.tsv: cannot be read .*data\.task"):
         load(str(tmp_path), "sst2")
     root = write(tmp_path, "wnli", WNLI.replace("label", "lable"), train=GOOD, dev=GOOD)
@@ -119,4 +123,79 @@ def test_missing_files_columns_scores_and_vocabularies(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"train\.tsv: no sentence in it"):
         load(root, "rte")
     with pytest.raises(InputError, match=r"data\.vocabulary: no file .*vocab\.txt"):
-        glue.load(str(tmp_path))
+        glue.load(write(tmp_path, "wnli", WNLI, train=GOOD, dev=GOOD), task="wnli")
+
+
+HUB = {  # columns of the sentences, in the order of the hub
+    "mnli": ["premise", "hypothesis"],
+    "mrpc": ["sentence1", "sentence2"],
+    "rte": ["sentence1", "sentence2"],
+    "stsb": ["sentence1", "sentence2"],
+}
+
+
+def on_the_hub(data: glue.TextSet, task: str) -> dict:
+    """The splits of ``datasets`` that hold the texts of a data set."""
+    datasets = pytest.importorskip("datasets")
+    kinds = {"label": "int64" if data.num_classes else "float32", "idx": "int32"}
+
+    def split(ids: tuple[str, ...]) -> object:
+        texts = [data.texts[id] for id in ids]
+        first, *second = HUB.get(task, ["sentence"])
+        columns = {first: [text.first for text in texts]}
+        columns |= {name: [text.second for text in texts] for name in second}
+        columns |= {"label": [text.label for text in texts], "idx": list(range(len(ids)))}
+        features = {name: datasets.Value(kinds.get(name, "string")) for name in columns}
+        return datasets.Dataset.from_dict(columns, datasets.Features(features))
+
+    parts = {"train": data.train, **{f"validation{p[3:]}": ids for p, ids in data.parts.items()}}
+    if task == "mnli":
+        parts["validation_matched"] = parts.pop("validation")
+    return datasets.DatasetDict({name: split(ids) for name, ids in parts.items()})
+
+
+MNLI = "index\tsentence1\tsentence2\tgold_label"
+
+
+@pytest.mark.parametrize("task", ["cola", "mnli", "mrpc", "rte", "stsb"])
+def test_the_hub_gives_what_the_files_give(
+    data_root: Path, tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = data_root
+    if task == "mnli":
+        lines = ["0\ta\tb\tneutral", "1\tc\td\tentailment"]
+        files = {"train": lines, "dev_matched": lines[:1], "dev_mismatched": lines[1:]}
+        root = write(tmp_path / "files", task, MNLI, **files)
+    data = load(str(root), task)
+    asked = []
+    splits = on_the_hub(data, task)
+    fake = lambda *words: asked.append(words) or splits  # noqa: E731
+    monkeypatch.setattr("datasets.load_dataset", fake)
+    with pytest.warns(UserWarning, match=r"no file .*vocab\.txt: the tokenizer comes from the"):
+        found = glue.load(str(tmp_path / "none"), task=task)
+    assert asked == [("nyu-mll/glue", task)] and found.vocabulary is None
+    assert (found.train, found.parts, list(found.texts)) == (data.train, data.parts, [*data.texts])
+    for text, expected in zip(found.texts.values(), data.texts.values()):
+        assert (text.first, text.second) == (expected.first, expected.second)
+    labels = [torch.tensor([t.label for t in d.texts.values()]) for d in (found, data)]
+    assert torch.equal(*labels)  # scores too: in single precision, as the network sees them
+    assert found.checksum == data.checksum or task == "stsb"
+
+
+def test_without_files_and_hub_one_line_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(why: str) -> None:
+        with pytest.raises(InputError, match=rf"SST-2: no such folder, .*\({why}.*put GLUE's TSV"):
+            load(str(tmp_path), "sst2")
+
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as if it were not installed
+    refused(r"it needs datasets: pip install -e '\.\[text\]'")
+
+    def broken(*words: str) -> None:
+        raise ConnectionError("no\nroute")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=broken))
+    refused("ConnectionError: no route")
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
+    refused("OVERSMOOTHING_OFFLINE=1 forbids downloads")

@@ -19,7 +19,7 @@ from oversmoothing.launch import trained
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.metrics.segmentation import Confusion
-from oversmoothing.papers.wsss_figures import figure2
+from oversmoothing.papers.centered_fig2 import figure2
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.segmentation.evaluator import Evaluator
 from oversmoothing.tasks.wsss.look import distinct_classes, look_at
@@ -151,21 +151,21 @@ def test_segmentation_run_measures_as_it_did(segmentation: Path) -> None:
 def test_hem_figures_of_a_segmentation_run(
     segmentation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--run", str(segmentation), "--seed", "1"]
-    assert here(["hem_fig4.py", *words, "--stem", str(tmp_path / "four")], monkeypatch) == 0
-    assert Image.open(tmp_path / "four.png").width > 500 and (tmp_path / "four.pdf").exists()
+    words, stem = ["--run", str(segmentation), "--seed", "1"], ["--stem", str(tmp_path / "four")]
+    assert here(["figure.py", "hem_fig4", *words, *stem], monkeypatch) == 0
+    assert Image.open(tmp_path / "four.png").width > 500
     words += ["--samples", "2", "--iterations", "3", "--folder", str(tmp_path)]
-    assert here(["hem_fig3.py", *words], monkeypatch) == 0
+    assert here(["figure.py", "hem_fig3", *words], monkeypatch) == 0
     content = json.loads((tmp_path / "hem_fig3.json").read_text())
     assert list(content["profiles"]) == ["2"]  # nothing was trained
-    assert here(["hem_fig3.py", *words, "--", "device=cpu"], monkeypatch) == 2
+    assert here(["figure.py", "hem_fig3", *words, "--", "device=cpu"], monkeypatch) == 2
 
 
 def test_fig4_names_the_command_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert here(["hem_fig4.py"], monkeypatch) == 2
+    assert here(["figure.py", "hem_fig4"], monkeypatch) == 2
     command = "python train.py experiment=seg_voc_subset aggregator=hem 'seeds=[0]'"
     assert command in capsys.readouterr().err
 
@@ -205,7 +205,7 @@ def test_predict_does_what_it_can(folders: dict[str, Path], tmp_path: Path) -> N
     missing = tmp_path / "missing.jpg"
     command = [sys.executable, ROOT / "scripts/predict.py", missing, broken, known, good]
     command += ["--run", folders["centered"], "--compare", folders["none"], "--device", "cpu"]
-    command += ["--out", tmp_path / "out"]
+    command += ["--out", tmp_path / "out", "--pdf"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     errors = done.stderr.strip().splitlines()
     assert done.returncode == 1, done.stderr
@@ -262,6 +262,6 @@ def test_fig2_names_the_command_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert here(["fig2.py"], monkeypatch) == 2
+    assert here(["figure.py", "fig2"], monkeypatch) == 2
     command = "python train.py experiment=wsss_voc_subset aggregator=none 'seeds=[0]'"
     assert command in capsys.readouterr().err

@@ -1,10 +1,6 @@
 """Laws of the evidence lower bound, and which steps of EM attention raise it."""
 
 import itertools
-import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -106,14 +102,3 @@ def test_smaller_steps_climb_more_slowly() -> None:
         for eta in (0.1, 0.5, 1.0)
     ]
     assert all(slower < faster for slower, faster in itertools.pairwise(ends))
-
-
-def test_the_script_finds_falls_with_the_dot_product_and_free_norms_only(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "scripts/elbo.py"
-    words = ["--runs", "3", "--iterations", "8", "--folder", str(tmp_path)]
-    subprocess.run([sys.executable, str(script), *words], check=True, capture_output=True)
-    rows = json.loads((tmp_path / "elbo.json").read_text())["rows"]
-    assert all(row["n_falls"] == 0 for row in rows)
-    falling = {row["e_step"] for row in rows if row["e_falls"]}
-    assert falling == {"dot product (HEMNet, Eq. 8)"}
-    assert len((tmp_path / "tables/elbo.md").read_text().splitlines()) == 2 + 9

@@ -96,7 +96,7 @@ def test_a_perfect_prediction_has_100_everywhere() -> None:
 def test_parts_in_any_order_type_and_place_add_up() -> None:
     whole = counted(masks(0), masks(1))
     parts = counted(*[(p.numpy(), t.numpy().astype(np.uint8)) for p, t in zip(*masks(1))])
-    parts.merge(counted(masks(0)))
+    parts.matrix += counted(masks(0)).matrix
     assert torch.equal(whole.matrix, parts.matrix)
     if torch.cuda.is_available():
         assert torch.equal(whole.matrix, counted(*[(p.cuda(), t) for p, t in [masks(0), masks(1)]]))

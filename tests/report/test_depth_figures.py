@@ -21,7 +21,7 @@ def heights(line: Line2D) -> list[float]:
 
 
 def test_files_and_data(tmp_path: Path) -> None:
-    png, pdf, data = draw(entries(), tmp_path / "depth")
+    png, pdf, data = draw(entries(), tmp_path / "depth", pdf=True)
     for path in (png, pdf):
         assert path.read_bytes().startswith(SIGNATURES[path.suffix])
     lines = list(csv.DictReader(data.read_text(encoding="utf-8").splitlines()))

@@ -80,16 +80,21 @@ def base(words: tuple[str, ...]) -> DictConfig:
         raise Problems([one_line(error)]) from error
 
 
+@cache
 def choices() -> dict[str, str | None]:
     """Place of a group, such as ``backbone`` or ``aggregator@then`` -> its default option."""
     return dict(base(()).hydra.runtime.choices)
 
 
+@cache
+def _groups() -> set[str]:
+    return {place.split("@")[0] for place in choices()}
+
+
 def is_group(override: Override) -> bool:
     """Whether an override chooses an option of a group; if not, it sets a key."""
     name = override.key_or_group
-    groups = {place.split("@")[0] for place in choices()}
-    return override.package is not None or "/" in name or name in groups
+    return override.package is not None or "/" in name or name in _groups()
 
 
 def is_composed(override: Override) -> bool:

@@ -15,6 +15,7 @@ from oversmoothing.config.types import Signature
 Argument = tuple[Any, bool]  # type hint, whether there is a default
 
 
+@cache
 def signature(target: str) -> Signature | None:
     """What a class or function takes; None where its source does not tell.
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -20,43 +21,34 @@ class Examples(Protocol):
     on_error: str  # at a damaged example: stop or skip
 
 
+@dataclass(eq=False)
 class Batches:
     """Maps a batch's number to this process's slice of the batch.
 
     The slice also holds ``skipped``, one message for each damaged example.
 
     Args:
-        data: ids.
-        sample: id -> example; may draw from torch's generator.
-        batch_size: over all processes; a multiple of ``world``.
-        seed: of order and augmentation.
-        rank: of this process.
-        world: number of processes.
-        collate: examples -> batch.
         repeats: how often an id occurs in a row; the length of an epoch stays the same (repeated
             augmentation: Hoffer et al., CVPR 2020).
+        others: see ``train_batches``.
     """
 
-    def __init__(
-        self,
-        data: Examples,
-        sample: Callable[[Any], Example],
-        batch_size: int,
-        seed: int,
-        rank: int,
-        world: int,
-        collate: Callable[[list[Example]], Example],
-        repeats: int = 1,
-    ) -> None:
-        self.data, self.sample, self.seed, self.collate = data, sample, seed, collate
-        self.batch_size, self.slice = batch_size, batch_size // world
-        self.first, self.repeats = rank * self.slice, repeats
+    data: Examples
+    sample: Callable[[Any], Example]
+    batch_size: int
+    seed: int
+    rank: int
+    world: int
+    collate: Callable[[list[Example]], Example]
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
         self.orders: dict[int, list[int]] = {}
 
     def __call__(self, i: int) -> Example:
-        first = i * self.batch_size + self.first
-        skipped: list[str] = []
-        examples = [self._example(first + j, skipped) for j in range(self.slice)]
+        size, skipped = self.batch_size // self.world, []
+        first = i * self.batch_size + self.rank * size
+        examples = [self._example(first + j, skipped) for j in range(size)]
         return self.collate(examples) | {"skipped": skipped}
 
     def _example(self, position: int, skipped: list[str]) -> Example:

@@ -1,1 +1,1 @@
-"""Figures: one style for all."""
+"""Figures and pictures: one style, one order of colours, one way to save them."""

@@ -1,7 +1,7 @@
 """Token similarity by block, before and after training."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -9,54 +9,39 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from oversmoothing.drawing.style import LINES, colours_of
 from oversmoothing.errors import InputError
 
-COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-)  # Okabe, Ito
 MOMENTS = {"before": (0, (4, 2)), "after": "solid"}
 METRICS = {"cosine": "mean cosine of two patch tokens", "effective_rank": "effective rank"}
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "axes.axisbelow": True,
-    "pdf.fonttype": 42,  # text stays text
-}
 
 Results = Mapping[str, Sequence[Mapping[str, Any]]]  # label -> the results of its seeds
 
 
 def token_rows(results: Results) -> list[dict[str, Any]]:
-    """One row for every label, moment, metric and block: mean and std (ddof = 1) over seeds.
+    """Returns one row for each label, moment, metric and block: mean and std (ddof = 1) over seeds.
 
     Args:
         results: with ``layers_before`` and ``layers_after``, each of ``cosine`` and
             ``effective_rank`` by block.
 
     Raises:
-        InputError: a result without them, or seeds of different depths.
+        InputError: a result lacks them, or seeds have different depths.
     """
     rows = []
     for label, seeds in results.items():
         for moment in MOMENTS:
             for metric in METRICS:
                 for block, values in enumerate(_by_block(label, seeds, moment, metric)):
-                    std = statistics.stdev(values) if len(values) > 1 else None
-                    mean, n = statistics.fmean(values), len(values)
-                    rows.append(
-                        {"label": label, "moment": moment, "metric": metric, "block": block}
-                        | {"mean": mean, "std": std, "seeds": n}
-                    )
+                    place = {"label": label, "moment": moment, "metric": metric, "block": block}
+                    rows.append(place | mean_and_std(values))
     return rows
+
+
+def mean_and_std(values: Sequence[float]) -> dict[str, Any]:
+    """Returns ``mean``, ``std`` (ddof = 1; None of one value) and the number of ``seeds``."""
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "std": std, "seeds": len(values)}
 
 
 def _by_block(
@@ -71,45 +56,48 @@ def _by_block(
         ) from error
 
 
-def draw_tokens(results: Results) -> Figure:
-    """Cosine and effective rank by block; dashed before training, solid after it, band ± std.
+@matplotlib.rc_context(LINES)
+def draw_tokens(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draws cosine and effective rank by block: dashed before training, solid after it.
 
-    Raises:
-        InputError: as ``token_rows``.
+    Args:
+        rows: as ``token_rows`` returns them.
     """
-    rows = token_rows(results)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 3.0), layout="constrained")
-        for axis, metric in zip(figure.subplots(1, 2), METRICS):
-            _panel(axis, [row for row in rows if row["metric"] == metric], list(results))
-            axis.set_ylabel(METRICS[metric])
-        figure.legend(handles=_handles(list(results)), loc="outside lower center", ncols=4,
-                      frameon=False, handlelength=2.6)  # fmt: skip
+    colours = colours_of(row["label"] for row in rows)
+    figure = Figure(figsize=(7.2, 3.0), layout="constrained")
+    for axis, metric in zip(figure.subplots(1, 2), METRICS):
+        shown = [row for row in rows if row["metric"] == metric]
+        for label, colour in colours.items():
+            for moment, dashes in MOMENTS.items():
+                line = [row for row in shown if (row["label"], row["moment"]) == (label, moment)]
+                draw_line(axis, line, first=0, color=colour, linestyle=dashes, markersize=2.5)
+        axis.set(xlabel="block", ylabel=METRICS[metric])
+        values = [row["mean"] + (row["std"] or 0.0) for row in shown]
+        axis.set_ylim(min(0.0, *values), 1.08 * max(values))
+    figure.legend(handles=_handles(colours), loc="outside lower center", ncols=4, frameon=False,
+                  handlelength=2.6)  # fmt: skip
     return figure
 
 
-def _panel(axis: Axes, rows: Sequence[dict[str, Any]], labels: Sequence[str]) -> None:
-    for label, colour in zip(labels, COLOURS * len(labels)):
-        for moment, dashes in MOMENTS.items():
-            line = [row for row in rows if (row["label"], row["moment"]) == (label, moment)]
-            x, y = [row["block"] + 1 for row in line], [row["mean"] for row in line]
-            axis.plot(x, y, color=colour, linestyle=dashes, marker="o", markersize=2.5)
-            if line and line[0]["std"] is not None:
-                low, high = ([row["mean"] + s * row["std"] for row in line] for s in (-1, 1))
-                axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
-    axis.set_xlabel("block")
+def draw_line(axis: Axes, rows: Iterable[Mapping[str, Any]], first: int, **style: Any) -> None:
+    """Draws means by block, counted from 1, in a band of ± one standard deviation.
+
+    Args:
+        rows: ``block``, ``mean`` and ``std``.
+        first: number that the first block has in the rows.
+    """
+    rows = list(rows)
+    x, y = [row["block"] + 1 - first for row in rows], [row["mean"] for row in rows]
+    axis.plot(x, y, marker="o", **style)
+    if rows and rows[0]["std"] is not None:
+        low, high = ([row["mean"] + sign * row["std"] for row in rows] for sign in (-1, 1))
+        axis.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
     axis.xaxis.get_major_locator().set_params(integer=True)
-    values = [row["mean"] + (row["std"] or 0.0) for row in rows]
-    axis.set_ylim(min(0.0, *values), 1.08 * max(values))
 
 
-def _handles(labels: Sequence[str]) -> list[Line2D]:
-    """Colours of the labels, if they have names, then what dashes mean."""
-    named = [
-        Line2D([], [], color=colour, label=label)
-        for label, colour in zip(labels, COLOURS * len(labels))
-        if label
-    ]
+def _handles(colours: Mapping[str, str]) -> list[Line2D]:
+    """Returns what the colours mean, for labels that are not empty, and what the dashes mean."""
+    named = [Line2D([], [], color=c, label=label) for label, c in colours.items() if label]
     grey = [
         Line2D([], [], color="#444444", linestyle=dashes, label=f"{moment} training")
         for moment, dashes in MOMENTS.items()

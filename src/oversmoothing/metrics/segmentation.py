@@ -62,10 +62,6 @@ class Confusion:
         cell = (truth * (C + 1) + column)[truth != IGNORE]
         self.matrix += cell.bincount(minlength=self.matrix.numel()).view(C, C + 1).cpu()
 
-    def merge(self, other: "Confusion") -> None:
-        """Adds the counts of another matrix with the same classes."""
-        self.matrix += other.matrix
-
     def all_reduce(self) -> None:
         """Sums the counts over all processes; does nothing without ``torch.distributed``."""
         self.matrix = sum(gathered(self.matrix))

@@ -1,1 +1,33 @@
-"""What belongs to one figure or table of one paper."""
+"""What belongs to one figure or table: each module has ``main(argv)``, which draws or computes it.
+
+``python scripts/figure.py <name>`` calls it.
+"""
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+from oversmoothing.launch.command import configs
+from oversmoothing.store.identity import run_id
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+
+def figure_parser(module: str, doc: str, pdf: bool = True) -> ArgumentParser:
+    """Returns a parser whose help is the first line of a module's docstring.
+
+    Args:
+        module: its ``__name__``.
+        doc: its ``__doc__``.
+        pdf: whether to add ``--pdf``.
+    """
+    name = module.removeprefix(f"{__name__}.").split(".")[0]
+    parser = ArgumentParser(prog=f"figure.py {name}", description=doc.split("\n")[0])
+    if pdf:
+        parser.add_argument("--pdf", action="store_true", help="save PDFs, too")
+    return parser
+
+
+def other_runs(words: list[str], overrides: list[str]) -> bool:
+    """Returns whether overrides turn the runs of a command into runs with other ids."""
+    own, changed = ({run_id(c) for c in configs(w)} for w in (words, [*words, *overrides]))
+    return own != changed

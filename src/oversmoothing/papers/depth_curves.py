@@ -1,116 +1,123 @@
-"""Oversmoothing by block: cosine, effective rank, similarity of attention maps, by method."""
+"""Draws oversmoothing by block and method, from the recorded runs of tables by depth.
 
-import csv
-import io
-import statistics
+python scripts/figure.py curves
+python scripts/figure.py curves cls_depth
+"""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from oversmoothing.drawing.tokens import COLOURS, STYLE
+from oversmoothing.drawing.files import save, write_csv
+from oversmoothing.drawing.style import LINES, colours_of
+from oversmoothing.drawing.tokens import draw_line, mean_and_std
 from oversmoothing.errors import InputError
-from oversmoothing.report.collect import Planned
-from oversmoothing.store.files import write_text
-from oversmoothing.tasks.wsss.pictures import save
+from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.report.collect import Planned, collect
+from oversmoothing.report.expected import load, select
 
+TABLES = ["cls_pretrained", "cls_depth", "text_depth", "text_rates"]
 METRICS = {
     "cosine": "mean cosine of two tokens",
     "effective_rank": "effective rank",
     "attention_similarity": "similarity of attention rows",
 }
-MOMENTS = ("layers_after", "layers_before")  # trained, or as it is where nothing is trained
+MOMENTS = ("layers_after", "layers_before")  # trained; else as the network is
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``<table>_curves.png`` and ``.csv`` of each table that has results."""
+    parser = figure_parser(__name__, __doc__)
+    parser.add_argument("tables", nargs="*", default=TABLES, help=f"default: {' '.join(TABLES)}")
+    options = parser.parse_args(argv)
+    every = load(RESULTS / "expected")
+    for name in options.tables:
+        planned = collect(select(every, name), [], RESULTS / f"{name}.jsonl")
+        cells = {(p.cell.row, p.cell.column): p for p in planned}
+        titles = name != "cls_pretrained"
+        if not titles:  # the columns are metrics of one run
+            cells = {row: p for (row, _), p in cells.items()}
+        try:
+            stem = RESULTS / "figures" / f"{name}_curves"
+            print(*write_curves(list(cells.values()), stem, titles, options.pdf), sep="\n")
+        except InputError as error:
+            print(error)
+    return 0
+
+
+def write_curves(
+    planned: Sequence[Planned], stem: Path, titles: bool = True, pdf: bool = False
+) -> list[Path]:
+    """Writes ``stem``.png and ``stem``.csv and returns their paths.
+
+    Args:
+        planned: cells of a table, one for each run, with methods as rows and depths as columns.
+        stem: path of the figure, without suffix.
+        titles: whether to show the names of the columns.
+        pdf: whether to save ``stem``.pdf, too.
+
+    Raises:
+        InputError: the table has no results yet.
+    """
+    rows = curve_rows(planned)
+    if not rows:
+        raise InputError(f"{stem.name}: nothing is measured yet; run its table first")
+    paths = save(draw_curves(rows, titles), stem, pdf)
+    data = (row.values() for row in rows)
+    return [*paths, write_csv(stem.with_name(f"{stem.name}.csv"), rows[0], data)]
 
 
 def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
-    """One row for every measured cell of a table, metric and block: mean, std (ddof = 1), n.
+    """Returns mean, std (ddof = 1) and number of seeds for each measured cell, metric and block.
 
-    Blocks whose attention was replaced have no attention maps, and no row.
+    Blocks without attention have no similarity of attention rows.
     """
-    rows = []
-    for cell in planned:
-        for metric in METRICS:
-            for block, values in enumerate(_by_block(cell, metric), start=1):
-                if None in values:
-                    continue
-                std = statistics.stdev(values) if len(values) > 1 else None
-                rows.append(
-                    {"row": cell.cell.row, "column": cell.cell.column, "metric": metric}
-                    | {"block": block, "mean": statistics.fmean(values), "std": std}
-                    | {"seeds": len(values)}
-                )
-    return rows
+    return [
+        {"row": cell.cell.row, "column": cell.cell.column, "metric": metric, "block": block}
+        | mean_and_std(values)
+        for cell in planned
+        for metric in METRICS
+        for block, values in enumerate(_by_block(cell, metric), start=1)
+        if None not in values
+    ]
 
 
 def _by_block(planned: Planned, metric: str) -> list[tuple[float | None, ...]]:
-    """Block -> values of the seeds that there are; none where they have no such metric."""
+    """Returns the values of all finished seeds, by block; none if they lack the metric."""
     found = planned.result["seeds"] if planned.config and planned.result else {}
     seeds = [found[str(s)] for s in planned.config.seeds if str(s) in found] if found else []
     layers = [next((s[m] for m in MOMENTS if m in s), {}).get(metric, []) for s in seeds]
     return list(zip(*layers, strict=True))
 
 
-def write_curves(planned: Sequence[Planned], stem: Path, titles: bool = True) -> list[Path]:
-    """Writes ``stem``.png, .pdf and .csv and returns their paths.
-
-    Args:
-        planned: cells of a table, one a run: methods down, depths across.
-        titles: whether the columns of the table have names worth showing.
-
-    Raises:
-        InputError: nothing of it is measured yet.
-    """
-    rows = curve_rows(planned)
-    if not rows:
-        raise InputError(f"{stem.name}: nothing is measured yet; run its table first")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    path = stem.with_name(f"{stem.name}.csv")
-    write_text(path, text.getvalue())
-    return [*save(draw_curves(rows, titles), stem), path]
-
-
+@matplotlib.rc_context(LINES)
 def draw_curves(rows: Sequence[dict[str, Any]], titles: bool) -> Figure:
-    """Metrics down and columns of the table across; metrics across where there is one column."""
+    """Draws metrics down and columns of the table across; one column: metrics across."""
     columns = list(dict.fromkeys(row["column"] for row in rows))
     metrics = [m for m in METRICS if any(row["metric"] == m for row in rows)]
-    names = list(dict.fromkeys(row["row"] for row in rows))
-    colours = dict(zip(names, COLOURS * len(names)))
+    colours = colours_of(row["row"] for row in rows)
     across = len(columns) if len(columns) > 1 else len(metrics)
     down = len(metrics) if len(columns) > 1 else 1
-    with matplotlib.rc_context(STYLE):
-        width = 2.5 * across + 0.6
-        figure = Figure(figsize=(width, 2.0 * down + 0.7), layout="constrained")
-        share = "row" if len(columns) > 1 else False  # columns compare with each other
-        axes = figure.subplots(down, across, squeeze=False, sharey=share).flat
-        for axis, (metric, column) in zip(axes, [(m, c) for m in metrics for c in columns]):
-            _panel(
-                axis, [r for r in rows if (r["metric"], r["column"]) == (metric, column)], colours
-            )
-            if column == columns[0]:
-                axis.set_ylabel(METRICS[metric])
-            if titles and metric == metrics[0]:
-                axis.set_title(column)
-            if metric == metrics[-1] or down == 1:
-                axis.set_xlabel("block")
-        handles = [Line2D([], [], color=colours[name], label=name) for name in names]
-        figure.legend(handles=handles, loc="outside lower center", ncols=int(width / 1.7),
-                      frameon=False, fontsize=8)  # fmt: skip
+    width = 2.5 * across + 0.6
+    figure = Figure(figsize=(width, 2.0 * down + 0.7), layout="constrained")
+    share = "row" if len(columns) > 1 else False  # columns compare with each other
+    axes = figure.subplots(down, across, squeeze=False, sharey=share).flat
+    for axis, (metric, column) in zip(axes, [(m, c) for m in metrics for c in columns]):
+        for name, colour in colours.items():
+            place = (metric, column, name)
+            line = [r for r in rows if (r["metric"], r["column"], r["row"]) == place]
+            draw_line(axis, line, first=1, color=colour, markersize=2)
+        if column == columns[0]:
+            axis.set_ylabel(METRICS[metric])
+        if titles and metric == metrics[0]:
+            axis.set_title(column)
+        if metric == metrics[-1] or down == 1:
+            axis.set_xlabel("block")
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=int(width / 1.7),
+                  frameon=False, fontsize=8)  # fmt: skip
     return figure
-
-
-def _panel(axis: Axes, rows: Sequence[dict[str, Any]], colours: dict[str, str]) -> None:
-    for name, colour in colours.items():
-        line = [row for row in rows if row["row"] == name]
-        x, y = [row["block"] for row in line], [row["mean"] for row in line]
-        axis.plot(x, y, color=colour, marker="o", markersize=2)
-        if line and line[0]["std"] is not None:
-            low, high = ([row["mean"] + s * row["std"] for row in line] for s in (-1, 1))
-            axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
-    axis.xaxis.get_major_locator().set_params(integer=True)

@@ -1,5 +1,13 @@
-"""Every aggregator in every backbone: whether they fit, and what the pair costs."""
+"""Tries every aggregator in every kind of backbone: whether they fit, and what the pair costs.
 
+    python scripts/figure.py matrix
+    python scripts/figure.py matrix --rounds 9 --columns "DeiT-Ti"
+
+A cell shows parameters, FLOPs of a forward pass and the time of forward and backward. Times are
+those of one machine and one thread, so let nothing else run. docs/guides/design.md shows the table.
+"""
+
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -9,18 +17,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
+from tqdm import tqdm
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.sbm import generate
 from oversmoothing.errors import InputError
 from oversmoothing.launch.command import CONFIGS, compose_config
+from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.report.markers import show_in_pages
+from oversmoothing.store.environment import environment
+from oversmoothing.store.files import write_text
+
+RESULT = RESULTS / "matrix.json"
 
 Trial = tuple[nn.Module, Callable[[], Tensor]]  # a network and a forward pass
 
 
 def on_images(side: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
-    """Two images of ``side`` × ``side`` pixels."""
+    """Returns a trial on two images of ``side`` × ``side`` pixels."""
 
     def trial(backbone: Callable[..., nn.Module], aggregators: list) -> Trial:
         network = backbone(aggregators=aggregators)
@@ -31,7 +46,7 @@ def on_images(side: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
 
 
 def on_a_graph(nodes: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
-    """A stochastic block model, one seed."""
+    """Returns a trial on a stochastic block model, with one seed."""
 
     def trial(backbone: Callable[..., nn.Module], aggregators: list) -> Trial:
         graph = generate(num_nodes=nodes)
@@ -44,7 +59,7 @@ def on_a_graph(nodes: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
 
 
 def on_sentences(length: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
-    """Four sentences, one of them shorter."""
+    """Returns a trial on four sentences, one of which is shorter."""
 
     def trial(backbone: Callable[..., nn.Module], aggregators: list) -> Trial:
         network = backbone(aggregators=aggregators)
@@ -58,7 +73,7 @@ def on_sentences(length: int) -> Callable[[Callable[..., nn.Module], list], Tria
 
 @dataclass(frozen=True)
 class Column:
-    """A backbone's YAML with its overrides, and what it is tried on."""
+    """A backbone's YAML with overrides, and the data on which it is tried."""
 
     title: str
     backbone: str
@@ -77,19 +92,19 @@ COLUMNS = [
 
 
 def aggregators() -> list[str]:
-    """Names of the YAMLs, ``none`` first."""
+    """Returns the names of the aggregators' YAMLs, ``none`` first."""
     names = sorted(path.stem for path in (CONFIGS / "aggregator").glob("*.yaml"))
     return ["none", *(name for name in names if name != "none")]
 
 
 def assemble(column: Column, aggregator: str, **overrides: Any) -> Trial:
-    """A network with an aggregator.
+    """Builds a network with an aggregator.
 
     Args:
-        overrides: of the aggregator's YAML.
+        overrides: options of the aggregator.
 
     Raises:
-        InputError: they do not fit; its line says why.
+        InputError: the aggregator does not fit the backbone; the line says why.
     """
     config = compose_config([f"backbone={column.backbone}", f"aggregator={aggregator}"])
     node, method = config.backbone, config.aggregator
@@ -100,10 +115,11 @@ def assemble(column: Column, aggregator: str, **overrides: Any) -> Trial:
 
 
 def measure(column: Column, aggregator: str, rounds: int) -> dict[str, Any]:
-    """Parameters, FLOPs (two a multiply-add) of a forward pass, and the time of a training step.
+    """Measures the size and cost of a pair.
 
     Returns:
-        ``parameters``, ``flops``, ``seconds`` (median of forward and backward), or ``refused``.
+        ``parameters``; ``flops`` of a forward pass, two a multiply-add; ``seconds``, the median
+        time of forward and backward; or ``refused``, the reason.
     """
     try:
         network, forward = assemble(column, aggregator)
@@ -124,3 +140,53 @@ def _step(forward: Callable[[], Tensor]) -> float:
     started = time.perf_counter()
     forward().square().mean().backward()
     return time.perf_counter() - started
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``matrix.json``, and the table into the page that shows it."""
+    parser = figure_parser(__name__, __doc__, pdf=False)
+    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each pair")
+    parser.add_argument("--draw", action="store_true", help="write what is known, measure nothing")
+    parser.add_argument("--columns", nargs="*", help="beginnings of titles; default: all columns")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    chosen = [c for c in COLUMNS if _chosen(c.title, options.columns)]
+    if not chosen:
+        titles = "; ".join(column.title for column in COLUMNS)
+        raise InputError(f"--columns: none of {options.columns}; expected beginnings of: {titles}")
+    known = json.loads(RESULT.read_text())["cells"] if RESULT.exists() else {}
+    for column in chosen if not options.draw else []:
+        names = tqdm(aggregators(), column.title, disable=None)
+        known[column.title] = {name: measure(column, name, options.rounds) for name in names}
+        record = {"command": "python scripts/figure.py matrix", "env": environment("cpu")}
+        text = json.dumps(record | {"cells": known}, indent=1, ensure_ascii=False)
+        write_text(RESULT, text + "\n")
+    table = markdown(known)
+    print(table, *show_in_pages(RESULTS, "matrix", table), sep="\n")
+    return 0
+
+
+def _chosen(title: str, beginnings: list[str] | None) -> bool:
+    return not beginnings or any(title.startswith(beginning) for beginning in beginnings)
+
+
+def markdown(cells: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Returns a table with aggregators down and backbones across, and reasons for refusals."""
+    titles = [column.title for column in COLUMNS if column.title in cells]
+    lines = [f"| | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
+    reasons: dict[str, int] = {}
+    for name in aggregators():
+        found = [_cell(cells[title].get(name), reasons) for title in titles]
+        lines.append(f"| `{name}` | {' | '.join(found)} |")
+    notes = [f"{number}. {reason}" for reason, number in reasons.items()]
+    legend = "Parameters · FLOPs of a forward pass (two a multiply-add) · forward and backward, one"
+    return "\n".join([*lines, "", f"{legend} CPU thread. – refused:", "", *notes])
+
+
+def _cell(found: dict[str, Any] | None, reasons: dict[str, int]) -> str:
+    if found is None:
+        return "not tried"
+    if "refused" in found:
+        return f"– ({reasons.setdefault(found['refused'], len(reasons) + 1)})"
+    millions, giga, ms = found["parameters"] / 1e6, found["flops"] / 1e9, 1e3 * found["seconds"]
+    return f"{millions:.3g} M · {giga:.3g} G · {ms:.0f} ms"

@@ -128,14 +128,10 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
     A recorded result that is not found now stays. Runs that the table no longer names are removed.
     No file is made without a result.
     """
-    known, records = read_records(path), {}
-    for p in planned:
-        if p.config is None:
-            continue
-        name = run_id(p.config)
-        if p.result or name in known:
-            records[name] = _record(p) if p.result else known[name]
-    text = json_lines(records.values())
+    known = read_records(path)
+    runs = {run_id(p.config): p for p in planned if p.config is not None}
+    kept = [_record(p) if p.result else known[i] for i, p in runs.items() if p.result or i in known]
+    text = json_lines(kept)
     if text or path.exists():
         write_text(path, text)
 

@@ -1,7 +1,5 @@
 """Accuracy by depth: one panel for each data set, one line for each method."""
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -12,49 +10,32 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from oversmoothing.drawing.files import save, write_csv
+from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.grid import Entry
-from oversmoothing.store.files import write_atomically
 
-COLOURS = (
-    "#000000",
-    "#E69F00",
-    "#0072B2",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-)  # Okabe, Ito
-MARKERS = "osD^vPX"
 DEPTH = "backbone.depth="
+FIELDS = ("panel", "line", "depth", "n", "mean", "std", "published", "published_std")
 GREY, HOLLOW = "#666666", {"markerfacecolor": "none", "linestyle": (0, (4, 2))}
 SPREAD = 0.035  # octaves between neighbouring methods, so that their error bars do not overlap
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "axes.axisbelow": True,
-    "pdf.fonttype": 42,  # text stays text
-}
 
 
-def draw(entries: Sequence[Entry], stem: Path) -> list[Path]:
-    """Writes ``stem``.png, .pdf and .csv (the data) and returns their paths.
+def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
+    """Writes ``stem``.png and ``stem``.csv (the data) and returns their paths.
 
     Solid lines: measured mean ± std over seeds. Dashed lines, hollow markers: published values.
+
+    Args:
+        entries: cells of a table for which ``by_depth`` holds.
+        stem: path of the figure, without suffix.
+        pdf: whether to write ``stem``.pdf, too.
 
     Raises:
         InputError: a file cannot be written.
     """
-    data = _to_csv(entries).encode()
-    with matplotlib.rc_context(STYLE):
-        figure = _figure(entries)
-        paths = [_save(figure, stem.with_name(f"{stem.name}.{kind}")) for kind in ("png", "pdf")]
-    path = stem.with_name(f"{stem.name}.csv")
-    write_atomically(path, lambda file: file.write(data))
-    return [*paths, path]
+    paths = save(_figure(entries), stem, pdf)
+    return [*paths, write_csv(stem.with_name(f"{stem.name}.csv"), FIELDS, map(_point, entries))]
 
 
 def depth_of(cell: Cell) -> int | None:
@@ -69,6 +50,7 @@ def by_depth(entries: Sequence[Entry]) -> bool:
     return len(points) == len(entries) and all(depth is not None for *_, depth in points)
 
 
+@matplotlib.rc_context(LINES)
 def _figure(entries: Sequence[Entry]) -> Figure:
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
     labels = list(dict.fromkeys(entry.cell.label for entry in entries))
@@ -87,7 +69,8 @@ def _figure(entries: Sequence[Entry]) -> Figure:
         axis.set_ylabel(_quantity(entries))
     published = any(entry.cell.target is not None for entry in entries)
     shown = {entry.cell.label for entry in entries if _values(entry)}
-    _legend(figure, _methods(labels, shown), size[0], published)
+    styles = {label: _style(i) for i, label in enumerate(labels) if label in shown}
+    _legend(figure, [Line2D([], [], **styles[label], label=label) for label in styles], published)
     return figure
 
 
@@ -103,9 +86,7 @@ def _quantity(entries: Sequence[Entry]) -> str:
 def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[str]) -> None:
     for i, label in enumerate(labels):
         line = sorted((e for e in entries if e.cell.label == label), key=lambda e: depth_of(e.cell))
-        shift = 2 ** (SPREAD * (i - (len(labels) - 1) / 2))
-        _published(axis, line, shift, _style(i))
-        _measured(axis, line, shift, _style(i))
+        _draw_line(axis, line, 2 ** (SPREAD * (i - (len(labels) - 1) / 2)), _style(i))
     depths = sorted({depth_of(entry.cell) for entry in entries if _values(entry)})
     axis.set_xscale("log", base=2)
     axis.set_xticks(depths, [str(depth) for depth in depths])
@@ -123,66 +104,34 @@ def _values(entry: Entry) -> list[float]:
     return [value for value in (mean, entry.cell.target) if value is not None]
 
 
-def _measured(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
-    """Draws a line that breaks at cells without a measurement."""
+def _draw_line(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
+    """Draws published and measured values; the line breaks at cells without a measurement."""
     x = [depth_of(entry.cell) * shift for entry in line]
-    y = [math.nan if entry.measured is None else entry.measured.mean for entry in line]
-    bars = [0.0 if entry.measured is None else entry.measured.std or 0.0 for entry in line]
-    axis.errorbar(x, y, bars, **style, markersize=4.5, linewidth=1.5, elinewidth=1, capsize=2)
-
-
-def _published(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
-    x = [depth_of(entry.cell) * shift for entry in line]
-    y = [entry.cell.target for entry in line]
-    axis.plot(x, y, **style, **HOLLOW, alpha=0.55, markersize=6.5, linewidth=0.9)
+    published = [entry.cell.target for entry in line]
+    axis.plot(x, published, **style, **HOLLOW, alpha=0.55, markersize=6.5, linewidth=0.9)
+    means = [entry.measured.mean if entry.measured else math.nan for entry in line]
+    bars = [entry.measured.std or 0.0 if entry.measured else 0.0 for entry in line]
+    axis.errorbar(x, means, bars, **style, markersize=4.5, linewidth=1.5, elinewidth=1, capsize=2)
 
 
 def _style(i: int) -> dict[str, str]:
     return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
 
 
-def _legend(figure: Figure, methods: Sequence[Line2D], width: float, published: bool) -> None:
-    """Methods above; what solid and dashed mean below."""
+def _legend(figure: Figure, methods: Sequence[Line2D], published: bool) -> None:
+    """Shows the methods above the panels, and what solid and dashed lines mean below them."""
     longest = max((len(line.get_label()) for line in methods), default=0)
-    fitting = int(width / (0.65 + 0.07 * longest))  # inches of handle and letters
-    top = {"loc": "outside upper center", "ncols": max(min(len(methods), fitting), 1)}
-    figure.legend(handles=methods, frameon=False, **top)
-    figure.legend(
-        handles=_key()[: 1 + published],
-        loc="outside lower center",
-        ncols=2,
-        frameon=False,
-        handlelength=3,
-    )
+    fitting = int(figure.get_figwidth() / (0.65 + 0.07 * longest))  # inches of handle and letters
+    columns = max(min(len(methods), fitting), 1)
+    figure.legend(handles=methods, frameon=False, loc="outside upper center", ncols=columns)
+    solid = Line2D([], [], color=GREY, marker="o", label="measured, mean ± std over seeds")
+    dashed = Line2D([], [], color=GREY, marker="o", **HOLLOW, label="published")
+    below = {"loc": "outside lower center", "ncols": 2, "frameon": False, "handlelength": 3}
+    figure.legend(handles=[solid, dashed] if published else [solid], **below)
 
 
-def _methods(labels: Sequence[str], shown: set[str]) -> list[Line2D]:
-    found = [(i, label) for i, label in enumerate(labels) if label in shown]
-    return [Line2D([], [], **_style(i), label=label) for i, label in found]
-
-
-def _key() -> list[Line2D]:
-    ours = Line2D([], [], color=GREY, marker="o", label="measured, mean ± std over seeds")
-    return [ours, Line2D([], [], color=GREY, marker="o", **HOLLOW, label="published")]
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    """No date inside: the same data make the same file."""
-    data = io.BytesIO()
-    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
-    figure.savefig(data, format=path.suffix[1:], dpi=200, metadata=metadata)
-    write_atomically(path, lambda file: file.write(data.getvalue()))
-    return path
-
-
-def _to_csv(entries: Sequence[Entry]) -> str:
-    """One line for each point: panel, line, depth, n, mean, std, published value and ±."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["panel", "line", "depth", "n", "mean", "std", "published", "published_std"])
-    for entry in entries:
-        cell, ours = entry.cell, entry.measured
-        numbers = (None, None, None) if ours is None else (ours.n, ours.mean, ours.std)
-        place = (cell.block, entry.cell.label, depth_of(cell))
-        writer.writerow([*place, *numbers, cell.target, cell.std])
-    return file.getvalue()
+def _point(entry: Entry) -> tuple[object, ...]:
+    """The fields of a cell."""
+    cell, ours = entry.cell, entry.measured
+    numbers = (None, None, None) if ours is None else (ours.n, ours.mean, ours.std)
+    return (cell.block, cell.label, depth_of(cell), *numbers, cell.target, cell.std)

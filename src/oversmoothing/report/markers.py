@@ -23,3 +23,19 @@ def replace_between_markers(path: Path, marker: str, text: str) -> None:
     before, _, rest = content.partition(start)
     after = rest.partition(end)[2]
     write_text(path, f"{before}{start}\n{text.strip()}\n{end}{after}")
+
+
+def show_in_pages(results: Path, marker: str, text: str) -> list[Path]:
+    """Replaces the text in every page that has the markers, and returns the pages.
+
+    Args:
+        results: a folder; pages are its ``README.md`` and those in ``docs`` next to it.
+
+    Raises:
+        InputError: as ``replace_between_markers``.
+    """
+    pages = [*results.glob("README.md"), *sorted((results.parent / "docs").rglob("*.md"))]
+    shown = [page for page in pages if f"<!-- {marker}:start -->" in page.read_text("utf-8")]
+    for page in shown:
+        replace_between_markers(page, marker, text)
+    return shown

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oversmoothing.report import depth_figures
 from oversmoothing.report.grid import Entry, layout
-from oversmoothing.report.markers import replace_between_markers
+from oversmoothing.report.markers import show_in_pages
 from oversmoothing.report.remarks import COMPARED, comparisons, counts, legend, notes
 from oversmoothing.report.verdict import Verdict
 from oversmoothing.store.files import write_text
@@ -43,7 +43,7 @@ FIELDS: dict[str, Callable[[Entry], object]] = {
 DETAILS = ["", "", "", "n", "measured", "published", "difference", "verdict", "run"]
 
 
-def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
+def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[Path]:
     """Writes ``results/tables``, ``results/figures`` and the pages that show the table.
 
     A page shows a table between two markers, see ``markers.py``. Pages are ``results/README.md``
@@ -52,6 +52,7 @@ def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
     Args:
         entries: all cells of a table.
         results: a folder, ``results`` above.
+        pdf: whether to write figures as PDF, too.
 
     Returns:
         The paths of the files.
@@ -66,12 +67,8 @@ def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
     write_text(paths[0], markdown(entries) + "\n" + every_cell(entries))
     write_text(paths[1], to_csv(entries))
     if any(entry.measured for entry in entries) and depth_figures.by_depth(entries):
-        paths += depth_figures.draw(entries, results / "figures" / name)
-    pages = [*results.glob("README.md"), *sorted((results.parent / "docs").rglob("*.md"))]
-    shown = [page for page in pages if f"<!-- {name}:start -->" in page.read_text("utf-8")]
-    for page in shown:
-        replace_between_markers(page, name, markdown(entries))
-    return paths + shown
+        paths += depth_figures.draw(entries, results / "figures" / name, pdf)
+    return paths + show_in_pages(results, name, markdown(entries))
 
 
 def markdown(entries: Sequence[Entry]) -> str:

@@ -11,8 +11,11 @@ from oversmoothing.errors import InputError
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, option: str = "paths.outputs") -> Iterator[None]:
     """Turns an error of the file system into one line.
+
+    Args:
+        option: of the config, which chooses the folder.
 
     Raises:
         InputError: the disk is full, or the file or its folder cannot be written.
@@ -22,7 +25,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written ({error.strerror or error}); free the disk or choose a "
-            "writable folder with paths.outputs=…, then run the same command again"
+            f"writable folder with {option}=…, then run the same command again"
         ) from error
 
 

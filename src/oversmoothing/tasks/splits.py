@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,10 +16,11 @@ from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.base import weights_of
 
 
+@dataclass(eq=False)
 class SplitEvaluator(ABC):
     """Measures the IoU of every stage of a network's predictions on a split.
 
-    A subclass defines the stages by ``counts``, and describes them by ``conditions``.
+    A subclass defines the stages by ``counts`` and describes them by ``conditions``.
 
     Args:
         network: to evaluate; has a ``backbone``.
@@ -28,16 +30,11 @@ class SplitEvaluator(ABC):
         recorder: shows progress.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        data: ImageSet,
-        evaluation: Any,
-        device: torch.device,
-        recorder: Recorder,
-    ) -> None:
-        self.network, self.data, self.evaluation = network, data, evaluation
-        self.device, self.recorder = device, recorder
+    network: nn.Module
+    data: ImageSet
+    evaluation: Any
+    device: torch.device
+    recorder: Recorder
 
     @abstractmethod
     def counts(self, split: str) -> dict[str, Confusion]:
@@ -47,12 +44,12 @@ class SplitEvaluator(ABC):
         """
 
     @abstractmethod
-    def conditions(self, split: str) -> dict[str, str]:
-        """Describes how the numbers of every stage are measured."""
-
     def more(self, counts: dict[str, Confusion]) -> dict[str, float]:
         """Further numbers of a split, from the counts of all processes."""
-        return {}
+
+    @abstractmethod
+    def conditions(self, split: str) -> dict[str, str]:
+        """Describes how the numbers of every stage are measured."""
 
     def measure(self) -> dict[str, Any]:
         """Measures every split of the evaluation.
@@ -61,7 +58,7 @@ class SplitEvaluator(ABC):
             The results of ``split``, ``conditions`` by split, and the origin of the ``weights``.
 
         Raises:
-            InputError: a mask is missing, or a file is damaged.
+            InputError: see ``split``.
         """
         results: dict[str, Any] = {"weights": weights_of(self.network.backbone)}
         for split in self.evaluation.splits:

@@ -85,7 +85,7 @@ def data(K: int = 7, n: int = 21) -> LabelledImages:
     shades = torch.arange(n).mul(10).byte().view(n, 1, 1, 1).expand(n, 3, 32, 32).contiguous()
     held = InMemory(ids, shades, torch.arange(n) % K)
     names = tuple(map(str, range(K)))
-    return LabelledImages("made", names, (), tuple(ids), held.read, held.class_of, "")
+    return LabelledImages("made", names, (), tuple(ids), held.pil_image, held.target, "")
 
 
 class Knowing(nn.Module):
@@ -129,7 +129,7 @@ def test_a_damaged_image_stops_the_count() -> None:
         raise InputError(f"{id}: cannot be read")
 
     made = data()
-    bad = LabelledImages("made", made.classes, (), made.val, broken, made.class_of, "")
+    bad = LabelledImages("made", made.classes, (), made.val, broken, made.target, "")
     for workers in (0, 1):
         evaluator = Evaluator(bad, Evaluation(size=32, workers=workers), CPU)
         with pytest.raises(InputError, match="im00: cannot be read"):

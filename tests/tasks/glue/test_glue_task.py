@@ -126,16 +126,16 @@ def tokens(data_root: Path) -> Tokens:
 
 def test_tokens_are_berts(tokens: Tokens) -> None:
     first = tokens.sample(tokens.data.train[0])
-    said = tokens.tokenizer.convert_ids_to_tokens(first["tokens"].tolist())
+    said = tokens.tokenizer.convert_ids_to_tokens(first["input_ids"])
     assert said[:4] == ["[CLS]", "no", "weapons", "of"]
     assert said[10:13] == ["[SEP]", "weapons", "of"] and said[-1] == "[SEP]"
-    assert first["types"].tolist() == [0] * 11 + [1] * (len(said) - 11)
-    assert all(len(tokens.sample(id)["tokens"]) <= 20 for id in tokens.data.train[:50])
+    assert first["token_type_ids"] == [0] * 11 + [1] * (len(said) - 11)
+    assert all(len(tokens.sample(id)["input_ids"]) <= 20 for id in tokens.data.train[:50])
 
 
 def test_batches_are_padded_to_a_multiple_of_8(tokens: Tokens) -> None:
     examples = [tokens.sample(id) for id in tokens.data.train[:4]]
-    lengths = [len(example["tokens"]) for example in examples]
+    lengths = [len(example["input_ids"]) for example in examples]
     batch = tokens.collate(examples)
     assert batch["tokens"].shape == batch["types"].shape == (4, 24)
     assert batch["mask"].sum(dim=1).tolist() == lengths
@@ -183,12 +183,17 @@ def test_only_matrices_decay() -> None:
         ("trainer.warmup=6", r"trainer\.warmup: expected below trainer\.iterations=6, got 6"),
         ("trainer.epochs=0", r"trainer\.epochs: expected above 0, or null"),
         ("backbone.position=after", r"backbone\.position: expected input, context"),
-        ("data.folder=none", r"data\.vocabulary: no file .*none.bert-base-uncased-vocab\.txt"),
+        ("data.folder=none", r"none.WNLI: no such folder, and nyu-mll/glue cannot be loaded"),
+        (
+            "data.vocabulary=v.txt",
+            r"data\.vocabulary: no file .*glue.v\.txt; expected one token",
+        ),
     ],
 )
 def test_mistakes_are_found_before_any_work(
-    data_root: Path, tmp_path: Path, override: str, said: str
+    data_root: Path, tmp_path: Path, override: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     changed = [word for word in TINY if not word.startswith("trainer.")]
     base = changed if override == "trainer=toco_smoke" else TINY
     with pytest.raises(Problems, match=said):
@@ -197,12 +202,12 @@ def test_mistakes_are_found_before_any_work(
 
 def test_more_tokens_than_embeddings_are_refused(tokens: Tokens) -> None:
     backbone = BERT([NoAggregator], weights="none", depth=1, dim=8, heads=1, ffn=8, vocabulary=100)
-    with pytest.raises(InputError, match=r"30522 tokens, the backbone embeddings for 100; set"):
+    with pytest.raises(InputError, match=r"30522 tokens, but .* embeddings for 100; set"):
         open_tokenizer(tokens.data.vocabulary, backbone)
 
 
 def test_a_vocabulary_without_special_tokens_is_none(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     path.write_text("a\nb\n")
-    with pytest.raises(InputError, match=r"vocab\.txt: no \[PAD\] in it; expected a WordPiece"):
+    with pytest.raises(InputError, match=r"vocab\.txt: \[PAD\] is missing; expected a WordPiece"):
         open_tokenizer(path, None)

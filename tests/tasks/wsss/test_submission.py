@@ -13,6 +13,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.tasks.wsss.submission import write_submission
 
 INSIDE = "results/VOC2012/Segmentation/comp6_test_cls"
+SIZES = {"a": (7, 9)}
 
 
 def labels(seed: int = 0) -> np.ndarray:
@@ -40,7 +41,7 @@ def test_palette_is_that_of_the_real_masks(data_root: Path) -> None:
 
 def test_unzips_to_what_was_written(tmp_path: Path) -> None:
     items = {"2008_000006": labels(0), "2008_000011": labels(1)}
-    path = write_submission(tmp_path / "new", items.items())
+    path = write_submission(tmp_path / "new", items.items(), dict.fromkeys(items, (7, 9)))
     assert path == tmp_path / "new" / "comp6_test.zip" and list(path.parent.iterdir()) == [path]
     with zipfile.ZipFile(path) as archive:
         assert archive.namelist() == [f"{INSIDE}/{name}.png" for name in items]
@@ -52,14 +53,14 @@ def test_unzips_to_what_was_written(tmp_path: Path) -> None:
 
 
 def test_equal_predictions_make_equal_files(tmp_path: Path) -> None:
-    one, two = (write_submission(tmp_path / f, [("a", labels())], "val") for f in "xy")
+    one, two = (write_submission(tmp_path / f, [("a", labels())], SIZES, "val") for f in "xy")
     assert one.read_bytes() == two.read_bytes()
 
 
 @pytest.mark.parametrize(
     ("items", "said"),
     [
-        ([], "no predictions"),
+        ([], "1 of 1 images have no prediction, first a"),
         ([("a", labels()), ("a", labels())], "a: predicted twice"),
         ([("a", labels().astype(int))], "a: .*int64"),
         ([("a", labels()[None])], r"a: .*\(1, 7, 9\)"),
@@ -70,7 +71,7 @@ def test_refuses_what_the_server_would(
     tmp_path: Path, items: list[tuple[str, np.ndarray]], said: str
 ) -> None:
     with pytest.raises(InputError, match=said):
-        write_submission(tmp_path, items)
+        write_submission(tmp_path, items, SIZES)
     assert not list(tmp_path.iterdir())
 
 
@@ -84,12 +85,12 @@ def test_refuses_what_the_server_would(
 )
 def test_checks_the_split(tmp_path: Path, sizes: dict[str, tuple[int, int]], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        write_submission(tmp_path, [("a", labels())], sizes=sizes)
+        write_submission(tmp_path, [("a", labels())], sizes)
 
 
 def test_a_failed_write_leaves_the_last_one(tmp_path: Path) -> None:
-    path = write_submission(tmp_path, [("a", labels())])
+    path = write_submission(tmp_path, [("a", labels())], SIZES)
     before = path.read_bytes()
     with pytest.raises(InputError):
-        write_submission(tmp_path, [("a", labels()), ("a", labels())])
+        write_submission(tmp_path, [("a", labels()), ("a", labels())], SIZES)
     assert path.read_bytes() == before

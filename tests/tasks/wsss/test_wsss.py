@@ -123,7 +123,7 @@ def test_a_process_without_images_has_every_stage_to_add(
     task = run.task
     log = Recorder(folder / "idle", [0])
     evaluator = Evaluator(
-        run.network, run.data, task.method, task.evaluation, torch.device("cpu"), log
+        run.network, run.data, task.evaluation, torch.device("cpu"), log, task.method
     )
     monkeypatch.setattr(distributed, "world", lambda: 8)
     monkeypatch.setattr(distributed, "rank", lambda: 7)

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
-from torchvision.transforms import v2
 
+from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.data.images.convert import to_float, to_tensor
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.errors import InputError
 
 
 class Augment:
@@ -45,7 +44,18 @@ class Augment:
         blur: float = 1.0,
         toco_compat: bool = False,
     ) -> None:
-        _check(crop, scale, jitter, flip=flip, jitter_p=jitter_p, grey=grey, blur=blur)
+        from torchvision.transforms import v2  # takes seconds
+
+        in_order = len(scale) == 2 and 0 < scale[0] <= scale[1]
+        strengths = len(jitter) == 4 and min(jitter) >= 0 and jitter[3] <= 0.5
+        four = "[brightness, contrast, saturation, hue], 0 or more each, hue at most 0.5"
+        require(
+            "augment",
+            **at_least(1, crop=crop),
+            scale=(list(scale), in_order, "[low, high] with 0 < low <= high"),
+            jitter=(list(jitter), strengths, four),
+            **probability(flip=flip, jitter_p=jitter_p, grey=grey, blur=blur),
+        )
         self.crop, self.scale = crop, tuple(scale)
         self.flip, self.jitter_p, self.grey, self.blur = flip, jitter_p, grey, blur
         self.jitter = v2.ColorJitter(*jitter)
@@ -60,7 +70,7 @@ class Augment:
         """
         crop, box = self._cropped(image)
         if self.toco_compat and _happens(0.5):
-            crop = _mirrored(crop)
+            crop = ImageOps.mirror(crop)
         return to_float(to_tensor(self._recoloured(crop))), torch.tensor(box)
 
     def _cropped(self, image: Image.Image) -> tuple[Image.Image, list[int]]:
@@ -71,7 +81,7 @@ class Augment:
         (top, row0, row1), (left, col0, col1) = self._window(rows), self._window(columns)
         height, width = row1 - row0, col1 - col0
         if mirror:
-            image = _mirrored(image)
+            image = ImageOps.mirror(image)
         x, y = image.width / columns, image.height / rows  # source pixels per target pixel
         source = (left * x, top * y, (left + width) * x, (top + height) * y)
         part = image.resize((width, height), Image.Resampling.BILINEAR, box=source)
@@ -112,24 +122,3 @@ def _happens(p: float) -> bool:
 
 def _uniform(low: float, high: float) -> float:
     return low + (high - low) * torch.rand(()).item()
-
-
-def _mirrored(image: Image.Image) -> Image.Image:
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-
-
-def _check(
-    crop: int, scale: Sequence[float], jitter: Sequence[float], **probabilities: float
-) -> None:
-    """Raises one InputError that names every wrong argument."""
-    rules = {
-        f"crop: expected 1 or more, got {crop}": crop >= 1,
-        f"scale: expected [low, high] with 0 < low <= high, got {list(scale)}": len(scale) == 2
-        and 0 < scale[0] <= scale[1],
-        f"jitter: expected [brightness, contrast, saturation, hue], 0 or more each, hue at most "
-        f"0.5, got {list(jitter)}": len(jitter) == 4 and min(jitter) >= 0 and jitter[3] <= 0.5,
-    }
-    for name, p in probabilities.items():
-        rules[f"{name}: expected a probability, 0 to 1, got {p}"] = 0 <= p <= 1
-    if broken := [f"augment.{rule}" for rule, holds in rules.items() if not holds]:
-        raise InputError("; ".join(broken))

@@ -53,8 +53,8 @@ def load(
         classes=chosen,
         train=ids["train"],
         val=ids["val"],
-        read=files.read,
-        class_of=files.class_of,
+        pil_image=files.pil_image,
+        target=files.target,
         checksum=checksum(chosen, ids["train"], ids["val"]),
         on_error=on_error,
     )
@@ -67,10 +67,10 @@ class _Files:
         self.base = str(base)
         self.numbers = {name: k for k, name in enumerate(classes)}
 
-    def read(self, id: str) -> Image.Image:
+    def pil_image(self, id: str) -> Image.Image:
         return read_pil(f"{self.base}/{id}")
 
-    def class_of(self, id: str) -> int:
+    def target(self, id: str) -> int:
         return self.numbers[id.split("/")[1]]
 
 
@@ -127,7 +127,8 @@ def _images(base: Path, part: str, classes: Sequence[str]) -> tuple[str, ...]:
     ids: list[str] = []
     for name in classes:
         place = base / part / name
-        files = sorted(entry for entry in _names(place) if entry.lower().endswith(SUFFIXES))
+        names = os.listdir(place) if place.is_dir() else []
+        files = sorted(file for file in names if file.lower().endswith(SUFFIXES))
         if not files:
             raise InputError(
                 f"{base / part}: class {name} has no image in {place}; fetch its images, or list "
@@ -135,10 +136,3 @@ def _images(base: Path, part: str, classes: Sequence[str]) -> tuple[str, ...]:
             )
         ids += [f"{part}/{name}/{file}" for file in files]
     return tuple(ids)
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []

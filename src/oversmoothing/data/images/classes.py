@@ -1,10 +1,14 @@
 """Names and colours of the classes, in the order of their label values."""
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
 import numpy as np
 import yaml
+
+from oversmoothing.errors import InputError
+from oversmoothing.metrics.segmentation import IGNORE
 
 
 @cache
@@ -14,6 +18,17 @@ def class_names(kind: str) -> tuple[str, ...]:
     parts = yaml.safe_load(text)[kind]  # names, or lists of them
     names = [[part] if isinstance(part, str) else part for part in parts]
     return tuple(name for part in names for name in part)
+
+
+def checked_names(classes: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of a known list, or the given names. InputError: too many, or a double."""
+    names = class_names(classes) if isinstance(classes, str) else tuple(classes)
+    if not 1 <= len(names) < IGNORE or len(set(names)) < len(names):
+        raise InputError(
+            f"data.classes: expected 1 to {IGNORE - 1} different names, got {len(names)}, "
+            f"{len(set(names))} of them different"
+        )
+    return names
 
 
 def palette() -> np.ndarray:

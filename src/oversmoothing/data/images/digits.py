@@ -41,8 +41,8 @@ def load(name: str = "digits", size: int = 32) -> LabelledImages:
         classes=tuple(map(str, range(10))),
         train=tuple(sorted(shuffled[NUM_VAL:])),
         val=tuple(sorted(shuffled[:NUM_VAL])),
-        read=held.read,
-        class_of=held.class_of,
+        pil_image=held.pil_image,
+        target=held.target,
         checksum=checksum(hashlib.sha256(pixels.tobytes()).hexdigest(), shuffled, size),
     )
 

@@ -1,5 +1,7 @@
 """Images with masks and image-level labels, to segment."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -122,3 +124,8 @@ class ImageSet:
                 f"{self.mask_files[id]}: {found[0]} x {found[1]} pixels, but its image has "
                 f"{size[0]} x {size[1]}; fetch both again"
             )
+
+
+def short_hash(content: object) -> str:
+    """Twelve hex digits that identify what JSON can hold."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.errors import InputError
 from oversmoothing.metrics.segmentation import IGNORE
 
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB; a network that subtracts it sees 0
@@ -40,7 +40,16 @@ class JointAugment:
         flip: float = 0.5,
         fill: Sequence[float] = MEAN,
     ) -> None:
-        _check(crop, scales, discrete, flip, fill)
+        shape = "factors above 0" if discrete else "[low, high] with 0 < low <= high"
+        in_order = discrete or len(scales) == 2 and scales[0] <= scales[1]
+        colour = len(fill) == 3 and 0 <= min(fill) <= max(fill) <= 1
+        require(
+            "augment",
+            **at_least(1, crop=crop),
+            scales=(list(scales), min(scales, default=0) > 0 and in_order, shape),
+            **probability(flip=flip),
+            fill=(list(fill), colour, "[red, green, blue], 0 to 1 each"),
+        )
         self.crop, self.scales, self.discrete, self.flip = crop, tuple(scales), discrete, flip
         self.fill = torch.tensor(tuple(fill), dtype=torch.float32).view(3, 1, 1)
 
@@ -107,22 +116,3 @@ def _interpolated(image: Tensor, y: _Places, x: _Places) -> Tensor:
     rows = above.lerp_(below, y.weight[:, None])
     left, right = rows[:, :, x.low - first], rows[:, :, x.high - first]
     return left.lerp_(right, x.weight).div_(255)
-
-
-def _check(
-    crop: int, scales: Sequence[float], discrete: bool, flip: float, fill: Sequence[float]
-) -> None:
-    """Raises one InputError that names every wrong argument."""
-    shape = "factors above 0" if discrete else "[low, high] with 0 < low <= high"
-    ordered = len(scales) == 2 and scales[0] <= scales[-1]
-    rules = {
-        f"crop: expected 1 or more, got {crop}": crop >= 1,
-        f"scales: expected {shape}, got {list(scales)}": len(scales) > 0
-        and min(scales) > 0
-        and (discrete or ordered),
-        f"flip: expected a probability, 0 to 1, got {flip}": 0 <= flip <= 1,
-        f"fill: expected [red, green, blue], 0 to 1 each, got {list(fill)}": len(fill) == 3
-        and 0 <= min(fill) <= max(fill) <= 1,
-    }
-    if broken := [f"augment.{rule}" for rule, holds in rules.items() if not holds]:
-        raise InputError("; ".join(broken))

@@ -21,8 +21,8 @@ class LabelledImages:
         classes: the K names; class k is ``classes[k]``.
         train: ids.
         val: ids, none of them in ``train``.
-        read: id -> RGB image; raises InputError at a damaged file.
-        class_of: id -> k.
+        pil_image: id -> RGB image; raises InputError at a damaged file.
+        target: id -> k.
         checksum: short hash of everything that numbers depend on, see ``checksum``.
         on_error: what to do with a damaged training image: ``stop``, or ``skip`` it and take
             another one.
@@ -32,26 +32,18 @@ class LabelledImages:
     classes: tuple[str, ...]
     train: tuple[str, ...]
     val: tuple[str, ...]
-    read: Callable[[str], Image.Image]
-    class_of: Callable[[str], int]
+    pil_image: Callable[[str], Image.Image]
+    target: Callable[[str], int]
     checksum: str
     on_error: OnError = "stop"
 
-    def pil_image(self, id: str) -> Image.Image:
-        """The image as RGB. InputError: the file is missing or damaged."""
-        return self.read(id)
-
     def image(self, id: str) -> Tensor:
-        """The image as a tensor. Shapes: -> (3, H, W), uint8, RGB. InputError: as above."""
-        return to_tensor(self.read(id))
-
-    def target(self, id: str) -> int:
-        """The class, 0 … K − 1."""
-        return self.class_of(id)
+        """The image as a tensor. Shapes: -> (3, H, W), uint8, RGB."""
+        return to_tensor(self.pil_image(id))
 
 
 class InMemory:
-    """Holds the images and classes of a small data set; gives ``read`` and ``class_of``.
+    """Holds the images and classes of a small data set.
 
     Shapes: images (n, 3, H, W) uint8, targets (n,) int64, in the order of ``ids``.
     """
@@ -60,11 +52,11 @@ class InMemory:
         self.places = {id: i for i, id in enumerate(ids)}
         self.images, self.targets = images, targets
 
-    def read(self, id: str) -> Image.Image:
+    def pil_image(self, id: str) -> Image.Image:
         """The image as RGB."""
         return to_pil(self.images[self.places[id]])
 
-    def class_of(self, id: str) -> int:
+    def target(self, id: str) -> int:
         """The class, 0 … K − 1."""
         return int(self.targets[self.places[id]])
 

@@ -1,16 +1,13 @@
 """Images and masks in folders with any names: PASCAL Context, COCO-Stuff, your own."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Literal
 
-from oversmoothing.data.images.classes import class_names
+from oversmoothing.data.images.classes import checked_names
 from oversmoothing.data.images.files import listing
-from oversmoothing.data.images.image_set import ImageSet, OnError, Zero
-from oversmoothing.data.images.voc_lists import find_base, read_list, require_files
+from oversmoothing.data.images.image_set import ImageSet, OnError, Zero, short_hash
+from oversmoothing.data.images.voc_lists import find_base, list_path, read_list, require_files
 from oversmoothing.errors import InputError
-from oversmoothing.metrics.segmentation import IGNORE
 
 LOOKED_AT = 8  # masks that are read when the set is opened: wrong class names show early
 
@@ -53,14 +50,14 @@ def load(
         InputError: a folder, list, image or mask is missing, or one of the first masks of ``val``
             is damaged or holds values beyond the classes.
     """
-    names = _names(classes)
+    names = checked_names(classes)
     base = find_base(Path(root), folder, "name another folder with data.folder=…")
     ids = {part: _ids(base, part, lists, images, image_suffix) for part in (train, val)}
     origins = {_origin(base, part, lists, images): ids[part] for part in ids}
     image_files = require_files(origins, base / images, image_suffix)
     mask_files = require_files(origins, base / masks, mask_suffix)
     every = dict.fromkeys(id for part in ids.values() for id in part)
-    content = json.dumps([names, ids[train], ids[val], zero])
+
     data = ImageSet(
         name=name,
         classes=names,
@@ -69,7 +66,7 @@ def load(
         image_files={id: image_files[id] for id in every},
         mask_files={id: mask_files[id] for id in every},
         present={},
-        checksum=hashlib.sha256(content.encode()).hexdigest()[:12],
+        checksum=short_hash([names, ids[train], ids[val], zero]),
         on_error=on_error,
         zero=zero,
     )
@@ -78,18 +75,8 @@ def load(
     return data
 
 
-def _names(classes: str | list[str]) -> tuple[str, ...]:
-    names = class_names(classes) if isinstance(classes, str) else tuple(classes)
-    if not 1 <= len(names) < IGNORE or len(set(names)) < len(names):
-        raise InputError(
-            f"data.classes: expected 1 to {IGNORE - 1} different names, got {len(names)}, "
-            f"{len(set(names))} of them different"
-        )
-    return names
-
-
 def _origin(base: Path, part: str, lists: str | None, images: str) -> Path:
-    return base / images / part if lists is None else base / lists / f"{part}.txt"
+    return base / images / part if lists is None else list_path(base, part, lists)
 
 
 def _ids(base: Path, part: str, lists: str | None, images: str, suffix: str) -> tuple[str, ...]:

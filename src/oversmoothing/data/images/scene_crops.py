@@ -1,8 +1,6 @@
 """Single shapes cut out of generated scenes, to classify; no download."""
 
-import hashlib
 import io
-import json
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import BadZipFile
@@ -12,12 +10,13 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
+from oversmoothing.data.checks import at_least, require
+from oversmoothing.data.images.image_set import short_hash
 from oversmoothing.data.images.labelled_images import InMemory, LabelledImages
 from oversmoothing.data.images.scenes import VERSION as OF_SCENES
 from oversmoothing.data.images.scenes import scene
 from oversmoothing.data.images.shapes import CLASSES
-from oversmoothing.errors import InputError
-from oversmoothing.store.files import write_atomically
+from oversmoothing.store.files import write_atomically, writing
 
 VERSION = 1  # increase it when the code changes the crops of the same arguments
 SCENE = (96, 96)
@@ -58,12 +57,9 @@ def load(
     Raises:
         InputError: an argument out of its range, or a folder that cannot be written.
     """
-    least = {"num_train": (num_train, 1), "num_val": (num_val, 1), "size": (size, 8)}
-    for key, (value, low) in {**least, "seed": (seed, 0)}.items():
-        if value < low:
-            raise InputError(f"data.{key}: expected {low} or more, got {value}")
-    key = json.dumps([VERSION, OF_SCENES, num_train, num_val, size, seed, easy])
-    key = hashlib.sha256(key.encode()).hexdigest()[:12]
+    numbers = at_least(1, num_train=num_train, num_val=num_val)
+    require("data", **numbers, **at_least(8, size=size), **at_least(0, seed=seed))
+    key = short_hash([VERSION, OF_SCENES, num_train, num_val, size, seed, easy])
     counts = {"train": num_train, "val": num_val}
     crops = _kept(Path(cache) / "scene_crops" / f"{key}.npz", counts, size, seed, easy)
     ids = [f"{part}_{i:05}" for part, count in counts.items() for i in range(count)]
@@ -73,8 +69,8 @@ def load(
         classes=CLASSES,
         train=tuple(ids[:num_train]),
         val=tuple(ids[num_train:]),
-        read=held.read,
-        class_of=held.class_of,
+        pil_image=held.pil_image,
+        target=held.target,
         checksum=key,
     )
 
@@ -94,12 +90,8 @@ def _kept(path: Path, counts: dict[str, int], size: int, seed: int, easy: bool) 
     pixels, targets = (np.stack(column) for column in zip(*drawn))
     buffer = io.BytesIO()
     np.savez(buffer, pixels=pixels, targets=targets)
-    try:
+    with writing(path, "paths.cache"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{path.parent}: cannot be made ({error.strerror}); set paths.cache=…"
-        ) from error
     write_atomically(path, lambda file: file.write(buffer.getvalue()))
     return _Crops(pixels, targets)
 

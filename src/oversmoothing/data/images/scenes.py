@@ -1,8 +1,6 @@
 """Generated scenes with exact masks: textured shapes on soft backgrounds; no download."""
 
 import dataclasses
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -12,11 +10,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from oversmoothing.data.checks import at_least, require
+from oversmoothing.data.images import voc
 from oversmoothing.data.images.files import write_mask
-from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.image_set import ImageSet, short_hash
 from oversmoothing.data.images.shapes import CLASSES, colours, outline, texture
-from oversmoothing.data.images.voc import open_set
-from oversmoothing.errors import InputError
+from oversmoothing.store.files import writing
 
 VERSION = 1  # increase it when the code changes the scenes of the same arguments
 MASKS = "SegmentationClassAug"
@@ -53,33 +52,20 @@ def load(
     Raises:
         InputError: an argument out of its range, or a folder that cannot be written.
     """
-    _check(num_train, num_val, size, seed)
+    large = len(size) == 2 and min(size) >= 32
+    require(
+        "data",
+        **at_least(1, num_train=num_train, num_val=num_val),
+        size=(list(size), large, "[height, width], 32 or more each"),
+        **at_least(0, seed=seed),
+    )
     parts = [VERSION, num_train, num_val, list(size), seed, *(["easy"] if easy else [])]
-    key = json.dumps(parts)
-    key = hashlib.sha256(key.encode()).hexdigest()[:12]
-    folder = Path(cache) / "scenes" / key
-    try:
-        if not folder.is_dir():
-            _write(folder, num_train, num_val, size, seed, easy)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be written ({error.strerror or error}); set paths.cache=…"
-        ) from error
-    scenes = open_set(folder, name, "train", "val", MASKS, "masks", CLASSES, "stop", Path(cache))
+    key, root = short_hash(parts), Path(cache) / "scenes"
+    with writing(root / key, "paths.cache"):
+        if not (root / key).is_dir():
+            _write(root / key, num_train, num_val, size, seed, easy)
+    scenes = voc.load(str(root), key, name, "train", classes=list(CLASSES), cache=cache)
     return dataclasses.replace(scenes, checksum=key)  # the key also depends on the size
-
-
-def _check(num_train: int, num_val: int, size: Sequence[int], seed: int) -> None:
-    """Raises one InputError that names every wrong argument."""
-    rules = {
-        f"num_train: expected 1 or more, got {num_train}": num_train >= 1,
-        f"num_val: expected 1 or more, got {num_val}": num_val >= 1,
-        f"size: expected [height, width], 32 or more each, got {list(size)}": len(size) == 2
-        and min(size) >= 32,
-        f"seed: expected 0 or more, got {seed}": seed >= 0,
-    }
-    if broken := [f"data.{rule}" for rule, holds in rules.items() if not holds]:
-        raise InputError("; ".join(broken))
 
 
 def scene(

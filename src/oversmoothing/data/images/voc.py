@@ -1,7 +1,5 @@
 """Image sets in the folder layout of PASCAL VOC."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -9,11 +7,17 @@ from typing import Literal
 from omegaconf import DictConfig
 
 from oversmoothing.data.images import voc_labels
-from oversmoothing.data.images.classes import class_names
+from oversmoothing.data.images.classes import checked_names
 from oversmoothing.data.images.files import listing
-from oversmoothing.data.images.image_set import ImageSet, OnError
+from oversmoothing.data.images.image_set import ImageSet, OnError, short_hash
 from oversmoothing.data.images.voc_labels import Labels
-from oversmoothing.data.images.voc_lists import find_base, read_list, require, require_labels
+from oversmoothing.data.images.voc_lists import (
+    find_base,
+    list_path,
+    read_list,
+    require_files,
+    require_labels,
+)
 from oversmoothing.errors import InputError
 
 
@@ -25,7 +29,7 @@ def load(
     val: str = "val",
     masks: str | None = "SegmentationClassAug",
     labels: str | None = "masks",
-    classes: Literal["voc", "coco"] = "voc",
+    classes: Literal["voc", "coco"] | list[str] = "voc",
     on_error: OnError = "stop",
     cache: str = "outputs/cache",
 ) -> ImageSet:
@@ -45,7 +49,7 @@ def load(
         labels: source of the image-level labels. ``masks``: classes with a pixel. ``xml``: classes
             with a box in Annotations, difficult ones included. Else the name of a JSON file, see
             ``voc_labels.from_file``. null: no labels; every training image must have a mask.
-        classes: names of label values 1, 2, …
+        classes: names of label values 1, 2, …, or the name of a known list.
         on_error: at a damaged training image: stop, or skip it with a warning.
         cache: folder for labels that were read from masks or boxes.
 
@@ -53,46 +57,31 @@ def load(
         InputError: a folder, list, image, mask of ``val`` or label of ``train`` is missing; or,
             without labels, a mask of ``train``.
     """
-    base = find_base(Path(root), folder)
-    names = class_names(classes)
-    return open_set(base, name, train, val, masks, labels, names, on_error, Path(cache))
-
-
-def open_set(
-    base: Path,
-    name: str,
-    train: str,
-    val: str,
-    masks: str | None,
-    labels: str | None,
-    classes: tuple[str, ...],
-    on_error: OnError,
-    cache: Path,
-) -> ImageSet:
-    """Does what ``load`` does, given the folder and the class names."""
+    base, names = find_base(Path(root), folder), checked_names(classes)
     if labels == "masks" and masks is None:
         raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
     if labels is None and masks is None:
         raise InputError("data.labels: null needs data.masks; set one of the two")
     parts = {part: read_list(base, part) for part in (train, val)}
     ids = tuple(dict.fromkeys(id for part in parts.values() for id in part))
-    images = require(base, parts, "JPEGImages", ".jpg")
-    with_masks = [part for part in parts if part == val or labels in ("masks", None)]
-    found = require(base, {part: parts[part] for part in with_masks}, masks, ".png")
+    lists = {list_path(base, part): part_ids for part, part_ids in parts.items()}
+    images = require_files(lists, base / "JPEGImages", ".jpg")
+    if labels not in ("masks", None):
+        lists = {list_path(base, val): parts[val]}  # training images need no mask
+    found = require_files(lists, base / masks, ".png") if masks else {}
     mask_files = {id: found[id] for id in ids if id in found}
-    present = _labels(base, labels, ids, mask_files, classes, cache)
+    present = _labels(base, labels, ids, mask_files, names, Path(cache))
     if labels is not None:
-        require_labels(base, train, parts[train], present)
-    content = json.dumps([classes, parts[train], parts[val], sorted(present.items())])
+        require_labels(list_path(base, train), parts[train], present)
     return ImageSet(
         name=name,
-        classes=classes,
+        classes=names,
         train=parts[train],
         val=parts[val],
         image_files={id: images[id] for id in ids},
         mask_files=mask_files,
         present=present,
-        checksum=hashlib.sha256(content.encode()).hexdigest()[:12],
+        checksum=short_hash([names, parts[train], parts[val], sorted(present.items())]),
         on_error=on_error,
     )
 
@@ -135,15 +124,10 @@ def unlabelled(node: DictConfig, part: str = "test") -> ImageSet:
         raise InputError(f"data {node.name}: has no {part} images; expected data in VOC's layout")
     base = find_base(Path(node.root), node.folder)
     ids = read_list(base, part)
-    files = listing(base / "JPEGImages", ".jpg")
-    if missing := [id for id in ids if id not in files]:
-        raise InputError(
-            f"{base / 'JPEGImages'}: {len(missing)} of {len(ids)} images of {part}.txt are missing "
-            f"(first {missing[0]}); register at VOC's evaluation server to get them"
-        )
+    files = require_files({list_path(base, part): ids}, base / "JPEGImages", ".jpg")
     return ImageSet(
         name=node.name,
-        classes=class_names(node.classes),
+        classes=checked_names(node.classes),
         train=(),
         val=ids,
         image_files={id: files[id] for id in ids},

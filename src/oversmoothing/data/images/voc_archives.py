@@ -19,7 +19,7 @@ from scipy.io import loadmat
 
 from oversmoothing.data.fetch import Source, ensure
 from oversmoothing.data.images.files import listing, write_mask
-from oversmoothing.data.images.voc_lists import read_list, require
+from oversmoothing.data.images.voc_lists import list_path, read_list, require_files
 from oversmoothing.errors import InputError
 from oversmoothing.store.files import write_text
 
@@ -53,7 +53,7 @@ def prepare(root: Path, archives: Sequence[Source]) -> str:
     own, official = root / "VOC2012", root / "VOCdevkit" / "VOC2012"
     base = own if own.is_dir() else official
     try:
-        if not (base / "ImageSets" / "Segmentation" / "train_aug.txt").exists():  # written last
+        if not list_path(base, "train_aug").exists():  # written last
             ensure(archives, root / "archives")
             voc, sbd = (root / "archives" / next(iter(source.files)) for source in archives)
             if not base.is_dir():
@@ -64,10 +64,10 @@ def prepare(root: Path, archives: Sequence[Source]) -> str:
             f"{base}: cannot be made ({getattr(error, 'strerror', None) or error}); free the disk "
             "or choose another --root, then run the same command again"
         ) from error
-    parts = {part: read_list(base, part) for part in ("train_aug", "val")}
-    require(base, parts, "JPEGImages", ".jpg")
-    require(base, parts, MASKS, ".png")
-    counts = ", ".join(f"{len(ids)} {part}" for part, ids in parts.items())
+    lists = {list_path(base, part): read_list(base, part) for part in ("train_aug", "val")}
+    require_files(lists, base / "JPEGImages", ".jpg")
+    require_files(lists, base / MASKS, ".png")
+    counts = ", ".join(f"{len(ids)} {path.stem}" for path, ids in lists.items())
     return f"{counts} images with masks under {base}"
 
 
@@ -94,9 +94,7 @@ def _merge(archive: Path, base: Path) -> None:
         shutil.rmtree(base / MASKS, ignore_errors=True)  # from a call that was interrupted
         masks.rename(base / MASKS)
     names = sorted(ids.union(read_list(base, "train")).difference(read_list(base, "val")))
-    text = "".join(f"{name}\n" for name in names)
-    path = base / "ImageSets" / "Segmentation" / "train_aug.txt"
-    write_text(path, text)
+    write_text(list_path(base, "train_aug"), "".join(f"{name}\n" for name in names))
 
 
 def _write_sbd(archive: Path, folder: Path, known: set[str]) -> set[str]:

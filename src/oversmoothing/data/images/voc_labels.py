@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from oversmoothing.data.images.files import opened
 from oversmoothing.errors import InputError
 from oversmoothing.metrics.segmentation import IGNORE
-from oversmoothing.store.files import write_text
+from oversmoothing.store.files import write_text, writing
 
 Labels = dict[str, tuple[int, ...]]  # id -> label values 1 … K in ascending order
 VERSION = 1  # increase it when the code reads other labels from the same files
@@ -64,16 +64,13 @@ def from_xml(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
 
 def _of_boxes(path: str, classes: Sequence[str]) -> tuple[int, ...]:
     try:
-        found = {(box.findtext("name") or "").strip() for box in _objects(path)}
+        boxes = ElementTree.parse(path).getroot().findall("object")
+        found = {(box.findtext("name") or "").strip() for box in boxes}
     except (OSError, ElementTree.ParseError) as error:
         raise InputError(f"{path}: cannot be read ({error}); fetch it again") from error
     if unknown := sorted(found - set(classes)):
         raise InputError(f"{path}: unknown class {unknown[0]!r}; expected VOC's names")
     return tuple(sorted(classes.index(name) + 1 for name in found))
-
-
-def _objects(path: str) -> list[ElementTree.Element]:
-    return ElementTree.parse(path).getroot().findall("object")
 
 
 def from_file(path: Path, classes: Sequence[str]) -> Labels:
@@ -123,11 +120,7 @@ def cached(
     except (OSError, ValueError, KeyError, TypeError):  # none yet, or a damaged one
         pass
     labels = compute(files, classes)
-    try:
+    with writing(path, "paths.cache"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{path.parent}: cannot be made ({error.strerror}); set paths.cache=…"
-        ) from error
     write_text(path, json.dumps(labels))
     return labels

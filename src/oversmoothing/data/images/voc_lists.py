@@ -27,13 +27,18 @@ def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
     )
 
 
+def list_path(base: Path, part: str, lists: str = LISTS) -> Path:
+    """Path of a list."""
+    return base / lists / f"{part}.txt"
+
+
 def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
     """Reads the ids in ``base/lists/part.txt``, one per line.
 
     Raises:
         InputError: no such list, or an empty one.
     """
-    path = base / lists / f"{part}.txt"
+    path = list_path(base, part, lists)
     try:
         ids = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
@@ -47,32 +52,11 @@ def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
     return ids
 
 
-def require(
-    base: Path, parts: Mapping[str, Sequence[str]], folder: str | None, suffix: str
-) -> dict[str, str]:
-    """Finds the files of a folder by id; no folder, no files.
-
-    Args:
-        base: folder of the data set.
-        parts: name of a list -> its ids; each must have a file.
-        folder: in ``base``; or None.
-        suffix: of the files.
-
-    Raises:
-        InputError: an id without a file.
-    """
-    if folder is None:
-        return {}
-    return require_files(
-        {_path(base, part): ids for part, ids in parts.items()}, base / folder, suffix
-    )
-
-
-def require_files(parts: Mapping[Path, Sequence[str]], folder: Path, suffix: str) -> dict[str, str]:
+def require_files(lists: Mapping[Path, Sequence[str]], folder: Path, suffix: str) -> dict[str, str]:
     """Finds the files of a folder by id.
 
     Args:
-        parts: path of a list -> its ids; each must have a file.
+        lists: path of a list -> its ids; each must have a file.
         folder: of the files.
         suffix: of the files.
 
@@ -80,7 +64,7 @@ def require_files(parts: Mapping[Path, Sequence[str]], folder: Path, suffix: str
         InputError: an id without a file.
     """
     files = listing(folder, suffix)
-    for path, ids in parts.items():
+    for path, ids in lists.items():
         if missing := [id for id in ids if id not in files]:
             raise InputError(
                 f"{path}: {_some(missing, ids)} are not in {folder} as *{suffix}; put them there, "
@@ -89,21 +73,15 @@ def require_files(parts: Mapping[Path, Sequence[str]], folder: Path, suffix: str
     return files
 
 
-def require_labels(
-    base: Path, part: str, ids: Sequence[str], present: Mapping[str, Collection[int]]
-) -> None:
-    """Raises InputError if an image has no class: a classifier cannot learn from it."""
+def require_labels(path: Path, ids: Sequence[str], present: Mapping[str, Collection[int]]) -> None:
+    """Raises InputError if an image of a list has no class: a classifier cannot learn from it."""
     if bare := [id for id in ids if not present.get(id)]:
         raise InputError(
-            f"{_path(base, part)}: {_some(bare, ids)} have no image-level label; remove them from "
-            "the list or check data.labels"
+            f"{path}: {_some(bare, ids)} have no image-level label; remove them from the list or "
+            "check data.labels"
         )
 
 
 def _some(wrong: Sequence[str], ids: Sequence[str]) -> str:
     dots = ", …" if len(wrong) > 3 else ""
     return f"{len(wrong)} of {len(ids)} images ({', '.join(wrong[:3])}{dots})"
-
-
-def _path(base: Path, part: str) -> Path:
-    return base / LISTS / f"{part}.txt"

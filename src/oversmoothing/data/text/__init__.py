@@ -1,1 +1,1 @@
-"""Sentences."""
+"""Data sets of sentences."""

@@ -1,4 +1,4 @@
-"""The tasks of GLUE from the TSV files of its archive (Wang et al., ICLR 2019)."""
+"""Read the tasks of GLUE (Wang et al., ICLR 2019)."""
 
 import hashlib
 import json
@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from oversmoothing.data.text import tsv
+from oversmoothing.data.text import hub, tsv
 from oversmoothing.data.text.glue_tasks import TASKS, Glue, Name
 from oversmoothing.data.text.text_set import OnError, Text, TextSet
 from oversmoothing.errors import InputError
 
-SCORES = (0.0, 5.0)  # of STS-B
+SCORES = (0.0, 5.0)  # range of STS-B
 
 
 def load(
@@ -23,54 +23,72 @@ def load(
     vocabulary: str | None = "bert-base-uncased-vocab.txt",
     on_error: OnError = "stop",
 ) -> TextSet:
-    """Reads the training and development files of a task.
+    """Read the training and development sets of a task.
+
+    They come from the TSV files of GLUE's archive or, if the task has no folder, from the Hugging
+    Face hub.
 
     Args:
         root: folder with the data, only read.
-        folder: below it, with a folder for each task (SST-2, …).
-        task: of GLUE.
-        name: of the data set.
-        vocabulary: of WordPiece, a file in ``folder``; null: the tokenizer that the hub has under
-            the backbone's name.
-        on_error: at a broken line of the training file (QQP's has some): stop, or skip it with a
-            warning.
+        folder: folder in ``root`` with one folder per task (SST-2, …).
+        task: name of the task.
+        name: name of the data set.
+        vocabulary: WordPiece vocabulary, a file in ``folder``; None: the hub's tokenizer of the
+            backbone, which also replaces a missing file if the task comes from the hub.
+        on_error: what to do at a broken line of the training file (QQP's has some): stop, or skip
+            it with a warning.
 
     Raises:
-        InputError: no such task or file, a column that is missing, a broken line.
+        InputError: an unknown task, a missing file or column, a broken line, or neither files nor
+            hub.
     """
     if task not in TASKS:
         raise InputError(f"data.task: expected one of {', '.join(TASKS)}, got {task!r}")
     glue, base = TASKS[task], Path(root) / folder
-    words = base / vocabulary if vocabulary else None
-    if words and not words.is_file():
-        raise InputError(
-            f"data.vocabulary: no file {words}; expected one token a line, as in the vocab.txt of "
-            "bert-base-uncased; put it there, set paths.data, or null for the hub's tokenizer"
-        )
-    texts: dict[str, Text] = {}
-    parts: dict[str, tuple[str, ...]] = {}
-    for part, file in {"train": "train", **glue.val}.items():
-        read = _read(base / glue.folder / f"{file}.tsv", glue, part == "train", on_error)
-        found = {f"{file}:{number}": text for number, text in read}
-        if not found:
-            raise InputError(f"{base / glue.folder / file}.tsv: no sentence in it; fetch it again")
-        texts |= found
-        parts[part] = tuple(found)
+    source = base / glue.folder
+    local = source.is_dir()
+    read = _files(source, glue, on_error) if local else hub.read(task, glue, source)
+    words = _vocabulary(base / vocabulary, local) if vocabulary else None
+    texts = {f"{file}:{n}": text for file, lines in read.items() for n, text in lines.items()}
+    ids = {file: tuple(f"{file}:{n}" for n in lines) for file, lines in read.items()}
     return TextSet(
         name=name,
         num_classes=len(glue.classes),
         metrics=glue.metrics,
         texts=texts,
-        train=parts.pop("train"),
-        parts=parts,
+        train=ids["train"],
+        parts={part: ids[file] for part, file in glue.val.items()},
         vocabulary=words,
         checksum=_checksum(texts, words),
         on_error=on_error,
     )
 
 
+def _vocabulary(path: Path, local: bool) -> Path | None:
+    if path.is_file():
+        return path
+    if local:
+        raise InputError(
+            f"data.vocabulary: no file {path}; expected one token per line, as in the vocab.txt of "
+            "bert-base-uncased; put it there, set paths.data, or null for the hub's tokenizer"
+        )
+    warnings.warn(f"no file {path}: the tokenizer comes from the Hugging Face hub", stacklevel=3)
+    return None
+
+
+def _files(folder: Path, glue: Glue, on_error: str) -> dict[str, dict[int, Text]]:
+    """Texts by file and line number."""
+    found = {}
+    for file in ("train", *glue.val.values()):
+        path = folder / f"{file}.tsv"
+        found[file] = dict(_read(path, glue, file == "train", on_error))
+        if not found[file]:
+            raise InputError(f"{path}: no sentence in it; download it again")
+    return found
+
+
 def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[int, Text]]:
-    """Texts by the number of their line."""
+    """Texts and the numbers of their lines."""
     needed = [column for column in (glue.first, glue.second, glue.label) if column]
     broken = []
     for number, row in tsv.rows(path, needed, glue.header):
@@ -84,24 +102,24 @@ def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[
             if not train:
                 raise
             if on_error == "stop":
-                raise InputError(f"{error}, or skip such with data.on_error=skip") from error
+                raise InputError(f"{error}, or skip such lines with data.on_error=skip") from error
             broken.append(str(error))
     if broken:
-        warnings.warn(f"{broken[0]}; lines that were skipped: {len(broken)}", stacklevel=3)
+        warnings.warn(f"{broken[0]}; skipped lines: {len(broken)}", stacklevel=3)
 
 
 def _label(text: str, classes: tuple[str, ...], where: str) -> float:
     if classes:
         if text not in classes:
             known = ", ".join(classes)
-            raise InputError(f"{where}: label {text!r}, expected one of {known}; fetch it again")
+            raise InputError(f"{where}: label {text!r}, expected one of {known}; download it again")
         return classes.index(text)
     try:
         score = float(text)
     except ValueError:
         score = math.nan
     if not SCORES[0] <= score <= SCORES[1]:
-        raise InputError(f"{where}: score {text!r}, expected a number 0 to 5; fetch it again")
+        raise InputError(f"{where}: score {text!r}, expected a number 0 to 5; download it again")
     return score
 
 

@@ -1,4 +1,4 @@
-"""The tasks of GLUE: where their sentences and labels stand, and how they are scored."""
+"""The tasks of GLUE: files, columns, labels and metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,17 +12,17 @@ ENTAILED = ("entailment", "not_entailment")
 
 @dataclass(frozen=True)
 class Glue:
-    """One task of GLUE (Wang et al., ICLR 2019), by the columns of its TSV files.
+    """One task of GLUE (Wang et al., ICLR 2019), described by its TSV files.
 
     Args:
-        folder: as GLUE's archive names it.
-        first: column of the sentence.
-        second: column of the second sentence; None: there is none.
+        folder: its name in GLUE's archive.
+        first: column of the first sentence.
+        second: column of the second sentence; None: there is only one sentence.
         label: column of the label.
-        metrics: names in ``metrics.glue``; their mean is the task's score.
-        classes: what stands in the label's column, in order of the class; none: a score 0 to 5.
-        header: columns of files without a first line that names them.
-        val: part -> file, of those to evaluate on.
+        metrics: names in ``tasks.glue.metrics``; their mean is the task's score.
+        classes: labels in the order of the class numbers; empty: the label is a score from 0 to 5.
+        header: names of the columns, for files whose first line does not give them.
+        val: maps each evaluation part to its file.
     """
 
     folder: str

@@ -1,4 +1,4 @@
-"""Sentences, or pairs of them, with a label each."""
+"""Labelled sentences and sentence pairs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ OnError = Literal["stop", "skip"]
 
 @dataclass(frozen=True)
 class Text:
-    """A sentence, or two, and its class from 0 or its score."""
+    """One or two sentences with a class (0, 1, …) or a score."""
 
     first: str
     second: str | None
@@ -19,18 +19,18 @@ class Text:
 
 @dataclass(frozen=True, eq=False)
 class TextSet:
-    """Texts by their ids, and the parts that they are in.
+    """A data set of texts, split into parts.
 
     Args:
         name: of the data set.
-        num_classes: K; 0: the label is a score.
-        metrics: names of those that predictions are measured by.
+        num_classes: K; 0: labels are scores.
+        metrics: names of the metrics for predictions.
         texts: id -> text.
-        train: ids.
-        parts: ids of each part to evaluate on; ``val`` is one.
-        vocabulary: of WordPiece, one token a line; None: there is none.
+        train: ids of the training texts.
+        parts: ids of the texts of each evaluation part, among them ``val``.
+        vocabulary: file with one WordPiece token per line; None: the hub's tokenizer is used.
         checksum: short hash of texts, labels and vocabulary.
-        on_error: of lines that cannot be read.
+        on_error: what to do at broken lines.
     """
 
     name: str
@@ -45,5 +45,5 @@ class TextSet:
 
     @property
     def val(self) -> tuple[str, ...]:
-        """Ids of the part that decides."""
+        """Ids of the validation texts."""
         return self.parts["val"]

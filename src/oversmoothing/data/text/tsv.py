@@ -1,4 +1,4 @@
-"""Tables in text files, tab between fields; quotes are characters like any other."""
+"""Read tab-separated tables, in which quotes have no special meaning."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,17 +11,17 @@ Row = dict[str, str]
 def rows(
     path: Path, needed: Sequence[str], header: Sequence[str] = ()
 ) -> Iterator[tuple[int, Row | InputError]]:
-    """Lines of a file by number, from 1, and what stands in them by column.
+    """Yield the line numbers, which start at 1, and rows of a file.
 
-    A line that cannot be used comes as the error that says so, not raised: the reader decides.
+    For a broken line an error is yielded, not raised, so that the caller can skip the line.
 
     Args:
-        path: UTF-8, with or without a byte order mark.
-        needed: columns.
-        header: names of the columns where the first line does not give them.
+        path: file in UTF-8, with or without a byte order mark.
+        needed: columns that must exist.
+        header: names of the columns; empty: the first line gives them.
 
     Raises:
-        InputError: the file cannot be read, or lacks a column.
+        InputError: the file cannot be read, or a column is missing.
     """
     lines = _lines(path)
     columns, first = (list(header), 1) if header else (lines[0].split("\t"), 2)
@@ -42,7 +42,7 @@ def rows(
 
 
 def _lines(path: Path) -> list[str]:
-    """Not by ``splitlines``, which ends lines within sentences too."""
+    """Split at newlines only; ``splitlines`` also splits at separators within sentences."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -51,8 +51,8 @@ def _lines(path: Path) -> list[str]:
             "paths.data, data.folder or data.task"
         ) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: no UTF-8 text ({error.reason}); fetch it again") from error
+        raise InputError(f"{path}: not UTF-8 ({error.reason}); download it again") from error
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     if lines == [""]:
-        raise InputError(f"{path}: empty; fetch it again")
+        raise InputError(f"{path}: empty; download it again")
     return lines

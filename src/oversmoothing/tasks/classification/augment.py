@@ -1,19 +1,18 @@
 """Augment training images as DeiT does (Touvron et al., ICML 2021), with timm's transforms."""
 
-from collections.abc import Sequence
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
-from timm.data import create_transform
-from timm.data.auto_augment import rand_augment_transform
-from timm.data.random_erasing import RandomErasing
 from torch import Tensor
 
+from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.data.images.convert import to_float
 from oversmoothing.data.images.labelled_images import LabelledImages
-from oversmoothing.errors import InputError
-from oversmoothing.tasks.classification.generators import seeded
 
 
 class Augment:
@@ -43,7 +42,19 @@ class Augment:
         rand_augment: str | None = "rand-m9-mstd0.5-inc1",
         erase: float = 0.25,
     ) -> None:
-        _check(size, scale, ratio, rand_augment, flip=flip, erase=erase)
+        from timm.data import create_transform  # takes seconds
+        from timm.data.random_erasing import RandomErasing
+
+        name = "a name as rand-m9-mstd0.5-inc1, or null for none"
+        shares = _in_order(scale) and scale[1] <= 1
+        require(
+            "task.augment",
+            **at_least(1, size=size),
+            scale=(list(scale), shares, "[low, high] with 0 < low <= high <= 1"),
+            ratio=(list(ratio), _in_order(ratio), "[low, high] with 0 < low <= high"),
+            rand_augment=(repr(rand_augment), _is_known(rand_augment), name),
+            **probability(flip=flip, erase=erase),
+        )
         self.size = size
         self.distort = create_transform(
             size,
@@ -84,35 +95,14 @@ def labelled_image(
     return {"name": id, "image": image, "target": torch.tensor(data.target(id))}
 
 
-def _check(
-    size: int,
-    scale: Sequence[float],
-    ratio: Sequence[float],
-    rand_augment: str | None,
-    **probabilities: float,
-) -> None:
-    """Raises one InputError that names every wrong argument."""
-    rules = {
-        f"size: expected 1 or more, got {size}": size >= 1,
-        f"scale: expected [low, high] with 0 < low <= high <= 1, got {list(scale)}": _is_range(
-            scale, 1.0
-        ),
-        f"ratio: expected [low, high] with 0 < low <= high, got {list(ratio)}": _is_range(ratio),
-        "rand_augment: expected a name as rand-m9-mstd0.5-inc1, or null for none, got "
-        f"{rand_augment!r}": _is_known(rand_augment),
-    }
-    for key, p in probabilities.items():
-        rules[f"{key}: expected a probability, 0 to 1, got {p}"] = 0 <= p <= 1
-    if broken := [f"task.augment.{rule}" for rule, holds in rules.items() if not holds]:
-        raise InputError("; ".join(broken))
-
-
-def _is_range(values: Sequence[float], most: float = float("inf")) -> bool:
-    return len(values) == 2 and 0 < values[0] <= values[1] <= most
+def _in_order(values: Sequence[float]) -> bool:
+    return len(values) == 2 and 0 < values[0] <= values[1]
 
 
 def _is_known(rand_augment: str | None) -> bool:
     """Whether timm knows a name."""
+    from timm.data.auto_augment import rand_augment_transform
+
     if rand_augment is None:
         return True
     try:
@@ -120,3 +110,16 @@ def _is_known(rand_augment: str | None) -> bool:
     except (AssertionError, ValueError, KeyError):
         return False
     return True
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds Python's and numpy's global generators, from which timm draws; restores them."""
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

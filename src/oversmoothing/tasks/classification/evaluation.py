@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms import functional as TF
 
+from oversmoothing.data.checks import at_least, require
 from oversmoothing.data.images.convert import to_float, to_tensor
-from oversmoothing.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,17 @@ class Evaluation:
     workers: int = 2
 
     def __post_init__(self) -> None:
-        for key, least in {"size": 1, "layer_images": 0, "batch": 1, "workers": 0}.items():
-            if getattr(self, key) < least:
-                raise InputError(
-                    f"task.evaluation.{key}: expected {least} or more, got {getattr(self, key)}"
-                )
-        if not 0 < self.crop <= 1:
-            raise InputError(f"task.evaluation.crop: expected above 0, at most 1, got {self.crop}")
+        require(
+            "task.evaluation",
+            **at_least(1, size=self.size, batch=self.batch),
+            **at_least(0, layer_images=self.layer_images, workers=self.workers),
+            crop=(self.crop, 0 < self.crop <= 1, "above 0, at most 1"),
+        )
 
     def prepared(self, image: Image.Image) -> Tensor:
         """Resizes and crops an image. Shapes: RGB image -> (3, S, S) float32 in [0, 1]."""
+        from torchvision.transforms import functional as TF  # takes seconds
+
         side = math.floor(self.size / self.crop)
         resized = TF.resize(image, side, TF.InterpolationMode.BICUBIC)
         return to_float(to_tensor(TF.center_crop(resized, self.size)))

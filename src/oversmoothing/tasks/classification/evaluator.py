@@ -1,6 +1,7 @@
 """Accuracy of a classifier, and similarity of the tokens after its blocks."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from oversmoothing.tasks.classification.evaluation import Evaluation
 TOP = (1, 5)
 
 
+@dataclass(eq=False)
 class Evaluator:
     """Measures networks on the validation images of a data set, as an ``Evaluation`` says.
 
@@ -27,10 +29,9 @@ class Evaluator:
         device: of the networks.
     """
 
-    def __init__(
-        self, data: LabelledImages | ImageSet, evaluation: Evaluation, device: torch.device
-    ) -> None:
-        self.data, self.evaluation, self.device = data, evaluation, device
+    data: LabelledImages | ImageSet
+    evaluation: Evaluation
+    device: torch.device
 
     @torch.no_grad()
     def accuracy(self, network: nn.Module) -> dict[str, float]:

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from timm.data.mixup import Mixup, mixup_target
 from torch import Tensor
 
-from oversmoothing.errors import InputError
-from oversmoothing.tasks.classification.generators import seeded
+from oversmoothing.data.checks import at_least, probability, require
+from oversmoothing.tasks.classification.augment import seeded
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,12 @@ class Mix:
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
-        for key in ("mixup", "cutmix"):
-            if getattr(self, key) < 0:
-                raise InputError(f"task.mix.{key}: expected 0 or more, got {getattr(self, key)}")
-        for key in ("prob", "switch", "smoothing"):
-            if not 0 <= getattr(self, key) <= 1:
-                raise InputError(f"task.mix.{key}: expected 0 to 1, got {getattr(self, key)}")
+        require(
+            "task.mix",
+            **at_least(0, mixup=self.mixup, cutmix=self.cutmix),
+            **probability(prob=self.prob, switch=self.switch),
+            smoothing=(self.smoothing, 0 <= self.smoothing <= 1, "0 to 1"),
+        )
 
     @property
     def mixes(self) -> bool:
@@ -50,6 +49,8 @@ class Mix:
 
         Shapes: images (b, 3, H, W), target (b,) -> (b, 3, H, W), (b, K).
         """
+        from timm.data.mixup import Mixup, mixup_target  # takes seconds
+
         if not self.mixes:
             return images, mixup_target(target, num_classes, smoothing=self.smoothing)
         mixup = Mixup(

@@ -1,5 +1,6 @@
 """The loss of the classification task: cross-entropy with soft targets."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from oversmoothing.data.batches import mixed_seed
 from oversmoothing.tasks.classification.mix import Mix
 
 
+@dataclass(frozen=True)
 class Objective:
     """Mixes a batch and computes its losses.
 
@@ -23,8 +25,9 @@ class Objective:
         seed: seeds the mixing, together with the step and the process.
     """
 
-    def __init__(self, mix: Mix, num_classes: int, seed: int) -> None:
-        self.mix, self.num_classes, self.seed = mix, num_classes, seed
+    mix: Mix
+    num_classes: int
+    seed: int
 
     @torch.no_grad()
     def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from oversmoothing.tasks.classification.network import Classifier
 from oversmoothing.tasks.classification.objective import Objective
 from oversmoothing.training.loop import TrainingLoop
 
-TOY = LabelledImages("toy", ("a", "b"), (), (), read=None, class_of=None, checksum="")
+TOY = LabelledImages("toy", ("a", "b"), (), (), pil_image=None, target=None, checksum="")
 
 
 @dataclass(frozen=True)

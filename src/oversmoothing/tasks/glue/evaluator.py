@@ -1,4 +1,4 @@
-"""Predictions for the sentences of a part, and how alike their tokens become."""
+"""Evaluate a sentence classifier: GLUE metrics and token similarity."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,17 +14,17 @@ from oversmoothing.tasks.glue.objective import predicted
 from oversmoothing.tasks.glue.tokens import Tokens
 from oversmoothing.training.batch import to_device
 
-TOKEN_SENTENCES = 64  # on which token similarity is measured
+TOKEN_SENTENCES = 64  # validation sentences for token similarity
 
 
 class Evaluator:
-    """Measures a network; every process does all of it, as it takes seconds.
+    """Evaluates a network. Every process does the whole evaluation, which takes seconds.
 
     Args:
-        network: to evaluate.
-        tokens: of the data.
-        batch: sentences at a time.
-        device: where the network is.
+        network: network to evaluate.
+        tokens: tokenized data.
+        batch: texts per batch.
+        device: device of the network.
         recorder: shows progress.
     """
 
@@ -35,7 +35,7 @@ class Evaluator:
         self.device, self.recorder, self.data = device, recorder, tokens.data
 
     def part(self, part: str) -> dict[str, float]:
-        """``<part>_score`` and each metric, in percent."""
+        """Return ``<part>_score`` and ``<part>_<metric>`` for each metric, in percent."""
         ids = self.data.parts[part]
         truth = torch.tensor([self.data.texts[id].label for id in ids])
         found = glue.measure(self.data.metrics, self.predictions(ids), truth)
@@ -43,7 +43,7 @@ class Evaluator:
 
     @torch.no_grad()
     def predictions(self, ids: Sequence[str]) -> Tensor:
-        """Classes, or scores, on the CPU. Shapes: -> (len(ids),)."""
+        """Return classes or scores, on the CPU. Shapes: -> (len(ids),)."""
         self.network.eval()
         found = []
         with self.recorder.progress(len(ids), "evaluation") as bar:
@@ -55,12 +55,13 @@ class Evaluator:
 
     @torch.no_grad()
     def layers(self) -> dict[str, list[float]]:
-        """Mean pairwise cosine and effective rank of the tokens after every layer.
+        """Measure mean pairwise cosine and effective rank of the tokens after every layer.
 
-        Means over validation sentences, each by itself, without padding; CLS and SEP take part.
+        Each sentence is measured alone, without padding; CLS and SEP count as tokens. The results
+        are means over validation sentences.
 
         Returns:
-            ``cosine`` and ``effective_rank``, one value a layer.
+            ``cosine`` and ``effective_rank``, one value per layer.
         """
         self.network.eval()
         cosines, ranks = [], []
@@ -73,7 +74,7 @@ class Evaluator:
         return {name: torch.stack(values).mean(dim=0).tolist() for name, values in means.items()}
 
     def conditions(self, part: str) -> str:
-        """How the numbers of a part were measured, in words."""
+        """Describe how the metrics of a part were measured."""
         padding = self.network.backbone.padding.masked
         return (
             f"{len(self.data.parts[part])} texts of {self.data.name} {part}, at most "

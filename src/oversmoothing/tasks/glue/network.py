@@ -1,4 +1,4 @@
-"""A classifier of sentences."""
+"""Sentence classifier: a backbone and a linear layer."""
 
 from torch import Tensor, nn
 
@@ -8,12 +8,12 @@ INITIAL = 0.02  # standard deviation of new weights (BERT's)
 
 
 class Network(nn.Module):
-    """Backbone, dropout, and a linear layer on the pooled CLS token.
+    """Backbone, dropout and a linear layer on the pooled CLS token.
 
     Args:
-        backbone: of sentences.
+        backbone: BERT or ALBERT.
         num_classes: K; 0: one output, a score.
-        dropout: before the linear layer.
+        dropout: rate before the linear layer.
     """
 
     def __init__(self, backbone: BERT, num_classes: int, dropout: float) -> None:
@@ -24,5 +24,5 @@ class Network(nn.Module):
         nn.init.zeros_(self.classifier.bias)
 
     def forward(self, tokens: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Logits, or a score. Shapes: each (B, N) -> (B, K or 1)."""
+        """Return logits or scores. Shapes: each (B, N) -> (B, K or 1)."""
         return self.classifier(self.dropout(self.backbone(tokens, mask, types)))

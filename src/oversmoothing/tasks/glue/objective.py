@@ -1,4 +1,4 @@
-"""What a classifier of sentences is trained for, and what it predicts."""
+"""Loss and predictions of a sentence classifier."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Batch = dict[str, Any]
 
 
 class Objective:
-    """Cross-entropy of classes, or the squared error of scores, for the engine.
+    """Cross-entropy for classes, mean squared error for scores.
 
     Args:
         num_classes: K; 0: scores.
@@ -19,11 +19,11 @@ class Objective:
         self.num_classes = num_classes
 
     def prepare(self, batch: Batch, step: int) -> Batch:
-        """Nothing to add."""
+        """Return the batch unchanged."""
         return batch
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
-        """The part's share of the batch's mean loss."""
+        """Return this part's share of the mean loss over the batch."""
         share = len(part["label"]) / part["batch_size"]
         out = model(part["tokens"], part["mask"], part["types"]).float()
         if self.num_classes:
@@ -32,5 +32,5 @@ class Objective:
 
 
 def predicted(out: Tensor) -> Tensor:
-    """The class, or the score. Shapes: (B, K or 1) -> (B,)."""
+    """Return classes or scores. Shapes: (B, K or 1) -> (B,)."""
     return out.argmax(dim=1) if out.shape[1] > 1 else out[:, 0]

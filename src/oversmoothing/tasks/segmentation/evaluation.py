@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oversmoothing.errors import InputError
+from oversmoothing.data.checks import at_least, require
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,12 @@ class Evaluation:
     workers: int = 2
 
     def __post_init__(self) -> None:
-        if not self.splits:
-            raise InputError("task.evaluation.splits: expected train, val or both, got none")
-        for key in ("size", "limit", "ms_limit"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise InputError(f"task.evaluation.{key}: expected 1 or more, got {value}")
-        if self.workers < 0:
-            raise InputError(f"task.evaluation.workers: expected 0 or more, got {self.workers}")
-        if self.em_iterations and min(self.em_iterations) < 1:
-            raise InputError(
-                f"task.evaluation.em_iterations: expected 1 or more, got {self.em_iterations}"
-            )
-        if self.ms_scales and min(self.ms_scales) <= 0:
-            raise InputError(f"task.evaluation.ms_scales: expected above 0, got {self.ms_scales}")
+        fewest = min(self.em_iterations, default=1)
+        require(
+            "task.evaluation",
+            splits=("none", len(self.splits) > 0, "train, val or both"),
+            **at_least(1, size=self.size, limit=self.limit, ms_limit=self.ms_limit),
+            **at_least(0, workers=self.workers),
+            em_iterations=(self.em_iterations, fewest >= 1, "1 or more"),
+            ms_scales=(self.ms_scales, min(self.ms_scales, default=1) > 0, "scales above 0"),
+        )

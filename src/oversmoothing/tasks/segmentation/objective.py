@@ -1,5 +1,6 @@
 """Cross-entropy over pixels."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from oversmoothing.tasks.segmentation.network import upsampled
 from oversmoothing.training.batch import Batch
 
 
+@dataclass(frozen=True)
 class PixelCrossEntropy:
     """Sum of the labelled pixels' cross-entropy, divided by the number of all pixels.
 
@@ -20,8 +22,7 @@ class PixelCrossEntropy:
         aux_weight: weight of the auxiliary head's loss; 0: there is no such head.
     """
 
-    def __init__(self, aux_weight: float) -> None:
-        self.aux_weight = aux_weight
+    aux_weight: float
 
     def prepare(self, batch: Batch, step: int) -> Batch:
         """Changes nothing."""

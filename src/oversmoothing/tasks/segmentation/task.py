@@ -14,7 +14,6 @@ from oversmoothing.tasks.segmentation.evaluation import Evaluation
 from oversmoothing.tasks.segmentation.evaluator import Evaluator
 from oversmoothing.tasks.segmentation.network import Segmenter
 from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy
-from oversmoothing.tasks.segmentation.pictures import leave_pictures
 from oversmoothing.training.loop import TrainingLoop
 
 
@@ -65,6 +64,8 @@ class Segmentation(Task):
         Raises:
             InputError: a mask that is missing or of another size than its image.
         """
+        from oversmoothing.tasks.segmentation.pictures import leave_pictures  # matplotlib
+
         [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
         own = (job.recorder, job.device)
         data.require_masks("train", *self.evaluation.splits)

@@ -15,6 +15,7 @@ from types import ModuleType
 
 import numpy as np
 
+from oversmoothing.data.checks import at_least, require
 from oversmoothing.errors import InputError
 
 FLOOR = 1e-5  # lowest probability, as in pydensecrf
@@ -44,16 +45,12 @@ class CRF:
     bi_rgb: float = 5.0
 
     def __post_init__(self) -> None:
-        for key in ("iterations", "pos_xy", "bi_xy", "bi_rgb"):
-            self._expect(key, getattr(self, key) > 0, "a value above 0")
-        for key in ("pos_w", "bi_w"):
-            self._expect(key, getattr(self, key) >= 0, "0 or more")
-
-    def _expect(self, key: str, holds: bool, wanted: str) -> None:
-        if not holds:
-            raise InputError(
-                f"task.evaluation.crf.{key}: expected {wanted}, got {getattr(self, key)}"
-            )
+        positive = {key: getattr(self, key) for key in ("iterations", "pos_xy", "bi_xy", "bi_rgb")}
+        require(
+            "task.evaluation.crf",
+            **{key: (value, value > 0, "a value above 0") for key, value in positive.items()},
+            **at_least(0, pos_w=self.pos_w, bi_w=self.bi_w),
+        )
 
 
 def load_pydensecrf() -> ModuleType:

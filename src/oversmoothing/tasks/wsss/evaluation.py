@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oversmoothing.errors import InputError
+from oversmoothing.data.checks import at_least, require
 from oversmoothing.tasks.wsss.crf import CRF
 
 
@@ -43,9 +43,9 @@ class Evaluation:
     workers: int = 2
 
     def __post_init__(self) -> None:
-        for key in ("size", "batch", "ms_size", "limit", "ms_limit"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise InputError(f"task.evaluation.{key}: expected 1 or more, got {value}")
-        if self.ms_scales and min(self.ms_scales) <= 0:
-            raise InputError(f"task.evaluation.ms_scales: expected above 0, got {self.ms_scales}")
+        require(
+            "task.evaluation",
+            **at_least(1, size=self.size, batch=self.batch, ms_size=self.ms_size),
+            **at_least(1, limit=self.limit, ms_limit=self.ms_limit),
+            ms_scales=(self.ms_scales, min(self.ms_scales, default=1) > 0, "scales above 0"),
+        )

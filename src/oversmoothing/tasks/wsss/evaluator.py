@@ -6,6 +6,7 @@ follow its inference scripts. Labels are compared at the mask's own size.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -13,46 +14,32 @@ import torch
 from torch import Tensor
 
 from oversmoothing.data.images.convert import to_float
-from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.metrics import smoothness
 from oversmoothing.metrics.segmentation import Confusion
-from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.splits import SplitEvaluator, listed
-from oversmoothing.tasks.wsss.cam import present_classes
+from oversmoothing.tasks.wsss.cam import Present, present_classes
 from oversmoothing.tasks.wsss.crf_parallel import Job, crf_labels
-from oversmoothing.tasks.wsss.evaluation import Evaluation
 from oversmoothing.tasks.wsss.labels import Labeller, resized, resized_labels, thresholded
 from oversmoothing.tasks.wsss.method import Method
-from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.segment import segmented
 
 Item = dict[str, Any]
 TOKEN_IMAGES = 64  # for token similarity
 
 
+@dataclass(eq=False)
 class Evaluator(SplitEvaluator):
-    """Measures a network as an ``Evaluation`` says.
+    """Measures a ``Network`` as an ``Evaluation`` says.
 
     Args:
-        network: to evaluate.
-        data: images and masks.
         method: CAM scales and constants of pseudo labels; its losses decide which stages exist.
-        evaluation: what to measure.
-        device: of the network.
-        recorder: shows progress.
+        others: see ``SplitEvaluator``.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        data: ImageSet,
-        method: Method,
-        evaluation: Evaluation,
-        device: torch.device,
-        recorder: Recorder,
-    ) -> None:
-        super().__init__(network, data, evaluation, device, recorder)
-        self.method, self.labeller = method, Labeller(network, method)
+    method: Method
+
+    def __post_init__(self) -> None:
+        self.labeller = Labeller(self.network, self.method)
 
     def counts(self, split: str) -> dict[str, Confusion]:
         """Counts this process's share of the pixels: squashed stages, then multi-scale ones."""
@@ -113,19 +100,17 @@ class Evaluator(SplitEvaluator):
         last, aux = self.labeller.cams(images, present)
         pseudo = self.labeller.pseudo(last, present, images)
         logits = self.network.segment(images).float() if self.method.segments else None
-        found: dict[str, list[Tensor]] = {stage: [] for stage in self._stages()}
-        for i, item in enumerate(items):
-            one, size = slice(i, i + 1), item["image"].shape[-2:]
-            for stage, cams in {"cam": last, "aux_cam": aux}.items():
-                if stage in found:
-                    labels = thresholded(
-                        resized(cams[one], size), present.part(one), self.evaluation.background
-                    )
-                    found[stage].append(labels[0])
-            found["pseudo"].append(resized_labels(pseudo[i], size))
-            if logits is not None:
-                found["seg"].append(resized(logits[one], size)[0].argmax(0))
-        return found
+        at_own_size = {
+            "cam": lambda one, size: self._thresholded(last[one], present.part(one), size),
+            "aux_cam": lambda one, size: self._thresholded(aux[one], present.part(one), size),
+            "pseudo": lambda one, size: resized_labels(pseudo[one], size),
+            "seg": lambda one, size: resized(logits[one], size).argmax(1),
+        }
+        places = [(slice(i, i + 1), item["image"].shape[-2:]) for i, item in enumerate(items)]
+        return {stage: [at_own_size[stage](*p)[0] for p in places] for stage in self._stages()}
+
+    def _thresholded(self, cam: Tensor, present: Present, size: tuple[int, int]) -> Tensor:
+        return thresholded(resized(cam, size), present, self.evaluation.background)
 
     def _multi_scale(self, split: str) -> dict[str, Confusion]:
         ev, ids = self.evaluation, self.share(self.ids(split, multi_scale=True))

@@ -52,7 +52,7 @@ def export(
     count = Confusion(1 + len(data.classes)) if set(data.val) <= set(data.mask_files) else None
     items = _counted(segmentations(network, data, evaluation), data, count)
     sizes = {id: read_size(data.image_files[id]) for id in data.val}
-    path = write_submission(folder, items, split, sizes)
+    path = write_submission(folder, items, sizes, split)
     return path, count.miou() if count else None
 
 

@@ -26,7 +26,8 @@ class Labeller:
 
     def __init__(self, network: Network, method: Method) -> None:
         self.network, self.method = network, method
-        self.par = method.par().to(next(network.parameters()).device)
+        par = PAR(iterations=method.par_iterations, toco_compat=method.toco_compat)
+        self.par = par.to(next(network.parameters()).device)
 
     def cams(self, images: Tensor, present: Present) -> tuple[Tensor, Tensor]:
         """CAMs of the last and of the auxiliary layer, see ``multi_scale_cams``."""
@@ -96,8 +97,8 @@ def resized(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def resized_labels(labels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resizes labels to those of the nearest pixels. Shapes: (H, W) -> (*size,), int64."""
-    return F.interpolate(labels[None, None].float(), size, mode="nearest")[0, 0].long()
+    """Resizes labels to those of the nearest pixels. Shapes: (B, H, W) -> (B, *size), int64."""
+    return F.interpolate(labels[:, None].float(), size, mode="nearest")[:, 0].long()
 
 
 def inside(box: Tensor, height: int, width: int) -> Tensor:

@@ -44,6 +44,7 @@ class Look:
     truth: np.ndarray | None = None
 
 
+@dataclass(eq=False)
 class Viewer:
     """Looks at images through a network.
 
@@ -54,11 +55,13 @@ class Viewer:
         crf: refines masks; None: no CRF.
     """
 
-    def __init__(
-        self, network: Network, method: Method, evaluation: Evaluation, crf: CRF | None = None
-    ) -> None:
-        self.network, self.method, self.evaluation, self.crf = network, method, evaluation, crf
-        self.labeller = Labeller(network, method)
+    network: Network
+    method: Method
+    evaluation: Evaluation
+    crf: CRF | None = None
+
+    def __post_init__(self) -> None:
+        self.labeller = Labeller(self.network, self.method)
 
     @torch.no_grad()
     def look(
@@ -85,7 +88,7 @@ class Viewer:
             image=to_array(image),
             labels=tuple((present.index[0, :M] + 1).tolist()),
             cams=resized(cams, size)[0, :M].cpu().numpy(),
-            refined=resized_labels(refined[0], size).to(torch.uint8).cpu().numpy(),
+            refined=resized_labels(refined, size)[0].to(torch.uint8).cpu().numpy(),
             mask=self._mask(name, image) if self.method.segments else None,
             truth=None if truth is None else truth.cpu().numpy(),
         )

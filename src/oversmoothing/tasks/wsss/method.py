@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oversmoothing.errors import InputError
-from oversmoothing.tasks.wsss.par import PAR
+from oversmoothing.data.checks import at_least, require
 
 
 @dataclass(frozen=True)
@@ -48,23 +47,18 @@ class Method:
     toco_compat: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("aux_weight", "seg_weight", "reg_weight", "start", "par_iterations"):
-            if getattr(self, key) < 0:
-                raise InputError(f"task.method.{key}: expected 0 or more, got {getattr(self, key)}")
-        if not 0 < self.low <= self.high < 1:
-            raise InputError(
-                f"task.method.low, .high: expected 0 < low <= high < 1, got {self.low}, {self.high}"
-            )
-        if not self.cam_scales or min(self.cam_scales) <= 0:
-            raise InputError(
-                f"task.method.cam_scales: expected scales above 0, got {self.cam_scales}"
-            )
+        low, high = self.low, self.high
+        rules = {"low, .high": (f"{low}, {high}", 0 < low <= high < 1, "0 < low <= high < 1")}
+        require(
+            "task.method",
+            **at_least(0, aux_weight=self.aux_weight, seg_weight=self.seg_weight),
+            **at_least(0, reg_weight=self.reg_weight, start=self.start),
+            **at_least(0, par_iterations=self.par_iterations),
+            **rules,
+            cam_scales=(self.cam_scales, min(self.cam_scales, default=0) > 0, "scales above 0"),
+        )
 
     @property
     def segments(self) -> bool:
         """Whether the decoder is trained."""
         return self.seg_weight > 0 or self.reg_weight > 0
-
-    def par(self) -> PAR:
-        """The refinement of pseudo labels."""
-        return PAR(iterations=self.par_iterations, toco_compat=self.toco_compat)

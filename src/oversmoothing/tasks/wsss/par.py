@@ -114,9 +114,6 @@ class PAR(nn.Module):
             y, x = y + self.reach, x + self.reach
             yield padded[..., top + y : bottom + y, x : x + W]
 
-    def extra_repr(self) -> str:
-        return f"iterations={self.iterations}, neighbours={len(self.shifts)}, w1={self.w1}"
-
 
 def _log_affinity(colours: Tensor, centre: Tensor, w1: float) -> Tensor:
     """Mean over RGB of −(ΔI / (σ w1))². σ takes two passes; one would cancel on flat regions.

@@ -126,7 +126,7 @@ def measure(
     [split], started = evaluation.splits, time.monotonic()
     place = next(network.parameters()).device
     recorder = Recorder(folder, [seed])
-    evaluator = Evaluator(network, data, task.method, evaluation, place, recorder)
+    evaluator = Evaluator(network, data, evaluation, place, recorder, task.method)
     results = evaluator.split(split) | {"conditions": {split: evaluator.conditions(split)}}
     results |= {"weights_sha256": weights, "env": environment(str(place))}
     results["seconds"] = round(time.monotonic() - started, 2)

@@ -20,8 +20,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that equal predictions give eq
 def write_submission(
     folder: Path,
     items: Iterable[tuple[str, np.ndarray]],
+    sizes: Mapping[str, tuple[int, int]],
     split: Literal["test", "val"] = "test",
-    sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Path:
     """Writes ``comp6_<split>.zip``, after every item has been checked.
 
@@ -30,15 +30,15 @@ def write_submission(
     Args:
         folder: made when missing.
         items: id and labels, uint8 (H, W) in 0…20, in any order.
+        sizes: height and width of every image of the split.
         split: of the predictions.
-        sizes: height and width of every image of the split; None: not checked.
 
     Returns:
         The path of the zip.
 
     Raises:
         InputError: labels of another type or size; an image that is predicted twice, unknown or
-            missing; no image; or a full disk.
+            missing; or a full disk.
     """
     inside = f"results/VOC2012/Segmentation/{COMPETITION}_{split}_cls"
     seen: set[str] = set()
@@ -48,7 +48,11 @@ def write_submission(
             _check(name, labels, seen, sizes)
             seen.add(name)
             archive.writestr(zipfile.ZipInfo(f"{inside}/{name}.png", EPOCH), png(labels))
-    _check_complete(seen, sizes)
+    if missing := sorted(sizes.keys() - seen):
+        raise InputError(
+            f"submission: {len(missing)} of {len(sizes)} images have no prediction, first "
+            f"{missing[0]}; predict the whole split"
+        )
     path = Path(folder) / f"{COMPETITION}_{split}.zip"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +68,7 @@ def png(labels: np.ndarray) -> bytes:
 
 
 def _check(
-    name: str, labels: np.ndarray, seen: set[str], sizes: Mapping[str, tuple[int, int]] | None
+    name: str, labels: np.ndarray, seen: set[str], sizes: Mapping[str, tuple[int, int]]
 ) -> None:
     """Checks one item."""
     if name in seen:
@@ -76,8 +80,6 @@ def _check(
             f"{name}: expected labels 0 to {NUM_LABELS - 1}, got {labels.max()}; the server takes "
             "VOC's 20 classes and background, but no unsure pixels"
         )
-    if sizes is None:
-        return
     if name not in sizes:
         raise InputError(f"{name}: not an image of this split; predict the images of its list")
     if labels.shape != tuple(sizes[name]):
@@ -85,14 +87,3 @@ def _check(
             f"{name}: prediction {labels.shape} and image {tuple(sizes[name])} differ in height "
             "and width; resize the logits to the image"
         )
-
-
-def _check_complete(seen: set[str], sizes: Mapping[str, tuple[int, int]] | None) -> None:
-    missing = sorted(set(sizes or ()) - seen)
-    if missing:
-        raise InputError(
-            f"submission: {len(missing)} of {len(sizes)} images have no prediction, first "
-            f"{missing[0]}; predict the whole split"
-        )
-    if not seen:
-        raise InputError("submission: no predictions; predict the whole split")

@@ -18,7 +18,6 @@ from oversmoothing.tasks.wsss.look import Viewer
 from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.objective import Objective
-from oversmoothing.tasks.wsss.pictures import leave_pictures
 from oversmoothing.training.loop import TrainingLoop
 
 
@@ -84,9 +83,11 @@ class WSSS(Task):
         Raises:
             InputError: a mask of another size than its image.
         """
+        from oversmoothing.tasks.wsss.pictures import leave_pictures  # matplotlib
+
         [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
         own = (job.recorder, job.device)
-        evaluator = Evaluator(network, data, self.method, self.evaluation, job.device, job.recorder)
+        evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder, self.method)
         for split in self.evaluation.splits:
             data.require_sizes(evaluator.ids(split))
         before = evaluator.layers()

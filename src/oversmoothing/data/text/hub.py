@@ -1,0 +1,62 @@
+"""Read the tasks of GLUE from the Hugging Face hub."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from oversmoothing.data.text.glue_tasks import Glue
+from oversmoothing.data.text.text_set import Text
+from oversmoothing.errors import InputError
+
+REPOSITORY = "nyu-mll/glue"
+
+
+def read(task: str, glue: Glue, folder: Path) -> dict[str, dict[int, Text]]:
+    """Download a task with ``datasets``, or take it from the cache of ``datasets``.
+
+    Args:
+        task: name of the task.
+        glue: its description.
+        folder: where the TSV files were expected, for the error message.
+
+    Returns:
+        The texts of each TSV file (``train``, ``dev``, …) by line number. They are those of the
+        files, except that scores have single precision.
+
+    Raises:
+        InputError: ``OVERSMOOTHING_OFFLINE`` is 1, ``datasets`` is missing, or the download fails.
+    """
+    splits = _download(task, folder)
+    names = {file: file.replace("dev", "validation") for file in ("train", *glue.val.values())}
+    first_line = 1 if glue.header else 2
+    return {
+        file: dict(enumerate(_texts(splits[split]), start=first_line))
+        for file, split in names.items()
+    }
+
+
+def _texts(split: Any) -> list[Text]:
+    """The columns are one or two sentences, the label and an index."""
+    columns = split.to_dict()
+    labels = columns.pop("label")
+    del columns["idx"]
+    first, *second = columns.values()
+    return [Text(*row) for row in zip(first, *(second or [[None] * len(first)]), labels)]
+
+
+def _download(task: str, folder: Path) -> Any:
+    try:
+        if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
+            raise InputError("OVERSMOOTHING_OFFLINE=1 forbids downloads")
+        from datasets import load_dataset  # optional, and slow to import
+
+        return load_dataset(REPOSITORY, task)
+    except ModuleNotFoundError as error:
+        reason = f"it needs {error.name}: pip install -e '.[text]'"
+    except Exception as error:  # the hub, the HTTP library and pyarrow have many kinds
+        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+        reason = f"{kind}{' '.join(str(error).split())[:200]}"
+    raise InputError(
+        f"{folder}: no such folder, and {REPOSITORY} cannot be loaded from the Hugging Face hub "
+        f"({reason}); put GLUE's TSV files there, or set paths.data, data.folder or data.task"
+    )

@@ -1,0 +1,110 @@
+"""Figure 2 of Centered Self-Attention Layers: CAMs, refined labels and masks of two runs.
+
+python scripts/figure.py fig2
+python scripts/figure.py fig2 --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/fig
+
+It shows the first images of the validation list that each bring a class which none before them
+has, unless --images names others. The similarity of tokens by block in the same two runs is drawn
+beside it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from oversmoothing.drawing.files import save, write_csv
+from oversmoothing.drawing.tokens import Results, draw_tokens, token_rows
+from oversmoothing.errors import InputError
+from oversmoothing.launch import trained
+from oversmoothing.launch.predict import require_same_classes
+from oversmoothing.launch.trained import Trained
+from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.store.recorder import read_result
+from oversmoothing.tasks.wsss.look import distinct_classes, look_at
+from oversmoothing.tasks.wsss.panels import draw_looks, strongest
+
+STEM = RESULTS / "figures/fig2_voc_subset"
+CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]
+WITHOUT = ["experiment=wsss_voc_subset", "aggregator=none"]
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``fig2_voc_subset.png``, ``wsss_tokens.png`` and ``wsss_tokens.csv``."""
+    parser = figure_parser(__name__, __doc__)
+    parser.add_argument("--with", dest="centered", help="run; default: the subset's, γ = −1")
+    parser.add_argument("--without", help="run; default: the subset's without centering")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--images", nargs="+", help="ids of the runs' data set")
+    parser.add_argument("--rows", type=int, default=4, help="number of images")
+    parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
+    options = parser.parse_args(argv)
+    if options.rows < 1:
+        raise InputError(f"--rows: expected 1 or more, got {options.rows}")
+    runs = [
+        trained.load(run or trained.of_command(words, options.seed), options.seed)
+        for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
+    ]
+    ids = options.images or distinct_classes(runs[1].data, options.rows)
+    paths = save(figure2(*runs, ids), options.stem, options.pdf)
+    same = runs[0].title == runs[1].title
+    tokens = {run.folder.name if same else run.title: _results(run) for run in runs}
+    paths += write_tokens(tokens, options.stem.with_name("wsss_tokens"), options.pdf)
+    print(*paths, f"images: {' '.join(ids)}", sep="\n")
+    return 0
+
+
+def figure2(without: Trained, centered: Trained, ids: Sequence[str]) -> Figure:
+    """Draws for each image: truth, the CAM of either run, refined label and mask of the second.
+
+    A CAM shows the maximum over the classes that the image is labelled with.
+
+    Args:
+        without: the baseline.
+        centered: a run on the same data set.
+        ids: of its images.
+
+    Raises:
+        InputError: the runs have different classes, the data set lacks an id, or an image is
+            damaged.
+    """
+    require_same_classes(centered, without)
+    data = centered.data
+    for id in ids:
+        if id not in data.image_files:
+            raise InputError(f"{id}: no image of {data.name}; expected ids such as {data.val[0]}")
+    looks, others = (
+        [look_at(run.task.viewer(run.network), data, id) for id in ids]
+        for run in (centered, without)
+    )
+    cams = [
+        (f"CAM, {run.title}", [strongest(look) for look in found])
+        for run, found in ((without, others), (centered, looks))
+    ]
+    return draw_looks(looks, centered.label_names, cams)
+
+
+def write_tokens(results: Results, stem: Path, pdf: bool = False) -> list[Path]:
+    """Draws token similarity by block, writes its data beside it, and returns the paths.
+
+    Args:
+        results: label -> results of its seeds, as in ``result.json``.
+        stem: path of the figure, without suffix.
+        pdf: whether to save a PDF, too.
+
+    Raises:
+        InputError: a result has no token similarity, or a file cannot be written.
+    """
+    rows = token_rows(results)
+    paths = save(draw_tokens(rows), stem, pdf)
+    data = (row.values() for row in rows)
+    return [*paths, write_csv(stem.with_name(f"{stem.name}.csv"), rows[0], data)]
+
+
+def _results(run: Trained) -> list[dict[str, Any]]:
+    """Returns the results of every seed. InputError: the run is not finished."""
+    result = read_result(run.folder)
+    if result is None:
+        raise InputError(f"{run.folder}: no result yet; run its command again")
+    return list(result["seeds"].values())

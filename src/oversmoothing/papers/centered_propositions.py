@@ -1,0 +1,59 @@
+"""Checks Propositions 1 and 2 of Centered Self-Attention Layers under four kinds of weights.
+
+python scripts/figure.py propositions --jobs 2
+"""
+
+from omegaconf import DictConfig
+
+from oversmoothing.errors import InputError
+from oversmoothing.launch.attempts import run_all
+from oversmoothing.launch.command import configs
+from oversmoothing.launch.execute import execute
+from oversmoothing.launch.script import split_words
+from oversmoothing.papers import RESULTS, figure_parser, other_runs
+from oversmoothing.store.files import write_text
+
+PATH = RESULTS / "propositions/propositions.md"
+WEIGHTS = {
+    "identity": ["backbone.weights=identity"],
+    "uniform U[0, 1]": ["backbone.weights=uniform"],
+    "normal N(0, 1)": ["backbone.weights=normal"],
+    "normal N(0, 16)": ["backbone.weights=normal", "backbone.weight_std=4"],
+}
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``propositions.md``; returns 1 if some run failed."""
+    parser = figure_parser(__name__, __doc__, pdf=False)
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes side by side")
+    words, overrides = split_words(argv)
+    jobs = parser.parse_args(words).jobs
+    if other_runs(["experiment=prop1"], overrides):
+        raise InputError(
+            f"overrides {' '.join(overrides)}: they change what is checked; give only device, "
+            "threads or paths, and use train.py for other runs"
+        )
+    chosen = {
+        (number, name): configs([f"experiment=prop{number}", *weights, "logger=none", *overrides])
+        for number in (1, 2)
+        for name, weights in WEIGHTS.items()
+    }
+    if run_all([config for [config] in chosen.values()], jobs):
+        return 1
+    lines = ["| proposition | weights | γ | seeds | worst of the seeds |", "|---|---|---|---|---|"]
+    for (number, name), [config] in chosen.items():
+        lines += [f"| {number} | {name} | {line} |" for line in _lines(config)]
+    text = "\n".join(lines) + "\n"
+    write_text(PATH, text)
+    print(text, PATH, sep="\n")
+    return 0
+
+
+def _lines(config: DictConfig) -> list[str]:
+    """Returns one line for each γ: the verdict of the seed with the highest rank."""
+    seeds = execute(config)["seeds"].values()
+    lines = []
+    for of_gamma in zip(*(seed["by_gamma"] for seed in seeds)):
+        worst = max(of_gamma, key=lambda entry: (entry["rank"], entry["ratio"]))
+        lines.append(f"{worst['gamma']:g} | {len(of_gamma)} | {worst['verdict']}")
+    return lines

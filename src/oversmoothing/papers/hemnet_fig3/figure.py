@@ -1,0 +1,169 @@
+"""HEMNet's Figure 3: ELBO and gradients to X through unrolled EM, by step size η.
+
+    python scripts/figure.py hem_fig3
+    python scripts/figure.py hem_fig3 --steps 400 --every 100 -- aggregator.kernel=distance
+    python scripts/figure.py hem_fig3 --run outputs/segmentation-voc_subset-em-…
+
+Without --run, a network is trained for --steps steps with each η, always from the same start and on
+the same batches. Panels a to c show the start, panel d the training. With --run nothing is trained,
+and panels a to c show that network. Words after -- are overrides of the experiment.
+"""
+
+import argparse
+import json
+import math
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig
+
+from oversmoothing.config.instantiate import build
+from oversmoothing.data.batches import mixed_seed
+from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.data.images.joint import masked_crop
+from oversmoothing.data.loading import train_batches
+from oversmoothing.drawing.files import save
+from oversmoothing.errors import InputError
+from oversmoothing.launch import trained
+from oversmoothing.launch.command import configs
+from oversmoothing.launch.script import split_words
+from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers.hemnet_fig3.claims import claims, numbers
+from oversmoothing.papers.hemnet_fig3.drawing import figure3
+from oversmoothing.papers.hemnet_fig3.gradients import Profile, profile, watched, with_steps
+from oversmoothing.store.environment import device, environment
+from oversmoothing.store.files import write_text, writing
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.segmentation.network import Segmenter
+from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy
+from oversmoothing.training.batch import Batch
+from oversmoothing.training.loop import TrainingLoop
+
+STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``hem_fig3.json`` and ``figures/hem_fig3.png``."""
+    own, words = split_words(argv)
+    options = _options(own)
+    with writing(options.folder):  # before hours of work
+        (options.folder / "figures").mkdir(parents=True, exist_ok=True)
+    study = Study(*_source(options, words), options)
+    by_size = {step_size: study.measure(step_size) for step_size in options.step_sizes}
+    steps = by_size[options.step_sizes[0]]
+    profiles = {step: {η: found[step] for η, found in by_size.items()} for step in steps}
+    found = {step: {η: numbers(η, each) for η, each in at.items()} for step, at in profiles.items()}
+    content = {
+        "command": " ".join(["python scripts/figure.py hem_fig3", *argv]),
+        "network": options.run or f"experiment={options.experiment}, before training",
+        "samples": sum(len(batch["name"]) for batch in study.batches),
+        "claims": {step: claims(at) for step, at in found.items()},
+        "numbers": found,
+        "profiles": profiles,
+        "env": environment(study.config.device),
+    }
+    for step in steps:
+        print(_text(step, found[step]), end="\n\n")
+    path = options.folder / "hem_fig3.json"
+    paths = save(figure3(profiles), options.folder / "figures/hem_fig3", options.pdf)
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    print(*paths, path, sep="\n")
+    return 0
+
+
+class Study:
+    """A network at its start, fixed samples, and the training of copies of the network."""
+
+    def __init__(
+        self, config: DictConfig, network: Segmenter, data: ImageSet, options: argparse.Namespace
+    ) -> None:
+        self.config, self.network, self.data, self.options = config, network, data, options
+        self.trainer, self.device = build(config.trainer), device(config.device)
+        task = build(config.task)
+        self.objective = PixelCrossEntropy(task.aux_weight)
+        sample = partial(masked_crop, data, task.augment)
+        self.loader = partial(train_batches, data, sample)
+        self.batches = self._fixed()
+        if not options.run and options.steps > self.trainer.iterations:
+            raise InputError(
+                f"--steps: expected at most trainer.iterations, {self.trainer.iterations}, "
+                f"got {options.steps}"
+            )
+
+    def _fixed(self) -> list[Batch]:
+        """Returns training samples in whole batches, augmented once."""
+        size = self.trainer.batch_size
+        number = math.ceil(self.options.samples / size)
+        seed = mixed_seed("figure 3", self.options.seed)
+        batches = self.loader(batch_size=size, iterations=number, seed=seed, workers=0)
+        return [batch | {"batch_size": size} for batch in batches]
+
+    def measure(self, step_size: float) -> dict[int, Profile]:
+        """Returns the profile at each moment, by the number of training steps done."""
+        network = with_steps(self.network, step_size, self.options.iterations).to(self.device)
+        found: dict[int, Profile] = {}
+
+        def look(step: int) -> None:
+            found[step] = profile(network, self.batches, self.objective)
+            print(f"η = {step_size:g}, step {step}: total {found[step]['total']:.2e}", flush=True)
+
+        if self.options.run:
+            look(self.trainer.iterations)
+        else:
+            self._train(network, look)
+        return found
+
+    def _train(self, network: Segmenter, look: Callable[[int], None]) -> None:
+        seed, options = self.options.seed, self.options
+        loader = partial(self.loader, seed=seed, workers=self.trainer.workers)
+        loader = watched(loader, options.steps, options.every, look)
+        with tempfile.TemporaryDirectory() as folder:
+            run = Recorder(Path(folder), [seed], checkpoint_seconds=math.inf)
+            TrainingLoop(network, self.objective, loader, self.trainer, run, self.device).fit()
+
+
+def _source(
+    options: argparse.Namespace, words: list[str]
+) -> tuple[DictConfig, Segmenter, ImageSet]:
+    """Returns config, network and data of a trained run, or of an experiment before training."""
+    if options.run and words:
+        raise InputError("--run: its config is fixed; leave out the overrides after --")
+    if options.run:
+        run = trained.load(options.run, options.seed, tasks=("segmentation",))
+        return run.config, run.network, run.data
+    [config] = configs([f"experiment={options.experiment}", *words])
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    data = build(config.data)
+    return config, trained.untrained(config, data.label_names, options.seed), data
+
+
+def _text(step: int, found: dict[float, dict[str, float]]) -> str:
+    """Returns a table of the numbers by step size, and which claims hold."""
+    names = list(next(iter(found.values())))
+    lines = [" ".join(["η".rjust(5), *(name.rjust(15) for name in names)])]
+    for step_size, row in sorted(found.items()):
+        lines.append(" ".join([f"{step_size:5g}", *(f"{row[name]:15.3g}" for name in names)]))
+    held = [f"{'yes' if holds else 'NO ':3} {claim}" for claim, holds in claims(found).items()]
+    return "\n".join([f"after {step} training steps", *lines, *held])
+
+
+def _options(argv: list[str]) -> argparse.Namespace:
+    parser = figure_parser(__name__, __doc__)
+    parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
+    parser.add_argument("--experiment", default="seg_voc_subset")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--step-sizes", type=float, nargs="+", default=STEP_SIZES, help="η")
+    parser.add_argument("--iterations", type=int, default=12, help="T")
+    parser.add_argument("--samples", type=int, default=100, help="rounded up to whole batches")
+    parser.add_argument("--steps", type=int, default=40, help="number of training steps")
+    parser.add_argument("--every", type=int, default=20, help="steps between measurements")
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results go")
+    options = parser.parse_args(argv)
+    for name in ("samples", "steps", "every"):
+        if getattr(options, name) < 1:
+            raise InputError(f"--{name}: expected 1 or more, got {getattr(options, name)}")
+    return options

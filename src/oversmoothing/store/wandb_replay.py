@@ -1,0 +1,67 @@
+"""Sends a run folder to Weights & Biases, as often as one likes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.errors import InputError
+from oversmoothing.store.identity import run_id
+from oversmoothing.store.wandb_sink import WandbSink, final_numbers, read_lines
+
+
+def replay(folder: Path, project: str, mode: str) -> str:
+    """Sends ``metrics.jsonl`` as history and ``result.json`` as summary; returns what was sent.
+
+    Args:
+        folder: of the run. If one of its files is damaged, nothing is sent.
+        project: W&B project.
+        mode: ``offline`` or ``online``.
+
+    Raises:
+        InputError: the folder is missing or damaged, or W&B refuses the run.
+    """
+    config, result = _config(folder), _result(folder)
+    rows = len(read_lines(folder / "metrics.jsonl"))
+    if not rows and not result:
+        raise InputError(f"{folder}: neither metrics.jsonl nor result.json; nothing was run here")
+    sink = WandbSink(folder, config, project, mode)
+    if result:
+        sink.summarise(result)
+    sink.close()
+    sent = f"{folder.name}: {rows} rows{', result' if result else ', no result yet'}"
+    return sent if mode == "online" else f"{sent}; wandb sync {sink.run.settings.sync_dir}"
+
+
+def _config(folder: Path) -> DictConfig:
+    """Reads the config of a run. InputError: it is missing, damaged, or no run's config."""
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise InputError(f"{folder}: no run folder (it has no config.yaml); give outputs/<run>")
+    try:
+        config = OmegaConf.load(path)
+        run_id(config)
+    except Exception as error:  # a damaged file, or one of other code, may raise anything
+        raise _damaged(path, error) from None
+    if "task" not in config:
+        raise InputError(f"{path}: no config of a run (it names no task); give outputs/<run>")
+    return config
+
+
+def _result(folder: Path) -> dict[str, Any] | None:
+    """Reads ``result.json``; None if the run has none yet. InputError: it is damaged."""
+    path = folder / "result.json"
+    if not path.exists():
+        return None
+    try:
+        result = json.loads(path.read_bytes())
+        final_numbers(result)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _damaged(path, error) from None
+    return result
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    reason = str(error).split("\n")[0][:80]
+    return InputError(f"{path}: cannot be read ({reason}); run the command of this run again")
