@@ -5,6 +5,7 @@ import contextlib
 import fnmatch
 import functools
 import io
+import pkgutil
 import re
 import runpy
 import shlex
@@ -16,40 +17,44 @@ from pathlib import Path
 import pytest
 from guide import ROOT, commands, files
 
+from oversmoothing import papers
 from oversmoothing.config.parts import config_problems
 from oversmoothing.config.plan import plan
 from oversmoothing.report.expected import load
 
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "results").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [page for page in PAGES if page.parent.name not in ("tables", "fig1", "propositions")]
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+RESULTS = ROOT / "results"
+PAGES = [README, RESULTS / "README.md", RESULTS / "expected/README.md"]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-TABLES = {cell.table for cell in load(ROOT / "results" / "expected")}
-PLUGINS = {
+TABLES = {cell.table for cell in load(RESULTS / "expected")}
+FIGURES = [module.name for module in pkgutil.iter_modules(papers.__path__)]
+ADDED = ("an aggregator", "a task", "a backbone", "a data set", "a table")
+OWN = {name.partition("/")[2] for part in ADDED for name in files(f"Adding {part}")}
+PLUGINS = {  # what an option needs
     "optuna": "hydra_plugins.hydra_optuna_sweeper",
     "slurm": "hydra_plugins.hydra_submitit_launcher",
-}  # what an option needs
-ADDED = ("an aggregator", "a task", "a backbone", "a data set", "a table")
+}
 PLAIN = ("source .venv/bin/activate", "wandb login")  # commands that are not of this repository
-OWN = {name.partition("/")[2] for part in ADDED for name in files(f"Adding {part}")}
-every_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
-def prose(page: Path) -> str:
-    """The page without its blocks of code, in which # is no heading."""
-    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+def text_of(page: Path, *languages: str) -> str:
+    """A page without its blocks of code, but for those of some languages."""
+    blocks = re.compile(r"^```(\w*)\n.*?^```$", re.M | re.S)
+    text = page.read_text(encoding="utf-8")
+    return blocks.sub(lambda block: block[0] if block[1] in languages else "", text)
 
 
 def anchors(page: Path) -> set[str]:
     """The names that GitHub gives headings: lower case, no punctuation, hyphens for spaces."""
-    titles = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    titles = re.findall(r"^#+ (.+)$", text_of(page), re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @every_page
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)]+)\)", prose(page)):
+    for link in re.findall(r"\]\(([^)]+)\)", text_of(page)):
         path, _, anchor = link.partition("#")
         if "://" not in link:
             target = (page.parent / path).resolve() if path else page
@@ -57,7 +62,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
-def test_every_page_is_linked_from_the_index() -> None:
+def test_the_index_links_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*/*.md"):
         assert f"]({page.parent.name}/{page.name})" in index
@@ -65,32 +70,30 @@ def test_every_page_is_linked_from_the_index() -> None:
 
 @every_page
 def test_commands_are_accepted(page: Path) -> None:
-    """Every line of the ``sh`` blocks, without running it."""
+    """Every line of the ``sh`` blocks is checked, without running it."""
     for words in commands(page.read_text(encoding="utf-8")):
         while re.match(r"[A-Z_]+=", words[0]):
             words = words[1:]
-        line = " ".join(words)
-        if words[0] == "torchrun" or words[:2] == ["python", "train.py"]:
+        if "train.py" in words:
             accepted(words[words.index("train.py") + 1 :])
         elif words[0] == "python":
             known_flags(*words[1:])
         elif words[0] == "make":
             made(words[1:])
         else:
-            assert line in PLAIN, line
+            assert " ".join(words) in PLAIN, words
 
 
 def accepted(words: list[str]) -> None:
-    """Composes every combination and checks names and types; needs neither data nor weights."""
+    """Composes every combination and checks names and types; needs no data and no weights."""
     parser = argparse.ArgumentParser()
     parser.add_argument("-m", action="store_true")
     parser.add_argument("--config-dir")
     parser.add_argument("--cfg")
-
-    options, words = parser.parse_known_args([w for w in words if w != "--help"])
+    options, words = parser.parse_known_args([word for word in words if word != "--help"])
     needed = [PLUGINS[name] for word in words if (name := word.split("=")[-1]) in PLUGINS]
     if options.config_dir or not all(map(find_spec, needed)):
-        return  # of test_adding.py, or of a plugin that is not installed
+        return  # test_adding.py runs it, or a plugin is not installed
     planned = plan(words, options.m)
     assert planned.configs and not planned.problems, (words, planned.problems)
     problems = [config_problems(config) for config in planned.configs]
@@ -112,7 +115,7 @@ def known_flags(script: str, *words: str) -> None:
 
 @functools.cache
 def printed_help(script: str, *words: str) -> str:
-    """The help of a script; raises if there is no such script, or no such figure."""
+    """What a script prints for --help."""
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(sys, "argv", [script, *words, "--help"])
@@ -135,8 +138,8 @@ def made(words: list[str]) -> None:
 
 @every_page
 def test_named_parts_exist(page: Path) -> None:
-    """``group=option`` and paths of files, in commands and in sentences."""
-    text = re.sub(r"^```\n.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    """``group=option`` and paths of files exist, in commands and in sentences."""
+    text = text_of(page, "sh", "python", "yaml")
     groups = "experiment|data|backbone|aggregator|trainer|task"
     for group, option in re.findall(rf"(?<![\w.])({groups})=([a-z]\w+)", text):
         yaml = f"{group}/{option}.yaml"
@@ -146,11 +149,15 @@ def test_named_parts_exist(page: Path) -> None:
 
 
 @every_page
-def test_python_blocks_run(page: Path) -> None:
-    """All but those that are a file of the guide, which test_adding.py runs."""
-    text = page.read_text(encoding="utf-8")
-    for code in re.findall(r"(?<!:\n\n)^```python\n(.*?)^```", text, re.M | re.S):
-        exec(compile(code, str(page), "exec"), {})
+def test_targets_in_sentences_exist(page: Path) -> None:
+    """``make x`` between backticks."""
+    for code in re.findall(r"`(make [^`]+)`", text_of(page)):
+        made(shlex.split(code)[1:])
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    [code] = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+    exec(compile(code, str(README), "exec"), {})
 
 
 def test_the_readme_is_short() -> None:
