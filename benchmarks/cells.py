@@ -14,7 +14,7 @@ from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.launch.command import compose_config
-from oversmoothing.launch.execute import parts
+from oversmoothing.launch.start import parts
 
 SEEDS = [0, 1, 2, 3, 4]
 METHODS = {
@@ -32,8 +32,8 @@ class Ours:
     def __init__(self, config: list[str], graph: Graph) -> None:
         built = parts(compose_config(config))
         graph_arguments = {"x": graph.x, "edges": graph.edges, "num_classes": graph.num_classes}
-        aggregators = built["aggregators"]
-        self.net: GCN = built["backbone"](aggregators=aggregators, seeds=SEEDS, **graph_arguments)
+        own = {"aggregators": built.aggregators, "seeds": SEEDS}
+        self.net: GCN = built.backbone(**own, **graph_arguments)
         self.graph = graph
         self.optimizer = adam(self.net)
 

@@ -1,45 +1,60 @@
 """README and docs tell the truth: links resolve, commands are accepted, code runs."""
 
 import argparse
+import contextlib
+import fnmatch
+import functools
+import io
+import pkgutil
 import re
 import runpy
+import shlex
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from guide import ROOT, commands
+from guide import ROOT, commands, files
 
+from oversmoothing import papers
 from oversmoothing.config.parts import config_problems
 from oversmoothing.config.plan import plan
 from oversmoothing.report.expected import load
 
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "results").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [page for page in PAGES if page.parent.name not in ("tables", "fig1", "propositions")]
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher"}  # what an option needs
-PLAIN = (
-    "source .venv/bin/activate",
-    "wandb login",
-)  # words of a shell that are no commands of ours
-every_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
+RESULTS = ROOT / "results"
+PAGES = [README, RESULTS / "README.md", RESULTS / "expected/README.md"]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TABLES = {cell.table for cell in load(RESULTS / "expected")}
+FIGURES = [module.name for module in pkgutil.iter_modules(papers.__path__)]
+ADDED = ("an aggregator", "a task", "a backbone", "a data set", "a table")
+OWN = {name.partition("/")[2] for part in ADDED for name in files(f"Adding {part}")}
+PLUGINS = {  # what an option needs
+    "optuna": "hydra_plugins.hydra_optuna_sweeper",
+    "slurm": "hydra_plugins.hydra_submitit_launcher",
+}
+PLAIN = ("source .venv/bin/activate", "wandb login")  # commands that are not of this repository
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
-def prose(page: Path) -> str:
-    """The page without its blocks of code, in which # is no heading."""
-    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+def text_of(page: Path, *languages: str) -> str:
+    """A page without its blocks of code, but for those of some languages."""
+    blocks = re.compile(r"^```(\w*)\n.*?^```$", re.M | re.S)
+    text = page.read_text(encoding="utf-8")
+    return blocks.sub(lambda block: block[0] if block[1] in languages else "", text)
 
 
 def anchors(page: Path) -> set[str]:
     """The names that GitHub gives headings: lower case, no punctuation, hyphens for spaces."""
-    titles = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    titles = re.findall(r"^#+ (.+)$", text_of(page), re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @every_page
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)]+)\)", prose(page)):
+    for link in re.findall(r"\]\(([^)]+)\)", text_of(page)):
         path, _, anchor = link.partition("#")
         if "://" not in link:
             target = (page.parent / path).resolve() if path else page
@@ -47,7 +62,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
-def test_every_page_is_linked_from_the_index() -> None:
+def test_the_index_links_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*/*.md"):
         assert f"]({page.parent.name}/{page.name})" in index
@@ -55,100 +70,94 @@ def test_every_page_is_linked_from_the_index() -> None:
 
 @every_page
 def test_commands_are_accepted(page: Path) -> None:
-    """Every line of the ``sh`` blocks, without running it."""
+    """Every line of the ``sh`` blocks is checked, without running it."""
     for words in commands(page.read_text(encoding="utf-8")):
         while re.match(r"[A-Z_]+=", words[0]):
             words = words[1:]
-        line = " ".join(words)
-        if words[0] == "torchrun" or words[:2] == ["python", "train.py"]:
+        if "train.py" in words:
             accepted(words[words.index("train.py") + 1 :])
         elif words[0] == "python":
-            known_flags(words[1:])
+            known_flags(*words[1:])
         elif words[0] == "make":
             made(words[1:])
         else:
-            assert line in PLAIN, line
+            assert " ".join(words) in PLAIN, words
 
 
 def accepted(words: list[str]) -> None:
-    """Composes every combination and checks names and types; needs neither data nor weights."""
+    """Composes every combination and checks names and types; needs no data and no weights."""
     parser = argparse.ArgumentParser()
     parser.add_argument("-m", action="store_true")
     parser.add_argument("--config-dir")
     parser.add_argument("--cfg")
-    parser.add_argument("--help-groups", action="store_true")
-    options, words = parser.parse_known_args([w for w in words if w != "--help"])
+    options, words = parser.parse_known_args([word for word in words if word != "--help"])
     needed = [PLUGINS[name] for word in words if (name := word.split("=")[-1]) in PLUGINS]
     if options.config_dir or not all(map(find_spec, needed)):
-        return  # of test_adding.py, or of a plugin that is not installed
+        return  # test_adding.py runs it, or a plugin is not installed
     planned = plan(words, options.m)
     assert planned.configs and not planned.problems, (words, planned.problems)
     problems = [config_problems(config) for config in planned.configs]
     assert not any(problems), (words, problems)
 
 
-def known_flags(words: list[str]) -> None:
-    """A script exists and its help names every flag."""
-    usage = helps(words[0])
-    for flag in re.findall(r"(?:^| )(--?[a-z][a-z-]*)", " " + " ".join(words[1:])):
-        assert flag in usage, f"{words[0]} {flag}"
+def known_flags(script: str, *words: str) -> None:
+    """A script exists and knows its table or figure, and its help names every flag."""
+    assert (ROOT / script).exists(), script
+    figure = script.endswith("figure.py")
+    if script.endswith("table.py") and "--results" not in words:
+        assert words[0] in TABLES, words[0]
+    if figure:
+        assert len(fnmatch.filter(FIGURES, f"*{words[0].replace('_', '*_')}*")) == 1, words[0]
+    words = words[: words.index("--")] if "--" in words else words
+    for flag in (word for word in words if word.startswith("-")):
+        assert flag in printed_help(script, *(words[:1] if figure else ())), f"{script} {flag}"
 
 
-def helps(script: str, _known: dict[str, str] = {}) -> str:  # noqa: B006 (a cache)
-    if script not in _known:
-        _known[script] = printed_help(script)
-    return _known[script]
-
-
-def printed_help(script: str) -> str:
+@functools.cache
+def printed_help(script: str, *words: str) -> str:
     """What a script prints for --help."""
-    lines: list[str] = []
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(sys, "argv", [script, "--help"])
-        patch.setattr(
-            argparse.ArgumentParser, "_print_message", lambda _, text, __: lines.append(text)
-        )
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", [script, *words, "--help"])
         patch.syspath_prepend((ROOT / script).parent)
-        runpy.run_path(str(ROOT / script), run_name="__main__")
-    assert not stopped.value.code, script
-    return "".join(lines)
+        with pytest.raises(SystemExit) as stopped:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+    assert not stopped.value.code, f"{script} {words}"
+    return printed.getvalue()
 
 
 def made(words: list[str]) -> None:
-    """The targets of a make command; NAME is a table or a figure."""
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    targets = [word for word in words if "=" not in word]
-    for target in targets:
-        assert re.search(rf"^(\.PHONY:.* )?{target}\b.*:?", makefile, re.M), target
-    for variable in given:
-        assert f"$({variable})" in makefile or f"({variable})," in makefile, variable
-    if "NAME" in given and "figure" not in targets:
-        assert given["NAME"] in tables(), given["NAME"]
-
-
-def tables() -> set[str]:
-    return {cell.table for cell in load(ROOT / "results" / "expected")}
+    """A dry run of make finds the targets, and the scripts accept what they get from it."""
+    dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
+    assert dry.returncode == 0, dry.stderr
+    for name in (word.split("=")[0] for word in words if "=" in word):
+        assert f"$({name})" in MAKEFILE, name
+    for line in re.findall(r"(scripts/\w+\.py.*)", dry.stdout.replace("\\\n", " ")):
+        known_flags(*shlex.split(line))
 
 
 @every_page
 def test_named_parts_exist(page: Path) -> None:
-    """``group=option`` and paths of files, anywhere in a page."""
-    text = page.read_text(encoding="utf-8")
+    """``group=option`` and paths of files exist, in commands and in sentences."""
+    text = text_of(page, "sh", "python", "yaml")
     groups = "experiment|data|backbone|aggregator|trainer|task"
     for group, option in re.findall(rf"(?<![\w.])({groups})=([a-z]\w+)", text):
-        own = "config-dir" in text and option not in ("centered", "none")
-        assert own or (ROOT / f"configs/{group}/{option}.yaml").exists(), f"{group}={option}"
+        yaml = f"{group}/{option}.yaml"
+        assert yaml in OWN or (ROOT / "configs" / yaml).exists(), yaml
     for name in re.findall(r"(?:scripts|benchmarks|configs|src|tests)/[\w/]+\.(?:py|yaml)", text):
         assert (ROOT / name).exists(), name
 
 
 @every_page
-def test_python_blocks_run(page: Path) -> None:
-    """All but those that are a file of the guide, which test_adding.py runs."""
-    text = page.read_text(encoding="utf-8")
-    for code in re.findall(r"(?<!:\n\n)^```python\n(.*?)^```", text, re.M | re.S):
-        exec(compile(code, str(page), "exec"), {})
+def test_targets_in_sentences_exist(page: Path) -> None:
+    """``make x`` between backticks."""
+    for code in re.findall(r"`(make [^`]+)`", text_of(page)):
+        made(shlex.split(code)[1:])
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    [code] = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+    exec(compile(code, str(README), "exec"), {})
 
 
 def test_the_readme_is_short() -> None:
