@@ -31,6 +31,7 @@ UNKNOWN = {
     "kwargs": "def made(**options): ...",
     "decorated": "import click\n\n\n@click.command\ndef made(a: int): ...",
     "inherited": "from torch.nn import Linear\n\n\nclass made(Linear): ...",
+    "new": "class made:\n    def __new__(cls, a: int): ...",
     "assigned": "made = print",
     "broken": "def made(:",
     "absent": "def other(): ...",

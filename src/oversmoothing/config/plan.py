@@ -25,9 +25,9 @@ class Plan:
 
     Args:
         problems: one line each.
-        configs: one for each combination, composed without what has a problem. Where Hydra's
-            sweeper chooses the values, one for each combination of options, for the check alone.
-        unclear: parts whose option or keys cannot be read, so that their config says nothing.
+        configs: one for each combination, composed without what has a problem. If a sweeper of
+            Hydra chooses the runs: one for each combination of options, which serves the check.
+        unclear: parts whose option is not known, so that their keys are not known either.
         launcher: option of ``hydra/launcher``.
         sweeper: option of ``hydra/sweeper``.
     """
@@ -67,7 +67,7 @@ def plan(words: list[str], multirun: bool) -> Plan:
 
 
 def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axes:
-    """Leaves out what has a problem, and lists the options of every swept group."""
+    """The overrides without those that have a problem; every swept group with its options."""
     axes: Axes = {}
     for override in overrides:
         key, values, found = override.get_key_element(), [override], []
@@ -85,9 +85,10 @@ def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axe
 
 
 def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
-    """Adds the sweep of an experiment, and lists the values of every swept key.
+    """Adds the sweep of an experiment, and the values of every swept key.
 
-    The keys stay as they are where another sweeper than Hydra's basic one chooses their values.
+    If Hydra's sweeper is not the basic one, it chooses the values, so that swept keys stay as they
+    are.
     """
     hydra = _hydra([values[0] for values in axes.values()])
     multirun = multirun or str(hydra.mode) == "RunMode.MULTIRUN"
@@ -136,7 +137,7 @@ def _hydra(overrides: list[Override]) -> DictConfig:
 
 
 def _brought(hydra: DictConfig, folders: list[Path]) -> Axes:
-    """The sweep that an experiment brings along.
+    """The sweep that an experiment defines.
 
     Raises:
         Problems: what is wrong with it.

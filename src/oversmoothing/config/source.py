@@ -33,12 +33,16 @@ def signature(target: str) -> Signature | None:
 
 
 def _arguments(module: str, name: str) -> dict[str, Argument]:
+    """Arguments by name. LookupError, or any error of finding a module: they cannot be told."""
     node = _definition(module, name)
     if isinstance(node, ast.FunctionDef):
         return _of_function(module, node)
     is_dataclass = _decorated(node, "dataclass")
-    if inits := [n for n in node.body if getattr(n, "name", "") == "__init__"]:
-        own = _of_function(module, inits[0])
+    methods = {getattr(statement, "name", ""): statement for statement in node.body}
+    if "__new__" in methods or node.keywords:
+        raise LookupError("a class that is not made in the usual way")
+    if "__init__" in methods:
+        own = _of_function(module, methods["__init__"])
         return dict([*own.items()][1:])  # without self
     inherited: dict[str, Argument] = {}
     for base in (base.id for base in node.bases):
@@ -107,7 +111,7 @@ def _imported(module: str, name: str) -> tuple[str, str]:
 
 def _definition(module: str, name: str) -> Any:
     """The statement that defines a name."""
-    for node in _tree(module).body:
+    for node in reversed(_tree(module).body):
         targets = [getattr(t, "id", "") for t in getattr(node, "targets", ())]
         if name in (getattr(node, "name", None), *targets):
             return node
