@@ -12,7 +12,7 @@ import torch
 from voc_folder import load, make, truncate
 
 from oversmoothing.data.images.augment import Augment, labelled_crop
-from oversmoothing.data.loading import evaluation_items, train_batches
+from oversmoothing.data.loading import evaluation_items, evenly_spaced, train_batches
 from oversmoothing.errors import InputError
 
 AUGMENT = Augment(16)
@@ -169,3 +169,12 @@ def test_evaluation_without_masks_or_labels(data):
 def test_evaluation_never_skips(broken):
     with pytest.raises(InputError, match=r"im3\.jpg"):
         list(evaluation_items(broken, ["im0", "im3"], workers=0))
+
+
+@pytest.mark.parametrize("number", [1, 3, 7, 20, 99])
+def test_ids_are_spaced_evenly(number):
+    """From the first on, in order, and no gap is more than one longer than another."""
+    places = list(map(int, evenly_spaced([str(i) for i in range(20)], number)))
+    assert len(places) == min(number, 20) and places[0] == 0
+    gaps = {b - a for a, b in zip(places, [*places[1:], 20])}
+    assert min(gaps) > 0 and max(gaps) - min(gaps) <= 1

@@ -138,3 +138,12 @@ def test_mean_average_distance() -> None:
     lonely = PATH[:, :4]
     assert smoothness.mean_average_distance(x, lonely).item() == pytest.approx(1)
     assert smoothness.mean_average_distance(x, PATH[:, :0]).isnan()
+
+
+def test_means_by_block_do_not_depend_on_the_batches() -> None:
+    blocks = [draw(5, 9, 4, seed=i) for i in range(3)]
+    whole = smoothness.by_block([blocks])
+    parts = smoothness.by_block([x[part] for x in blocks] for part in (slice(2), slice(2, None)))
+    expected = [smoothness.effective_rank(x).mean().item() for x in blocks]
+    assert whole["effective_rank"] == pytest.approx(expected)
+    assert all(whole[name] == pytest.approx(parts[name]) for name in ("cosine", "effective_rank"))

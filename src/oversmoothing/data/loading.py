@@ -28,9 +28,9 @@ def train_batches(
 ) -> Iterator[Example]:
     """Yields the training batches number ``start`` … ``iterations - 1``.
 
-    Batch i does not depend on ``start``, ``world`` or ``workers``. An epoch is a permutation of the
-    training examples; batches may span two epochs, so that no example is left out. The global
-    random generators are neither used nor changed.
+    A batch has B / world examples and does not depend on ``start`` or ``workers``. An epoch is a
+    permutation of the training examples; batches may span two epochs, so that no example is left
+    out. The global random generators are neither used nor changed.
 
     Args:
         data: training examples; ``on_error`` says what to do with a damaged one.
@@ -45,9 +45,6 @@ def train_batches(
         workers: worker processes, of one thread each; 0: none.
         collate: examples -> batch; by default tensors are stacked and other values listed.
         repeats: see ``Batches``.
-
-    Yields:
-        Batches of B / world examples.
 
     Raises:
         InputError: B is not a multiple of ``world``, or a damaged file.
@@ -66,13 +63,7 @@ def evaluation_items(
     """Yields images of any size, one by one, in the order of ``ids``.
 
     Damaged images are never skipped, whatever ``data.on_error`` is: a mean over fewer images would
-    be another number.
-
-    Args:
-        data: the images.
-        ids: of training or validation images.
-        workers: worker processes; 0: none.
-        masks: whether to read masks.
+    be another number. Masks are read unless ``masks`` is false.
 
     Yields:
         ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8 or None, ``label`` (K,), or None
@@ -85,15 +76,10 @@ def evaluation_items(
 
 
 def read_ahead(read: Callable[[Any], Any], keys: Sequence[Any], workers: int) -> Iterator[Any]:
-    """Yields ``read(key)`` for every key, in order.
+    """Yields ``read(key)`` for every key, in order; raises the InputErrors of ``read``.
 
     Args:
-        read: called in the worker processes.
-        keys: what to read.
-        workers: worker processes; 0: none.
-
-    Raises:
-        InputError: raised by ``read``.
+        read: called in worker processes, or in this one if ``workers`` is 0.
     """
     loader = DataLoader(
         _Guarded(read),

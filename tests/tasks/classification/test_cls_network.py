@@ -19,8 +19,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.metrics import smoothness
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
-from oversmoothing.tasks.classification.network import Classifier
-from oversmoothing.tasks.classification.published import classifier
+from oversmoothing.tasks.classification.network import Classifier, classifier
 
 TINY = {"name": "test_vit", "weights": "none", "freeze_pos_embed": False}
 SMALL = {**TINY, "depth": 2, "image_size": 32, "patch": 4}

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.tasks.wsss.cam import Present, multi_scale_cams, normalised, present_classes
-from oversmoothing.tasks.wsss.labels import inside, pseudo_labels, thresholded
+from oversmoothing.tasks.wsss.labels import Labeller, inside, pseudo_labels, thresholded
+from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.par import PAR
 
 
@@ -125,3 +126,15 @@ def test_mirrored_images_give_mirrored_labels(images: Tensor) -> None:
     labels = pseudo(plain, present, images, [0, 16, 0, 24])
     mirrored = pseudo(plain.flip(-1), present, images.flip(-1), [0, 16, 0, 24])
     assert (mirrored.flip(-1) == labels).float().mean() > 0.99  # ties aside
+
+
+def test_an_image_without_a_box_fills_its_crop(images: Tensor) -> None:
+    network = Colours()
+    network.weight = nn.Parameter(torch.zeros(1))  # a network has a device
+    labeller, present = Labeller(network, Method()), present_classes(LABELS)
+    cam, _ = labeller.cams(images, present)
+    box = torch.tensor([0, 16, 0, 24]).expand(3, 4)
+    labels = labeller.pseudo(cam, present, images)
+    assert torch.equal(labels, labeller.pseudo(cam, present, images, box))
+    part = labeller.pseudo(cam[1:2], present.part(slice(1, 2)), images[1:2])
+    assert torch.equal(part, labels[1:2])

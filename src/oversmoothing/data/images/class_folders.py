@@ -41,11 +41,15 @@ def load(
     """
     base = Path(root) / folder
     found = {part: _folders(base / part) for part in PARTS}
-    if classes is None:
-        _require_known(base, found)
-        chosen = tuple(sorted(found["train"]))
-    else:
+    if classes is not None:
         chosen = _listed(base / classes, base, found["train"])
+    elif unknown := sorted(found["val"] - found["train"]):
+        raise InputError(
+            f"{base / 'val'}: {len(unknown)} classes are missing in train (first {unknown[0]}); "
+            "remove these folders, or list the classes to use in a file, data.classes"
+        )
+    else:
+        chosen = tuple(sorted(found["train"]))
     ids = {part: _images(base, part, chosen) for part in PARTS}
     files = _Files(base, chosen)
     return LabelledImages(
@@ -90,14 +94,6 @@ def _folders(part: Path) -> set[str]:
             "unsorted, move each into the folder of its class"
         )
     return found
-
-
-def _require_known(base: Path, found: dict[str, set[str]]) -> None:
-    if unknown := sorted(found["val"] - found["train"]):
-        raise InputError(
-            f"{base / 'val'}: {len(unknown)} classes are missing in train (first {unknown[0]}); "
-            "remove these folders, or list the classes to use in a file, data.classes"
-        )
 
 
 def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 import io
 from pathlib import Path
-from typing import NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -21,13 +20,6 @@ from oversmoothing.store.files import write_atomically, writing
 VERSION = 1  # increase it when the code changes the crops of the same arguments
 SCENE = (96, 96)
 MARGIN = 0.1  # on every side, in units of the thing's longer side
-
-
-class _Crops(NamedTuple):
-    """Shapes: pixels (n, 3, S, S) uint8, targets (n,) int64."""
-
-    pixels: np.ndarray
-    targets: np.ndarray
 
 
 def load(
@@ -61,9 +53,9 @@ def load(
     require("data", **numbers, **at_least(8, size=size), **at_least(0, seed=seed))
     key = short_hash([VERSION, OF_SCENES, num_train, num_val, size, seed, easy])
     counts = {"train": num_train, "val": num_val}
-    crops = _kept(Path(cache) / "scene_crops" / f"{key}.npz", counts, size, seed, easy)
+    crops = _crops(Path(cache) / "scene_crops" / f"{key}.npz", counts, size, seed, easy)
     ids = [f"{part}_{i:05}" for part, count in counts.items() for i in range(count)]
-    held = InMemory(ids, torch.from_numpy(crops.pixels), torch.from_numpy(crops.targets))
+    held = InMemory(ids, *map(torch.from_numpy, crops))
     return LabelledImages(
         name=name,
         classes=CLASSES,
@@ -75,11 +67,16 @@ def load(
     )
 
 
-def _kept(path: Path, counts: dict[str, int], size: int, seed: int, easy: bool) -> _Crops:
-    """Reads the crops from their file; draws them if it is missing or damaged."""
+def _crops(
+    path: Path, counts: dict[str, int], size: int, seed: int, easy: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Reads pixels and classes from their file; draws them if it is missing or damaged.
+
+    Shapes: -> (n, 3, S, S) uint8, (n,) int64.
+    """
     try:
         with np.load(path) as file:
-            return _Crops(file["pixels"], file["targets"])
+            return file["pixels"], file["targets"]
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         pass
     drawn = [
@@ -93,7 +90,7 @@ def _kept(path: Path, counts: dict[str, int], size: int, seed: int, easy: bool) 
     with writing(path, "paths.cache"):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda file: file.write(buffer.getvalue()))
-    return _Crops(pixels, targets)
+    return pixels, targets
 
 
 def crop(size: int, random: np.random.Generator, easy: bool = False) -> tuple[np.ndarray, int]:

@@ -1,9 +1,16 @@
-"""A backbone with a linear classifier."""
+"""A backbone with a linear classifier, trained here or pretrained."""
+
+from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 
+from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.backbones.vit.tokens import TokenStream
+from oversmoothing.backbones.vit.vit import ViT
+
+IMAGENET = 1000  # classes, in the order of their folders' names
 
 
 class Classifier(nn.Module):
@@ -43,3 +50,28 @@ class Classifier(nn.Module):
     def pretrained_parts(self) -> list[nn.Module]:
         """The modules that have pretrained weights."""
         return [self.backbone.network] if self.backbone.pretrained else []
+
+
+def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | None:
+    """Adds the pretrained ImageNet-1k head to a backbone; None if the weights have no such head.
+
+    Args:
+        backbone: the factory that made ``host``; its arguments name the weights.
+        host: the backbone with pretrained weights and aggregators.
+
+    Raises:
+        InputError: weights with a head of another size.
+    """
+    if not isinstance(backbone, partial) or type(host) is not ViT or not host.pretrained:
+        return None
+    if host.prefix != 1:  # two heads, or none on CLS
+        return None
+    from oversmoothing.backbones.vit import timm_vit  # imports timm, which takes seconds
+
+    plain = timm_vit.create(host.name)
+    plain.reset_classifier(IMAGENET)
+    named = backbone.keywords
+    pretrained.load(plain, host.name, named["weights"], named["sha256"], heads=())
+    network = Classifier(host, IMAGENET)
+    network.head.load_state_dict(plain.head.state_dict())
+    return network

@@ -11,7 +11,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, weights_of
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
-from oversmoothing.tasks.classification.published import IMAGENET, classifier
+from oversmoothing.tasks.classification.network import IMAGENET, classifier
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,15 @@ def export(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     count = Confusion(1 + len(data.classes)) if set(data.val) <= set(data.mask_files) else None
-    items = _counted(segmentations(network, data, evaluation), data, count)
+
+    def items() -> Iterator[tuple[str, np.ndarray]]:
+        for name, labels in segmentations(network, data, evaluation):
+            if count:
+                count.update(labels, data.mask(name), name)
+            yield name, labels
+
     sizes = {id: read_size(data.image_files[id]) for id in data.val}
-    path = write_submission(folder, items, sizes, split)
+    path = write_submission(folder, items(), sizes, split)
     return path, count.miou() if count else None
 
 
@@ -73,12 +79,3 @@ def segmentations(
         return
     for name, _, found in jobs:
         yield name, found.argmax(axis=0).astype(np.uint8)
-
-
-def _counted(
-    items: Iterator[tuple[str, np.ndarray]], data: ImageSet, count: Confusion | None
-) -> Iterator[tuple[str, np.ndarray]]:
-    for name, labels in items:
-        if count:
-            count.update(labels, data.mask(name), name)
-        yield name, labels
