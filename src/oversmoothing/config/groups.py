@@ -18,7 +18,7 @@ def group_problem(override: Override, folders: list[Path]) -> str | None:
     if where not in choices() and not (is_hydra and known):
         return _no_such_place(override, where)
     if override.is_add() or override.is_force_add():
-        return f"{override.get_key_element()}: it is there already; write {where}=… without the +"
+        return f"{override.get_key_element()}: it exists already; write {where}=… without the +"
     if value is None:
         way_out = "leave it out" if choices().get(where) is None else meant("none", known)
         return f"{where}: cannot be null; {way_out}"
@@ -38,4 +38,4 @@ def _no_such_place(override: Override, where: str) -> str:
         return f"{where}: to set a key, leave the group out: {override.package}=…"
     ours = [c for c in choices() if c.startswith("hydra/") == where.startswith("hydra/")]
     own = [place for place in ours if place.split("@")[0] == override.key_or_group]
-    return f"{where}: no part of a run is chosen by it; {meant(where, own or ours)}"
+    return f"{where}: there is no such group; {meant(where, own or ours)}"

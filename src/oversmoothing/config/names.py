@@ -31,7 +31,7 @@ def key_problem(override: Override, composed: Composed) -> str | None:
             return None  # Hydra has open dictionaries, such as job.env_set
         return _no_such_key(unknown[0], composed)
     if override.is_add():
-        return f"+{key}: it is there already; write {key}=… without the +"
+        return f"+{key}: it exists already; write {key}=… without the +"
     node = composed[key]
     if value is None and "." in key and isinstance(node, dict) and "_target_" in node:
         return None  # a part of a part, switched off
@@ -60,14 +60,15 @@ def _no_such_key(key: str, composed: Composed) -> str:
         return f"{line}; known: {', '.join(top)}"
     if part.split(".")[0] not in top:
         return f"{line}; {meant(part, top)}"
-    return f"{line}; known: {', '.join(own)}" if own else f"{line}, which has none"
+    return f"{line}; known: {', '.join(own)}" if own else f"{line}, which has no keys"
 
 
 def _no_leaf(key: str, composed: Composed) -> str:
     for place in composed["hydra.runtime.choices"]:
         if _filled(place) == key:
-            return f"{key}: its option is chosen by {place}=…, its keys by {key}.…=…"
-    return f"{key}: holds further keys: {', '.join(_leaves(composed, f'{key}.'))}"
+            return f"{key}: choose its option by {place}=…, set its keys by {key}.…=…"
+    keys = ", ".join(_leaves(composed, f"{key}."))
+    return f"{key}: it is not a value; set one of its keys: {keys}"
 
 
 def _filled(place: str) -> str:

@@ -53,8 +53,8 @@ def config_problems(config: DictConfig, imported: bool = True) -> dict[str, list
     """Part, or key of the top level -> one line for every mistake in it.
 
     Args:
-        imported: import what every ``_target_`` names; if not, signatures are read from sources,
-            and parts whose source does not tell are passed over.
+        imported: import what every ``_target_`` names. If not, signatures are read from sources;
+            a part whose source does not tell its signature is not checked.
     """
     try:
         plain = OmegaConf.to_container(config, resolve=True)

@@ -72,7 +72,7 @@ def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axe
     for override in overrides:
         key, values, found = override.get_key_element(), [override], []
         if override.is_delete():
-            found = [f"{key}: nothing can be left out; a group has its none, a key its default"]
+            found = [f"{key}: nothing can be removed; choose another option or value instead"]
         elif is_group(override) or override.is_hydra_override():
             values, found = values_of(override, folders)
         if is_group(override):

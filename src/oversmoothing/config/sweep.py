@@ -22,7 +22,7 @@ def values_of(override: Override, folders: list[Path]) -> tuple[list[Override], 
         return [], [f"{line}: Hydra's own settings cannot be swept"]
     if override.is_interval_sweep():
         return [], [
-            f"{line}: an interval has no end of values; use range(start,stop,step), or let "
+            f"{line}: an interval has infinitely many values; use range(start,stop,step), or let "
             "hydra/sweeper=optuna choose them"
         ]
     try:

@@ -45,14 +45,14 @@ def signature_problems(
     values: dict[str, Any],
     given: tuple[str, ...] | None = (),
 ) -> list[str]:
-    """The same for a signature."""
+    """As ``argument_problems``, for a signature."""
     known, hints = signature
     open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
     own = [name for name in known if name not in (given or ())]
     problems = []
     for name, value in values.items():
         if name not in own and not open_ended:
-            taken = "is set elsewhere, not by a key" if name in known else "no such key"
+            taken = "does not come from the config" if name in known else "no such key"
             problems.append(f"{prefix}{name}: {taken}; {meant(name, own)}")
         elif name in hints and not _fits(value, hints[name]):
             expected = describe(hints[name])

@@ -128,8 +128,8 @@ def _sweep_problems(planned: Plan) -> list[str]:
             problems.append(f"hydra/{kind}={option}: cannot run under torchrun; leave torchrun out")
     if planned.sweeper != "basic" and any(c.optimize is None for c in planned.configs):
         problems.append(
-            f"optimize: hydra/sweeper={planned.sweeper} needs the metric that it optimizes, a key "
-            "of the results; add optimize=val_accuracy, for one"
+            f"optimize: hydra/sweeper={planned.sweeper} needs a metric; add optimize=… with a key "
+            "of the results, such as val_accuracy"
         )
     return problems
 
