@@ -1,7 +1,7 @@
 """Sends run folders to W&B, each under the id of its run.
 
     python scripts/wandb_replay.py outputs/nodes-* --mode online
-    python scripts/wandb_replay.py outputs/nodes-cora-centered-layernorm-1b81c47de4 --project mine
+    python scripts/wandb_replay.py outputs/nodes-cora-centered-layernorm-64cb295df6 --project mine
 
 It reads only the JSON files of a run: `metrics.jsonl` becomes the history, `result.json` the
 summary. Online, rows that W&B already has are not sent again, so the command can be repeated.

@@ -20,6 +20,8 @@ from guide import ROOT, commands, files
 from oversmoothing import papers
 from oversmoothing.config.parts import config_problems
 from oversmoothing.config.plan import plan
+from oversmoothing.errors import Problems
+from oversmoothing.launch.command import command
 from oversmoothing.report.expected import load
 
 README = ROOT / "README.md"
@@ -151,8 +153,17 @@ def test_named_parts_exist(page: Path) -> None:
 @every_page
 def test_targets_in_sentences_exist(page: Path) -> None:
     """``make x`` between backticks."""
-    for code in re.findall(r"`(make [^`]+)`", text_of(page)):
+    for code in re.findall(r"`(make [^`…]+)`", text_of(page)):
         made(shlex.split(code)[1:])
+
+
+def test_the_mistakes_of_the_guide_are_reported() -> None:
+    """The printed output in the guide is what the command prints."""
+    guide = (ROOT / "docs/guides/design.md").read_text(encoding="utf-8")
+    shown, lines = re.findall(r"^\$ python train\.py (.*)\n((?:error: .*\n)+)", guide, re.M)[0]
+    with pytest.raises(Problems) as found:
+        command(shlex.split(shown))
+    assert [f"error: {line}" for line in found.value.lines] == lines.splitlines()
 
 
 def test_the_python_of_the_readme_runs() -> None:
