@@ -6,9 +6,9 @@ python scripts/evaluate.py --run … evaluation.crf={}          # with ToCo's CR
 python scripts/evaluate.py --run … --split test --export submission
 """
 
-import argparse
 import statistics
 import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +39,22 @@ def main() -> int:
             config.task.evaluation[key] = [options.split]
     task = checked(config, run.network)
     data = unlabelled(config.data) if options.split == "test" else build(config.data)
-    runs = (run if seed == run.seed else trained.load(run.folder, seed, options.device)
-            for seed in seeds)  # fmt: skip
+    for seed in seeds:
+        each = run if seed == run.seed else trained.load(run.folder, seed, options.device)
+        if options.export:
+            folder = options.export / f"seed{seed}" if len(seeds) > 1 else options.export
+            print(_export(each, data, task, folder, options.split), flush=True)
+        else:
+            path, content = measure(each.folder, seed, each.network, data, task)
     if not options.export:
-        for each in runs:
-            path, content = measure(each.folder, each.seed, each.network, data, task)
         print(_table(content["seeds"], seeds, options.split), path, sep="\n\n")
-        return 0
-    for each in runs:
-        folder = options.export / f"seed{each.seed}" if len(seeds) > 1 else options.export
-        print(_export(each, data, task, folder, options.split), flush=True)
     return 0
 
 
-def _options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     """Returns the options, and the words that set keys."""
     words = [word for word in argv if "=" in word and not word.startswith("-")]
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--run", required=True, help="folder, name or id of a run of task=wsss")
     parser.add_argument("--seed", type=int, nargs="+", help="default: all that were trained")
     parser.add_argument("--split", choices=("val", "train", "test"), default="val")

@@ -20,12 +20,8 @@ from oversmoothing.launch.script import run_script
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "names",
-        nargs="*",
-        default=list(FOLDERS),
-        help="graphs (default: all four), or voc: VOC 2012 and SBD, a download of 3.4 GB",
-    )
+    known = "graphs (default: all four), or voc: VOC 2012 and SBD, a download of 3.4 GB"
+    parser.add_argument("names", nargs="*", default=list(FOLDERS), help=known)
     parser.add_argument("--root", default=os.environ.get("DATA_ROOT", "data"), type=Path)
     options = parser.parse_args()
     return max([_fetch(name, options.root) for name in options.names])

@@ -19,7 +19,10 @@ from oversmoothing.store.migrate import migrate_records, migrate_run
 
 
 def main() -> int:
-    options = arguments()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("places", nargs="*", type=Path, help="files of records, folders of runs")
+    parser.add_argument("--dry-run", action="store_true", help="list the changes, write nothing")
+    options = parser.parse_args()
     places = options.places or [*sorted(Path("results").glob("*.jsonl")), Path("outputs")]
     patterns = ("config.yaml", "*/config.yaml")  # a run, a folder of runs
     runs = [p.parent for place in places for how in patterns for p in sorted(place.glob(how))]
@@ -35,13 +38,6 @@ def main() -> int:
     verb = "to migrate" if options.dry_run else "migrated"
     print(*changes, f"{len(changes)} results {verb}", sep="\n")
     return 2 if failed else 0
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("places", nargs="*", type=Path, help="files of records, folders of runs")
-    parser.add_argument("--dry-run", action="store_true", help="list the changes, write nothing")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -5,21 +5,20 @@ python scripts/predict.py 2007_000042 --run …centered… --compare …baseline
 python scripts/predict.py photo.jpg --run outputs/segmentation-voc_subset-em-… --compare …baseline…
 """
 
-import argparse
+import contextlib
 import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from oversmoothing.data.images.files import write_mask
-from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.photo import open_photo
 from oversmoothing.drawing.files import save
 from oversmoothing.errors import InputError
 from oversmoothing.launch import predict, trained
 from oversmoothing.launch.script import run_script
-from oversmoothing.launch.trained import Trained
 from oversmoothing.store.files import writing
 
 TASKS = {"wsss": predict.of_wsss, "segmentation": predict.of_segmentation}
@@ -35,21 +34,21 @@ def main() -> int:
     draw = TASKS[run.task_name](run, other, options.labels, options.crf)
     with writing(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
-    data, failed = _data(run), 0
+    data, failed = None, False
+    with contextlib.suppress(InputError):  # the images that the run was trained on may not be here
+        data = run.data
     for word in options.images:
         try:
             photo = open_photo(word, data, options.truth, options.longest)
             print(*_save(*draw(photo), options.out / photo.name, options.pdf), sep="\n", flush=True)
         except InputError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
-            failed += 1
+            failed = True
     return 1 if failed else 0
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _options() -> Namespace:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="+", help="files, or ids of the run's data set")
     parser.add_argument("--run", required=True, help="folder, name or id of a run")
     parser.add_argument("--seed", type=int, help="default: the first that was trained")
@@ -64,23 +63,14 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _data(run: Trained) -> ImageSet | None:
-    """Returns the images that a run was trained on, if they are here."""
-    try:
-        return run.data
-    except InputError:
-        return None
-
-
 def _save(figure: Figure, mask: np.ndarray | None, stem: Path, pdf: bool) -> list[Path]:
     """Saves a picture and a mask, and returns the paths."""
     paths = save(figure, stem, pdf)
-    if mask is None:
-        return paths
-    path = stem.with_name(f"{stem.name}-mask.png")
-    with writing(path):
-        write_mask(path, mask)
-    return [*paths, path]
+    if mask is not None:
+        paths.append(stem.with_name(f"{stem.name}-mask.png"))
+        with writing(paths[-1]):
+            write_mask(paths[-1], mask)
+    return paths
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ summary. Online, rows that W&B already has are not sent again, so the command ca
 Exit codes: 0 all were sent, 2 some folder is missing or damaged (the others are sent).
 """
 
-import argparse
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from oversmoothing.errors import InputError
@@ -18,7 +18,12 @@ from oversmoothing.store.wandb_replay import replay
 
 
 def main() -> int:
-    options, failed = _options(), False
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, help="run folders")
+    parser.add_argument("--project", default="oversmoothing", help="W&B project")
+    modes = "offline writes files for `wandb sync`; online needs `wandb login`"
+    parser.add_argument("--mode", choices=("offline", "online"), default="offline", help=modes)
+    options, failed = parser.parse_args(), False
     for folder in dict.fromkeys(options.folders):
         try:
             print(replay(folder, options.project, options.mode), flush=True)
@@ -26,21 +31,6 @@ def main() -> int:
             failed = True
             print(f"error: {error}", file=sys.stderr)
     return 2 if failed else 0
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folders", nargs="+", type=Path, help="run folders")
-    parser.add_argument("--project", default="oversmoothing", help="W&B project")
-    parser.add_argument(
-        "--mode",
-        choices=("offline", "online"),
-        default="offline",
-        help="offline writes files for `wandb sync`; online needs `wandb login`",
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

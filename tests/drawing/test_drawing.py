@@ -13,9 +13,8 @@ from PIL import Image
 
 from oversmoothing.data.images.files import write_mask
 from oversmoothing.drawing.files import save, write_csv
-from oversmoothing.drawing.grid import draw_grid
+from oversmoothing.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.drawing.leave import leave
-from oversmoothing.drawing.panels import coloured, labels_in
 from oversmoothing.drawing.style import COLOURS, colours_of
 from oversmoothing.drawing.tokens import draw_tokens, token_rows
 from oversmoothing.errors import InputError

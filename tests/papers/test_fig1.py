@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from oversmoothing.errors import InputError
 from oversmoothing.papers.centered_fig1.claim import claim_table, write_claim
-from oversmoothing.papers.centered_fig1.heat_maps import draw_figures, heat_maps
+from oversmoothing.papers.centered_fig1.figure import draw_figures, heat_maps
 from oversmoothing.papers.centered_fig1.panels import (
     Panel,
     panels_of,

@@ -17,7 +17,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.errors import InputError
 from oversmoothing.papers.hemnet_fig3.claims import claims, numbers
-from oversmoothing.papers.hemnet_fig3.drawing import figure3
+from oversmoothing.papers.hemnet_fig3.figure import figure3
 from oversmoothing.papers.hemnet_fig3.gradients import em_of, profile, watched, with_steps
 from oversmoothing.papers.hemnet_fig4 import figure4, maps_of
 from oversmoothing.tasks.segmentation.network import Segmenter

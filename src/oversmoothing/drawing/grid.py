@@ -1,4 +1,4 @@
-"""Images in rows and columns, with a legend of the label colours."""
+"""Label maps and CAMs as colour images, and images in rows and columns with a legend."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,30 @@ from oversmoothing.drawing.style import STYLE
 
 CELL, GAP, HEAD, FOOT, LINE = 1.75, 0.05, 0.24, 0.28, 0.18  # inches
 UNSURE = {255: "unsure or unlabelled"}
+HEAT = "turbo"
+OPACITY = 0.55  # of a CAM on its image
 
 Column = tuple[str, Sequence[np.ndarray | None]]  # title; an image (H, W, 3) uint8 for every row
+
+
+def coloured(labels: np.ndarray) -> np.ndarray:
+    """Paints label values in VOC's colours. Shapes: (H, W) uint8 -> (H, W, 3) uint8."""
+    return palette()[labels]
+
+
+def heat(image: np.ndarray, cam: np.ndarray) -> np.ndarray:
+    """Lays a CAM on its image in grey.
+
+    Shapes: image (H, W, 3) uint8, cam (H, W) in [0, 1] -> (H, W, 3) uint8.
+    """
+    colours = matplotlib.colormaps[HEAT](cam)[..., :3] * 255
+    grey = image @ np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
+    return ((1 - OPACITY) * grey[..., None] + OPACITY * colours).round().astype(np.uint8)
+
+
+def labels_in(*maps: np.ndarray | None) -> list[int]:
+    """Returns the values that occur in label maps, in ascending order."""
+    return sorted({int(v) for labels in maps if labels is not None for v in np.unique(labels)})
 
 
 @matplotlib.rc_context(STYLE)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from oversmoothing.data.images.convert import to_array, to_float
 from oversmoothing.data.images.photo import Photo
-from oversmoothing.drawing.grid import Column, draw_grid
-from oversmoothing.drawing.panels import coloured, heat, labels_in
+from oversmoothing.drawing.grid import Column, coloured, draw_grid, heat, labels_in
 from oversmoothing.errors import InputError, meant
 from oversmoothing.launch.trained import Trained
 from oversmoothing.tasks.segmentation.whole import multi_scale

@@ -23,11 +23,7 @@ from oversmoothing.store.files import write_text, writing
 
 N, C, K = 400, 16, 8
 STEP_SIZES = (0.1, 0.5, 1.0)
-SPREADS = {
-    "noise": 0.0,
-    "clusters": 1.0,
-    "distant clusters": 2.0,
-}  # std of the K centres
+SPREADS = {"noise": 0.0, "clusters": 1.0, "distant clusters": 2.0}  # std of the K centres
 E_STEPS = {
     "dot product (HEMNet, Eq. 8)": {"kernel": "dot", "l2": False},
     "dot product, bases of norm 1": {"kernel": "dot", "l2": True},

@@ -26,7 +26,7 @@ from oversmoothing.data.images.convert import to_array, to_float
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.voc_labels import IGNORE
 from oversmoothing.drawing.files import save
-from oversmoothing.drawing.panels import coloured
+from oversmoothing.drawing.grid import coloured
 from oversmoothing.drawing.style import STYLE
 from oversmoothing.errors import InputError
 from oversmoothing.launch import trained

@@ -7,29 +7,12 @@ from oversmoothing.report.grid import Block, Entry, layout
 from oversmoothing.report.remarks import COMPARED, comparisons, counts, legend, notes
 from oversmoothing.store.files import write_text, writing
 
-SYMBOLS = {
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "ᵐ": "$^m$",
-    "–": "--",
-    "≤": r"$\leq$",
-    "γ": r"$\gamma$",
-    "η": r"$\eta$",
-    "σ": r"$\sigma$",
-    "²": "$^2$",
-    "√": r"$\surd$",
-    "τ": r"$\tau$",
-    "†": r"$\dagger$",
-    "✓": r"$\surd$",
-    "▲": r"$\uparrow$",
-    "▼": r"$\downarrow$",
-    "✗": r"$\times$",
-}
+SYMBOLS = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
+    "±": r"$\pm$", "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "√": r"$\surd$",
+    "γ": r"$\gamma$", "η": r"$\eta$", "σ": r"$\sigma$", "τ": r"$\tau$", "ᵐ": "$^m$", "²": "$^2$",
+    "†": r"$\dagger$", "✓": r"$\surd$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "✗": r"$\times$",
+}  # fmt: skip
 
 
 def write_latex(entries: Sequence[Entry], folder: Path) -> Path:

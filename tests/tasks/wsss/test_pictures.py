@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from oversmoothing.drawing.panels import heat
+from oversmoothing.drawing.grid import heat
 from oversmoothing.tasks.wsss.look import Look, distinct_classes
 from oversmoothing.tasks.wsss.panels import columns_of, draw_looks, strongest
 

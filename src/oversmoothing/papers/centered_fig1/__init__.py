@@ -1,5 +1,3 @@
 """Figure 1 of Centered Self-Attention Layers: the rank of random transformers by γ and depth."""
 
-from oversmoothing.papers.centered_fig1.figure import main
-
-__all__ = ["main"]
+from oversmoothing.papers.centered_fig1.figure import main as main

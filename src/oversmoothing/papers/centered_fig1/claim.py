@@ -10,16 +10,8 @@ from oversmoothing.drawing.files import write_csv
 from oversmoothing.papers.centered_fig1.panels import Panel
 from oversmoothing.store.files import write_text
 
-HEADER = (
-    "block",
-    "weights",
-    "seed",
-    "gamma",
-    "depth",
-    "rank",
-    "first_depth_of_rank_1",
-    "how_the_claim_fails",
-)
+HEADER = ("block", "weights", "seed", "gamma", "depth", "rank", "first_depth_of_rank_1",
+          "how_the_claim_fails")  # fmt: skip
 
 
 def write_claim(panels: Sequence[Panel], folder: Path) -> list[Path]:
@@ -58,8 +50,7 @@ def failures(panel: Panel) -> list[dict[str, Any]]:
     """Returns the γ at which a panel contradicts the claim, with their numbers and the reason."""
     rows = []
     for gamma, rank in zip(panel.gamma, panel.rank):
-        how = _how(gamma, rank[-1])
-        if how:
+        if how := _how(gamma, rank[-1]):
             low = np.flatnonzero((rank >= 0) & (rank <= 1))
             first = int(panel.depth[low[0]]) if len(low) else None
             values = (panel.block, panel.weights, panel.seed, float(f"{gamma:g}"))
@@ -81,14 +72,10 @@ def _how(gamma: float, final_rank: int) -> str | None:
 def _entries(panel: Panel, rows: list[dict[str, Any]], name: str) -> str:
     """Joins neighbours with the range of their entries: ``−0.95 to −0.8 (2 to 4)``."""
     grid = [float(f"{gamma:g}") for gamma in panel.gamma]
-    groups: list[list[dict[str, Any]]] = []
-    for row in rows:
-        place = grid.index(row["gamma"])
-        if place and groups and groups[-1][-1]["gamma"] == grid[place - 1]:
-            groups[-1].append(row)
-        else:
-            groups.append([row])
-    return ", ".join(_entry(group, name) for group in groups) or "none"
+    places = [grid.index(row["gamma"]) for row in rows]
+    breaks = np.flatnonzero(np.diff(places) != 1) + 1  # between rows that are no neighbours
+    groups = np.split(np.array(rows, dtype=object), breaks) if rows else []
+    return ", ".join(_entry(list(group), name) for group in groups) or "none"
 
 
 def _entry(group: list[dict[str, Any]], name: str) -> str:

@@ -1,5 +1,3 @@
 """The cost columns of HEMNet's Table 3: FLOPs, memory and parameters of ResNet-101 with a unit."""
 
-from oversmoothing.papers.hemnet_cost.table import main
-
-__all__ = ["main"]
+from oversmoothing.papers.hemnet_cost.table import main as main

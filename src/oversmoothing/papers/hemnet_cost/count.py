@@ -4,16 +4,17 @@ The operations run on tensors without content. The counts are therefore exact an
 the machine.
 """
 
+import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.module_tracker import ModuleTracker
 
 from oversmoothing.aggregators.em_bases import MovingBases
 from oversmoothing.tasks.segmentation.network import Segmenter
@@ -53,27 +54,23 @@ def cost_by_part(make: Callable[[], Segmenter], size: int) -> dict[str, Cost]:
         make: builds the network, whose backbone is a CNN.
         size: side of the image in pixels.
     """
-    with FakeTensorMode():
-        network = make().train()
-        modules = {name: network.get_submodule(path) for name, path in _present(network).items()}
-        counter, saved = FlopCounterMode(display=False), Counter()
-        with counter, _saved_by_part(network, modules, saved):
-            network(torch.zeros(1, 3, size, size))
+    network, mode = make().train(), FakeTensorMode()
+    with FakeCopyMode(mode):  # networks cannot be moved to a device in FakeTensorMode
+        network = copy.deepcopy(network)
+    paths = {name: f"{type(network).__name__}.{path}" for name, path in PARTS.items()}
+    counter, saved = FlopCounterMode(display=False), Counter()
+    with mode, counter, ModuleTracker() as tracker, _saving(network, paths, tracker, saved):
+        network(torch.zeros(1, 3, size, size))
     flops = counter.get_flop_counts()
-    prefix = type(network).__name__
     return {
         name: Cost(
-            macs=sum(flops.get(f"{prefix}.{PARTS[name]}", {}).values()) // 2,
-            parameters=_parameters(module),
+            macs=sum(flops.get(paths[name], {}).values()) // 2,
+            parameters=_parameters(network.get_submodule(path)),
             saved=saved[name],
         )
-        for name, module in modules.items()
+        for name, path in PARTS.items()
+        if name != "unit" or network.backbone.unit is not None
     }
-
-
-def _present(network: Segmenter) -> dict[str, str]:
-    without = {"unit"} if network.backbone.unit is None else set()
-    return {name: path for name, path in PARTS.items() if name not in without}
 
 
 def _parameters(module: nn.Module) -> int:
@@ -81,39 +78,21 @@ def _parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters()) + sum(bases)
 
 
-@contextmanager
-def _saved_by_part(
-    network: nn.Module, modules: Mapping[str, nn.Module], saved: Counter
-) -> Iterator[None]:
+def _saving(
+    network: nn.Module, paths: Mapping[str, str], tracker: ModuleTracker, saved: Counter
+) -> saved_tensors_hooks:
     """Adds up what autograd saves, for the part that runs when a tensor is first saved."""
     known = {t.untyped_storage()._cdata: t for t in [*network.parameters(), *network.buffers()]}
-    running: list[str] = []
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in known:
             known[storage._cdata] = tensor  # kept alive, so that its address is not used again
-            saved[running[-1] if running else "else"] += storage.nbytes()
+            part = next((name for name, path in paths.items() if path in tracker.parents), "else")
+            saved[part] += storage.nbytes()
         return tensor
 
-    with ExitStack() as stack:
-        for name, module in modules.items():
-            handles = (
-                module.register_forward_pre_hook(partial(_enter, running, name)),
-                module.register_forward_hook(partial(_leave, running)),
-            )
-            for handle in handles:
-                stack.callback(handle.remove)
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept))
-        yield
-
-
-def _enter(running: list[str], name: str, *_: object) -> None:
-    running.append(name)
-
-
-def _leave(running: list[str], *_: object) -> None:
-    running.pop()
+    return saved_tensors_hooks(pack, lambda kept: kept)
 
 
 @dataclass(frozen=True)
@@ -132,9 +111,7 @@ class Fit:
 
 
 def best_fit(
-    published: Sequence[float],
-    measured: Mapping[str, Sequence[int]],
-    units: Mapping[str, float],
+    published: Sequence[float], measured: Mapping[str, Sequence[int]], units: Mapping[str, float]
 ) -> Fit:
     """Returns the closest combination of what is counted and of the unit.
 

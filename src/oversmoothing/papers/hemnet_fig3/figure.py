@@ -13,11 +13,15 @@ import argparse
 import json
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import matplotlib
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from omegaconf import DictConfig
 
 from oversmoothing.config.instantiate import build
@@ -26,13 +30,13 @@ from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.joint import masked_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.drawing.files import save
+from oversmoothing.drawing.style import LINES
 from oversmoothing.errors import InputError
 from oversmoothing.launch import trained
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.script import split_words
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_fig3.claims import claims, numbers
-from oversmoothing.papers.hemnet_fig3.drawing import figure3
 from oversmoothing.papers.hemnet_fig3.gradients import Profile, profile, watched, with_steps
 from oversmoothing.store.environment import device, environment
 from oversmoothing.store.files import write_text, writing
@@ -43,6 +47,8 @@ from oversmoothing.training.batch import Batch
 from oversmoothing.training.loop import TrainingLoop
 
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)
+COLOURS = "viridis_r"  # perceptually uniform; light is small
+Profiles = Mapping[int, Mapping[float, Profile]]  # training steps done -> η -> profile
 
 
 def main(argv: list[str]) -> int:
@@ -167,3 +173,47 @@ def _options(argv: list[str]) -> argparse.Namespace:
         if getattr(options, name) < 1:
             raise InputError(f"--{name}: expected 1 or more, got {getattr(options, name)}")
     return options
+
+
+@matplotlib.rc_context(LINES)
+def figure3(profiles: Profiles) -> Figure:
+    """Draws panels a to c by iteration at the first moment, and panel d, the total over training.
+
+    Panel d needs two moments. Gradients through N-steps and E-steps share a logarithmic axis.
+    """
+    first = profiles[min(profiles)]
+    number = 4 if len(profiles) > 1 else 3
+    figure = Figure(figsize=(3.1 * number, 3.1), layout="constrained")
+    axes = figure.subplots(1, number)
+    axes[2].sharey(axes[1])
+    colours = matplotlib.colormaps[COLOURS].resampled(len(first) + 1)
+    for i, (step_size, found) in enumerate(sorted(first.items())):
+        style = {"color": colours(i + 1), "marker": "o", "markersize": 3}
+        _by_iteration(axes, found, label=f"η = {step_size:g}", **style)
+        if number == 4:
+            total = {step: at[step_size]["total"] for step, at in profiles.items()}
+            axes[3].plot(list(total), list(total.values()), **style)
+    _label(axes, min(profiles))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=9,
+                  frameon=False)  # fmt: skip
+    return figure
+
+
+def _by_iteration(axes: list[Axes], found: Profile, **style: object) -> None:
+    for axis, ys in zip(axes, ([n for _, n in found["elbo"]], found["n_steps"], found["e_steps"])):
+        axis.plot(range(1, len(ys) + 1), ys, **style)
+
+
+def _label(axes: list[Axes], step: int) -> None:
+    titles = ["(a) ELBO", "(b) gradient to X, N-step", "(c) gradient to X, E-step"]
+    units = ["nats a token, after the N-step", "mean |∂L/∂X|", "mean |∂L/∂X|"]
+    for axis, title, unit in zip(axes, titles, units):
+        axis.set(title=title, ylabel=unit, xlabel=f"iteration (training step {step})")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis in axes[1:3]:
+        axis.set_yscale("log")
+    if len(axes) == 4:
+        axes[3].set(title="(d) total gradient to X", ylabel=units[1], xlabel="training step")
+        axes[3].set_ylim(bottom=0)
+        axes[3].yaxis.set_major_formatter("{x:.0e}")
+        axes[3].xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))

@@ -103,10 +103,7 @@ def _mean(values: list[Any]) -> Any:
 
 
 def watched(
-    loader: Callable[..., Iterator[Batch]],
-    steps: int,
-    every: int,
-    look: Callable[[int], object],
+    loader: Callable[..., Iterator[Batch]], steps: int, every: int, look: Callable[[int], object]
 ) -> Callable[..., Iterator[Batch]]:
     """Returns a loader that ends a training early and calls a function on the way.
 

@@ -21,8 +21,7 @@ def leave_pictures(evaluator: Evaluator, recorder: Recorder, seed: int) -> None:
     """
 
     def draw() -> dict[str, Any]:
-        from oversmoothing.drawing.grid import draw_grid
-        from oversmoothing.drawing.panels import coloured, labels_in
+        from oversmoothing.drawing.grid import coloured, draw_grid, labels_in
 
         every = evaluator.data.val
         rows = [_row(evaluator, id) for id in evenly_spaced(every, min(NUMBER, len(every)))]

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from oversmoothing.drawing.grid import Column, draw_grid
-from oversmoothing.drawing.panels import coloured, heat, labels_in
+from oversmoothing.drawing.grid import Column, coloured, draw_grid, heat, labels_in
 from oversmoothing.tasks.wsss.look import Look
 
 

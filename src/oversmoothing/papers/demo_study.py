@@ -4,25 +4,30 @@ It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated gra
 """
 
 import os
+import statistics
 import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import matplotlib
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
 from oversmoothing.config.instantiate import build
 from oversmoothing.drawing.files import save
+from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.papers import figure_parser
 from oversmoothing.papers.centered_fig1.claim import failures
-from oversmoothing.papers.centered_fig1.heat_maps import draw_figures
+from oversmoothing.papers.centered_fig1.figure import draw_figures
 from oversmoothing.papers.centered_fig1.panels import Panel, panels_of
-from oversmoothing.papers.demo_study import depth
 from oversmoothing.report.page import Section, write_page
 
 OUTPUTS = Path("outputs/demo")
@@ -39,11 +44,14 @@ STAGES = {"CAM": "cam", "refined label": "pseudo", "mask": "seg_ms"}
 DEPTHS = (32, 8, 2)  # longest first, so that two processes finish together
 COMMON = [f"paths.outputs={OUTPUTS}", "threads=1", "logger=none"]
 
+Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result
+
 
 def main(argv: list[str]) -> int:
     """Writes ``outputs/demo/index.html``; returns 1 if some run failed."""
     figure_parser(__name__, __doc__, pdf=False).parse_args(argv)
-    data = "cora" if _has_cora() else "sbm"
+    cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw"
+    data = "cora" if cora.is_dir() else "sbm"
     print(f"1/3 rank of random transformers: {' '.join(RANK)}", flush=True)
     ranks = configs([*RANK, *COMMON])
     print(f"2/3 GCNs of 2, 8 and 32 layers on {data}", flush=True)
@@ -62,10 +70,6 @@ def _network(data: str, words: list[str], layers: int) -> DictConfig:
     return configs([*size, *words, *TRAINING, *COMMON])[0]
 
 
-def _has_cora() -> bool:
-    return (Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw").is_dir()
-
-
 def _segmentation(config: DictConfig) -> Section:
     """Returns the mIoU of each stage, beside that of masks which are all background."""
     seed, data = config.seeds[0], build(config.data)
@@ -74,8 +78,7 @@ def _segmentation(config: DictConfig) -> Section:
         truth = data.mask(id)
         empty.update(torch.zeros_like(truth), truth, id)
     found = [[stage, f"{numbers[f'val_{key}_miou']:.1f}"] for stage, key in STAGES.items()]
-    decided = f"where it decides, {numbers['val_pseudo_coverage']:.0f} % of the pixels"
-    found[1][0] += f" ({decided})"
+    found[1][0] += f" (where it decides, {numbers['val_pseudo_coverage']:.0f} % of the pixels)"
     return Section(
         "Segmentation from image-level labels, on generated scenes: mIoU, %",
         "The network learns from lists of the shapes in a scene and never sees where they are. For "
@@ -92,7 +95,7 @@ def _show(sections: Sequence[Section]) -> None:
     page = OUTPUTS / "index.html"
     write_page(page, "Oversmoothing: a demonstration", sections)
     for section in sections:
-        print("", section.title, depth.text(section.rows), sep="\n")
+        print("", section.title, _aligned(section.rows), sep="\n")
     print("\nfigures:", *(path for section in sections for path in section.figures))
     print("page:   ", page.resolve().as_uri())
     if sys.stdout.isatty() and os.environ.get("DISPLAY"):
@@ -111,13 +114,55 @@ def _rank(panels: Sequence[Panel]) -> Section:
     )
 
 
-def _graph(data: str, study: depth.Study) -> Section:
+def _graph(data: str, study: Study) -> Section:
+    head = ["", *(f"L={depth}" for depth in reversed(DEPTHS))]
+    lines = [[m, *(f"{_accuracy(r):.1f}" for r in of.values())] for m, of in study.items()]
     return Section(
         f"GCNs on {data}: test accuracy, %",
         "One seed and 60 epochs, to be quick: an illustration, not a measurement. `make table5` "
         "measures.",
         f"python train.py -m data={data} aggregator=centered aggregator@then=layernorm "
         f"backbone.depth=2,8,32 {' '.join(TRAINING)}",
-        rows=depth.rows(study),
-        figures=save(depth.draw(study, data), OUTPUTS / "depth"),
+        rows=[head, *lines],
+        figures=save(_draw(study, data), OUTPUTS / "depth"),
     )
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths)) for line in table)
+
+
+@matplotlib.rc_context(LINES)
+def _draw(study: Study, title: str) -> Figure:
+    """Draws accuracy by depth, and the effective rank by layer of the deepest network."""
+    figure = Figure(figsize=(8.6, 3.4), layout="constrained")
+    accuracy, ranks = figure.subplots(1, 2)
+    for i, (method, by_depth) in enumerate(study.items()):
+        style = {"color": COLOURS[i], "marker": MARKERS[i], "markersize": 4, "label": method}
+        accuracy.plot(list(by_depth), [*map(_accuracy, by_depth.values())], **style)
+        layers = _layers(by_depth[max(by_depth)])
+        ranks.plot(range(1, len(layers) + 1), layers, **{**style, "markersize": 2})
+    _label(accuracy, f"{title}: accuracy", "layers of the network", "test accuracy, %")
+    deepest = f"Oversmoothing at work, {max(DEPTHS)} layers"
+    _label(ranks, deepest, "layer", "effective rank of nodes")
+    accuracy.set_xscale("log", base=2)
+    accuracy.set_xticks(DEPTHS[::-1], map(str, DEPTHS[::-1]))
+    accuracy.legend(frameon=False)
+    return figure
+
+
+def _label(axis: Axes, title: str, x: str, y: str) -> None:
+    axis.set_title(title, fontsize=9)
+    axis.set(xlabel=x, ylabel=y)
+    axis.set_ylim(bottom=0)
+
+
+def _accuracy(result: dict[str, Any]) -> float:
+    return statistics.fmean(seed["test_accuracy"] for seed in result["seeds"].values())
+
+
+def _layers(result: dict[str, Any]) -> list[float]:
+    """Returns the mean over seeds of the effective rank after each hidden layer."""
+    seeds = [seed["layers"]["effective_rank"][:-1] for seed in result["seeds"].values()]
+    return [statistics.fmean(values) for values in zip(*seeds)]
