@@ -14,7 +14,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch.command import Problems, compose_config, configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import weights_path
-from oversmoothing.tasks.glue.objective import Objective
+from oversmoothing.tasks.glue.network import Objective
 from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer
 from oversmoothing.training.adamw_linear import AdamWLinear
 

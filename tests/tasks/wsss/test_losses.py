@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oversmoothing.tasks.wsss.losses import count_labels, segmentation_loss
+from oversmoothing.tasks.wsss.objective import count_labels, segmentation_loss
 
 
 def made_up(B: int = 4) -> tuple[Tensor, Tensor]:

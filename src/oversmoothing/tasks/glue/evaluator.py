@@ -9,8 +9,7 @@ from torch import Tensor
 from oversmoothing.metrics import smoothness
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.glue import metrics as glue
-from oversmoothing.tasks.glue.network import Network
-from oversmoothing.tasks.glue.objective import predicted
+from oversmoothing.tasks.glue.network import Network, predicted
 from oversmoothing.tasks.glue.tokens import Tokens
 from oversmoothing.training.batch import to_device
 

@@ -1,8 +1,10 @@
-"""Sentence classifier: a backbone and a linear layer."""
+"""Sentence classifier: a backbone and a linear layer, its loss and its predictions."""
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.backbones.bert.bert import BERT
+from oversmoothing.training.batch import Batch
 
 INITIAL = 0.02  # standard deviation of new weights (BERT's)
 
@@ -26,3 +28,31 @@ class Network(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Return logits or scores. Shapes: each (B, N) -> (B, K or 1)."""
         return self.classifier(self.dropout(self.backbone(tokens, mask, types)))
+
+
+class Objective:
+    """Cross-entropy for classes, mean squared error for scores.
+
+    Args:
+        num_classes: K; 0: scores.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        self.num_classes = num_classes
+
+    def prepare(self, batch: Batch, step: int) -> Batch:
+        """Return the batch unchanged."""
+        return batch
+
+    def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
+        """Return this part's share of the mean loss over the batch."""
+        share = len(part["label"]) / part["batch_size"]
+        out = model(part["tokens"], part["mask"], part["types"]).float()
+        if self.num_classes:
+            return {"cls": share * F.cross_entropy(out, part["label"])}
+        return {"mse": share * F.mse_loss(out[:, 0], part["label"])}
+
+
+def predicted(out: Tensor) -> Tensor:
+    """Return classes or scores. Shapes: (B, K or 1) -> (B,)."""
+    return out.argmax(dim=1) if out.shape[1] > 1 else out[:, 0]

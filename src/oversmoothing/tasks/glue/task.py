@@ -12,8 +12,7 @@ from oversmoothing.data.text.text_set import TextSet
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.base import Job, Parts, Result, Task, weights_of
 from oversmoothing.tasks.glue.evaluator import Evaluator
-from oversmoothing.tasks.glue.network import Network
-from oversmoothing.tasks.glue.objective import Objective
+from oversmoothing.tasks.glue.network import Network, Objective
 from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer
 from oversmoothing.training.adamw_linear import AdamWLinear
 from oversmoothing.training.loop import TrainingLoop

@@ -1,12 +1,40 @@
-"""Images with CAMs, refined labels and masks, side by side."""
+"""Pictures: images with CAMs, refined labels and masks, side by side."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from oversmoothing.drawing.grid import Column, coloured, draw_grid, heat, labels_in
-from oversmoothing.tasks.wsss.look import Look
+from oversmoothing.drawing.leave import leave
+from oversmoothing.drawing.tokens import draw_tokens, token_rows
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.wsss.evaluator import Evaluator
+from oversmoothing.tasks.wsss.look import Look, Viewer, distinct_classes, look_at
+
+NUMBER = 4  # images that a run shows
+
+
+def leave_pictures(
+    evaluator: Evaluator, recorder: Recorder, seed: int, result: dict[str, Any]
+) -> None:
+    """Leaves ``pictures-seed<seed>.png`` and ``tokens-seed<seed>.png`` in a run's folder.
+
+    They show validation images that ``distinct_classes`` chooses, and token similarity by block.
+
+    Args:
+        result: of the seed, with ``layers_before`` and ``layers_after``.
+    """
+
+    def draw() -> dict[str, Any]:
+        data = evaluator.data
+        viewer = Viewer(evaluator.network, evaluator.method, evaluator.evaluation)
+        looks = [look_at(viewer, data, id) for id in distinct_classes(data, NUMBER)]
+        tokens = draw_tokens(token_rows({"": [result]}))
+        return {"pictures": draw_looks(looks, data.label_names), "tokens": tokens}
+
+    leave(recorder, seed, draw)
 
 
 def draw_looks(

@@ -83,7 +83,7 @@ class WSSS(Task):
         Raises:
             InputError: a mask of another size than its image.
         """
-        from oversmoothing.tasks.wsss.pictures import leave_pictures  # matplotlib
+        from oversmoothing.tasks.wsss.panels import leave_pictures  # matplotlib
 
         [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
         own = (job.recorder, job.device)
