@@ -1,11 +1,11 @@
-"""Brings results of an earlier version to the run ids of this one; to be run once.
+"""Gives results of an earlier version the run ids of this version. Run it once.
 
     python scripts/migrate.py --dry-run
     python scripts/migrate.py outputs results/table5.jsonl
 
-Without arguments it migrates `results/*.jsonl` and the folders below `outputs`. What has been
-migrated is left alone, so an interrupted migration is finished by the same command.
-Exit codes: 0 all migrated, 2 some file or folder is damaged or in use (it is left as it is).
+Without arguments it migrates `results/*.jsonl` and the folders below `outputs`. It skips what is
+already migrated, so the same command finishes a migration that was interrupted.
+Exit codes: 0 all were migrated, 2 some file or folder is damaged or in use (it is not changed).
 """
 
 import argparse

@@ -148,7 +148,8 @@ def _draw(study: Study, title: str) -> Figure:
     _label(ranks, deepest, "layer", "effective rank of nodes")
     accuracy.set_xscale("log", base=2)
     accuracy.set_xticks(DEPTHS[::-1], map(str, DEPTHS[::-1]))
-    accuracy.legend(frameon=False)
+    handles = accuracy.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(study), frameon=False)
     return figure
 
 

@@ -23,8 +23,7 @@ def leave_pictures(evaluator: Evaluator, recorder: Recorder, seed: int) -> None:
     def draw() -> dict[str, Any]:
         from oversmoothing.drawing.grid import coloured, draw_grid, labels_in
 
-        every = evaluator.data.val
-        rows = [_row(evaluator, id) for id in evenly_spaced(every, min(NUMBER, len(every)))]
+        rows = [_row(evaluator, id) for id in evenly_spaced(evaluator.data.val, NUMBER)]
         images, truths, masks = zip(*rows)
         columns = [("image", images), ("ground truth", list(map(coloured, truths)))]
         columns.append(("mask", list(map(coloured, masks))))
