@@ -14,50 +14,25 @@ from oversmoothing.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"
 OTHERS = (  # name of a figure, title, text, and files below results/ that are shown if they exist
-    (
-        "fig1",
-        "Figure 1: rank of random transformers",
-        "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
-        "and for no γ ≤ −1.",
-        "fig1/fig1_claim.md fig1/fig1_rank.png fig1/fig1_effective_rank.png",
-    ),
-    (
-        "propositions",
-        "Propositions 1 and 2",
-        "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
-        "propositions/propositions.md",
-    ),
-    (
-        "fig2",
-        "Figure 2: CAMs, labels and masks",
-        "The subset of VOC; images by a rule: the first that each bring a new class.",
-        "figures/fig2_voc_subset.png figures/wsss_tokens.png",
-    ),
-    (
-        "hem_fig3",
-        "HEMNet, Figure 3: ELBO and gradients",
-        "At the start of training, T = 12.",
-        "figures/hem_fig3.png",
-    ),
-    (
-        "hem_fig4",
-        "HEMNet, Figure 4: attention maps and reconstructions",
-        "VOC subset.",
-        "figures/hem_fig4.png",
-    ),
-    (
-        "elbo",
-        "HEMNet: which steps lower the ELBO",
-        "Counts over random starts, by E-step.",
-        "tables/elbo.md",
-    ),
-    (
-        "cost",
-        "HEMNet, Table 3: cost",
-        "Measured; what the printed columns count: results/tables/cost.md.",
-        "tables/cost.md",
-    ),
-)
+    ("fig1", "Figure 1: rank of random transformers",
+     "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
+     "and for no γ ≤ −1.",
+     "fig1/fig1_claim.md fig1/fig1_rank.png fig1/fig1_effective_rank.png"),
+    ("propositions", "Propositions 1 and 2",
+     "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
+     "propositions/propositions.md"),
+    ("fig2", "Figure 2: CAMs, labels and masks",
+     "The subset of VOC; images by a rule: the first that each bring a new class.",
+     "figures/fig2_voc_subset.png figures/wsss_tokens.png"),
+    ("hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
+     "At the start of training, T = 12.", "figures/hem_fig3.png"),
+    ("hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
+     "VOC subset.", "figures/hem_fig4.png"),
+    ("elbo", "HEMNet: which steps lower the ELBO",
+     "Counts over random starts, by E-step.", "tables/elbo.md"),
+    ("cost", "HEMNet, Table 3: cost",
+     "Measured; what the printed columns count: results/tables/cost.md.", "tables/cost.md"),
+)  # fmt: skip
 
 
 def main() -> int:

@@ -15,15 +15,12 @@ from oversmoothing.store.files import write_atomically, writing
 
 
 def save(figure: Figure, stem: Path, pdf: bool = False) -> list[Path]:
-    """Saves a figure as ``stem``.png, in a folder that is made if it is missing.
+    """Saves a figure as ``stem``.png, in a folder that is made if missing, and returns the paths.
 
     The files hold no date, so the same data give the same files.
 
     Args:
         pdf: whether to save ``stem``.pdf, too.
-
-    Returns:
-        The paths of the files.
 
     Raises:
         InputError: a file cannot be written.

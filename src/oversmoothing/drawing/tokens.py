@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import matplotlib
@@ -28,14 +29,11 @@ def token_rows(results: Results) -> list[dict[str, Any]]:
     Raises:
         InputError: a result lacks them, or seeds have different depths.
     """
-    rows = []
-    for label, seeds in results.items():
-        for moment in MOMENTS:
-            for metric in METRICS:
-                for block, values in enumerate(_by_block(label, seeds, moment, metric)):
-                    place = {"label": label, "moment": moment, "metric": metric, "block": block}
-                    rows.append(place | mean_and_std(values))
-    return rows
+    return [
+        {"label": label, "moment": moment, "metric": metric, "block": block} | mean_and_std(values)
+        for (label, seeds), moment, metric in product(results.items(), MOMENTS, METRICS)
+        for block, values in enumerate(_by_block(label, seeds, moment, metric))
+    ]
 
 
 def mean_and_std(values: Sequence[float]) -> dict[str, Any]:
@@ -58,11 +56,7 @@ def _by_block(
 
 @matplotlib.rc_context(LINES)
 def draw_tokens(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draws cosine and effective rank by block: dashed before training, solid after it.
-
-    Args:
-        rows: as ``token_rows`` returns them.
-    """
+    """Draws the rows of ``token_rows`` by block: dashed before training, solid after it."""
     colours = colours_of(row["label"] for row in rows)
     figure = Figure(figsize=(7.2, 3.0), layout="constrained")
     for axis, metric in zip(figure.subplots(1, 2), METRICS):
@@ -98,8 +92,6 @@ def draw_line(axis: Axes, rows: Iterable[Mapping[str, Any]], first: int, **style
 def _handles(colours: Mapping[str, str]) -> list[Line2D]:
     """Returns what the colours mean, for labels that are not empty, and what the dashes mean."""
     named = [Line2D([], [], color=c, label=label) for label, c in colours.items() if label]
-    grey = [
-        Line2D([], [], color="#444444", linestyle=dashes, label=f"{moment} training")
-        for moment, dashes in MOMENTS.items()
-    ]
-    return [*named, *grey]
+    grey = {"color": "#444444"}
+    dashed = (Line2D([], [], ls=ls, label=f"{m} training", **grey) for m, ls in MOMENTS.items())
+    return [*named, *dashed]

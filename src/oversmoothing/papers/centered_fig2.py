@@ -74,15 +74,11 @@ def figure2(without: Trained, centered: Trained, ids: Sequence[str]) -> Figure:
     for id in ids:
         if id not in data.image_files:
             raise InputError(f"{id}: no image of {data.name}; expected ids such as {data.val[0]}")
-    looks, others = (
-        [look_at(run.task.viewer(run.network), data, id) for id in ids]
-        for run in (centered, without)
-    )
-    cams = [
-        (f"CAM, {run.title}", [strongest(look) for look in found])
-        for run, found in ((without, others), (centered, looks))
-    ]
-    return draw_looks(looks, centered.label_names, cams)
+    cams = []
+    for run in (without, centered):
+        looks = [look_at(run.task.viewer(run.network), data, id) for id in ids]
+        cams.append((f"CAM, {run.title}", [strongest(look) for look in looks]))
+    return draw_looks(looks, centered.label_names, cams)  # of the second run
 
 
 def write_tokens(results: Results, stem: Path, pdf: bool = False) -> list[Path]:

@@ -36,11 +36,9 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     every = load(RESULTS / "expected")
     for name in options.tables:
+        titles = name != "cls_pretrained"  # whose columns are metrics of one run
         planned = collect(select(every, name), [], RESULTS / f"{name}.jsonl")
-        cells = {(p.cell.row, p.cell.column): p for p in planned}
-        titles = name != "cls_pretrained"
-        if not titles:  # the columns are metrics of one run
-            cells = {row: p for (row, _), p in cells.items()}
+        cells = {(p.cell.row, titles and p.cell.column): p for p in planned}
         try:
             stem = RESULTS / "figures" / f"{name}_curves"
             print(*write_curves(list(cells.values()), stem, titles, options.pdf), sep="\n")

@@ -9,6 +9,7 @@ is compared with the E-step before it, an E-step with the N-step before it.
 import argparse
 import itertools
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +64,13 @@ def measure(
         path = climb(x, start, step_size, e_step, iterations).flatten()  # E, N, E, N, …
         falls.append((path[:-1] - path[1:]) / path[1:].abs())
     n_steps, e_steps = torch.stack(falls)[:, 0::2], torch.stack(falls)[:, 1::2]
+    deepest = e_steps.max().item()
     return {
         "n_steps": n_steps.numel(),
         "n_falls": int((n_steps > TOLERANCE).sum()),
         "e_steps": e_steps.numel(),
         "e_falls": int((e_steps > TOLERANCE).sum()),
-        "deepest_fall": float(f"{e_steps.max().item():.3g}")
-        if (e_steps > TOLERANCE).any()
-        else 0.0,
+        "deepest_fall": float(f"{deepest:.3g}") if deepest > TOLERANCE else 0.0,
     }
 
 
@@ -102,9 +102,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     head = ["E-step", "η", "N-steps that lower the ELBO"]
     head += [f"E-steps: {tokens}" for tokens in SPREADS] + ["deepest fall"]
     lines = [head, ["---"] * len(head)]
-    for (e_step, step_size), group in itertools.groupby(
-        rows, lambda row: (row["e_step"], row["step_size"])
-    ):
+    for (e_step, step_size), group in itertools.groupby(rows, itemgetter("e_step", "step_size")):
         cells = list(group)
         line = [e_step, f"{step_size:g}"]
         line.append(f"{sum(c['n_falls'] for c in cells)} of {sum(c['n_steps'] for c in cells)}")

@@ -54,10 +54,10 @@ def main(argv: list[str]) -> int:
     folder = options.run or trained.of_command(RUN, options.seed)
     run = trained.load(folder, options.seed, options.device, tasks=("segmentation",))
     id = options.image or _several_labels(run.data)
-    if id not in run.data.image_files:
-        known = f"expected ids such as {run.data.val[0]}"
-        raise InputError(f"{id}: no image of {run.data.name}; {known}")
-    image, truth = _scaled(run.data, id, run.config.task.evaluation.size)
+    data = run.data
+    if id not in data.image_files:
+        raise InputError(f"{id}: no image of {data.name}; expected ids such as {data.val[0]}")
+    image, truth = _scaled(data, id, run.config.task.evaluation.size)
     place = next(run.network.parameters()).device
     maps = maps_of(run.network, image.to(place), options.number)
     pixels = to_array((image * 255).round().byte())
@@ -137,7 +137,7 @@ def maps_of(network: Segmenter, image: Tensor, number: int = 3) -> Maps:
     size = image.shape[-2:]
     x, gamma = record[0].x_n[0], torch.stack([step.gamma[0] for step in record])
     x_tilde = torch.stack([step.gamma[0] @ step.mu[0] for step in record])  # (T, N, C)
-    bases, channels = (_most_varied(tokens, number) for tokens in (gamma[-1], x))
+    bases, channels = (m.var(dim=0).topk(number).indices.tolist() for m in (gamma[-1], x))
     return Maps(
         mask=mask.cpu().numpy(),
         bases=tuple(bases),
@@ -148,11 +148,6 @@ def maps_of(network: Segmenter, image: Tensor, number: int = 3) -> Maps:
         entropy=tuple(_entropy(step) for step in record),
         explained=tuple((1 - (x - x_tilde).square().sum((1, 2)) / _spread(x)).tolist()),
     )
-
-
-def _most_varied(tokens: Tensor, number: int) -> list[int]:
-    """Returns the columns of largest variance. Shapes: tokens (N, M)."""
-    return tokens.var(dim=0).topk(number).indices.tolist()
 
 
 def _spread(x: Tensor) -> Tensor:

@@ -32,9 +32,10 @@ from oversmoothing.store.files import write_text
 RESULT = RESULTS / "matrix.json"
 
 Trial = tuple[nn.Module, Callable[[], Tensor]]  # a network and a forward pass
+MakeTrial = Callable[[Callable[..., nn.Module], list], Trial]  # of backbone and aggregators
 
 
-def on_images(side: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
+def on_images(side: int) -> MakeTrial:
     """Returns a trial on two images of ``side`` × ``side`` pixels."""
 
     def trial(backbone: Callable[..., nn.Module], aggregators: list) -> Trial:
@@ -45,20 +46,19 @@ def on_images(side: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
     return trial
 
 
-def on_a_graph(nodes: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
+def on_a_graph(nodes: int) -> MakeTrial:
     """Returns a trial on a stochastic block model, with one seed."""
 
     def trial(backbone: Callable[..., nn.Module], aggregators: list) -> Trial:
         graph = generate(num_nodes=nodes)
-        network = backbone(
-            aggregators=aggregators, x=graph.x, edges=graph.edges, num_classes=5, seeds=[0]
-        )
+        own = {"x": graph.x, "edges": graph.edges, "num_classes": 5, "seeds": [0]}
+        network = backbone(aggregators=aggregators, **own)
         return network, network
 
     return trial
 
 
-def on_sentences(length: int) -> Callable[[Callable[..., nn.Module], list], Trial]:
+def on_sentences(length: int) -> MakeTrial:
     """Returns a trial on four sentences, one of which is shorter."""
 
     def trial(backbone: Callable[..., nn.Module], aggregators: list) -> Trial:
@@ -77,7 +77,7 @@ class Column:
 
     title: str
     backbone: str
-    trial: Callable[[Callable[..., nn.Module], list], Trial]
+    trial: MakeTrial
     overrides: dict[str, Any]
 
 
@@ -150,7 +150,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--columns", nargs="*", help="beginnings of titles; default: all columns")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    chosen = [c for c in COLUMNS if _chosen(c.title, options.columns)]
+    chosen = [c for c in COLUMNS if c.title.startswith(tuple(options.columns or [""]))]
     if not chosen:
         titles = "; ".join(column.title for column in COLUMNS)
         raise InputError(f"--columns: none of {options.columns}; expected beginnings of: {titles}")
@@ -164,10 +164,6 @@ def main(argv: list[str]) -> int:
     table = markdown(known)
     print(table, *show_in_pages(RESULTS, "matrix", table), sep="\n")
     return 0
-
-
-def _chosen(title: str, beginnings: list[str] | None) -> bool:
-    return not beginnings or any(title.startswith(beginning) for beginning in beginnings)
 
 
 def markdown(cells: dict[str, dict[str, dict[str, Any]]]) -> str:

@@ -68,6 +68,5 @@ def _image(path: Path) -> str:
     try:
         return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); draw the figure first"
-        ) from error
+        why = f"cannot be read ({error.strerror}); draw the figure first"
+        raise InputError(f"{path}: {why}") from error

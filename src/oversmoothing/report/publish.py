@@ -44,18 +44,15 @@ DETAILS = ["", "", "", "n", "measured", "published", "difference", "verdict", "r
 
 
 def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[Path]:
-    """Writes ``results/tables``, ``results/figures`` and the pages that show the table.
+    """Writes a table, its figure and the pages that show it, and returns the paths of the files.
 
     A page shows a table between two markers, see ``markers.py``. Pages are ``results/README.md``
     and those in ``docs`` next to ``results``.
 
     Args:
         entries: all cells of a table.
-        results: a folder, ``results`` above.
+        results: a folder such as ``results``.
         pdf: whether to write figures as PDF, too.
-
-    Returns:
-        The paths of the files.
 
     Raises:
         InputError: a file cannot be written.

@@ -77,9 +77,8 @@ def read_panel(backbone: DictConfig, folder: Path, seed: int) -> Panel:
         with np.load(path) as arrays:
             data = {name: arrays[name] for name in names}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise InputError(
-            f"{path}: no curves can be read ({error}); delete the run's folder"
-        ) from None
+        why = f"no curves can be read ({error}); delete the run's folder"
+        raise InputError(f"{path}: {why}") from None
     if np.isnan(data["gamma"]).any():
         raise InputError(f"{path}: has no grid of gamma; the figure needs runs with task.gammas")
     return Panel(BLOCKS[backbone.block], _weights(backbone), seed, **data)

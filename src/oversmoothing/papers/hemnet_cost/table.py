@@ -86,12 +86,9 @@ def _fits(
         f"reduction + unit + head of {HEADS[0]}": [b + c["head"] for b, c in zip(both, costs)],
         f"reduction + unit + head of {HEADS[1]}": [b + narrow[d] for b, d in zip(both, DIMS)],
     }
-    found = []
+    found, alone = [], {"ResNet-101": [costs[0]["backbone"]]}
     for column, (base, more) in PUBLISHED[source].items():
-        for published, counted in (
-            ((base,), {"ResNet-101": [costs[0]["backbone"]]}),
-            (more, added),
-        ):
+        for published, counted in (((base,), alone), (more, added)):
             counts = {k: [getattr(c, FIELDS[column]) for c in v] for k, v in counted.items()}
             fit = best_fit(published, counts, UNITS[column])
             found.append({"source": source, "column": column, "published": published, **vars(fit)})

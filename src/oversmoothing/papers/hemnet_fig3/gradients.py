@@ -91,11 +91,8 @@ def _falls(path: torch.Tensor) -> dict[str, float]:
     """Shapes: path (B, T, 2)."""
     line = path.flatten(1)  # E, N, E, N, …
     falls = (line[:, :-1] - line[:, 1:] > TOLERANCE * line[:, 1:].abs()).double()
-    e_falls = falls[:, 1::2]
-    return {
-        "n_falls": falls[:, 0::2].mean().item(),
-        "e_falls": e_falls.mean().item() if e_falls.numel() else 0.0,
-    }
+    n_falls, e_falls = falls[:, 0::2].mean().item(), falls[:, 1::2].mean()  # NaN of no E-step
+    return {"n_falls": n_falls, "e_falls": e_falls.nan_to_num().item()}
 
 
 def _mean(values: list[Any]) -> Any:
