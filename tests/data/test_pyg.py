@@ -1,6 +1,5 @@
 """Raw and processed files of Cora: altered, damaged, malicious, moved, read-only, in use."""
 
-import fcntl
 import hashlib
 import os
 import pickle
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
 from oversmoothing.data import fetch
 from oversmoothing.data.graphs import graphs
@@ -137,8 +137,7 @@ def test_one_process_at_a_time(copy):
     (lock,) = (copy / "cache").rglob(".lock")
     done = threading.Event()
     worker = threading.Thread(target=lambda: (load_copy(copy), done.set()))
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with FileLock(lock):
         worker.start()
         assert not done.wait(0.5)
     assert done.wait(20)

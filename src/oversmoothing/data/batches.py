@@ -52,10 +52,7 @@ class Batches:
         return self.collate(examples) | {"skipped": skipped}
 
     def _example(self, position: int, skipped: list[str]) -> Example:
-        """Reads the example at a position in the sequence of all epochs.
-
-        A damaged example is replaced by the next one of its epoch if ``data.on_error`` is skip.
-        """
+        """Reads the example at a position in all epochs, or the next one that is not damaged."""
         epoch, place = divmod(position, len(self.data.train))
         order = self._order(epoch)
         for k in range(len(order)):
@@ -71,8 +68,7 @@ class Batches:
         )
 
     def _drawn(self, id: Any, position: int) -> Example:
-        with torch.random.fork_rng(devices=[]):
-            # torch.manual_seed would seed the accelerators too
+        with torch.random.fork_rng(devices=[]):  # torch.manual_seed would seed accelerators too
             torch.default_generator.manual_seed(mixed_seed(self.seed, "augment", position))
             return self.sample(id)
 

@@ -88,11 +88,7 @@ def _missing(sources: Sequence[Source], folder: Path) -> Iterator[tuple[str, Sou
 
 
 def _download(name: str, source: Source, folder: Path) -> None:
-    """Downloads one file into place.
-
-    Raises:
-        OSError: no mirror has it, or the folder cannot be written.
-    """
+    """Downloads one file into place. OSError: no mirror has it, or no access to the folder."""
     failures = []
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as file:
         temporary = Path(file.name)
@@ -125,9 +121,8 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({_one_line(error)}); make it readable"
-        ) from error
+        why = _one_line(error)
+        raise InputError(f"{path}: cannot be read ({why}); make it readable") from error
 
 
 def _by_hand(missing: Sequence[tuple[str, Source]], folder: Path, reason: str) -> str:

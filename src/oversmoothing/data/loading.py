@@ -62,12 +62,9 @@ def evaluation_items(
 ) -> Iterator[dict[str, Any]]:
     """Yields images of any size, one by one, in the order of ``ids``.
 
-    Damaged images are never skipped, whatever ``data.on_error`` is: a mean over fewer images would
-    be another number. Masks are read unless ``masks`` is false.
-
-    Yields:
-        ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8 or None, ``label`` (K,), or None
-        for an image without label.
+    An item has ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8, None unless ``masks``,
+    and ``label`` (K,), None for an image without label. Damaged images are never skipped, whatever
+    ``data.on_error`` is: a mean over fewer images would be another number.
 
     Raises:
         InputError: a damaged image or mask.

@@ -87,10 +87,7 @@ def count_isolated(edges: Tensor, num_nodes: int) -> int:
 
 
 def symmetrised(edges: Tensor, num_nodes: int) -> Tensor:
-    """Both directions of every edge, each once, sorted by row and column; self-loops are kept.
-
-    Shapes: edges (2, E) -> (2, E').
-    """
+    """Each edge once in both directions, sorted; self-loops stay. Shapes: (2, E) -> (2, E')."""
     rows, columns = torch.cat([edges, edges.flip(0)], dim=1)
     keys = (rows * num_nodes + columns).unique()
     return torch.stack([keys // num_nodes, keys % num_nodes])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from oversmoothing.data import fetch
 from oversmoothing.data.graphs import pyg
@@ -79,11 +78,7 @@ def load(
 
 
 def folders(name: Name) -> list[str]:
-    """The folders with raw files of a data set, as ``fetch.catalogue`` names them.
-
-    Raises:
-        InputError: unknown name.
-    """
+    """A data set's folders of raw files, keys of ``fetch.catalogue``. InputError: unknown name."""
     _check("data set", name, get_args(Name))
     return [f"{folder}/raw" for folder in dict.fromkeys(FOLDERS[name])]
 
@@ -110,8 +105,8 @@ def _dataset(folder: str) -> Callable[..., "InMemoryDataset"]:
 def _graph(
     name: str, data: "Data", protocol: str, split: int, row_normalize: bool, checksum: str
 ) -> Graph:
-    masks = [data.train_mask, data.val_mask, data.test_mask]
-    train, val, test = (_column(mask, split) for mask in masks)
+    masks = (data.train_mask, data.val_mask, data.test_mask)
+    train, val, test = ((m if m.dim() == 1 else m[:, split]).to(torch.bool) for m in masks)
     x = to_csr(data.x)
     return Graph(
         name=name,
@@ -124,8 +119,3 @@ def _graph(
         test=~(train | val) if protocol == "complement" else test,
         checksum=checksum,
     )
-
-
-def _column(mask: Tensor, split: int) -> Tensor:
-    """Shapes: (N,), or (N, 10) with one column a split -> (N,)."""
-    return (mask if mask.dim() == 1 else mask[:, split]).to(torch.bool)

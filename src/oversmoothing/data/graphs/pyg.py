@@ -1,16 +1,15 @@
 """torch-geometric's data sets over verified raw files, with its processed files kept elsewhere."""
 
-import contextlib
-import fcntl
 import importlib.metadata
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from filelock import FileLock
 
 from oversmoothing.data.unpickle import restricted
 from oversmoothing.errors import InputError
@@ -36,7 +35,8 @@ def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache
     """
     root = cache / f"pyg-{importlib.metadata.version('torch-geometric')}"
     try:
-        with _locked(root):
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / ".lock"):
             _link(root / inner / "raw", raw.resolve())
             _drop_bad(root / inner / "processed")
             with restricted():
@@ -51,14 +51,6 @@ def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache
             f"{raw}: a raw file is no array, list or dict ({error}), so it is not read; "
             "delete the folder to download it again"
         ) from error
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, or the process killed
-        yield
 
 
 def _link(link: Path, target: Path) -> None:

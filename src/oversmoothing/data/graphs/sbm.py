@@ -10,6 +10,7 @@ import json
 import torch
 from torch import Tensor
 
+from oversmoothing.data.checks import at_least, require
 from oversmoothing.data.graphs.graph import Graph, check_graph, symmetrised, to_csr
 from oversmoothing.errors import InputError
 
@@ -51,7 +52,18 @@ def generate(
         InputError: an argument out of its range, or nodes or pairs that do not suffice.
     """
     arguments = dict(locals())
-    _check(**arguments)
+    needed = num_classes * (train_per_class + 1) + num_val  # leaves test nodes
+    require(
+        "data",
+        **at_least(2, num_classes=num_classes),
+        degree=(degree, 0 < degree < float("inf"), "a number above 0"),
+        homophily=(homophily, 0 <= homophily <= 1, "0 to 1"),
+        **at_least(1, features=features),
+        signal=(signal, 0 <= signal < float("inf"), "a number of 0 or more"),
+        **at_least(1, train_per_class=train_per_class, num_val=num_val),
+        seed=(seed, 0 <= seed < 2**63, "0 to 2**63 - 1"),
+        num_nodes=(num_nodes, num_nodes >= needed, f"{needed} or more here"),
+    )
     generator = torch.Generator().manual_seed(seed)
     y = torch.arange(num_nodes) % num_classes
     y = y[torch.randperm(num_nodes, generator=generator)]
@@ -71,34 +83,6 @@ def generate(
         checksum=hashlib.sha256(text.encode()).hexdigest()[:12],
     )
     return check_graph(graph)
-
-
-def _check(
-    num_nodes: int,
-    num_classes: int,
-    degree: float,
-    homophily: float,
-    features: int,
-    signal: float,
-    train_per_class: int,
-    num_val: int,
-    seed: int,
-) -> None:
-    """Every wrong argument in one line."""
-    needed = num_classes * (train_per_class + 1) + num_val  # leaves test nodes
-    rules = {
-        f"num_classes: expected 2 or more, got {num_classes}": num_classes >= 2,
-        f"degree: expected a number above 0, got {degree}": 0 < degree < float("inf"),
-        f"homophily: expected 0 to 1, got {homophily}": 0 <= homophily <= 1,
-        f"features: expected 1 or more, got {features}": features >= 1,
-        f"signal: expected a number of 0 or more, got {signal}": 0 <= signal < float("inf"),
-        f"train_per_class: expected 1 or more, got {train_per_class}": train_per_class >= 1,
-        f"num_val: expected 1 or more, got {num_val}": num_val >= 1,
-        f"seed: expected 0 to 2**63 - 1, got {seed}": 0 <= seed < 2**63,
-        f"num_nodes: expected {needed} or more here, got {num_nodes}": num_nodes >= needed,
-    }
-    if broken := [f"data.{rule}" for rule, holds in rules.items() if not holds]:
-        raise InputError("; ".join(broken))
 
 
 def _probabilities(y: Tensor, degree: float, homophily: float) -> tuple[float, float]:

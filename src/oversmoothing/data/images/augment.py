@@ -107,11 +107,7 @@ class Augment:
 
 
 def labelled_crop(data: ImageSet, augment: Augment, id: str) -> dict[str, Any]:
-    """Reads and augments a training image.
-
-    Returns:
-        ``name``, ``image`` (3, S, S), image-level ``label`` (K,) and ``box`` (4,).
-    """
+    """Reads and augments an image: ``name``, ``image`` (3, S, S), ``label`` (K,), ``box`` (4,)."""
     image, box = augment(data.pil_image(id))
     return {"name": id, "image": image, "label": data.label(id), "box": box}
 

@@ -79,7 +79,6 @@ class _Files:
 
 
 def _folders(part: Path) -> set[str]:
-    """Lists the class folders of a part."""
     layout = f"expected {part.name}/<class>/*.JPEG"
     try:
         found = {entry.name for entry in os.scandir(part) if entry.is_dir()}

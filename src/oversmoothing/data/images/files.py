@@ -15,14 +15,13 @@ from oversmoothing.errors import InputError
 
 
 def listing(folder: Path, suffix: str) -> dict[str, str]:
-    """Lists the files of a folder and of its subfolders with one system call per folder.
+    """Lists the files of a folder and of its subfolders by name, one system call per folder.
+
+    A file in a subfolder has two names: ``subfolder/name`` and ``name``.
 
     Args:
         folder: may be missing; then nothing is found.
         suffix: with the dot; removed from the names.
-
-    Returns:
-        Name -> path. A file in a subfolder has two names: ``subfolder/name`` and ``name``.
     """
     files = {}
     if not folder.is_dir():
@@ -50,8 +49,7 @@ def opened(path: Path | str) -> Iterator[Image.Image]:
             yield image
     except InputError:
         raise
-    # PIL raises OSError, ValueError, SyntaxError, DecompressionBombError, … for damaged files
-    except Exception as error:
+    except Exception as error:  # PIL raises errors of many types for damaged files
         why = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"{path}: cannot be read as an image ({why}); expected a whole JPEG or PNG, "

@@ -77,10 +77,7 @@ class JointAugment:
 
 
 def masked_crop(data: ImageSet, augment: JointAugment, id: str) -> dict[str, Any]:
-    """Reads and augments a training image and its mask.
-
-    Returns:
-        ``name``, ``image`` (3, S, S) and ``mask`` (S, S).
+    """Reads and augments an image and its mask: ``name``, ``image`` (3, S, S), ``mask`` (S, S).
 
     Raises:
         InputError: no mask, or a damaged file.
@@ -104,7 +101,7 @@ def _places(side: int, scaled: int, crop: int) -> _Places:
     shown = torch.arange(start, start + min(scaled, crop), dtype=torch.float64)
     place = shown * ((side - 1) / max(scaled - 1, 1))
     low = place.long().clamp_(max=side - 1)
-    high, nearest = ((i.clamp(max=side - 1)) for i in (low + 1, (place + 0.5).long()))
+    high, nearest = (i.clamp(max=side - 1) for i in (low + 1, (place + 0.5).long()))
     return _Places(low, high, (place - low).float(), nearest)
 
 

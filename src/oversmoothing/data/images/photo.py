@@ -61,12 +61,10 @@ def open_photo(
 
 def _id(word: str, data: ImageSet | None) -> str | None:
     """Finds the id of an image in the data set; None if it has no such image."""
-    path = Path(word)
-    if data is None:
-        return None
+    path, files = Path(word), data.image_files if data else {}
     if not path.exists():
-        return word if word in data.image_files else None
-    file = data.image_files.get(path.stem)
+        return word if word in files else None
+    file = files.get(path.stem)
     return path.stem if file and path.samefile(file) else None
 
 

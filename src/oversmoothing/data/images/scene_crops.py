@@ -70,10 +70,7 @@ def load(
 def _crops(
     path: Path, counts: dict[str, int], size: int, seed: int, easy: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Reads pixels and classes from their file; draws them if it is missing or damaged.
-
-    Shapes: -> (n, 3, S, S) uint8, (n,) int64.
-    """
+    """Pixels (n, 3, S, S) and classes (n,), drawn if their file is missing or damaged."""
     try:
         with np.load(path) as file:
             return file["pixels"], file["targets"]
@@ -94,10 +91,7 @@ def _crops(
 
 
 def crop(size: int, random: np.random.Generator, easy: bool = False) -> tuple[np.ndarray, int]:
-    """Draws a scene and cuts a square around its largest thing.
-
-    Shapes: -> (3, S, S) uint8, and the class.
-    """
+    """Cuts a square around the largest thing of a new scene: (3, S, S) uint8, and its class."""
     image, mask = scene(*SCENE, random, easy)
     largest, label = 0, 0
     for value in np.unique(mask[mask > 0]):

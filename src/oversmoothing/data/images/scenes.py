@@ -107,10 +107,7 @@ def _background(height: int, width: int, random: np.random.Generator) -> np.ndar
 def _placed(
     rows: np.ndarray, columns: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws place, size and angle of a thing; returns every pixel's coordinates in its frame.
-
-    Shapes: (H, W) twice -> (H, W) twice.
-    """
+    """Draws place, size and angle of a thing; returns pixels' coordinates in its frame, (H, W)."""
     height, width = rows.shape
     radius = random.uniform(0.16, 0.36) * min(height, width)
     y = random.uniform(0.6 * radius, height - 0.6 * radius)

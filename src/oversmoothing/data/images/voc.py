@@ -6,18 +6,12 @@ from typing import Literal
 
 from omegaconf import DictConfig
 
-from oversmoothing.data.images import voc_labels
+from oversmoothing.data.images import voc_labels, voc_lists
 from oversmoothing.data.images.classes import checked_names
 from oversmoothing.data.images.files import listing
 from oversmoothing.data.images.image_set import ImageSet, OnError, short_hash
 from oversmoothing.data.images.voc_labels import Labels
-from oversmoothing.data.images.voc_lists import (
-    find_base,
-    list_path,
-    read_list,
-    require_files,
-    require_labels,
-)
+from oversmoothing.data.images.voc_lists import find_base, list_path, read_list, require_files
 from oversmoothing.errors import InputError
 
 
@@ -72,7 +66,7 @@ def load(
     mask_files = {id: found[id] for id in ids if id in found}
     present = _labels(base, labels, ids, mask_files, names, Path(cache))
     if labels is not None:
-        require_labels(list_path(base, train), parts[train], present)
+        voc_lists.require_labels(list_path(base, train), parts[train], present)
     return ImageSet(
         name=name,
         classes=names,
@@ -108,14 +102,11 @@ def _labels(
 
 
 def unlabelled(node: DictConfig, part: str = "test") -> ImageSet:
-    """Opens the images of a list without masks or labels, to predict on: VOC's test images.
+    """Opens the images of a list as ``val``, without masks or labels: VOC's test images.
 
     Args:
         node: config of ``load``.
         part: the list, ImageSets/Segmentation/<part>.txt.
-
-    Returns:
-        A set whose ``val`` are these images and whose ``train`` is empty.
 
     Raises:
         InputError: data in another layout, no such list, or missing images.

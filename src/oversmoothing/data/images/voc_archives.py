@@ -34,7 +34,7 @@ def sources() -> list[Source]:
 
 
 def prepare(root: Path, archives: Sequence[Source]) -> str:
-    """Downloads, unpacks and merges what is missing under ``root``.
+    """Downloads, unpacks and merges what is missing under ``root``; returns a line of counts.
 
     Archives are kept in ``root/archives``; you may delete them afterwards. Each step writes to a
     temporary folder and renames it when it is complete: after an interruption, call this again.
@@ -42,9 +42,6 @@ def prepare(root: Path, archives: Sequence[Source]) -> str:
     Args:
         root: will hold VOC2012 or VOCdevkit/VOC2012.
         archives: of VOC and of SBD.
-
-    Returns:
-        One line that says how many images there are, and where.
 
     Raises:
         InputError: an archive cannot be downloaded, the disk is full, or images or masks are

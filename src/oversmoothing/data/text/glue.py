@@ -124,8 +124,6 @@ def _label(text: str, classes: tuple[str, ...], where: str) -> float:
 
 
 def _checksum(texts: dict[str, Text], vocabulary: Path | None) -> str:
-    content = json.dumps([[id, t.first, t.second, t.label] for id, t in texts.items()])
-    digest = hashlib.sha256(content.encode())
-    if vocabulary:
-        digest.update(vocabulary.read_bytes())
-    return digest.hexdigest()[:12]
+    content = json.dumps([[id, t.first, t.second, t.label] for id, t in texts.items()]).encode()
+    words = vocabulary.read_bytes() if vocabulary else b""
+    return hashlib.sha256(content + words).hexdigest()[:12]

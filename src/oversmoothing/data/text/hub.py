@@ -28,11 +28,8 @@ def read(task: str, glue: Glue, folder: Path) -> dict[str, dict[int, Text]]:
     """
     splits = _download(task, folder)
     names = {file: file.replace("dev", "validation") for file in ("train", *glue.val.values())}
-    first_line = 1 if glue.header else 2
-    return {
-        file: dict(enumerate(_texts(splits[split]), start=first_line))
-        for file, split in names.items()
-    }
+    first = 1 if glue.header else 2
+    return {file: dict(enumerate(_texts(splits[s]), first)) for file, s in names.items()}
 
 
 def _texts(split: Any) -> list[Text]:

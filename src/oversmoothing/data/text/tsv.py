@@ -32,13 +32,9 @@ def rows(
         )
     for number, line in enumerate(lines[first - 1 :], start=first):
         fields = line.split("\t")
-        if len(fields) == len(columns):
-            yield number, dict(zip(columns, fields))
-        else:
-            yield (
-                number,
-                InputError(f"{path}:{number}: expected {len(columns)} fields, got {len(fields)}"),
-            )
+        wrong = f"{path}:{number}: expected {len(columns)} fields, got {len(fields)}"
+        whole = len(fields) == len(columns)
+        yield number, dict(zip(columns, fields)) if whole else InputError(wrong)
 
 
 def _lines(path: Path) -> list[str]:

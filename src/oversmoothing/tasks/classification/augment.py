@@ -86,11 +86,7 @@ class Augment:
 def labelled_image(
     data: LabelledImages, augment: Augment, mean: Tensor, std: Tensor, id: str
 ) -> dict[str, Any]:
-    """Reads and augments a training image.
-
-    Returns:
-        ``name``, ``image`` (3, S, S) and ``target`` ().
-    """
+    """Reads and augments a training image: ``name``, ``image`` (3, S, S) and ``target`` ()."""
     image = augment(data.pil_image(id), mean, std)
     return {"name": id, "image": image, "target": torch.tensor(data.target(id))}
 

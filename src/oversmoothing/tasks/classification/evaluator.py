@@ -43,8 +43,7 @@ class Evaluator:
         network.eval()
         top = self._top()
         right = torch.zeros(len(top), device=self.device)
-        mine = self.data.val[distributed.rank() :: distributed.world()]
-        size = self.evaluation.batch
+        mine, size = self.data.val[distributed.rank() :: distributed.world()], self.evaluation.batch
         batches = [mine[start : start + size] for start in range(0, len(mine), size)]
         read = partial(_classified, self.data, self.evaluation)
         for images, targets in read_ahead(read, batches, self.evaluation.workers):
@@ -69,8 +68,7 @@ class Evaluator:
         if not self.layer_ids() or not isinstance(backbone, TokenStream):
             return {}
         backbone.eval()
-        maps = (backbone.attention_maps(image) for image in self._images())
-        similarity = attention.by_block(maps)
+        similarity = attention.by_block(backbone.attention_maps(x) for x in self._images())
         tokens = (
             [x[:, backbone.prefix :] for x in backbone.layers(image)] for image in self._images()
         )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from oversmoothing.backbones.bert.bert import BERT
+from oversmoothing.data.checks import at_least, require
 from oversmoothing.data.loading import train_batches
 from oversmoothing.data.text.text_set import TextSet
 from oversmoothing.errors import InputError
@@ -53,18 +54,14 @@ class GLUE(Task):
                 f"backbone: task glue reads sentences, which {type(bert).__name__} does not; "
                 "choose backbone=bert_base or backbone=albert_base"
             )
-        self._require_options(bert.max_length)
+        length, most = self.max_length, bert.max_length
+        require(
+            "task",
+            max_length=(length, 5 <= length <= most, f"5 to {most} tokens"),
+            dropout=(self.dropout, 0 <= self.dropout < 1, "0 or more, below 1"),
+            **at_least(1, eval_batch=self.eval_batch),
+        )
         return Network(bert, parts.data.num_classes, self.dropout).to(device)
-
-    def _require_options(self, most: int) -> None:
-        length, dropout, batch = self.max_length, self.dropout, self.eval_batch
-        rules = {
-            f"max_length: expected 5 to {most} tokens, got {length}": 5 <= length <= most,
-            f"dropout: expected 0 or more, below 1, got {dropout}": 0 <= dropout < 1,
-            f"eval_batch: expected 1 or more, got {batch}": batch >= 1,
-        }
-        if broken := [f"task.{rule}" for rule, holds in rules.items() if not holds]:
-            raise InputError("; ".join(broken))
 
     def run(self, network: Network, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.

@@ -61,8 +61,7 @@ class Segmenter(nn.Module):
     def forward(self, images: Tensor) -> Outputs:
         """Shapes: images (B, 3, H, W) in [0, 1]."""
         features, earlier = self.features(images)
-        aux = self.auxiliary(earlier) if self.auxiliary else None
-        return Outputs(self.head(features), aux)
+        return Outputs(self.head(features), self.auxiliary(earlier) if self.auxiliary else None)
 
     def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Feature maps of the last and of an earlier stage, for a ViT its middle block."""

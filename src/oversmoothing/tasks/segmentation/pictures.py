@@ -7,7 +7,9 @@ import torch
 
 from oversmoothing.data.images.convert import to_array, to_float
 from oversmoothing.data.loading import evenly_spaced
+from oversmoothing.drawing.grid import draw_grid
 from oversmoothing.drawing.leave import leave
+from oversmoothing.drawing.panels import coloured, labels_in
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.segmentation.evaluator import Evaluator
 
@@ -15,14 +17,9 @@ NUMBER = 6  # images
 
 
 def leave_pictures(evaluator: Evaluator, recorder: Recorder, seed: int) -> None:
-    """Leaves ``pictures-seed<seed>.png``: image, ground truth and mask of some validation images.
-
-    The images are evenly spaced in the validation list.
-    """
+    """Leaves ``pictures-seed<seed>.png``: evenly spaced validation images, truth and mask."""
 
     def draw() -> dict[str, Any]:
-        from oversmoothing.drawing.grid import coloured, draw_grid, labels_in
-
         rows = [_row(evaluator, id) for id in evenly_spaced(evaluator.data.val, NUMBER)]
         images, truths, masks = zip(*rows)
         columns = [("image", images), ("ground truth", list(map(coloured, truths)))]

@@ -53,8 +53,7 @@ def multi_scale(
         scaled = _resized(image, sides)
         total = total + _resized(whole_image(network, scaled), own)
         if flip:
-            mirrored = whole_image(network, scaled.flip(-1)).flip(-1)
-            total = total + _resized(mirrored, own)
+            total = total + _resized(whole_image(network, scaled.flip(-1)).flip(-1), own)
     return total
 
 

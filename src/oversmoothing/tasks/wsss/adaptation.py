@@ -38,10 +38,8 @@ def adapt(
         loader, trainer, recorder, device: see ``TrainingLoop``.
     """
     own = replace(trainer, iterations=iterations)
-    objective = Imitation(teacher)
-    TrainingLoop(
-        Student(student), objective, loader, own, recorder, device, phase="adaptation"
-    ).fit()
+    parts = (Student(student), Imitation(teacher), loader, own, recorder, device)
+    TrainingLoop(*parts, phase="adaptation").fit()
 
 
 class Student(nn.Module):

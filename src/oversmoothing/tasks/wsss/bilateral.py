@@ -38,10 +38,7 @@ def position_and_colour(images: Tensor, sigma_rgb: float, sigma_xy: float) -> Te
 
 @torch.no_grad()
 def exact(features: Tensor, values: Tensor) -> Tensor:
-    """Computes A S exactly, in blocks of rows; time grows with N².
-
-    Shapes: features (..., N, D), values (..., N, C) -> (..., N, C).
-    """
+    """A S, exact; time grows with N². Shapes: (..., N, D), values (..., N, C) -> (..., N, C)."""
     return between(features, features, values)
 
 
@@ -104,8 +101,5 @@ def _half_square(x: Tensor) -> Tensor:
     return x.square().sum(dim=1, keepdim=True) / 2
 
 
-FILTERS: dict[Filter, Callable[[Tensor, Tensor], Tensor]] = {
-    "lattice": lattice,
-    "exact": exact,
-    "toco": toco,
-}
+FILTERS: dict[Filter, Callable[[Tensor, Tensor], Tensor]]
+FILTERS = {"lattice": lattice, "exact": exact, "toco": toco}

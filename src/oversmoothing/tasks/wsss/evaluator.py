@@ -56,10 +56,8 @@ class Evaluator(SplitEvaluator):
     def layers(self) -> dict[str, list[float]]:
         """Token similarity after every block, on the first validation images, squashed.
 
-        Patch tokens of the residual stream, each image by itself, means over images.
-
-        Returns:
-            ``cosine`` and ``effective_rank``, one value per block.
+        Patch tokens of the residual stream, each image by itself; ``cosine`` and
+        ``effective_rank``, one mean over images per block.
         """
         backbone = self.network.backbone
         training = backbone.training

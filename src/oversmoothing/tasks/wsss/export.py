@@ -70,14 +70,10 @@ def export(
 def segmentations(
     network: Network, data: ImageSet, evaluation: Evaluation
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Segments ``data.val`` at several scales, with the CRF if the evaluation has one.
-
-    Yields:
-        (id, uint8 (H, W)).
-    """
+    """Yields ids and labels of ``data.val``, uint8 (H, W), after the CRF if there is one."""
     items = evaluation_items(data, data.val, evaluation.workers, masks=False)
-    bar = {"leave": False, "disable": None, "dynamic_ncols": True}  # None: only on a terminal
-    items = tqdm(items, "multi-scale", len(data.val), **bar)
+    # disable=None: only on a terminal
+    items = tqdm(items, "multi-scale", len(data.val), False, disable=None, dynamic_ncols=True)
     jobs = (segmented(network, item["name"], item["image"], evaluation) for item in items)
     if evaluation.crf:
         yield from crf_labels(jobs, evaluation.crf, evaluation.workers, total=len(data.val))
@@ -92,7 +88,7 @@ def write_submission(
     sizes: Mapping[str, tuple[int, int]],
     split: Literal["test", "val"] = "test",
 ) -> Path:
-    """Writes ``comp6_<split>.zip``, after every item has been checked.
+    """Writes ``comp6_<split>.zip`` after every item has been checked, and returns its path.
 
     It holds ``results/VOC2012/Segmentation/comp6_<split>_cls/<ID>.png``, PNGs with VOC's palette.
 
@@ -101,9 +97,6 @@ def write_submission(
         items: id and labels, uint8 (H, W) in 0…20, in any order.
         sizes: height and width of every image of the split.
         split: of the predictions.
-
-    Returns:
-        The path of the zip.
 
     Raises:
         InputError: labels of another type or size; an image that is predicted twice, unknown or
@@ -139,7 +132,6 @@ def png(labels: np.ndarray) -> bytes:
 def _check(
     name: str, labels: np.ndarray, seen: set[str], sizes: Mapping[str, tuple[int, int]]
 ) -> None:
-    """Checks one item."""
     if name in seen:
         raise InputError(f"{name}: predicted twice; the server takes one mask per image")
     if labels.dtype != np.uint8 or labels.ndim != 2:

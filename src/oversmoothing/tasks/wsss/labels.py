@@ -36,11 +36,7 @@ class Labeller:
     def pseudo(
         self, cam: Tensor, present: Present, images: Tensor, box: Tensor | None = None
     ) -> Tensor:
-        """Pseudo labels, see ``pseudo_labels``.
-
-        Args:
-            box: place of the image in its crop (B, 4); None: the image fills the crop.
-        """
+        """See ``pseudo_labels``; without a ``box``, the image fills the crop."""
         if box is None:
             B, _, H, W = images.shape
             box = torch.tensor([0, H, 0, W], device=images.device).expand(B, 4)
@@ -102,10 +98,7 @@ def resized_labels(labels: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def inside(box: Tensor, height: int, width: int) -> Tensor:
-    """Whether pixels are in half-open boxes (row0, row1, col0, col1).
-
-    Shapes: box (B, 4) -> (B, height, width), bool.
-    """
+    """Whether pixels are in half-open boxes (B, 4): row0, row1, col0, col1. -> (B, H, W), bool."""
     rows = torch.arange(height, device=box.device)[None, :, None]
     cols = torch.arange(width, device=box.device)[None, None, :]
     row0, row1, col0, col1 = box.T[:, :, None, None]

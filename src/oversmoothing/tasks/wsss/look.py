@@ -107,11 +107,7 @@ class Viewer:
 
 
 def look_at(viewer: Viewer, data: ImageSet, id: str) -> Look:
-    """Looks at an image of a data set, with its label and its mask if it has them.
-
-    Raises:
-        InputError: a damaged file.
-    """
+    """Looks at an image of a data set, with its label and mask, if any. InputError: damaged."""
     label = data.label(id) if id in data.present else None
     truth = data.mask(id) if id in data.mask_files else None
     return viewer.look(id, data.image(id), label, truth)
@@ -126,9 +122,8 @@ def distinct_classes(data: ImageSet, number: int) -> list[str]:
     seen: set[int] = set()
     first = []
     for id in data.val:
-        classes = set(data.present.get(id, ()))
-        if classes - seen:
+        if new := set(data.present.get(id, ())) - seen:
             first.append(id)
-            seen |= classes
+            seen |= new
     chosen = {*[*first, *(id for id in data.val if id not in set(first))][:number]}
     return [id for id in data.val if id in chosen]

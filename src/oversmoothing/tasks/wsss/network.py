@@ -47,9 +47,7 @@ class Network(nn.Module):
         """Feature maps of the last and of the auxiliary layer, both (B, C, h, w)."""
         H, W = images.shape[-2:]
         tokens, taken = self.backbone(images, take=(self.aux_block,))
-        both = (tokens, taken[self.aux_block])
-        last, aux = (self.backbone.to_map(x, H, W) for x in both)
-        return last, aux
+        return tuple(self.backbone.to_map(x, H, W) for x in (tokens, taken[self.aux_block]))
 
     def class_maps(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Raw CAMs of the last and of the auxiliary layer, both (B, K, h, w)."""

@@ -50,8 +50,7 @@ class Objective:
         share = len(part["image"]) / part["batch_size"]
         losses = {"cls": share * _classification(out.cls, part["label"])}
         if method.aux_weight:
-            aux = _classification(out.aux, part["label"])
-            losses["aux"] = method.aux_weight * share * aux
+            losses["aux"] = method.aux_weight * share * _classification(out.aux, part["label"])
         if joined and method.seg_weight:
             pseudo, counts = part["pseudo"], part["counts"]
             seg = segmentation_loss(out.seg, pseudo, counts, method.toco_compat)
@@ -84,8 +83,7 @@ class Counts(NamedTuple):
 def count_labels(labels: Tensor) -> Counts:
     """Counts labels over all processes, so that parts of a batch share one denominator."""
     foreground = (labels > 0) & (labels != IGNORE)
-    both = distributed.sum_over_processes(Counts((labels == 0).sum(), foreground.sum()))
-    return Counts(*both)
+    return Counts(*distributed.sum_over_processes(Counts((labels == 0).sum(), foreground.sum())))
 
 
 def segmentation_loss(

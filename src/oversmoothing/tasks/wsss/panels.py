@@ -67,10 +67,7 @@ def columns_of(looks: Sequence[Look], cams: Sequence[Column] = ()) -> list[Colum
 
 
 def strongest(look: Look) -> np.ndarray:
-    """Lays the maximum of the CAMs over an image's classes on the image.
-
-    Shapes: -> (H, W, 3) uint8.
-    """
+    """Lays the maximum of an image's CAMs on the image. Shapes: -> (H, W, 3) uint8."""
     return heat(look.image, look.cams.max(axis=0, initial=0.0))
 
 

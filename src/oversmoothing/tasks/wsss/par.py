@@ -63,9 +63,7 @@ class PAR(nn.Module):
                 f"got {list(dilations)}; the papers use [1, 2, 4, 8, 12, 24]"
             )
         self.shifts = [(d * y, d * x) for d in dilations for y, x in AROUND]
-        self.reach = max(dilations)
-        self.iterations = iterations
-        self.w1 = w1
+        self.reach, self.iterations, self.w1 = max(dilations), iterations, w1
         self.colour_share = 1.0 if toco_compat else 1 / (1 + w2)
         position = self.colour_share * w2 * _position(self.shifts, w1)
         self.register_buffer("position", position, persistent=False)

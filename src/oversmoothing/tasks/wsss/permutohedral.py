@@ -37,9 +37,7 @@ class Lattice:
         keys, radix = _keys(base, rank, B)
         keys, order = keys.flatten().sort()
         lattice, vertex, counts = keys.unique_consecutive(return_inverse=True, return_counts=True)
-        self.vertex = torch.empty_like(order)
-        self.vertex[order] = vertex
-        self.vertex = self.vertex.view_as(self.weight)
+        self.vertex = torch.empty_like(order).scatter_(0, order, vertex).view_as(self.weight)
         self.splat_point = order.div(D + 1, rounding_mode="floor")
         self.splat_weight = self.weight.flatten()[order]
         self.splat_start = counts.cumsum(0) - counts
@@ -118,8 +116,7 @@ def _keys(base: Tensor, rank: Tensor, B: int) -> tuple[Tensor, Tensor]:
     # to the next vertex: add 1 to all coordinates, subtract D+1 where the remaining rank is largest
     down = torch.zeros_like(rank).scatter_(0, rank[:D], radix[:, None].expand_as(base))
     steps = radix.sum() - (D + 1) * down[1:].flip(0)
-    keys = torch.cat([lowest[None], lowest + steps.cumsum(dim=0)])
-    return keys.T, radix
+    return torch.cat([lowest[None], lowest + steps.cumsum(dim=0)]).T, radix
 
 
 def _steps(radix: Tensor) -> list[Tensor]:

@@ -49,9 +49,8 @@ def configured(config: DictConfig, words: list[str]) -> DictConfig:
         else:
             _put(config, key, override.value())
     found = {} if problems else config_problems(config)
-    lines = [line for part in found.values() for line in part]
-    problems += [line for line in lines if line.startswith(("task.evaluation", "paths."))]
-    if problems:
+    lines = (line for part in found.values() for line in part)
+    if problems := problems + [x for x in lines if x.startswith(("task.evaluation", "paths."))]:
         raise Problems(problems)
     return config
 
@@ -83,15 +82,12 @@ def checked(config: DictConfig, network: Network) -> WSSS:
 
 
 def stored(folder: Path, data: ImageSet, evaluation: Evaluation) -> tuple[Path, dict[str, Any]]:
-    """Finds the file for the numbers of some settings.
+    """Path and content of the file for the numbers of some settings; no ``seeds`` if it is new.
 
     Args:
         folder: of the run.
         data: whose checksum is part of the file's name.
         evaluation: the settings; ``splits`` names the one split to measure.
-
-    Returns:
-        The path of the file and its content, which has no ``seeds`` if the file does not exist.
     """
     plain = dataclasses.asdict(evaluation)
     settings = {key: value for key, value in plain.items() if key not in HOW}

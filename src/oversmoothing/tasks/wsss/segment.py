@@ -16,18 +16,13 @@ Fusion = Literal["voc", "coco"]
 
 
 def segmented(network: Network, name: str, image: Tensor, evaluation: Evaluation) -> Job:
-    """Segments an image at the scales of an evaluation, or at its own without scales.
+    """Segments an image at the scales of an evaluation, or at its own size, for the dense CRF.
 
-    Args:
-        image: (3, H, W) uint8.
-
-    Returns:
-        What the dense CRF takes: name, image (H, W, 3) uint8, probabilities (1 + K, H, W).
+    Shapes: image (3, H, W) uint8 -> name, (H, W, 3) uint8, probabilities (1 + K, H, W).
     """
     device, scales = next(network.parameters()).device, evaluation.ms_scales or [1.0]
-    found = multi_scale_probabilities(
-        network, to_float(image.to(device)), scales, evaluation.ms_size, evaluation.fusion
-    )
+    how = (scales, evaluation.ms_size, evaluation.fusion)
+    found = multi_scale_probabilities(network, to_float(image.to(device)), *how)
     return name, to_array(image), found.cpu().numpy()
 
 
