@@ -7,9 +7,8 @@ import torch
 
 from oversmoothing.data.images.convert import to_array, to_float
 from oversmoothing.data.loading import evenly_spaced
-from oversmoothing.drawing.grid import draw_grid
+from oversmoothing.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.drawing.leave import leave
-from oversmoothing.drawing.panels import coloured, labels_in
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.segmentation.evaluator import Evaluator
 
