@@ -7,7 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from oversmoothing.data.images.onehot import read_onehot
+from oversmoothing.data.images.voc_labels import read_onehot
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.files import write_text
 

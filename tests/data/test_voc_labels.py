@@ -12,7 +12,7 @@ import pytest
 from voc_folder import load, make
 
 from oversmoothing.data.images import voc, voc_labels
-from oversmoothing.data.images.onehot import read_onehot
+from oversmoothing.data.images.voc_labels import read_onehot
 from oversmoothing.errors import InputError
 
 BOX = "<object><name>{}</name><difficult>{}</difficult></object>"

@@ -28,7 +28,7 @@ def crf_labels(
     desc: str = "dense CRF",
     total: int | None = None,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the most probable labels after the CRF, in the order of the jobs.
+    """Yields names and the most probable labels after the CRF, uint8 (H, W), in the jobs' order.
 
     Args:
         jobs: name, image and probabilities as :func:`dense_crf` takes them; read on demand, so
@@ -37,9 +37,6 @@ def crf_labels(
         processes: number of worker processes; 0: work in this process.
         desc: text of the progress bar, which is shown on a terminal only.
         total: number of jobs, for the estimate of the remaining time.
-
-    Yields:
-        (name, uint8 (H, W)).
 
     Raises:
         InputError: see :func:`dense_crf`; names the image.

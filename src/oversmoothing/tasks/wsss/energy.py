@@ -83,7 +83,7 @@ def _require(images: Tensor, logits: Tensor, labels: Tensor, box: Tensor, filter
             "lattice is fast, exact is O(N²)"
         )
     B, _, H, W = images.shape
-    found = [tuple(logits[:, 0].shape), tuple(labels.shape), tuple(box.shape)]
+    found = [tuple(x.shape) for x in (logits[:, 0], labels, box)]
     if found != [(B, H, W), (B, H, W), (B, 4)]:
         raise InputError(
             f"dense energy: expected logits and labels at the images' size ({B}, {H}, {W}) and box "

@@ -72,8 +72,8 @@ def segmentations(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yields ids and labels of ``data.val``, uint8 (H, W), after the CRF if there is one."""
     items = evaluation_items(data, data.val, evaluation.workers, masks=False)
-    # disable=None: only on a terminal
-    items = tqdm(items, "multi-scale", len(data.val), False, disable=None, dynamic_ncols=True)
+    bar = {"leave": False, "disable": None, "dynamic_ncols": True}  # None: only on a terminal
+    items = tqdm(items, "multi-scale", len(data.val), **bar)
     jobs = (segmented(network, item["name"], item["image"], evaluation) for item in items)
     if evaluation.crf:
         yield from crf_labels(jobs, evaluation.crf, evaluation.workers, total=len(data.val))
