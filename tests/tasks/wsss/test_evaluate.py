@@ -144,7 +144,7 @@ def test_mistakes_are_said_in_one_line(run: Path, tmp_path: Path) -> None:
     refused("--split test: its masks are not public", run, "--split", "test")
     lists = without_an_image(run, tmp_path) / "ImageSets/Segmentation"
     test = ["--split", "test", "--export", tmp_path / "out", f"paths.data={tmp_path}"]
-    refused("1 of 2 images of test.txt are missing (first gone)", run, *test)
+    refused("test.txt: 1 of 2 images (gone) are not in", run, *test)
     (lists / "test.txt").unlink()
     refused("test.txt: the list cannot be read", run, *test)
     refused("task.evaluation.size: expected a multiple of the patch", run, "evaluation.size=40")
