@@ -16,9 +16,9 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.voc import unlabelled
 from oversmoothing.errors import InputError
-from oversmoothing.launch import trained
+from oversmoothing.launch import loading
+from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.script import run_script
-from oversmoothing.launch.trained import Trained
 from oversmoothing.store.lookup import weights_of
 from oversmoothing.tasks.wsss.export import export
 from oversmoothing.tasks.wsss.reevaluate import checked, configured, measure
@@ -31,7 +31,7 @@ def main() -> int:
     if options.split == "test" and not options.export:
         raise InputError("--split test: its masks are not public, so nothing can be measured; give "
                          "--export FOLDER")  # fmt: skip
-    run = trained.load(options.run, (options.seed or [None])[0], options.device)
+    run = loading.load(options.run, (options.seed or [None])[0], options.device)
     seeds = options.seed or sorted(weights_of(run.folder, run.config))
     config = configured(run.config, words)
     if options.split != "test":
@@ -40,7 +40,7 @@ def main() -> int:
     task = checked(config, run.network)
     data = unlabelled(config.data) if options.split == "test" else build(config.data)
     for seed in seeds:
-        each = run if seed == run.seed else trained.load(run.folder, seed, options.device)
+        each = run if seed == run.seed else loading.load(run.folder, seed, options.device)
         if options.export:
             folder = options.export / f"seed{seed}" if len(seeds) > 1 else options.export
             print(_export(each, data, task, folder, options.split), flush=True)
@@ -63,7 +63,7 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     return parser.parse_args([word for word in argv if word not in words]), words
 
 
-def _export(run: Trained, data: ImageSet, task: dict[str, Any], folder: Path, split: str) -> str:
+def _export(run: TrainedRun, data: ImageSet, task: dict[str, Any], folder: Path, split: str) -> str:
     if not task.method.segments:
         raise InputError(f"{run.folder}: its decoder was not trained, so there are no masks; "
                          "train with task.method.seg_weight above 0")  # fmt: skip

@@ -12,7 +12,7 @@ from oversmoothing.data.images.convert import to_array, to_float
 from oversmoothing.data.images.photo import Photo
 from oversmoothing.drawing.grid import Column, coloured, draw_grid, heat, labels_in
 from oversmoothing.errors import InputError, meant
-from oversmoothing.launch.trained import Trained
+from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.tasks.segmentation.whole import multi_scale
 from oversmoothing.tasks.wsss.crf import load_pydensecrf
 from oversmoothing.tasks.wsss.panels import draw_looks
@@ -20,7 +20,7 @@ from oversmoothing.tasks.wsss.panels import draw_looks
 Draw = Callable[[Photo], tuple[Figure, np.ndarray | None]]  # picture, mask (H, W) uint8
 
 
-def require_same_classes(run: Trained, other: Trained) -> None:
+def require_same_classes(run: TrainedRun, other: TrainedRun) -> None:
     """Refuses two runs that know different classes."""
     if run.classes != other.classes:
         raise InputError(
@@ -29,7 +29,7 @@ def require_same_classes(run: Trained, other: Trained) -> None:
         )
 
 
-def of_wsss(run: Trained, other: Trained | None, labels: str | None, crf: bool) -> Draw:
+def of_wsss(run: TrainedRun, other: TrainedRun | None, labels: str | None, crf: bool) -> Draw:
     """Returns a function that draws CAMs, refined label and mask of an image.
 
     Args:
@@ -59,7 +59,7 @@ def _label(names: str, classes: tuple[str, ...]) -> Tensor:
 
 
 def _draw_cams(
-    run: Trained, other: Trained | None, wanted: Tensor | None, crf: bool, photo: Photo
+    run: TrainedRun, other: TrainedRun | None, wanted: Tensor | None, crf: bool, photo: Photo
 ) -> tuple[Figure, np.ndarray | None]:
     label = photo.label if wanted is None else wanted
     look = run.task.viewer(run.network, crf).look(photo.name, photo.image, label, photo.truth)
@@ -77,7 +77,9 @@ def _draw_cams(
     return draw_looks([look], run.label_names, cams), look.mask
 
 
-def of_segmentation(run: Trained, other: Trained | None, labels: str | None, crf: bool) -> Draw:
+def of_segmentation(
+    run: TrainedRun, other: TrainedRun | None, labels: str | None, crf: bool
+) -> Draw:
     """Returns a function that draws the masks of an image.
 
     Args:
@@ -96,7 +98,7 @@ def of_segmentation(run: Trained, other: Trained | None, labels: str | None, crf
     return partial(_draw_masks, [run, *([other] if other else [])])
 
 
-def _draw_masks(runs: Sequence[Trained], photo: Photo) -> tuple[Figure, np.ndarray]:
+def _draw_masks(runs: Sequence[TrainedRun], photo: Photo) -> tuple[Figure, np.ndarray]:
     masks = [predicted(run, photo.image) for run in runs]
     maps = [("ground truth", photo.truth.numpy())] if photo.truth is not None else []
     maps += zip(titles(runs), masks)
@@ -106,7 +108,7 @@ def _draw_masks(runs: Sequence[Trained], photo: Photo) -> tuple[Figure, np.ndarr
     return draw_grid(columns, values, runs[0].label_names), masks[0]
 
 
-def predicted(run: Trained, image: Tensor) -> np.ndarray:
+def predicted(run: TrainedRun, image: Tensor) -> np.ndarray:
     """Returns the labels of an image by the run's multi-scale evaluation, or else single-scale.
 
     Shapes: (3, H, W) uint8 -> (H, W) uint8.
@@ -119,7 +121,7 @@ def predicted(run: Trained, image: Tensor) -> np.ndarray:
     return logits.argmax(0).byte().cpu().numpy()
 
 
-def titles(runs: Sequence[Trained]) -> list[str]:
+def titles(runs: Sequence[TrainedRun]) -> list[str]:
     """Returns what distinguishes each run: aggregator, options that differ, or else its id."""
     if len(runs) == 1:
         return ["mask"]
@@ -130,7 +132,7 @@ def titles(runs: Sequence[Trained]) -> list[str]:
     ]
 
 
-def _aggregator(run: Trained, runs: Sequence[Trained]) -> str:
+def _aggregator(run: TrainedRun, runs: Sequence[TrainedRun]) -> str:
     """Returns ``no unit`` or ``EM``, and below it the options in which runs of this kind differ."""
     own = run.config.aggregator
     alike = [r.config.aggregator for r in runs if r.config.aggregator._target_ == own._target_]

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.errors import InputError
-from oversmoothing.launch import trained
+from oversmoothing.launch import loading
+from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.predict import require_same_classes
-from oversmoothing.launch.trained import Trained
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.store.recorder import read_result
 from oversmoothing.tasks.wsss.look import distinct_classes, look_at
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     if options.rows < 1:
         raise InputError(f"--rows: expected 1 or more, got {options.rows}")
     runs = [
-        trained.load(run or trained.of_command(words, options.seed), options.seed)
+        loading.load(run or loading.of_command(words, options.seed), options.seed)
         for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
     ]
     ids = options.images or distinct_classes(runs[1].data, options.rows)
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def figure2(without: Trained, centered: Trained, ids: Sequence[str]) -> Figure:
+def figure2(without: TrainedRun, centered: TrainedRun, ids: Sequence[str]) -> Figure:
     """Draws for each image: truth, the CAM of either run, refined label and mask of the second.
 
     A CAM shows the maximum over the classes that the image is labelled with.
@@ -98,7 +98,7 @@ def write_tokens(results: Results, stem: Path, pdf: bool = False) -> list[Path]:
     return [*paths, write_csv(stem.with_name(f"{stem.name}.csv"), rows[0], data)]
 
 
-def _results(run: Trained) -> list[dict[str, Any]]:
+def _results(run: TrainedRun) -> list[dict[str, Any]]:
     """Returns the results of every seed. InputError: the run is not finished."""
     result = read_result(run.folder)
     if result is None:

@@ -29,7 +29,7 @@ from oversmoothing.drawing.files import save
 from oversmoothing.drawing.grid import coloured
 from oversmoothing.drawing.style import STYLE
 from oversmoothing.errors import InputError
-from oversmoothing.launch import trained
+from oversmoothing.launch import loading
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_fig3.gradients import em_of
 from oversmoothing.tasks.segmentation.network import Segmenter
@@ -51,8 +51,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
     options = parser.parse_args(argv)
-    folder = options.run or trained.of_command(RUN, options.seed)
-    run = trained.load(folder, options.seed, options.device, tasks=("segmentation",))
+    folder = options.run or loading.of_command(RUN, options.seed)
+    run = loading.load(folder, options.seed, options.device, tasks=("segmentation",))
     id = options.image or _several_labels(run.data)
     data = run.data
     if id not in data.image_files:

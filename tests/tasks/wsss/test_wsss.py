@@ -8,7 +8,7 @@ import torch
 from processes import kill_after_a_checkpoint, train_by_two
 
 from oversmoothing import distributed
-from oversmoothing.launch import trained
+from oversmoothing.launch import loading
 from oversmoothing.launch.command import Problems, compose_config, configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import Recorder, weights_path
@@ -119,7 +119,7 @@ def test_a_process_without_images_has_every_stage_to_add(
     plain: dict, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would miss an exchange, and the others would wait for it."""
-    run = trained.load(next((folder / "plain").glob("wsss-*")), on="cpu")
+    run = loading.load(next((folder / "plain").glob("wsss-*")), on="cpu")
     task = run.task
     log = Recorder(folder / "idle", [0])
     evaluator = Evaluator(

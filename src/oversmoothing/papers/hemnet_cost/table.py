@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.trained import untrained
+from oversmoothing.launch.loading import untrained
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
 from oversmoothing.store.files import write_text, writing

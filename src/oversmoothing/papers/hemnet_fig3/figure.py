@@ -32,7 +32,7 @@ from oversmoothing.data.loading import train_batches
 from oversmoothing.drawing.files import save
 from oversmoothing.drawing.style import LINES
 from oversmoothing.errors import InputError
-from oversmoothing.launch import trained
+from oversmoothing.launch import loading
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.script import split_words
 from oversmoothing.papers import RESULTS, figure_parser
@@ -138,13 +138,13 @@ def _source(
     if options.run and words:
         raise InputError("--run: its config is fixed; leave out the overrides after --")
     if options.run:
-        run = trained.load(options.run, options.seed, tasks=("segmentation",))
+        run = loading.load(options.run, options.seed, tasks=("segmentation",))
         return run.config, run.network, run.data
     [config] = configs([f"experiment={options.experiment}", *words])
     if config.threads:
         torch.set_num_threads(config.threads)
     data = build(config.data)
-    return config, trained.untrained(config, data.label_names, options.seed), data
+    return config, loading.untrained(config, data.label_names, options.seed), data
 
 
 def _text(step: int, found: dict[float, dict[str, float]]) -> str:

@@ -23,7 +23,7 @@ from oversmoothing.tasks.base import Labels, Task
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedRun:
     """A run with the trained network of one seed.
 
     Args:
@@ -72,7 +72,7 @@ class Trained:
 
 def load(
     run: str | Path, seed: int | None = None, on: str = "auto", tasks: Sequence[str] = ("wsss",)
-) -> Trained:
+) -> TrainedRun:
     """Loads a trained network without running code from its files.
 
     Args:
@@ -103,7 +103,7 @@ def load(
             f"{found[seed]}: does not fit the config.yaml beside it; remove the folder and run its "
             "command again"
         ) from error
-    return Trained(folder, seed, config, network.to(device(on)).eval(), label_names)
+    return TrainedRun(folder, seed, config, network.to(device(on)).eval(), label_names)
 
 
 def untrained(config: DictConfig, label_names: Sequence[str], seed: int | None = None) -> nn.Module:

@@ -15,7 +15,7 @@ from PIL import Image
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.files import read_mask
 from oversmoothing.errors import InputError
-from oversmoothing.launch import trained
+from oversmoothing.launch import loading
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.metrics.segmentation import Confusion
@@ -106,7 +106,7 @@ def here(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_loaded_network_is_the_trained_one(folders: dict[str, Path], tmp_path: Path) -> None:
     moved = shutil.copytree(folders["centered"], tmp_path / folders["centered"].name)
-    run = trained.load(moved, seed=0, on="cpu")
+    run = loading.load(moved, seed=0, on="cpu")
     state = torch.load(folders["centered"] / "weights-seed0.pt", weights_only=True)
     own = run.network.state_dict()
     assert own.keys() == state.keys()
@@ -120,7 +120,7 @@ def test_loaded_network_is_the_trained_one(folders: dict[str, Path], tmp_path: P
 
 
 def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Path]) -> None:
-    run = trained.load(folders["none"], on="cpu")
+    run = loading.load(folders["none"], on="cpu")
     assert run.title == "without centering"
     count = Confusion(6)
     for id in (run.data.val[0], run.data.val[3]):  # two, evenly spaced
@@ -131,7 +131,7 @@ def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Pat
 
 
 def test_segmentation_run_measures_as_it_did(segmentation: Path) -> None:
-    run = trained.load(segmentation, on="cpu", tasks=("segmentation",))
+    run = loading.load(segmentation, on="cpu", tasks=("segmentation",))
     state = torch.load(segmentation / "weights-seed1.pt", weights_only=True)
     own = run.network.state_dict()
     assert run.seed == 1 and own.keys() == state.keys()
@@ -145,7 +145,7 @@ def test_segmentation_run_measures_as_it_did(segmentation: Path) -> None:
     expected = execute(run.config)["seeds"]["1"]
     assert evaluator.split("val")["val_seg_miou"] == expected["val_seg_miou"]
     with pytest.raises(InputError, match=r"a run of task=segmentation; expected task=wsss"):
-        trained.load(segmentation)
+        loading.load(segmentation)
 
 
 def test_hem_figures_of_a_segmentation_run(
@@ -173,7 +173,7 @@ def test_fig4_names_the_command_that_is_missing(
 def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) -> None:
     def refused(message: str, *given: object) -> None:
         with pytest.raises(InputError, match=message):
-            trained.load(*given)
+            loading.load(*given)
 
     refused("no such run; expected a run's folder, name or id", tmp_path / "nothing")
     refused("no weights of seed 7; there are those of 0", folders["none"], 7)
@@ -194,11 +194,11 @@ def test_weights_that_run_code_are_refused(folders: dict[str, Path], tmp_path: P
     copy = shutil.copytree(folders["none"], tmp_path / "copy")
     torch.save({"x": Path("/")}, copy / "weights-seed0.pt")
     with pytest.raises(InputError, match="damaged"):
-        trained.load(copy)
+        loading.load(copy)
 
 
 def test_predict_does_what_it_can(folders: dict[str, Path], tmp_path: Path) -> None:
-    run = trained.load(folders["centered"], on="cpu")
+    run = loading.load(folders["centered"], on="cpu")
     known, other = run.data.val[:2]
     good, broken = Path(run.data.image_files[other]), tmp_path / "broken.jpg"
     broken.write_bytes(good.read_bytes()[:300])
@@ -223,7 +223,7 @@ def test_predict_draws_the_masks_of_segmentation_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ) -> None:
-    run = trained.load(segmentation, on="cpu", tasks=("segmentation",))
+    run = loading.load(segmentation, on="cpu", tasks=("segmentation",))
     id = run.data.val[0]
     words = ["predict.py", id, "--run", str(segmentation), "--out", str(tmp_path / "out")]
     assert here([*words, "--compare", str(segmentation)], monkeypatch) == 0
@@ -247,7 +247,7 @@ def test_predict_refuses_unknown_classes(
 
 
 def test_figure2(folders: dict[str, Path]) -> None:
-    without, centered = (trained.load(folders[name], on="cpu") for name in ("none", "centered"))
+    without, centered = (loading.load(folders[name], on="cpu") for name in ("none", "centered"))
     ids = distinct_classes(centered.data, 2)
     figure = figure2(without, centered, ids)
     titles = [text.get_text() for text in figure.texts]
