@@ -109,6 +109,13 @@ def test_a_sweeper_that_is_not_installed() -> None:
         command(["-m", "hydra/sweeper=no_such"])
 
 
+def test_torchrun_starts_no_sweep_of_hydras(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(Problems, match="hydra/launcher=processes: cannot run under torchrun"):
+        command(["-m", "hydra/launcher=processes", "backbone.depth=2,3"])
+
+
 def test_optuna(train, tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     words = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.direction=maximize"]

@@ -60,6 +60,6 @@ def _set_up(config: DictConfig) -> None:
     """Sets threads and determinism, which decide how numbers are computed."""
     if config.threads:
         torch.set_num_threads(config.threads)
-    torch.use_deterministic_algorithms(
-        config.deterministic != "off", warn_only=config.deterministic == "warn"
-    )
+    wanted = config.deterministic != "off"
+    if wanted or torch.are_deterministic_algorithms_enabled():  # the call imports torch's compiler
+        torch.use_deterministic_algorithms(wanted, warn_only=config.deterministic == "warn")
