@@ -17,7 +17,7 @@ from oversmoothing.data.images.files import write_mask
 from oversmoothing.data.images.photo import open_photo
 from oversmoothing.drawing.files import save
 from oversmoothing.errors import InputError
-from oversmoothing.launch import predict, trained
+from oversmoothing.launch import loading, predict
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.files import writing
 
@@ -26,10 +26,10 @@ TASKS = {"wsss": predict.of_wsss, "segmentation": predict.of_segmentation}
 
 def main() -> int:
     options = _options()
-    run = trained.load(options.run, options.seed, options.device, tuple(TASKS))
+    run = loading.load(options.run, options.seed, options.device, tuple(TASKS))
     other = None
     if options.compare:
-        other = trained.load(options.compare, options.seed, options.device, (run.task_name,))
+        other = loading.load(options.compare, options.seed, options.device, (run.task_name,))
         predict.require_same_classes(run, other)
     draw = TASKS[run.task_name](run, other, options.labels, options.crf)
     with writing(options.out):

@@ -56,12 +56,13 @@ def test_a_certain_flip_mirrors():
 @pytest.mark.parametrize("factor", [0.5, 0.7, 1.3, 2.0])
 def test_a_part_is_scaled_as_the_whole_would_be(factor):
     """Only what the crop shows is computed; the reference scales everything, then cuts."""
+    torch.manual_seed(0)
     original, side = image(60, 80), 24
     crop, _ = Augment(side, scale=[factor, factor], flip=0, **PLAIN)(to_pil(original))
     whole = to_pil(original).resize((int(80 * factor), int(60 * factor)), Image.Resampling.BILINEAR)
     windows = F.pil_to_tensor(whole).unfold(1, side, 1).unfold(2, side, 1)  # (3, y, x, S, S)
     gap = (windows.int() - (crop * 255).round().int()[:, None, None]).abs().amax((0, 3, 4))
-    assert gap.min() <= 1
+    assert gap.min() <= 2  # Pillow rounds after each of its two passes
 
 
 def test_offsets_cover_all_places_evenly():
