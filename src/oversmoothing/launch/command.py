@@ -97,7 +97,7 @@ def part_problems(composed: list[DictConfig]) -> list[str]:
     from oversmoothing.launch.preflight import all_problems
 
     known: dict[str, list[str]] = {}
-    return [line for config in composed for line in all_problems(config, set(), known)]
+    return [line for config in composed for line in all_problems(config, known)]
 
 
 def _started(planned: Plan) -> "Start | None":

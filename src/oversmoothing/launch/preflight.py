@@ -30,7 +30,7 @@ def started(config: DictConfig) -> Start | None:
 
     ``all_problems`` then says what is wrong.
     """
-    if config_problems(config) or _fit_problems(config, set()):
+    if config_problems(config) or _fit_problems(config):
         return None
     if not (seeds := missing_seeds(config, read_result(run_folder(config)) or {})):
         return None
@@ -42,7 +42,7 @@ def started(config: DictConfig) -> Start | None:
     return start
 
 
-def all_problems(config: DictConfig, unclear: set[str], known: Known) -> list[str]:
+def all_problems(config: DictConfig, known: Known) -> list[str]:
     """One line for every mistake in a composed config.
 
     Parts whose names and types are right are built once, and the network on the task's toy data. A
@@ -50,12 +50,11 @@ def all_problems(config: DictConfig, unclear: set[str], known: Known) -> list[st
 
     Args:
         config: composed.
-        unclear: parts that are not those that were asked for.
         known: from earlier configs of the same command; added to.
     """
     found = config_problems(config)
     lines = [line for part in found.values() for line in part]
-    if {"task", "experiment"} & {*found, *unclear} or not (found or unclear) and finished(config):
+    if "task" in found or not found and finished(config):
         return lines
     if not _is_task(config):
         return [
@@ -63,8 +62,8 @@ def all_problems(config: DictConfig, unclear: set[str], known: Known) -> list[st
             f"task._target_: {config.task._target_} is no task; it must derive from Task "
             "of oversmoothing.tasks.base",
         ]
-    lines += _fit_problems(config, unclear)
-    broken = {*found, *unclear} | ({"data"} if "paths" in found else set())
+    lines += _fit_problems(config)
+    broken = {*found} | ({"data"} if "paths" in found else set())
     for part, step in _steps(config).items():
         if part not in broken:
             said = _said(part, config, step, known)
@@ -78,7 +77,7 @@ def _is_task(config: DictConfig) -> bool:
     return inspect.isclass(target) and issubclass(target, Task)
 
 
-def _fit_problems(config: DictConfig, unclear: set[str]) -> list[str]:
+def _fit_problems(config: DictConfig) -> list[str]:
     """Groups that a task needs and lacks, or has no use for."""
     name, needs, problems = short_name(config.task), _needs(config), []
     for group in ("backbone", "trainer", "data"):
@@ -86,7 +85,7 @@ def _fit_problems(config: DictConfig, unclear: set[str]) -> list[str]:
             problems.append(f"{group}: task {name} needs one; choose with {group}=…")
         if group not in needs and config[group]:
             problems.append(f"{group}: task {name} has no use for it; add {group}=none")
-    return [line for line in problems if line.split(":")[0] not in unclear]
+    return problems
 
 
 def _needs(config: DictConfig) -> tuple[str, ...]:
