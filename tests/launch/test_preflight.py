@@ -115,3 +115,12 @@ def test_a_mistake_in_an_own_aggregator(
     [line] = lines(f"--config-dir {tmp_path} aggregator={name}")
     assert expected in line
     assert capfd.readouterr() == ("", "")  # Hydra has nothing to add
+
+
+@pytest.mark.parametrize("task", ["wsss trainer=toco_smoke", "segmentation trainer=emanet"])
+def test_data_that_a_task_cannot_use_are_refused_before_any_work(task: str) -> None:
+    """The task's toy data have what the real ones lack."""
+    network = "backbone=deit_ti backbone.weights=none task.augment.crop=48"
+    crf = " task.evaluation.crf=null" if "wsss" in task else ""
+    [line] = lines(f"task={task} data=scene_crops data.num_train=8 {network}{crf}")
+    assert line.startswith("data scene_crops: has no ") and "; choose " in line

@@ -62,8 +62,8 @@ def command(argv: list[str]) -> Command:
         _stop_at(planned.problems)
         return Command(hydra=for_hydra)
     _stop_at(planned.problems + _sweep_problems(planned) + source_problems(planned.configs))
-    if not (start := _started(planned)):
-        _stop_at(part_problems(planned.configs))
+    start, problems = _started(planned)
+    _stop_at(problems)
     _stop_at(_output_problems(planned.configs))
     known = planned.configs if planned.sweeper == "basic" else []
     return Command(known, for_hydra if planned.by_hydra else None, start)
@@ -100,10 +100,10 @@ def part_problems(composed: list[DictConfig]) -> list[str]:
     return [line for config in composed for line in all_problems(config, known)]
 
 
-def _started(planned: Plan) -> "Start | None":
-    """What a single run starts from: its check builds all that the run needs."""
+def _started(planned: Plan) -> tuple["Start | None", list[str]]:
+    """What a single run starts from, built by its check; what is wrong with the runs."""
     if len(planned.configs) > 1 or planned.by_hydra:
-        return None
+        return None, part_problems(planned.configs)
     _import_torch()
     from oversmoothing.launch.preflight import started
 

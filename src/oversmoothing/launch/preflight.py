@@ -25,21 +25,25 @@ AGGREGATORS = ("aggregator", "then")
 Known = dict[str, list[str]]  # what was built before, in this command -> what it said
 
 
-def started(config: DictConfig) -> Start | None:
-    """Builds all that a run starts from; None where that fails or the run is finished.
+def started(config: DictConfig) -> tuple[Start | None, list[str]]:
+    """Builds all that a run starts from; if that fails, says what is wrong.
 
-    ``all_problems`` then says what is wrong.
+    Returns:
+        The start of the run, None if it is finished or refused; one line for each mistake.
     """
-    if config_problems(config) or _fit_problems(config):
-        return None
-    if not (seeds := missing_seeds(config, read_result(run_folder(config)) or {})):
-        return None
-    try:
-        start = Start(config)
-        start.prepare(seeds)
-    except Exception:  # whatever a user's own class raises
-        return None
-    return start
+    refused: list[str] = []
+    if not config_problems(config) and not _fit_problems(config):
+        if not (seeds := missing_seeds(config, read_result(run_folder(config)) or {})):
+            return None, []
+        try:
+            start = Start(config)
+            start.prepare(seeds)
+            return start, []
+        except InputError as error:  # perhaps only the real data show it
+            refused = error.lines
+        except Exception:  # in a class of the user; all_problems says where
+            pass
+    return None, all_problems(config, {}) or refused
 
 
 def all_problems(config: DictConfig, known: Known) -> list[str]:

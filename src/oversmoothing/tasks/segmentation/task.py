@@ -43,6 +43,11 @@ class Segmentation(Task):
         """
         if self.aux_weight < 0:
             raise InputError(f"task.aux_weight: expected 0 or more, got {self.aux_weight}")
+        if not hasattr(parts.data, "label_names"):
+            raise InputError(
+                f"data {parts.data.name}: has no masks, which task segmentation needs; choose "
+                "data=voc, voc_subset, context, coco_stuff or scenes"
+            )
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)

@@ -49,7 +49,7 @@ class WSSS(Task):
         """
         [seed] = seeds
         torch.manual_seed(seed)
-        if not parts.data.background:
+        if not getattr(parts.data, "background", False):
             raise InputError(
                 f"data {parts.data.name}: has no background, which CAMs need; choose VOC or COCO"
             )
