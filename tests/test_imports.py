@@ -12,6 +12,8 @@ FLOORS = (  # a folder imports its own modules, those of its floor's parents, an
     {"store"},
     {"config"},
     {"aggregators", "metrics"},
+    {"adapters"},
+    {"diagnosis"},
     {"backbones"},
     {"data"},
     {"drawing"},

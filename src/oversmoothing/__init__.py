@@ -1,3 +1,56 @@
-"""Methods against oversmoothing in deep attention and graph networks."""
+"""Methods against oversmoothing in deep attention and graph networks.
+
+``diagnose`` measures how alike tokens or nodes are after every layer of a model. ``apply`` puts a
+method into a model, and ``remove`` takes it out again. Every method is a module, too.
+
+Nothing is imported before it is used, so that a command line is checked without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oversmoothing.aggregators.base import After as After
+    from oversmoothing.aggregators.base import Aggregator as Aggregator
+    from oversmoothing.aggregators.base import Context as Context
+    from oversmoothing.aggregators.base import Inside as Inside
+    from oversmoothing.aggregators.base import Instead as Instead
+    from oversmoothing.aggregators.centered import Centered as Centered
+    from oversmoothing.aggregators.contranorm import ContraNorm as ContraNorm
+    from oversmoothing.aggregators.contranorm_d import ContraNormD as ContraNormD
+    from oversmoothing.aggregators.em import EM as EM
+    from oversmoothing.aggregators.external import External as External
+    from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
+    from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
+    from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
+    from oversmoothing.errors import InputError as InputError
 
 __version__ = "0.1.0"
+
+_HOMES = {  # where each public name is defined
+    "aggregators.base": "After Aggregator Context Inside Instead",
+    "aggregators.centered": "Centered",
+    "aggregators.contranorm": "ContraNorm",
+    "aggregators.contranorm_d": "ContraNormD",
+    "aggregators.em": "EM",
+    "aggregators.external": "External",
+    "aggregators.external_multihead": "ExternalMultiHead",
+    "aggregators.layernorm": "LayerNorm",
+    "aggregators.pairnorm": "PairNorm",
+    "errors": "InputError",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = [*_HOME, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -88,3 +88,41 @@ def test_warm_up_reaches_gamma_and_survives_a_checkpoint() -> None:
 def test_gamma_must_be_finite(gamma: float) -> None:
     with pytest.raises(InputError, match=r"aggregator\.gamma.*finite"):
         Centered(gamma)
+
+
+def visible() -> torch.Tensor:
+    """A mask (2, 1, N, N): causal, and the first image also lacks its first two tokens."""
+    mask = torch.ones(N, N, dtype=torch.bool).tril().repeat(2, 1, 1, 1)
+    mask[0, ..., :2] = False
+    return mask
+
+
+@pytest.mark.parametrize("prefix", [0, 3])
+def test_a_mask_centers_over_the_tokens_that_each_token_sees(prefix: int) -> None:
+    """Equals M + γ U with the explicit uniform attention U over the visible tokens."""
+    _, m, v = attention()
+    seen = visible().double()
+    seen[..., :prefix] = 0
+    uniform = seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)
+    module = Centered(-0.7, prefix_in_mean=not prefix)
+    out = module(m @ v, v, Context(prefix=prefix, mask=visible()))
+    assert torch.allclose(out, (m - 0.7 * uniform) @ v, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("new", [1, 4, N])
+def test_causal_equals_the_causal_mask_and_sees_no_future(new: int) -> None:
+    """Also for the last tokens alone, as in generation with a cache of keys and values."""
+    _, m, v = attention()
+    mixed, causal = (m.tril() @ v)[..., -new:, :], Context(causal=True)
+    mask = torch.ones(N, N, dtype=torch.bool).tril()[-new:]
+    out = Centered(-1.0)(mixed.clone(), v, causal)
+    assert torch.allclose(out, Centered(-1.0)(mixed, v, Context(mask=mask)), rtol=0, atol=1e-14)
+    changed = torch.cat([v[..., : N - 1, :], v[..., N - 1 :, :] + 9], dim=-2)
+    again = Centered(-1.0)(mixed.clone(), changed, causal)
+    assert torch.equal(again[..., :-1, :], out[..., :-1, :])
+
+
+def test_half_precision_causal_means_are_summed_in_float32() -> None:
+    ones = torch.ones(2000, 1, dtype=torch.bfloat16)
+    means = Centered(1.0)(torch.zeros_like(ones), ones, Context(causal=True))
+    assert torch.equal(means, ones)

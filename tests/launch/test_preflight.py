@@ -117,10 +117,22 @@ def test_a_mistake_in_an_own_aggregator(
     assert capfd.readouterr() == ("", "")  # Hydra has nothing to add
 
 
-@pytest.mark.parametrize("task", ["wsss trainer=toco_smoke", "segmentation trainer=emanet"])
-def test_data_that_a_task_cannot_use_are_refused_before_any_work(task: str) -> None:
-    """The task's toy data have what the real ones lack."""
-    network = "backbone=deit_ti backbone.weights=none task.augment.crop=48"
-    crf = " task.evaluation.crf=null" if "wsss" in task else ""
-    [line] = lines(f"task={task} data=scene_crops data.num_train=8 {network}{crf}")
-    assert line.startswith("data scene_crops: has no ") and "; choose " in line
+VIT = "backbone=deit_ti backbone.weights=none"
+CROPS = "data=scene_crops data.num_train=8"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"task=wsss task.evaluation.crf=null {VIT} trainer=toco_smoke {CROPS}", "no background"),
+        (f"task=segmentation backbone=resnet18 backbone.weights=none trainer=emanet {CROPS}",
+         "has no masks"),
+        (f"task=classification_eval {VIT} trainer=none data=sbm", "needs images"),
+        (f"task=classification {VIT} trainer=deit data=sbm", "needs one class an image"),
+        ("task=glue backbone=bert_small trainer=bert data=sbm", "reads sentences"),
+        (f"task=nodes {CROPS}", "needs a graph"),
+    ],
+)  # fmt: skip
+def test_data_that_a_task_cannot_use_are_refused_before_any_work(line: str, said: str) -> None:
+    [problem] = lines(line)
+    assert problem.startswith("data ") and said in problem and "; choose" in problem

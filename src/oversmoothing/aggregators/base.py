@@ -57,12 +57,18 @@ class Context:
         edges: row and column of every entry of a sparse M, (2, E), self-loops included; None if M
             is dense.
         num_nodes: N; needed with ``edges``.
+        mask: which of the N values a token may see, boolean, broadcastable to (..., N_q, N), where
+            N_q is the number of mixed tokens; None if every token sees all.
+        causal: a token sees itself and the tokens before it. The N_q mixed tokens are the last of
+            the N, as in generation with a cache of keys and values.
     """
 
     prefix: int = 0
     row_sum: Tensor | None = None
     edges: Tensor | None = None
     num_nodes: int | None = None
+    mask: Tensor | None = None
+    causal: bool = False
 
     @cached_property
     def strangers(self) -> Tensor | None:
@@ -75,14 +81,20 @@ class Context:
         return mask
 
 
+PLAIN = Context()  # dense mixing of tokens that all see each other
+
+
 class Aggregator(nn.Module):
     """Base class of ``Inside``, ``After`` and ``Instead``; derive from one of those.
 
     Attributes:
         site: ``inside``, ``after`` or ``instead``.
+        can_be_causal: whether the output for a token depends on no token that ``Context.causal``
+            and ``Context.mask`` hide from it. Causal models refuse aggregators that lack this.
     """
 
     site: ClassVar[str]
+    can_be_causal: ClassVar[bool] = False
 
     def advance(self, step: int) -> None:
         """Prepares for a training step, for example to warm up; does nothing by default.
@@ -105,7 +117,7 @@ class Inside(Aggregator):
 
     site = "inside"
 
-    def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
+    def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         """Returns the tensor that replaces ``mixed``.
 
         Args:
@@ -113,7 +125,8 @@ class Inside(Aggregator):
             v: the values V.
             context: what the backbone knows about M.
 
-        Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C).
+        Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C). With ``context.mask`` or
+        ``context.causal`` mixed may have fewer tokens N_q than v: (..., N_q, C) -> (..., N_q, C).
         """
         raise NotImplementedError
 
@@ -123,7 +136,7 @@ class After(Aggregator):
 
     site = "after"
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         """Returns the tensor that replaces the mixed tokens x.
 
         Shapes: x (..., N, C) -> (..., N, C).
@@ -145,7 +158,7 @@ class Instead(Aggregator):
     passes_gradient: bool = True
     relu_after: bool = False
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         """Mixes the tokens x.
 
         Shapes: x (..., N, C) -> (..., N, C).

@@ -5,12 +5,17 @@
 M is the row-stochastic mixing: a softmax attention or a normalised adjacency. The paper also gives
 a form with γ 11ᵀ/n inside the softmax. That form is not implemented: a softmax ignores a constant
 added to a row, so it equals plain attention for every γ.
+
+Where a token does not see all others (causal models, padding), 11ᵀ/n becomes the uniform attention
+over the tokens that it sees. The paper has no such case.
 """
+
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from oversmoothing.aggregators.base import Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside
 from oversmoothing.errors import InputError
 
 
@@ -31,8 +36,11 @@ class Centered(Inside):
     Raises:
         InputError: γ is not finite, or the warm-up is negative.
 
-    Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C).
+    Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C). With ``context.mask`` or
+    ``context.causal`` mixed may hold only the last N_q tokens: (..., N_q, C) -> (..., N_q, C).
     """
+
+    can_be_causal: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -63,9 +71,8 @@ class Centered(Inside):
     def set_extra_state(self, state: dict[str, float]) -> None:
         self.progress = state["progress"]
 
-    def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
-        counted = v if self.prefix_in_mean else v[..., context.prefix :, :]
-        mean = counted.mean(dim=-2, keepdim=True)
+    def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
+        mean = _mean(v, 0 if self.prefix_in_mean else context.prefix, mixed.shape[-2], context)
         if self.row_sum and context.row_sum is not None:
             mean = context.row_sum * mean
         shift = self.progress * self.gamma * mean
@@ -73,3 +80,22 @@ class Centered(Inside):
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}, warmup={self.warmup}"
+
+
+def _mean(v: Tensor, skipped: int, num_queries: int, context: Context) -> Tensor:
+    """Mean of the values that each token sees, without the first ``skipped`` ones.
+
+    Causal sums are in float32 where values are in half precision. A token that sees nothing gets 0.
+
+    Shapes: v (..., N, C) -> (..., N_q or 1, C).
+    """
+    v = v[..., skipped:, :]
+    precise = torch.promote_types(v.dtype, torch.float32)
+    if context.mask is not None:
+        seen = context.mask[..., skipped:].to(precise)
+        return (seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(v.dtype) @ v
+    if not context.causal:
+        return v.mean(dim=-2, keepdim=True)
+    count = torch.arange(1, v.shape[-2] + 1, device=v.device)[:, None]
+    sums = v.cumsum(dim=-2, dtype=precise)
+    return (sums / count).to(v.dtype)[..., -num_queries:, :]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.errors import InputError
 
 EPS = 1e-12  # lower bound of norms, as in F.normalize
@@ -70,7 +70,7 @@ class ContraNorm(After):
             self.scale = nn.Parameter(initial.log() if positive else initial)
         self.norm = nn.LayerNorm(dim, eps=1e-6) if layernorm else nn.Identity()
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         *_, N, C = x.shape
         x = F.normalize(x, dim=-1) if self.pre_norm else x
         mask, lonely = _attendable(context.strangers if self.mask_neighbours else None)

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.errors import InputError
 
 
@@ -43,7 +43,7 @@ class ContraNormD(After):
         self.normalize, self.identity = normalize, identity
         self.norm = nn.LayerNorm(dim) if layernorm else nn.Identity()
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         compared = F.normalize(x, dim=-1) if self.normalize else x
         p = (compared.mT @ compared / self.temperature).softmax(dim=-1)
         kept = (1 + self.scale) * x if self.identity else x

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.aggregators.em_bases import MovingBases
 from oversmoothing.aggregators.em_iteration import Iteration, branch
 from oversmoothing.aggregators.memory_layout import product, softmax
@@ -75,7 +75,7 @@ class EM(MovingBases):
         self.passes_gradient = gradients
         self.record: list[Iteration] | None = None
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         T = self.iterations if self.training else self.eval_iterations
         learns = torch.is_grad_enabled()
         with (

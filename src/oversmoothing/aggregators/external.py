@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Context, Instead
+from oversmoothing.aggregators.base import PLAIN, Context, Instead
 from oversmoothing.aggregators.memory_layout import linear, softmax
 from oversmoothing.errors import InputError
 
@@ -37,7 +37,7 @@ class External(Instead):
         with torch.no_grad():
             self.key.weight.copy_(self.value.weight.mT)
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         return linear(self.value, double_norm(linear(self.key, x)))
 
 

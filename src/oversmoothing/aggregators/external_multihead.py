@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Context, Instead
+from oversmoothing.aggregators.base import PLAIN, Context, Instead
 from oversmoothing.aggregators.external import check_slots, double_norm
 from oversmoothing.errors import InputError
 
@@ -54,7 +54,7 @@ class ExternalMultiHead(Instead):
             nn.init.trunc_normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         q = self.query(x).unflatten(-1, (-1, self.width)).transpose(-2, -3)  # (..., heads, N, d)
         heads = self.value(double_norm(self.key(q)))
         return self.proj(heads.transpose(-2, -3).flatten(-2))

@@ -1,8 +1,10 @@
 """Layer normalisation of each token over its channels (Ba, Kiros, Hinton, 2016)."""
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context
 
 
 class LayerNorm(After):
@@ -16,9 +18,11 @@ class LayerNorm(After):
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
+    can_be_causal: ClassVar[bool] = True
+
     def __init__(self, dim: int, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(dim, eps=eps, elementwise_affine=affine)
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         return self.norm(x)

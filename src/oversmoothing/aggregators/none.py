@@ -1,12 +1,16 @@
 """No aggregator: the plain network."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
-from oversmoothing.aggregators.base import Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside
 
 
 class NoAggregator(Inside):
     """Returns ``mixed`` unchanged; backbones leave it out where they can."""
 
-    def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
+    can_be_causal: ClassVar[bool] = True
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         return mixed

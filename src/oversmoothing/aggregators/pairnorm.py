@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from oversmoothing.aggregators.base import After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.errors import InputError
 
 
@@ -36,7 +36,7 @@ class PairNorm(After):
             raise InputError(f"aggregator.scale: expected a number above 0, got {scale}")
         self.mode, self.scale, self.eps = mode, scale, eps
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         mean = x.mean(dim=-2, keepdim=True)
         if self.mode == "PN-SCS":
             return self.scale * x / self._norm(x) - mean

@@ -128,6 +128,18 @@ class Task(ABC):
         """
 
 
+def require_data(data: Any, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Raises InputError unless the data are of a kind that a task can use.
+
+    Args:
+        data: a data set.
+        kinds: accepted classes.
+        wanted: what the task needs and which data have it, for the message.
+    """
+    if not isinstance(data, kinds):
+        raise InputError(f"data {data.name}: {wanted}")
+
+
 def weights_of(backbone: nn.Module) -> str:
     """Where a backbone's weights come from: ``pretrained`` or ``from scratch``."""
     return "pretrained" if backbone.pretrained else "from scratch"

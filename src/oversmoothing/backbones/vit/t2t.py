@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.blocks import chosen
 from oversmoothing.backbones.options import MEAN, STD, check_choice, check_rate
 from oversmoothing.backbones.sites import Factory
 from oversmoothing.backbones.vit.attention import NORMS, equip
@@ -19,7 +20,7 @@ from oversmoothing.backbones.vit.t2t_tokens import (
     ExternalMixing,
     TokensToToken,
 )
-from oversmoothing.backbones.vit.tokens import TokenStream, chosen_blocks
+from oversmoothing.backbones.vit.tokens import TokenStream
 
 
 class Size(NamedTuple):
@@ -77,8 +78,8 @@ class T2TViT(TokenStream):
         check_rate("drop_path", drop_path)
         network = Network(SIZES[name], MIXINGS[tokens], drop_path)
         super().__init__(network, name, STRIDE, 1, False, mean, std)
-        chosen = chosen_blocks(blocks, self.depth)
-        equip(network, chosen, aggregators, self.prefix, after)
+        indices = chosen(blocks, self.depth, "backbone.blocks")
+        equip(network, indices, aggregators, self.prefix, after)
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeds patches, CLS and positions. Shapes: (B, 3, H, W) -> (B, 1 + H·W/256, C)."""

@@ -1,11 +1,11 @@
-"""What all vision transformers share: from images to tokens, and the choice of blocks."""
+"""What all vision transformers share: from images to tokens."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.blocks import block_index
 from oversmoothing.backbones.options import per_channel
 from oversmoothing.backbones.vit.attention import attention_map
 from oversmoothing.errors import InputError
@@ -71,7 +71,7 @@ class TokenStream(nn.Module):
 
         Shapes: images (B, 3, H, W) -> (B, N, C), each (B, N, C); N = prefix + H·W/patch².
         """
-        places = {index: _block_index("take", index, self.depth) for index in take}
+        places = {index: block_index("take", index, self.depth) for index in take}
         taken = {}
         for i, x in enumerate(self._stream(images)):
             taken |= {index: x for index, place in places.items() if place == i}
@@ -121,35 +121,3 @@ class TokenStream(nn.Module):
         for block in self.network.blocks:
             x = block(x)
             yield x
-
-
-def chosen_blocks(blocks: str | list[int], depth: int) -> list[int]:
-    """Returns the indices, from 0, of the blocks that ``backbone.blocks`` names.
-
-    Args:
-        blocks: ``all``, ``last-half`` (of 13 blocks: 6), ``last-k``, or a list of indices.
-        depth: number of blocks.
-
-    Raises:
-        InputError: another value, or a block that does not exist.
-    """
-    if blocks == "all":
-        return list(range(depth))
-    if blocks == "last-half":
-        return list(range(depth - depth // 2, depth))
-    last = re.fullmatch(r"last-(\d+)", blocks) if isinstance(blocks, str) else None
-    if last and 1 <= int(last[1]) <= depth:
-        return list(range(depth - int(last[1]), depth))
-    if isinstance(blocks, str) or not blocks:
-        raise InputError(
-            f"backbone.blocks: expected all, last-half, last-1 to last-{depth}, or a list of "
-            f"indices from 0 to {depth - 1}, got {blocks!r}"
-        )
-    return sorted({_block_index("backbone.blocks", index, depth) for index in blocks})
-
-
-def _block_index(what: str, index: int, depth: int) -> int:
-    """Returns the index of a block from 0; −1 is the last. ``what`` names it in the error."""
-    if isinstance(index, bool) or not isinstance(index, int) or not -depth <= index < depth:
-        raise InputError(f"{what}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
-    return index % depth

@@ -8,11 +8,12 @@ from typing import Literal
 
 from torch import Tensor
 
+from oversmoothing.adapters.blocks import chosen
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.options import MEAN, STD, check_choice
 from oversmoothing.backbones.sites import Factory
 from oversmoothing.backbones.vit.attention import NORMS, equip
-from oversmoothing.backbones.vit.tokens import TokenStream, chosen_blocks
+from oversmoothing.backbones.vit.tokens import TokenStream
 
 
 class ViT(TokenStream):
@@ -71,11 +72,11 @@ class ViT(TokenStream):
             timm_vit.require_own(network, name)
         side, prefix = network.patch_embed.patch_size[0], network.num_prefix_tokens
         super().__init__(network, name, side, prefix, loaded, mean, std)
-        chosen = chosen_blocks(blocks, self.depth)
+        indices = chosen(blocks, self.depth, "backbone.blocks")
         check_choice("after", after, NORMS)
         pretrained.load(network, name, weights, sha256)
         network.pos_embed.requires_grad_(not freeze_pos_embed)
-        equip(network, chosen, aggregators, prefix, after)
+        equip(network, indices, aggregators, prefix, after)
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeds patches, prefix and positions. Shapes: (B, 3, H, W) -> (B, N, C)."""

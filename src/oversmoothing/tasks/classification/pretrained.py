@@ -6,9 +6,18 @@ from typing import Any, ClassVar
 import torch
 
 from oversmoothing.backbones.vit.tokens import TokenStream
+from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.labelled_images import LabelledImages
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, weights_of
+from oversmoothing.tasks.base import (
+    Job,
+    Parts,
+    Result,
+    Task,
+    require_data,
+    require_patches,
+    weights_of,
+)
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
 from oversmoothing.tasks.classification.network import IMAGENET, classifier
@@ -33,8 +42,11 @@ class Pretrained(Task):
         """The seed draws what has no weights.
 
         Raises:
-            InputError: a backbone without tokens, or what backbone and aggregators refuse.
+            InputError: data without images, a backbone without tokens, or what backbone and
+                aggregators refuse.
         """
+        wanted = "task classification_eval needs images; choose data=voc, imagenet or digits"
+        require_data(parts.data, (LabelledImages, ImageSet), wanted)
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)

@@ -12,7 +12,15 @@ from oversmoothing.data.images.labelled_images import LabelledImages
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, weights_of
+from oversmoothing.tasks.base import (
+    Job,
+    Parts,
+    Result,
+    Task,
+    require_data,
+    require_patches,
+    weights_of,
+)
 from oversmoothing.tasks.classification.augment import Augment, labelled_image
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
@@ -48,11 +56,11 @@ class Classification(Task):
         Raises:
             InputError: data without classes, or what backbone and aggregators refuse.
         """
-        if not isinstance(parts.data, LabelledImages):
-            raise InputError(
-                f"data {parts.data.name}: task classification needs one class an image; choose "
-                "data=imagenet, imagenet100, digits or scene_crops"
-            )
+        wanted = (
+            "task classification needs one class an image; choose data=imagenet, imagenet100, "
+            "digits or scene_crops"
+        )
+        require_data(parts.data, LabelledImages, wanted)
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)

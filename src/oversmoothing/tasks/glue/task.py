@@ -11,7 +11,7 @@ from oversmoothing.data.checks import at_least, require
 from oversmoothing.data.loading import train_batches
 from oversmoothing.data.text.text_set import TextSet
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task, weights_of
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data, weights_of
 from oversmoothing.tasks.glue.evaluator import Evaluator
 from oversmoothing.tasks.glue.network import Network, Objective
 from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer
@@ -38,9 +38,10 @@ class GLUE(Task):
         """The seed draws the classifier, and the backbone where it has no weights.
 
         Raises:
-            InputError: another kind of recipe or backbone, an option out of range, or what backbone
-                and aggregators refuse.
+            InputError: another kind of data, recipe or backbone, an option out of range, or what
+                backbone and aggregators refuse.
         """
+        require_data(parts.data, TextSet, "task glue reads sentences; choose data=glue")
         if not isinstance(parts.trainer, AdamWLinear):
             raise InputError(
                 f"trainer: task glue trains with linear decay over epochs, not with "

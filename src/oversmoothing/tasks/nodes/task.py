@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from oversmoothing.data.graphs.graph import Graph, to_csr
-from oversmoothing.tasks.base import Job, Parts, Result, Task
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
 
 
@@ -30,7 +30,13 @@ class Nodes(Task):
     layer_metrics: bool = False
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
-        """A batch of networks, one a seed."""
+        """A batch of networks, one a seed.
+
+        Raises:
+            InputError: data that are no graph, or what backbone and aggregators refuse.
+        """
+        wanted = "task nodes needs a graph; choose data=cora, citeseer, chameleon, squirrel or sbm"
+        require_data(parts.data, Graph, wanted)
         graph = parts.data.to(device)
         model = parts.backbone(
             aggregators=parts.aggregators,

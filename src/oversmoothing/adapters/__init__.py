@@ -1,0 +1,1 @@
+"""Puts aggregators into models of other libraries, and takes them out again."""

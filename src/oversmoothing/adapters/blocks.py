@@ -1,0 +1,96 @@
+"""Finds the repeated blocks of a model, and chooses among them."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from torch import nn
+
+from oversmoothing.errors import InputError
+
+CONTAINERS = (nn.ModuleList, nn.Sequential)
+
+
+def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """Returns the repeated blocks of a model, by name, in their order.
+
+    Blocks are the children of a ``ModuleList`` or ``Sequential`` that all have one class and have
+    parameters. The container with the most parameters decides; other containers of blocks of that
+    class belong to the model's depth too, as in a ResNet or a T5. Without such a container, the
+    graph convolutions of torch-geometric in the model are its blocks.
+
+    Raises:
+        InputError: the model has no repeated blocks.
+    """
+    containers = list(_containers(model, ""))
+    if containers:
+        kind = type(max(containers, key=lambda found: _size(found[1]))[1][0])
+        stacks = [(name, stack) for name, stack in containers if type(stack[0]) is kind]
+        return {
+            f"{name}.{index}".lstrip("."): block
+            for name, stack in stacks
+            for index, block in stack.named_children()
+        }
+    convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
+    if len(convolutions) < 2:
+        raise InputError(
+            f"layers: found no repeated blocks in {type(model).__name__}; name the modules to "
+            f"look at, for example layers={_examples(model)}"
+        )
+    return convolutions
+
+
+def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list[int]:
+    """Returns the indices, from 0, of the blocks that an option names.
+
+    Args:
+        blocks: ``all``, ``last-half`` (of 13 blocks: 6), ``last-k``, or a list of indices.
+        depth: number of blocks.
+        key: of the option, for error messages.
+
+    Raises:
+        InputError: another value, or a block that does not exist.
+    """
+    if blocks == "all":
+        return list(range(depth))
+    if blocks == "last-half":
+        return list(range(depth - depth // 2, depth))
+    last = re.fullmatch(r"last-(\d+)", blocks) if isinstance(blocks, str) else None
+    if last and 1 <= int(last[1]) <= depth:
+        return list(range(depth - int(last[1]), depth))
+    if isinstance(blocks, str) or not blocks:
+        raise InputError(
+            f"{key}: expected all, last-half, last-1 to last-{depth}, or a list of "
+            f"indices from 0 to {depth - 1}, got {blocks!r}"
+        )
+    return sorted({block_index(key, index, depth) for index in blocks})
+
+
+def block_index(key: str, index: int, depth: int) -> int:
+    """Returns the index of a block from 0; −1 is the last. ``key`` names it in the error."""
+    if isinstance(index, bool) or not isinstance(index, int) or not -depth <= index < depth:
+        raise InputError(f"{key}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
+    return index % depth
+
+
+def _containers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yields the outermost containers of two or more blocks of one class."""
+    children = list(module.children())
+    if isinstance(module, CONTAINERS) and len(children) > 1 and _alike(children):
+        yield name, module
+        return
+    for own, child in module.named_children():
+        yield from _containers(child, f"{name}.{own}".lstrip("."))
+
+
+def _alike(children: Sequence[nn.Module]) -> bool:
+    return len({type(child) for child in children}) == 1 and _size(children[0]) > 0
+
+
+def _size(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def _examples(model: nn.Module) -> list[str]:
+    """Names the model's modules with parameters of their own, the first two."""
+    owners = [n for n, m in model.named_modules() if n and any(True for _ in m.parameters(False))]
+    return owners[:2]

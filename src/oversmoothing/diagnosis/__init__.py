@@ -1,0 +1,1 @@
+"""Measures how alike tokens or nodes are after every layer of a model."""

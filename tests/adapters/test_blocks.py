@@ -1,0 +1,52 @@
+"""The repeated blocks that are found in models of several libraries."""
+
+import pytest
+import timm
+import torch_geometric.nn as pyg
+import transformers as hf
+from torch import nn
+
+from oversmoothing.adapters.blocks import chosen, find_blocks
+from oversmoothing.errors import InputError
+
+SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3, "vocab_size": 9}
+T5 = {"num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2, "d_kv": 4, "vocab_size": 9}
+
+
+class OwnGNN(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = pyg.SAGEConv(4, 8), pyg.GATConv(8, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "first", "count"),
+    [
+        (lambda: timm.create_model("vit_tiny_patch16_224"), "blocks.0", 12),
+        (lambda: timm.create_model("resnet18"), "layer1.0", 8),
+        (lambda: hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=8)), "encoder.layer.0", 3),
+        (lambda: hf.LlamaModel(hf.LlamaConfig(**SMALL, intermediate_size=8)), "layers.0", 3),
+        (lambda: hf.T5Model(hf.T5Config(**T5)), "encoder.block.0", 4),
+        (lambda: pyg.GCN(4, 8, 5), "convs.0", 5),
+        (OwnGNN, "first", 2),
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), "0", 2),
+    ],
+)
+def test_blocks_are_found(model, first: str, count: int) -> None:
+    network = model()
+    blocks = find_blocks(network)
+    assert len(blocks) == count and next(iter(blocks)) == first
+    assert all(network.get_submodule(name) is block for name, block in blocks.items())
+
+
+def test_a_model_without_blocks_is_refused_with_names_to_choose_from() -> None:
+    with pytest.raises(InputError, match=r"no repeated blocks in Sequential.*'0', '2'"):
+        find_blocks(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
+
+
+def test_blocks_are_chosen() -> None:
+    assert chosen("all", 3) == [0, 1, 2] and chosen("last-half", 5) == [3, 4]
+    assert chosen("last-1", 3) == [2] and chosen([-1, 0, 2], 3) == [0, 2]
+    for wrong in ("first", "last-4", [], [3], [True]):
+        with pytest.raises(InputError, match="blocks: expected"):
+            chosen(wrong, 3)

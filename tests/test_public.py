@@ -1,0 +1,18 @@
+"""The public names: each is there, and type checkers see the same ones."""
+
+import ast
+from pathlib import Path
+
+import oversmoothing as osm
+
+
+def test_every_public_name_resolves() -> None:
+    assert all(getattr(osm, name) is not None for name in osm.__all__)
+    assert set(osm.__all__) <= set(dir(osm))
+
+
+def test_type_checkers_see_every_public_name() -> None:
+    tree = ast.parse(Path(osm.__file__).read_text())
+    checked = next(n for n in tree.body if isinstance(n, ast.If))
+    found = {alias.asname for node in checked.body for alias in node.names}
+    assert found | {"__version__"} == set(osm.__all__)
