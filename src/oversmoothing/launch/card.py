@@ -1,8 +1,8 @@
 """The model card of an exported run, as the Hugging Face hub shows it."""
 
-from importlib.metadata import version
 from typing import Any
 
+from oversmoothing import __version__
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.retrace import command_of
 from oversmoothing.store.identity import short_name
@@ -94,7 +94,7 @@ def _facts(run: TrainedRun, data: str, metrics: dict[str, Any]) -> list[tuple[st
         ("Start", start),
         ("Aggregator", f"{short_name(method)}{f' ({options})' if options else ''}"),
         ("Seed", str(run.seed)),
-        ("Versions", ", ".join([f"oversmoothing {version('oversmoothing')}", *versions]) + commit
+        ("Versions", ", ".join([f"oversmoothing {__version__}", *versions]) + commit
          + changed),
     ]  # fmt: skip
 
