@@ -1,3 +1,3 @@
 """Methods against oversmoothing in deep attention and graph networks."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
