@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oversmoothing.diagnosis.report import Report as Report
     from oversmoothing.errors import InputError as InputError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {  # where each public name is defined
     "aggregators.base": "After Aggregator Context Inside Instead",
