@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
+INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock
 JOBS ?= 1
 TABLES := $(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml)
 FILTER = $(if $(DATA),--data $(DATA)) $(if $(METHODS),--methods $(METHODS)) $(if $(COLUMNS),--columns $(COLUMNS))
@@ -15,7 +16,7 @@ NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint data plan table $(TABLES) figure fig1 fig2 report submission bench clean
+.PHONY: help setup lock demo test lint docs data plan table $(TABLES) figure fig1 fig2 report submission bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -33,13 +34,24 @@ help:  ## list the targets
 
 setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(INSTALL) -e '.[train,dev]'
 	@for extra in crf mmseg text digits; do \
-	  $(PY) -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" >/dev/null 2>&1 \
+	  $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \
 	    || echo "optional extra '$$extra' could not be installed; parts that need it name it"; done
 	@touch $@
+
+lock:  ## write requirements.lock anew, from a fresh environment with all extras
+	rm -rf .lock && $(PYTHON) -m venv .lock
+	.lock/bin/python -m pip install --quiet -e '.[all,docs,dev]'
+	head -2 requirements.lock > .lock/head
+	.lock/bin/python -m pip freeze --exclude-editable | cat .lock/head - > requirements.lock
+	rm -rf .lock
+
+docs: setup  ## build the documentation into site/
+	@$(PY) -c 'import mkdocs, mkdocstrings, latex2mathml' 2>/dev/null || $(INSTALL) -e '.[docs]'
+	$(PY) -m mkdocs build --strict
 
 demo: setup  ## five minutes: a small Figure 1, a depth study and segmentation, on one page
 	$(PY) scripts/figure.py demo
@@ -47,9 +59,10 @@ demo: setup  ## five minutes: a small Figure 1, a depth study and segmentation, 
 test: setup  ## run all tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses=4
 
-lint: setup  ## format and check the code
+lint: setup  ## format the code, check it and its types
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check .
+	$(PY) -m mypy
 
 data: setup  ## download and verify the graphs: make data DATA='cora squirrel'
 	$(PY) scripts/fetch_data.py $(DATA) --root $(or $(DATA_ROOT),data)
@@ -95,5 +108,6 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/energy.py
 	$(PY) benchmarks/wsss_step.py $(if $(TOCO),--toco $(TOCO))
 
-clean:  ## remove the environment and all outputs
-	rm -rf $(VENV) outputs
+clean:  ## remove the environment, all outputs and the built documentation
+	rm -rf $(VENV) site
+	find outputs -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +

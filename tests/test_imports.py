@@ -22,6 +22,7 @@ FLOORS = (  # a folder imports its own modules, those of its floor's parents, an
     {"launch"},
     {"report"},
     {"papers"},
+    {"train", "__main__"},
 )
 SHARED_BY_TASKS = {"tasks.base", "tasks.splits"}
 

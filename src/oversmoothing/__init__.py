@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
     from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
+    from oversmoothing.diagnosis.diagnose import diagnose as diagnose
+    from oversmoothing.diagnosis.report import Report as Report
     from oversmoothing.errors import InputError as InputError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {  # where each public name is defined
     "aggregators.base": "After Aggregator Context Inside Instead",
@@ -37,6 +39,8 @@ _HOMES = {  # where each public name is defined
     "aggregators.external_multihead": "ExternalMultiHead",
     "aggregators.layernorm": "LayerNorm",
     "aggregators.pairnorm": "PairNorm",
+    "diagnosis.diagnose": "diagnose",
+    "diagnosis.report": "Report",
     "errors": "InputError",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -1,6 +1,7 @@
 """Every YAML composes, runs, and names exactly the options that its target has."""
 
 import inspect
+import itertools
 import re
 import subprocess
 import tomllib
@@ -10,6 +11,8 @@ import pytest
 import yaml
 from hydra.utils import get_object
 from omegaconf import OmegaConf
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from oversmoothing.config.compose import base, compose_config
 from oversmoothing.config.parts import PARTS
@@ -185,13 +188,26 @@ def test_every_default_of_the_main_config_is_read() -> None:
     assert filled == {*PARTS, "experiment"}
 
 
-def test_conda_pins_what_pip_pins() -> None:
-    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
-    [pinned] = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
+def test_the_lock_holds_every_package_in_the_range_of_pyproject() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    versions = {canonicalize_name(r.name): [s.version for s in r.specifier] for r in pins}
+    assert all(f"{r.specifier}".startswith("==") and "*" not in f"{r.specifier}" for r in pins)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    ours = project["dependencies"] + project["optional-dependencies"]["dev"]
-    assert all("==" in requirement for requirement in ours)
-    assert sorted(pinned) == sorted([*ours, "-e ."])
+    extras = project["optional-dependencies"]
+    for text in itertools.chain(project["dependencies"], *extras.values()):
+        wanted = Requirement(text)
+        assert wanted.extras <= extras.keys()
+        if wanted.name != project["name"]:
+            [version] = versions[canonicalize_name(wanted.name)]
+            assert wanted.specifier.contains(version), text
+
+
+def test_conda_and_make_install_what_the_lock_pins() -> None:
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    [installed] = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
+    assert installed == ["-c requirements.lock", "-e .[all,dev]"]
+    assert "-c requirements.lock" in (ROOT / "Makefile").read_text()
 
 
 def test_ci_does_what_a_user_does() -> None:

@@ -46,6 +46,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.errors import InputError
+
 
 @dataclass(frozen=True)
 class Context:
@@ -75,8 +77,9 @@ class Context:
         """Boolean (N, N): true where two nodes are neither equal nor neighbours; None if dense."""
         if self.edges is None:
             return None
-        N, device = self.num_nodes, self.edges.device
-        mask = torch.ones(N, N, dtype=torch.bool, device=device)
+        if (N := self.num_nodes) is None:
+            raise InputError("Context: edges need num_nodes, too; give the number of nodes")
+        mask = torch.ones(N, N, dtype=torch.bool, device=self.edges.device)
         mask[self.edges[0], self.edges[1]] = False
         return mask
 

@@ -89,8 +89,8 @@ class ContraNorm(After):
     def _fused(self, x: Tensor, mask: Tensor | None, lonely: Tensor | None) -> Tensor:
         """Computes P x as fused attention of x̂ with itself, without the N×N matrix."""
         x_hat = F.normalize(x, dim=-1)
-        heads = [t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x_hat, x)]
-        out = F.scaled_dot_product_attention(*heads, attn_mask=mask, scale=1 / self.temperature)
+        q, v = (t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x))
+        out = F.scaled_dot_product_attention(q, q, v, attn_mask=mask, scale=1 / self.temperature)
         out = out.view(x.shape)
         return out if lonely is None else out.masked_fill(lonely, 0.0)
 

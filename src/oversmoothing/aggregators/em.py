@@ -111,7 +111,8 @@ class EM(MovingBases):
         After a backward pass, ``input_gradients`` of that list gives the gradients that flowed to
         x through each step (HEMNet, Fig. 3).
         """
-        self.record = record = []
+        record: list[Iteration] = []
+        self.record = record
         try:
             yield record
         finally:

@@ -25,6 +25,8 @@ class MovingBases(Instead):
         InputError: the momentum is out of range.
     """
 
+    bases: Tensor
+
     def __init__(self, num_bases: int, dim: int, momentum: float) -> None:
         super().__init__()
         if not 0 <= momentum < 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[f
     return {
         "n_steps": [gradient.abs().mean().item() for gradient in n_steps],
         "e_steps": [gradient.abs().mean().item() for gradient in e_steps],
-        "total": sum(n_steps + e_steps).abs().mean().item(),
+        "total": reduce(torch.add, n_steps + e_steps).abs().mean().item(),
     }
 
 

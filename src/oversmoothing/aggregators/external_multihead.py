@@ -50,7 +50,7 @@ class ExternalMultiHead(Instead):
         self.key = nn.Linear(self.width, num_slots)  # M_k
         self.value = nn.Linear(num_slots, self.width)  # M_v, transposed
         self.proj = nn.Linear(coef * dim, dim)
-        for layer in self.children():
+        for layer in (self.query, self.key, self.value, self.proj):
             nn.init.trunc_normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from hydra.core.override_parser.types import Override
 
-_HERE = Path(__file__).parents[3] / "configs"
-CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or _HERE).resolve()
+from oversmoothing.store import checkout
+
+CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or checkout.CONFIGS).resolve()
 SEARCH_PATH = "hydra.searchpath"
 
 

@@ -26,7 +26,7 @@ def group_problem(override: Override, folders: list[Path]) -> str | None:
     if value not in known:
         way_out = meant(shown, known)
         if is_hydra and way_out.startswith("known"):
-            way_out += "; plugins bring more: pip install -e '.[sweeps]'"
+            way_out += "; plugins bring more: pip install 'oversmoothing[sweeps]'"
         return f"{where}: there is no {shown!r}; {way_out}"
     if known.count(value) > 1:
         return f"{where}: several folders have a {value}.yaml, and the first wins; rename yours"

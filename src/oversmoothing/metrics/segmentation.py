@@ -79,7 +79,7 @@ class Confusion:
         The two agree if every class occurs.
         """
         occurs = (self._areas()[1] > 0).tolist()
-        found = [iou for iou, there in zip(self.iou(), occurs) if there]
+        found = [iou for iou, there in zip(self.iou(), occurs) if there and iou is not None]
         return sum(found) / len(found) if found else float("nan")
 
     def decided(self) -> float:

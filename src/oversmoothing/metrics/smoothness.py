@@ -83,7 +83,26 @@ def token_variance(x: Tensor) -> Tensor:
 
     Shapes: x (..., N, C) -> (...).
     """
-    return x.double().var(dim=-2, correction=0).sum(dim=-1)
+    return _double(x).var(dim=-2, correction=0).sum(dim=-1)
+
+
+def mean_share(x: Tensor) -> Tensor:
+    """N‖x̄‖² / Σ‖xᵢ‖², the share of the mean token in the second moment of the tokens.
+
+    It is 1 if all tokens are equal, 0 if their mean is 0, and about 1/N for independent random
+    tokens around 0. Unlike the mean cosine it weighs tokens by their norm.
+
+    Shapes: x (..., N, C) -> (...); NaN for x = 0.
+    """
+    x = _double(x)
+    x = x / _nonzero(x.abs().amax(dim=(-2, -1), keepdim=True))
+    total = x.square().sum(dim=(-2, -1))
+    return x.shape[-2] * x.mean(dim=-2).square().sum(dim=-1) / total
+
+
+def mean_norm(x: Tensor) -> Tensor:
+    """Mean 2-norm of the tokens. Shapes: x (..., N, C) -> (...)."""
+    return torch.linalg.vector_norm(_double(x), dim=-1).mean(dim=-1)
 
 
 def channel_variance(x: Tensor) -> Tensor:
@@ -93,7 +112,7 @@ def channel_variance(x: Tensor) -> Tensor:
 
     Shapes: x (..., N, C) -> (...); NaN for one channel.
     """
-    x = x.double()
+    x = _double(x)
     return (x.var(dim=-1) if x.shape[-1] > 1 else x[..., 0] * torch.nan).sum(dim=-1)
 
 
@@ -102,9 +121,9 @@ def dirichlet_energy(x: Tensor, edges: Tensor) -> Tensor:
 
     Shapes: x (..., N, C), edges (2, E) -> (...).
     """
-    x = x.double()
+    x = _double(x)
     energy = x.new_zeros(x.shape[:-2])
-    for row, col in _pieces(edges):
+    for row, col in _pieces(edges.to(x.device)):
         energy += (x[..., row, :] - x[..., col, :]).square().sum(dim=(-2, -1))
     return energy / x.shape[-2]
 
@@ -119,7 +138,7 @@ def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
     """
     x_hat = _rows(x)
     total, degree = x_hat.new_zeros(x.shape[:-1]), x_hat.new_zeros(x.shape[-2])
-    for row, col in _pieces(edges):
+    for row, col in _pieces(edges.to(x_hat.device)):
         distance = 1 - (x_hat[..., row, :] * x_hat[..., col, :]).sum(dim=-1)
         total.index_add_(-1, row, distance)
         degree.index_add_(-1, row, torch.ones_like(row, dtype=degree.dtype))
@@ -145,9 +164,14 @@ def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
     return {name: torch.cat(values).mean(dim=0).tolist() for name, values in means.items()}
 
 
+def _double(x: Tensor) -> Tensor:
+    """Returns x in float64; on the CPU if it is on Apple's GPU, which has no float64."""
+    return x.cpu().double() if x.device.type == "mps" else x.double()
+
+
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
     """Divides x by ‖x‖_F without over- or underflow; 0 if x is 0 or not finite; and finiteness."""
-    x = x.double()
+    x = _double(x)
     finite = x.isfinite().all(dim=(-2, -1))
     x = x.masked_fill(~finite[..., None, None], 0.0)
     x = x / _nonzero(x.abs().amax(dim=(-2, -1), keepdim=True))
@@ -160,7 +184,7 @@ def _nonzero(size: Tensor) -> Tensor:
 
 def _rows(x: Tensor) -> Tensor:
     """Divides rows by their 2-norm without over- or underflow; zero rows stay zero."""
-    x = x.double()
+    x = _double(x)
     return F.normalize(x / _nonzero(x.abs().amax(dim=-1, keepdim=True)), dim=-1)
 
 

@@ -4,12 +4,12 @@
 """
 
 from argparse import ArgumentParser
-from pathlib import Path
 
 from oversmoothing.launch.command import configs
+from oversmoothing.store.checkout import results
 from oversmoothing.store.identity import run_id
 
-RESULTS = Path(__file__).parents[3] / "results"
+RESULTS = results()
 
 
 def figure_parser(module: str, doc: str, pdf: bool = True) -> ArgumentParser:

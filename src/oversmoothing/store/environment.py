@@ -3,13 +3,13 @@
 import os
 import platform
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
+from oversmoothing.store.checkout import CHECKOUT
 
 CODE = ("src", "configs", "train.py", "pyproject.toml")  # what can change a number
 
@@ -57,6 +57,9 @@ def environment(name: str) -> dict[str, Any]:
 
 
 def _git(*words: str) -> str | None:
-    here = Path(__file__).parents[3]
-    done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=False)
+    if CHECKOUT is None:  # a wheel may lie inside another repository
+        return None
+    done = subprocess.run(
+        ["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() if done.returncode == 0 else None

@@ -167,7 +167,7 @@ def imported() -> ModuleType:
         import transformers
     except ImportError as error:
         raise InputError(
-            f"backbone: needs transformers ({error}); pip install -e '.[text]'"
+            f"backbone: needs transformers ({error}); pip install 'oversmoothing[text]'"
         ) from error
     return transformers
 

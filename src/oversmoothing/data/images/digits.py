@@ -53,8 +53,8 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
         from sklearn.datasets import load_digits  # optional: nothing else needs it
     except ImportError as error:
         raise InputError(
-            "data digits: needs scikit-learn, which is not installed; pip install scikit-learn, "
-            "or choose data=scene_crops"
+            "data digits: needs scikit-learn; pip install 'oversmoothing[digits]', or choose "
+            "data=scene_crops"
         ) from error
     bunch = load_digits()
     return bunch.images.astype(np.uint8), bunch.target.astype(np.int64)

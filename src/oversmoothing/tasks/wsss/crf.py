@@ -63,8 +63,8 @@ def load_pydensecrf() -> ModuleType:
         return importlib.import_module("pydensecrf.densecrf")
     except ImportError as error:
         raise InputError(
-            f"dense CRF: pydensecrf cannot be imported ({error}); pip install -e '.[crf]', or turn "
-            "it off with task.evaluation.crf=null"
+            f"dense CRF: pydensecrf cannot be imported ({error}); "
+            "pip install 'oversmoothing[crf]', or turn it off with task.evaluation.crf=null"
         ) from error
 
 

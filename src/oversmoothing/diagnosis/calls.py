@@ -1,0 +1,119 @@
+"""The inputs of a model: one call of its forward for each batch."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """The arguments of one call of a model.
+
+    Args:
+        args, kwargs: of ``forward``.
+        named: the same arguments by the names of forward's parameters, as far as it names them.
+        data: tensors that are no arguments, but come with the batch (``edge_index``, ``batch``).
+    """
+
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def tensor(self, *names: str) -> Tensor | None:
+        """Returns the first tensor that has one of the names; None if there is none."""
+        known = self.data | self.named
+        return next((known[n] for n in names if isinstance(known.get(n), Tensor)), None)
+
+
+def calls(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    batches: Iterable[Any] | None,
+    device: torch.device | None,
+) -> Iterator[Call]:
+    """Yields one call for each batch, its tensors on the device of the model.
+
+    Args:
+        batches: tensors, tuples of arguments, dictionaries of keyword arguments, or torch-geometric
+            data; None: the one batch ``args``, ``kwargs``.
+
+    Raises:
+        InputError: neither inputs nor batches, both, or no batch at all.
+    """
+    if batches is None:
+        if not args and not kwargs:
+            raise InputError(
+                "inputs: got none; diagnose(model, *inputs), or diagnose(model, batches=…)"
+            )
+        data = _is_data(args[0]) if len(args) == 1 else False
+        yield (
+            _of_data(model, args[0], kwargs, device) if data else _call(model, args, kwargs, device)
+        )
+        return
+    if args:
+        raise InputError("batches: expected instead of inputs, got both; leave one of them out")
+    if isinstance(batches, Tensor | str | Mapping) or not isinstance(batches, Iterable):
+        raise InputError(
+            f"batches: expected an iterable of inputs, got {type(batches).__name__}; "
+            "put it into a list, batches=[…]"
+        )
+    empty = True
+    for batch in batches:
+        empty = False
+        yield _of_batch(model, batch, kwargs, device)
+    if empty:
+        raise InputError("batches: got no batch; check that the loader is not empty or used up")
+
+
+def _of_batch(model: nn.Module, batch: Any, kwargs: dict[str, Any], device: Any) -> Call:
+    if _is_data(batch):
+        return _of_data(model, batch, kwargs, device)
+    if isinstance(batch, Mapping):
+        return _call(model, (), {**batch, **kwargs}, device)
+    args = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    return _call(model, args, kwargs, device)
+
+
+def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Call:
+    args = tuple(_moved(value, device) for value in args)
+    kwargs = {name: _moved(value, device) for name, value in kwargs.items()}
+    return Call(args, kwargs, _named(model.forward, args, kwargs))
+
+
+def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -> Call:
+    """Calls with the fields of a graph that forward names; with the graph itself if it has none."""
+    data = data.to(device) if device is not None else data
+    fields = {name: data[name] for name in data.keys()}
+    wanted = inspect.signature(model.forward).parameters
+    passed = {name: fields[name] for name in wanted if name in fields and name not in kwargs}
+    kwargs = {name: _moved(value, device) for name, value in kwargs.items()}
+    args, kwargs = ((), passed | kwargs) if passed else ((data,), kwargs)
+    return Call(args, kwargs, _named(model.forward, args, kwargs), fields)
+
+
+def _is_data(batch: Any) -> bool:
+    """Whether a batch is a graph of torch-geometric, or several."""
+    return callable(getattr(batch, "keys", None)) and hasattr(batch, "edge_index")
+
+
+def _named(forward: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    try:
+        bound = inspect.signature(forward).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # the call itself tells what is wrong
+        return dict(kwargs)
+    extra = bound.pop("kwargs", {})
+    return {**bound, **(extra if isinstance(extra, dict) else {}), **kwargs}
+
+
+def _moved(value: Any, device: torch.device | None) -> Any:
+    if device is None or not callable(getattr(value, "to", None)) or not hasattr(value, "device"):
+        return value
+    return value.to(device)

@@ -1,0 +1,56 @@
+"""Chooses the layers of a model to look at."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from oversmoothing.adapters.blocks import find_blocks
+from oversmoothing.errors import InputError, meant
+
+Layers = str | nn.Module | Iterable[str | nn.Module] | None
+COMPILED = "_orig_mod"  # the name that torch.compile gives the module that it wraps
+
+
+def choose_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
+    """Returns the layers to look at, by name.
+
+    Args:
+        layers: None: the repeated blocks. Else a name, a glob of names such as ``convs.*``, a
+            module of the model, or a list of these. A ``*`` matches no dot.
+
+    Raises:
+        InputError: no repeated blocks, or a name, glob or module that the model does not have.
+    """
+    if layers is None:
+        return {readable(name): block for name, block in find_blocks(model).items()}
+    modules = {readable(name): module for name, module in model.named_modules() if name}
+    wanted = [layers] if isinstance(layers, str | nn.Module) else list(layers)
+    if not wanted:
+        raise InputError("layers: got an empty list; name modules, or leave layers out")
+    return {name: module for one in wanted for name, module in _matches(modules, one).items()}
+
+
+def readable(name: str) -> str:
+    """Returns the name of a module without the parts that torch.compile adds."""
+    return ".".join(part for part in name.split(".") if part != COMPILED)
+
+
+def _matches(modules: dict[str, nn.Module], wanted: str | nn.Module) -> dict[str, nn.Module]:
+    if isinstance(wanted, nn.Module):
+        found = {name: module for name, module in modules.items() if module is wanted}
+        if not found:
+            raise InputError(
+                f"layers: got a {type(wanted).__name__} that is not a module of the model; take it "
+                "from model.named_modules()"
+            )
+        return found
+    found = {name: module for name, module in modules.items() if _fits(name, wanted)}
+    if not found:
+        raise InputError(f"layers: {wanted!r} matches no module; {meant(wanted, modules)}")
+    return found
+
+
+def _fits(name: str, glob: str) -> bool:
+    parts, globs = name.split("."), glob.split(".")
+    return len(parts) == len(globs) and all(map(fnmatchcase, parts, globs))

@@ -1,0 +1,78 @@
+"""The measures of a layer, each a number for every sample."""
+
+from collections.abc import Callable, Collection, Iterable
+
+import torch
+from torch import Tensor
+
+from oversmoothing.errors import InputError, meant
+from oversmoothing.metrics import smoothness
+
+ATTENTION = "attention_similarity"
+OF_TOKENS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cosine": smoothness.mean_cosine,
+    "effective_rank": smoothness.effective_rank,
+    "mean_share": smoothness.mean_share,
+    "norm": smoothness.mean_norm,
+}
+OF_EDGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "dirichlet_energy": smoothness.dirichlet_energy,
+    "mad": smoothness.mean_average_distance,
+}
+MEASURES = (*OF_TOKENS, *OF_EDGES, ATTENTION)
+
+
+def chosen_measures(metrics: Iterable[str] | None) -> tuple[str, ...]:
+    """Returns the names of the measures; None chooses all.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    if metrics is None:
+        return MEASURES
+    wanted = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    for name in wanted:
+        if name not in MEASURES:
+            raise InputError(f"metrics: unknown {name!r}; {meant(name, MEASURES)}")
+    if not wanted:
+        raise InputError(f"metrics: got an empty list; expected some of {', '.join(MEASURES)}")
+    return tuple(name for name in MEASURES if name in wanted)
+
+
+def measure(
+    name: str, pieces: Iterable[tuple[Tensor, Tensor | None]], measures: Collection[str]
+) -> dict[str, Tensor]:
+    """Measures the samples of a layer.
+
+    Args:
+        name: of the layer, for error messages.
+        pieces: tokens (b, n, C) of one or more samples, and the edges of a graph or None.
+        measures: names; those that need edges are left out where there are none.
+
+    Returns:
+        For every measure one value a sample, float64 on the CPU. Samples of one token are left out.
+
+    Raises:
+        InputError: tokens that are not finite, or no sample of two tokens or more.
+    """
+    found: dict[str, list[Tensor]] = {}
+    several = False
+    for x, edges in ((x, edges) for x, edges in pieces if x.shape[1] > 1):
+        several = True
+        if not x.isfinite().all():
+            raise InputError(
+                f"{name}: returns values that are not finite, and layers before it do not; run the "
+                "model in float32 or bfloat16, and look at its weights and inputs"
+            )
+        for measured, of_tokens in OF_TOKENS.items():
+            if measured in measures:
+                found.setdefault(measured, []).append(of_tokens(x))
+        for measured, of_edges in OF_EDGES.items():
+            if measured in measures and edges is not None:
+                found.setdefault(measured, []).append(of_edges(x, edges))
+    if not several:
+        raise InputError(
+            f"{name}: returns no sample of two tokens or more, and alike is said of several; choose "
+            "other inputs or layers, or prefix=0"
+        )
+    return {measured: torch.cat(values).cpu() for measured, values in found.items()}

@@ -1,0 +1,132 @@
+"""Finds out what the tokens of a call are: words without padding, patches, nodes of graphs."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.diagnosis.calls import Call
+from oversmoothing.diagnosis.samples import Graphs, Sequences
+from oversmoothing.errors import InputError
+
+PREFIX_TOKENS = (  # parameters of transformers' vision models, (1, k, C) or (C,)
+    "cls_token",
+    "class_embedding",
+    "distillation_token",
+    "register_tokens",
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user says about the inputs; None: what model and inputs say.
+
+    Args:
+        edges: of a graph, (2, E).
+        mask: true for every token that counts, (B, N).
+        batch: the graph of every node, (N,).
+        prefix: number of leading tokens that are left out.
+    """
+
+    edges: Tensor | None = None
+    mask: Tensor | None = None
+    batch: Tensor | None = None
+    prefix: int | None = None
+
+
+class Plan:
+    """How the tokens of one call are split into samples.
+
+    Args:
+        model: that is called.
+        call: its arguments.
+        options: of the user.
+        device: of the model.
+    """
+
+    def __init__(self, model: nn.Module, call: Call, options: Options) -> None:
+        self.model, self.call, self.options = model, call, options
+        self.edges = _or(options.edges, call.tensor("edge_index"))
+        self.batch = options.batch
+        if self.batch is None and self.edges is not None:
+            self.batch = call.tensor("batch")
+        self.graph = self.edges is not None or self.batch is not None
+        self.size = _size(call)
+        self._graphs: Graphs | None = None
+
+    def samples(self, name: str, x: Tensor) -> Sequences | Graphs:
+        """Returns how the tokens of a layer are split. Shapes: x (B, N, C) or (N, C)."""
+        if x.dim() == 2:
+            if self._graphs is None:
+                batch, edges = (_on(x.device, y) for y in (self.batch, self.edges))
+                self._graphs = Graphs(x.shape[0], batch, edges)
+            found: Sequences | Graphs = self._graphs
+        else:
+            found = Sequences(self._prefix(name, x.shape[1]), _on(x.device, self.keep(name)))
+        found.check(name, x)
+        return found
+
+    def _prefix(self, name: str, tokens: int) -> int:
+        prefix = self.options.prefix
+        if prefix is None:
+            prefix = prefix_of(self.model, name)
+        elif isinstance(prefix, bool) or not isinstance(prefix, int) or not 0 <= prefix < tokens:
+            raise InputError(
+                f"prefix: expected 0 to {tokens - 1}, below the tokens of {name}, got {prefix!r}"
+            )
+        return prefix
+
+    def keep(self, name: str) -> Tensor | None:
+        """Returns which tokens of a layer are no padding, (B, N); None if there is no mask."""
+        if self.options.mask is not None:
+            return _bool("mask", self.options.mask)
+        if (padding := self.call.tensor("src_key_padding_mask")) is not None:
+            return ~padding if padding.dtype == torch.bool else padding == 0
+        names = ["attention_mask"]
+        if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
+            names = ["decoder_attention_mask"] if "decoder" in name.split(".") else names
+        mask = self.call.tensor(*names)
+        return None if mask is None else _bool(names[0], mask)
+
+
+def prefix_of(model: nn.Module, name: str) -> int:
+    """Returns how many leading tokens of a layer are no patches, as timm and transformers say it."""
+    parents = {"": model}
+    for part in name.split(".")[:-1]:
+        path = f"{next(reversed(parents))}.{part}".lstrip(".")
+        parents[path] = model.get_submodule(path)
+    for path, parent in reversed(parents.items()):
+        count = getattr(parent, "num_prefix_tokens", None)
+        if isinstance(count, int):
+            return count
+        if hasattr(parent, "config") and hasattr(parent, "embeddings"):
+            return _embedded(parent.embeddings)
+    return 0
+
+
+def _embedded(embeddings: nn.Module) -> int:
+    tokens = dict(embeddings.named_parameters(recurse=False))
+    found = (tokens[name] for name in PREFIX_TOKENS if name in tokens)
+    return sum(1 if token.dim() == 1 else token.shape[-2] for token in found)
+
+
+def _bool(name: str, mask: Tensor) -> Tensor:
+    if mask.dim() != 2 or mask.is_floating_point():
+        raise InputError(
+            f"{name}: expected booleans or integers (B, N), true for every token that counts, got "
+            f"{mask.dtype} {tuple(mask.shape)}; give mask= in this form"
+        )
+    return mask != 0
+
+
+def _size(call: Call) -> int | None:
+    tensors = (x for x in (*call.args, *call.kwargs.values()) if isinstance(x, Tensor))
+    return next((x.shape[0] for x in tensors if x.dim() > 1), None)
+
+
+def _or(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return second if first is None else first
+
+
+def _on(device: torch.device, x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.to(device)

@@ -1,0 +1,61 @@
+"""The figure of a report."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oversmoothing.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from oversmoothing.diagnosis.report import Report
+
+COLUMNS = 3  # panels beside each other
+MARKED = 24  # up to so many layers have a marker each
+
+
+def plot(report: "Report", path: Path) -> None:
+    """Draws one panel a metric over the layers, the reference dashed.
+
+    Raises:
+        InputError: matplotlib is not installed, or the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(f"plot: needs matplotlib ({error}); pip install matplotlib") from error
+    columns = min(COLUMNS, len(report.values))
+    rows = math.ceil(len(report.values) / columns)
+    figure = Figure((3.2 * columns, 2.4 * rows + 0.3), dpi=150, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for panel, metric in zip(panels, report.values):
+        _panel(panel, report, metric)
+    for panel in list(panels)[len(report.values) :]:
+        panel.remove()
+    if report.reference:
+        figure.legend(*_handles(figure.axes[0]), loc="outside lower center", ncols=2, frameon=False)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be written ({error}); choose another") from error
+
+
+def _panel(panel: "Axes", report: "Report", metric: str) -> None:
+    marker = "o" if len(report.layers) <= MARKED else ""
+    depth = range(1, len(report.layers) + 1)
+    for of, style, label in ((report, "-", report.model), (report.reference, "--", "reference")):
+        if of is not None:
+            values = [math.nan if value is None else value for value in of.values[metric]]
+            colour = "#0072B2" if of is report else "#777777"
+            panel.plot(depth, values, style, marker=marker, ms=3, lw=1.4, color=colour, label=label)
+    panel.set_title(metric.replace("_", " "), fontsize=9)
+    panel.set_xlabel("layer", fontsize=8)
+    panel.tick_params(labelsize=8)
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    panel.grid(color="#e6e6e6")
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _handles(panel: "Axes") -> tuple:
+    return panel.get_legend_handles_labels()

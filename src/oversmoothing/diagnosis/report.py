@@ -1,0 +1,118 @@
+"""The result of a diagnosis: a table, a figure, a file."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from oversmoothing.errors import InputError, meant
+
+LEGEND = {
+    "cosine": "mean cosine of two tokens; 1: all point the same way",
+    "effective_rank": "number of directions that the tokens take, 1 to the number of tokens or channels",
+    "mean_share": "share of the mean token in the tokens' second moment; 1: all are equal",
+    "norm": "mean length of a token",
+    "dirichlet_energy": "mean over nodes of the squared distances to their neighbours; 0: all equal",
+    "mad": "mean cosine distance of neighbours; 0: all point the same way",
+    "attention_similarity": "mean cosine of two rows of an attention map; 1: all tokens look alike",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happens to tokens or nodes, layer by layer.
+
+    Attributes:
+        model: name of its class.
+        layers: names; a module that is called several times has a row a call, ``name#2``.
+        values: for every metric one mean over samples a layer; None where it cannot be had.
+        std: the standard deviations over samples (dividing by their number).
+        counts: the numbers of samples that the means are of.
+        samples: number of images, sentences or graphs.
+        tokens: the least and the greatest number of tokens of a sample.
+        notes: what is left out, and what cannot be measured.
+        reference: of the model that is compared with; None without.
+    """
+
+    model: str
+    layers: tuple[str, ...]
+    values: dict[str, list[float | None]]
+    std: dict[str, list[float | None]]
+    counts: dict[str, list[int]]
+    samples: int
+    tokens: tuple[int, int]
+    notes: tuple[str, ...] = ()
+    reference: "Report | None" = None
+
+    def __getitem__(self, metric: str) -> list[float | None]:
+        """Returns a metric, one value a layer; raises KeyError if it was not measured."""
+        if metric not in self.values:
+            raise KeyError(f"{metric!r} was not measured; {meant(metric, self.values)}")
+        return self.values[metric]
+
+    def __str__(self) -> str:
+        least, most = self.tokens
+        sizes = f"{least}" if least == most else f"{least} to {most}"
+        head = f"{self.model}: {self.samples} samples of {sizes} tokens"
+        rows = [["layer", *self.values], *([layer, *cells] for layer, cells in self._cells())]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(_aligned(row, widths)) for row in rows]
+        legend = [f"{metric}: {LEGEND[metric]}." for metric in self.values]
+        beside = ["In parentheses: the reference."] if self.reference else []
+        warning = "Judge by several measures beside a reference: each alone can mislead."
+        return "\n".join([head, *self.notes, "", *lines, "", *legend, *beside, warning])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything as numbers, strings, lists and dictionaries, for example for JSON."""
+        return asdict(self)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Writes one line a layer: means, standard deviations, and the reference's means.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        columns: dict[str, list[Any]] = {"layer": list(self.layers)}
+        for metric, values in self.values.items():
+            columns |= {metric: values, f"{metric}_std": self.std[metric]}
+            if self.reference:
+                columns[f"{metric}_reference"] = self.reference.values[metric]
+        try:
+            with Path(path).open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows([columns, *zip(*columns.values())])
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be written ({error.strerror}); choose another"
+            ) from error
+
+    def plot(self, path: str | Path) -> None:
+        """Draws one panel a metric over the layers, the reference dashed.
+
+        Raises:
+            InputError: matplotlib is not installed, or the file cannot be written.
+        """
+        from oversmoothing.diagnosis.plot import plot
+
+        plot(self, Path(path))
+
+    def _cells(self) -> Iterator[tuple[str, list[str]]]:
+        for row, layer in enumerate(self.layers):
+            yield layer, [self._cell(metric, row) for metric in self.values]
+
+    def _cell(self, metric: str, row: int) -> str:
+        own = _number(self.values[metric][row])
+        return f"{own} ({_number(self.reference.values[metric][row])})" if self.reference else own
+
+
+def _aligned(row: list[str], widths: list[int]) -> list[str]:
+    return [
+        row[0].ljust(widths[0]),
+        *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:])),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return (
+        "–" if value is None else f"{value:.4g}" if value >= 1e4 or value < 1e-3 else f"{value:.3f}"
+    )

@@ -1,0 +1,137 @@
+"""Splits the tokens of a batch into its images, sentences or graphs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oversmoothing.errors import InputError
+
+PIECES = 32  # a batch is measured in so many pieces, so that float64 copies stay small
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Images or sentences, tokens (B, N, C).
+
+    Args:
+        prefix: number of leading tokens that are left out.
+        keep: which tokens are no padding, (B, N); None: all.
+    """
+
+    prefix: int = 0
+    keep: Tensor | None = None
+
+    def split(self, x: Tensor) -> Iterator[tuple[Tensor, None]]:
+        """Yields the tokens of one or more samples at a time. Shapes: x (B, N, C) -> (b, n, C)."""
+        if self.keep is None:
+            pieces = x[:, self.prefix :].split(max(1, x.shape[0] // PIECES))
+            yield from ((piece, None) for piece in pieces)
+        else:
+            for tokens, keep in zip(x[:, self.prefix :], self.keep[:, self.prefix :]):
+                yield tokens[keep][None], None
+
+    def sizes(self, x: Tensor) -> list[int]:
+        """Returns the number of tokens of every sample."""
+        B, N, _ = x.shape
+        keep = self.keep
+        return [N - self.prefix] * B if keep is None else keep[:, self.prefix :].sum(1).tolist()
+
+    def left_out(self) -> list[str]:
+        """Says which tokens are left out."""
+        prefix = f"{self.prefix} prefix token{'s' * (self.prefix > 1)}"
+        padded = self.keep is not None and not bool(self.keep.all())
+        return [prefix] * bool(self.prefix) + ["padding"] * padded
+
+    def check(self, name: str, x: Tensor) -> None:
+        """Raises InputError if the mask does not fit the tokens."""
+        if self.keep is not None and self.keep.shape != x.shape[:2]:
+            raise InputError(
+                f"mask: expected {tuple(x.shape[:2])}, the samples and tokens of {name}, got "
+                f"{tuple(self.keep.shape)}; give mask= with true for every token that counts"
+            )
+
+
+class Graphs:
+    """Graphs, nodes (N, C).
+
+    Args:
+        num_nodes: N.
+        batch: the graph of every node, (N,); None: one graph.
+        edges: (2, E), both directions of every edge; None: unknown.
+
+    Raises:
+        InputError: a batch vector or edges that do not fit.
+    """
+
+    def __init__(self, num_nodes: int, batch: Tensor | None, edges: Tensor | None) -> None:
+        self.num_nodes = num_nodes
+        self.isolated = 0
+        if edges is not None:
+            _check_edges(edges, num_nodes)
+            alone = torch.ones(num_nodes, dtype=torch.bool, device=edges.device)
+            alone[edges[:, edges[0] != edges[1]].flatten()] = False
+            self.isolated = int(alone.sum())
+        self.nodes, self.edges = _by_graph(num_nodes, batch, edges)
+
+    def split(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Yields nodes and edges of one graph at a time. Shapes: x (N, C) -> (1, n, C), (2, e)."""
+        for nodes, edges in zip(self.nodes, self.edges):
+            yield (x if nodes is None else x[nodes])[None], edges
+
+    def sizes(self, x: Tensor) -> list[int]:
+        """Returns the number of nodes of every graph."""
+        return [x.shape[0] if nodes is None else len(nodes) for nodes in self.nodes]
+
+    def left_out(self) -> list[str]:
+        """Says which nodes are left out."""
+        return [f"{self.isolated} isolated nodes (of MAD)"] if self.isolated else []
+
+    def check(self, name: str, x: Tensor) -> None:
+        """Raises InputError if the layer has other nodes."""
+        if x.shape[0] != self.num_nodes:
+            raise InputError(
+                f"layers: {name} returns {x.shape[0]} nodes for a graph of {self.num_nodes}; "
+                "pooled graphs cannot be measured: choose the layers before, layers=…"
+            )
+
+
+def _by_graph(
+    num_nodes: int, batch: Tensor | None, edges: Tensor | None
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Returns the nodes of every graph, and its edges between them, numbered from 0."""
+    if batch is None:
+        return [None], [edges]
+    if batch.shape != (num_nodes,) or batch.is_floating_point():
+        raise InputError(
+            f"batch: expected the graph of each of {num_nodes} nodes, integers ({num_nodes},), got "
+            f"{batch.dtype} {tuple(batch.shape)}; give batch= as torch-geometric's Batch has it"
+        )
+    _, batch, sizes = batch.unique(return_inverse=True, return_counts=True)
+    order = batch.argsort(stable=True)
+    nodes = list(order.split(sizes.tolist()))
+    if edges is None:
+        return nodes, [None] * len(nodes)
+    if (batch[edges[0]] != batch[edges[1]]).any():
+        raise InputError("edges: some join two graphs of batch; check batch= and edges=")
+    starts = sizes.cumsum(0) - sizes
+    place = torch.empty_like(order)
+    place[order] = torch.arange(num_nodes, device=order.device) - starts[batch[order]]
+    of_edge = batch[edges[0]]
+    counts = torch.bincount(of_edge, minlength=len(sizes)).tolist()
+    sorted_edges = place[edges[:, of_edge.argsort(stable=True)]]
+    return nodes, list(sorted_edges.split(counts, dim=1))
+
+
+def _check_edges(edges: Tensor, num_nodes: int) -> None:
+    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype != torch.int64:
+        raise InputError(
+            f"edges: expected integers (2, E), both directions of every edge, got {edges.dtype} "
+            f"{tuple(edges.shape)}; give edges=edge_index"
+        )
+    if edges.numel() and not (edges.min() >= 0 and edges.max() < num_nodes):
+        raise InputError(
+            f"edges: expected nodes from 0 to {num_nodes - 1}, got {int(edges.min())} to "
+            f"{int(edges.max())}; check that edges= belongs to these nodes"
+        )

@@ -1,0 +1,107 @@
+"""Finds the tokens in what a layer returns."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from oversmoothing.errors import InputError
+
+LAYOUTS = ("BNC", "NBC", "BCHW", "BHWC", "NC")
+TORCH_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+NORMS = nn.BatchNorm2d | nn.GroupNorm | nn.InstanceNorm2d
+
+
+def find_tokens(
+    name: str, layer: nn.Module, output: Any, layout: str | None, size: int | None, graph: bool
+) -> Tensor:
+    """Returns the tokens that a layer returned, (B, N, C); for a graph the nodes, (N, C).
+
+    Args:
+        name: of the layer, for error messages.
+        layout: of the layer's tensor, one of ``LAYOUTS``; None: what is certain.
+        size: B of the inputs, if known.
+        graph: whether nodes of a graph are expected.
+
+    Raises:
+        InputError: no tokens, or an axis that could be either of two.
+    """
+    dims = (len(layout),) if layout else (2,) if graph else (3, 4)
+    found = list(_tensors(output))
+    x = next((x for d in dims for x in found if x.dim() == d), None)
+    if x is None:
+        shapes = ", ".join(str(tuple(x.shape)) for x in found) or type(output).__name__
+        raise InputError(
+            f"layers: {name} ({type(layer).__name__}) returns no tokens {_expected(dims)}, "
+            f"but {shapes}; choose other layers, or give layout="
+            f"{'|'.join(LAYOUTS)}, and edges= or batch= for a graph"
+        )
+    layout = layout or _certain(name, layer, x, size)
+    return {
+        "BNC": lambda: x,
+        "NC": lambda: x,
+        "NBC": lambda: x.transpose(0, 1),
+        "BCHW": lambda: x.flatten(2).mT,
+        "BHWC": lambda: x.flatten(1, 2),
+    }[layout]()
+
+
+def check_layout(layout: str | None) -> None:
+    """Raises InputError for a layout that is not one of ``LAYOUTS``."""
+    if layout is not None and layout not in LAYOUTS:
+        raise InputError(f"layout: expected one of {', '.join(LAYOUTS)}, got {layout!r}")
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """Yields the floating tensors of an output, also of nested ones; the last hidden state first."""
+    if isinstance(output, Tensor):
+        if output.is_floating_point():
+            yield output
+    elif isinstance(output, Mapping):
+        first = ["last_hidden_state"] if "last_hidden_state" in output else []
+        for key in [*first, *(key for key in output if key not in first)]:
+            yield from _tensors(output[key])
+    elif isinstance(output, tuple | list):
+        for value in output:
+            yield from _tensors(value)
+
+
+def _certain(name: str, layer: nn.Module, x: Tensor, size: int | None) -> str:
+    if x.dim() == 2:
+        return "NC"
+    if x.dim() == 4:
+        if _is_convolutional(layer, x):
+            return "BCHW"
+        raise _unclear(name, x, "BCHW or BHWC")
+    batch_first = _batch_first(layer)
+    if isinstance(layer, (*TORCH_LAYERS, nn.MultiheadAttention)):
+        return "BNC" if batch_first else "NBC"
+    if batch_first is False or size not in (None, x.shape[0]) and size == x.shape[1]:
+        raise _unclear(name, x, "NBC or BNC")
+    return "BNC"
+
+
+def _batch_first(layer: nn.Module) -> bool | None:
+    """Whether torch's attention in a layer takes the batch first; None without such attention."""
+    found = (m.batch_first for m in layer.modules() if isinstance(m, nn.MultiheadAttention))
+    return next(found, None)
+
+
+def _is_convolutional(layer: nn.Module, x: Tensor) -> bool:
+    """Whether the second axis of the output must be channels."""
+    C, W = x.shape[1], x.shape[3]
+    of_norms = {getattr(m, "num_features", getattr(m, "num_channels", 0))
+                for m in layer.modules() if isinstance(m, NORMS)}  # fmt: skip
+    of_convolutions = {m.out_channels for m in layer.modules() if isinstance(m, nn.Conv2d)}
+    return C in of_norms or (C in of_convolutions and C != W)
+
+
+def _unclear(name: str, x: Tensor, layouts: str) -> InputError:
+    return InputError(
+        f"layout: {name} returns {tuple(x.shape)}, which could be {layouts}; give layout= one of "
+        "them (B samples, N tokens, C channels, H rows, W columns)"
+    )
+
+
+def _expected(dims: tuple[int, ...]) -> str:
+    return "(N, C)" if dims == (2,) else "(B, N, C)"

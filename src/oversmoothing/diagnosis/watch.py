@@ -1,0 +1,91 @@
+"""Forward hooks that measure the layers of a model."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.diagnosis.maps import SeeMaps, map_similarity
+from oversmoothing.diagnosis.measures import ATTENTION, measure
+from oversmoothing.diagnosis.plan import Plan
+from oversmoothing.diagnosis.tokens import find_tokens
+from oversmoothing.errors import InputError
+
+Row = tuple[str, int]  # the name of a layer, and the number of its call from 0
+
+
+class Watch:
+    """Measures the outputs of layers in hooks, and keeps numbers only.
+
+    Args:
+        layers: by name.
+        measures: names.
+        layout: of the outputs; None: what is certain.
+
+    Attributes:
+        values: for every call of a layer, in their order, and every measure one value a sample.
+        sizes: the number of tokens of every sample, in the first layer.
+        left_out: what the first layer's tokens do not include, in words.
+    """
+
+    def __init__(
+        self, layers: dict[str, nn.Module], measures: tuple[str, ...], layout: str | None
+    ) -> None:
+        self.layers, self.measures, self.layout = layers, measures, layout
+        self.values: dict[Row, dict[str, list[Tensor]]] = {}
+        self.sizes: list[int] = []
+        self.left_out: dict[str, None] = {}  # an ordered set
+
+    @contextmanager
+    def during(self, plan: Plan) -> Iterator[None]:
+        """Measures one call of the model, which runs in this context.
+
+        Raises:
+            InputError: a layer that was not called, or outputs that cannot be measured.
+        """
+        self.plan = plan
+        self.calls: Counter[str] = Counter()
+        self.running: list[tuple[str, list[tuple[int, Tensor]]]] = []  # layers, maps seen in them
+        with ExitStack() as stack:
+            for name, layer in self.layers.items():
+                stack.callback(layer.register_forward_pre_hook(self._begin(name)).remove)
+                stack.callback(layer.register_forward_hook(self._end).remove)
+            if ATTENTION in self.measures:
+                stack.enter_context(SeeMaps(self._see))
+            yield
+        if silent := [name for name in self.layers if not self.calls[name]]:
+            raise InputError(
+                f"layers: {silent[0]} is not called by the model's forward; choose other layers"
+            )
+
+    def _begin(self, name: str) -> Callable[..., None]:
+        return lambda module, args: self.running.append((name, []))
+
+    def _end(self, layer: nn.Module, args: Any, output: Any) -> None:
+        name, maps = self.running.pop()
+        plan, row = self.plan, (name, self.calls[name])
+        self.calls[name] += 1
+        x = find_tokens(name, layer, output, self.layout, plan.size, plan.graph).detach()
+        samples = plan.samples(name, x)
+        if sum(self.calls.values()) == 1:
+            self.sizes += samples.sizes(x)
+            self.left_out |= dict.fromkeys(samples.left_out())
+        with torch.autocast(x.device.type, enabled=False):
+            found = measure(name, samples.split(x), self.measures)
+        if x.dim() == 3:
+            fitting = [s for tokens, s in maps if (len(s), tokens) == x.shape[:2]]
+            found |= {ATTENTION: fitting[0]} if fitting else {}
+        values = self.values.setdefault(row, {})
+        for measured, numbers in found.items():
+            values.setdefault(measured, []).append(numbers)
+
+    def _see(self, tokens: int, maps: Callable[[], Iterator[Tensor]]) -> None:
+        """Measures the first map of every layer that is running."""
+        for name, seen in self.running:
+            if not seen:
+                keep = self.plan.keep(name)
+                fits = keep is None or keep.shape[1] == tokens
+                seen += [(tokens, map_similarity(maps(), keep))] if fits else []

@@ -1,0 +1,25 @@
+"""Runs that Hydra starts: by a launcher or sweeper of its plugins, or to show a config."""
+
+import sys
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from oversmoothing.config.folders import CONFIGS
+from oversmoothing.launch.attempts import attempt, trial
+
+
+def run_by_hydra(words: list[str]) -> None:
+    """Hands a checked command line over to Hydra."""
+    sys.argv[1:] = words
+    train()
+
+
+@hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="config")
+def train(config: DictConfig) -> float | None:
+    """Runs one config for Hydra; returns its metric to a sweeper that chooses the configs."""
+    if HydraConfig.get().runtime.choices["hydra/sweeper"] != "basic":
+        return trial(config)
+    attempt(config, wait=True)
+    return None

@@ -1,0 +1,48 @@
+"""Trains and measures: composes configs from the command line, checks them, runs what is missing.
+
+    python -m oversmoothing.train experiment=gnn_table5 data=cora backbone.depth=16
+
+In a checkout ``python train.py`` is the same. Exit codes: 0 if every run has its result, 1 if a
+run failed, 2 for bad input.
+"""
+
+import os
+import sys
+
+from oversmoothing.errors import Problems, complain, one_line_warnings
+
+
+def main() -> int:
+    """Checks the command and runs its configs, or lets Hydra's launcher or sweeper run them."""
+    try:
+        from oversmoothing.launch.attempts import run_all, unfinished
+        from oversmoothing.launch.by_hydra import run_by_hydra
+        from oversmoothing.launch.command import command
+    except ModuleNotFoundError as error:
+        complain(f"train: needs {error.name}; pip install 'oversmoothing[repro]'")
+        return 2
+    one_line_warnings()
+    if os.environ.get("RANK", "0") != "0":  # under torchrun only process 0 prints
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        checked = command(sys.argv[1:])
+    except Problems as problems:
+        complain(*problems.lines)
+        return 2
+    if checked.hydra is not None:
+        run_by_hydra(checked.hydra)
+    else:
+        run_all(checked.configs, start=checked.start)
+    return 1 if checked.configs and unfinished(checked.configs) else 0
+
+
+def run() -> None:
+    """Runs ``main`` as a command: exits with its code, and on Ctrl-C in one line."""
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command continues from the last checkpoints")
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,61 @@
+"""The core needs torch and numpy only; the rest of the package is for the experiments."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src/oversmoothing"
+CORE = ("errors", "aggregators", "metrics", "adapters", "diagnosis")
+FILES = [p for part in CORE for p in (PACKAGE / f"{part}.py", *(PACKAGE / part).rglob("*.py"))]
+MODULES = sorted(
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in FILES
+    if path.exists()
+)
+IMPORT = """
+import importlib, sys
+
+OPTIONAL = {
+    "datasets", "filelock", "hydra", "jinja2", "lightning", "matplotlib", "mmseg", "omegaconf",
+    "pandas", "PIL", "pydensecrf", "pytorch_lightning", "safetensors", "scipy", "sklearn", "timm",
+    "torch_geometric", "torchvision", "transformers", "wandb", "yaml",
+}
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in OPTIONAL:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+"""
+
+
+def python(code: str) -> str:
+    """Runs code in a process where no optional package can be imported; returns its output."""
+    command = [sys.executable, "-c", IMPORT + code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_module_of_the_core_is_imported_without_optional_packages() -> None:
+    """torch itself is imported first: it tries some of them."""
+    assert len(MODULES) > 15
+    code = f"import torch; sys.meta_path.insert(0, Missing())\nfor name in {MODULES}:\n"
+    python(code + "    importlib.import_module(name)")
+
+
+def test_the_package_alone_imports_no_torch() -> None:
+    code = "import oversmoothing; print(oversmoothing.__version__, 'torch' in sys.modules)"
+    assert python(code).split()[1:] == ["False"]
+
+
+def test_training_without_its_packages_says_what_to_install() -> None:
+    code = """
+sys.meta_path.insert(0, Missing())
+import contextlib, io
+from oversmoothing.train import main
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    assert main() == 2
+print(said.getvalue())
+"""
+    assert python(code).split("\n")[0].endswith("; pip install 'oversmoothing[repro]'")
