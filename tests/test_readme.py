@@ -11,6 +11,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +29,8 @@ README = ROOT / "README.md"
 RESULTS = ROOT / "results"
 PAGES = [README, RESULTS / "README.md", RESULTS / "expected/README.md"]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"].keys()
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TABLES = {cell.table for cell in load(RESULTS / "expected")}
 FIGURES = [module.name for module in pkgutil.iter_modules(papers.__path__)]
@@ -64,10 +67,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
-def test_the_index_links_every_page() -> None:
+def test_the_index_links_every_page_and_the_site_shows_it() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*/*.md"):
         assert f"]({page.parent.name}/{page.name})" in index
+        assert re.search(rf"- (.*: )?{page.parent.name}/{page.name}$", site, re.M), page
 
 
 @every_page
@@ -82,6 +87,8 @@ def test_commands_are_accepted(page: Path) -> None:
             known_flags(*words[1:])
         elif words[0] == "make":
             made(words[1:])
+        elif words[:2] == ["pip", "install"]:
+            assert set(re.findall(r"\w+", words[-1])) <= EXTRAS, words
         else:
             assert " ".join(words) in PLAIN, words
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
     from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
+    from oversmoothing.diagnosis.callbacks import LightningCallback as LightningCallback
+    from oversmoothing.diagnosis.callbacks import TrainerCallback as TrainerCallback
+    from oversmoothing.diagnosis.callbacks import layer_metrics as layer_metrics
     from oversmoothing.diagnosis.diagnose import diagnose as diagnose
     from oversmoothing.diagnosis.report import Report as Report
     from oversmoothing.errors import InputError as InputError
@@ -39,6 +42,7 @@ _HOMES = {  # where each public name is defined
     "aggregators.external_multihead": "ExternalMultiHead",
     "aggregators.layernorm": "LayerNorm",
     "aggregators.pairnorm": "PairNorm",
+    "diagnosis.callbacks": "LightningCallback TrainerCallback layer_metrics",
     "diagnosis.diagnose": "diagnose",
     "diagnosis.report": "Report",
     "errors": "InputError",

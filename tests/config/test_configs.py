@@ -203,6 +203,16 @@ def test_the_lock_holds_every_package_in_the_range_of_pyproject() -> None:
             assert wanted.specifier.contains(version), text
 
 
+def test_pre_commit_and_workflows_have_the_versions_of_the_project() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    lock = (ROOT / "requirements.lock").read_text().splitlines()
+    assert f"ruff=={hooks[0]['rev'].removeprefix('v')}" in lock
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [oldest] = [r.removeprefix("torch>=") for r in project["dependencies"] if "torch>=" in r]
+    assert f"torch=={oldest}." in (ROOT / ".github/workflows/tests.yml").read_text()
+    assert f"torch that is tested is {oldest}." in (ROOT / "docs/index.md").read_text()
+
+
 def test_conda_and_make_install_what_the_lock_pins() -> None:
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())
     [installed] = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]

@@ -8,15 +8,11 @@ where M (N, N) is a softmax attention or a normalised adjacency, and V (..., N, 
 An aggregator changes this step at one of three sites. It derives from the class of its site and
 implements ``forward``:
 
-============  =====================  ===================================================
-class         receives               examples
-============  =====================  ===================================================
-``Inside``    ``mixed`` and V        Centered
-``After``     the mixed tokens       LayerNorm, PairNorm, ContraNorm
-``Instead``   the unmixed tokens     EM, External; the backbone does not compute M
-============  =====================  ===================================================
+- ``Inside`` receives ``mixed`` and V: Centered.
+- ``After`` receives the mixed tokens: LayerNorm, PairNorm, ContraNorm.
+- ``Instead`` receives the unmixed tokens, and M is not computed: EM, External.
 
-A complete aggregator::
+A complete aggregator:
 
     class MeanShift(After):
         def __init__(self, dim: int, fraction: float = 0.5) -> None:

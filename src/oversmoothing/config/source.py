@@ -120,4 +120,4 @@ def _definition(module: str, name: str) -> Any:
 
 @cache
 def _tree(module: str) -> ast.Module:
-    return ast.parse(Path(find_spec(module).origin).read_text())
+    return ast.parse(Path(find_spec(module).origin).read_text("utf-8"))

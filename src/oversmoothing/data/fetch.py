@@ -38,7 +38,7 @@ class Source:
 @cache
 def catalogue() -> dict[str, list[Source]]:
     """Reads which files every folder under ``<root>/graphs`` must hold."""
-    text = resources.files("oversmoothing.data").joinpath("raw_files.yaml").read_text()
+    text = resources.files("oversmoothing.data").joinpath("raw_files.yaml").read_text("utf-8")
     folders = yaml.safe_load(text)["folders"]
     return {folder: [Source(**source) for source in parts] for folder, parts in folders.items()}
 

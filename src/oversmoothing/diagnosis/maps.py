@@ -1,6 +1,8 @@
-"""Sees the attention maps of layers while a model runs, whatever library it is of."""
+"""Sees the attention maps of a model while it runs, whatever library the model is of."""
 
+import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,26 +10,28 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from oversmoothing.diagnosis.unchanged import without_autocast
 from oversmoothing.metrics import smoothness
 
 FUSED = F.scaled_dot_product_attention
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
-TORCH_ATTENTION = F.multi_head_attention_forward
-Seen = Callable[[int, Callable[[], Iterator[Tensor]]], None]
+OF_TORCH = F.multi_head_attention_forward
+Rows = Callable[[int, Tensor], Iterator[Tensor]]  # some rows of a sample's map, (heads, n, N)
+ROWS = 16  # at least so many rows at once
 
 
 class SeeMaps(TorchFunctionMode):
     """Calls ``seen`` with every attention map that is computed in its context.
 
-    A map is what ``scaled_dot_product_attention`` forms, or a softmax (B, heads, N, N). Fused
-    attention stays fused: its map is computed beside it, one sample at a time.
+    A map is what fused attention stands for, what nn.MultiheadAttention computes, or a softmax
+    (B, heads, N, N). Fused attention stays fused: rows of its map are computed beside it.
 
     Args:
-        seen: gets the number of tokens N, and a function that returns the maps (heads, N, N) of the
-            samples in turn.
+        seen: gets the number of samples B and of tokens N, and a function from a sample and
+            indices of rows (n,) to those rows in pieces, (heads, ≤ n, N).
     """
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: Callable[[int, int, Rows], None]) -> None:
         super().__init__()
         self.seen = seen
 
@@ -37,11 +41,11 @@ class SeeMaps(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is FUSED:
             self._fused(*args, **kwargs)
-        elif func is TORCH_ATTENTION:
-            self._torch(*args, **kwargs)
+        elif func is OF_TORCH:
+            self._of_torch(inspect.signature(func).bind(*args, **kwargs).arguments)
         result = func(*args, **kwargs)
         if func in SOFTMAX and result.dim() == 4 and result.shape[-1] == result.shape[-2]:
-            self.seen(result.shape[-1], lambda: iter(result))
+            self._tell(result, result.shape[0], result.shape[-1], partial(_rows_of_map, result))
         return result
 
     def _fused(
@@ -53,53 +57,84 @@ class SeeMaps(TorchFunctionMode):
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
-        enable_gqa: bool = False,
+        **_: Any,
     ) -> None:
-        if query.dim() != 4 or query.shape[-2] != key.shape[-2]:
-            return
-        scale = query.shape[-1] ** -0.5 if scale is None else scale
-        masks = None if attn_mask is None else _of_samples(attn_mask, query.shape[0])
-        self.seen(
-            query.shape[-2],
-            lambda: (
-                _map(q, k, None if masks is None else masks[b], is_causal, scale)
-                for b, (q, k) in enumerate(zip(query, key))
-            ),
-        )
+        if query.dim() == 4 and query.shape[-2] == key.shape[-2]:
+            scale = query.shape[-1] ** -0.5 if scale is None else scale
+            if attn_mask is not None:
+                sizes = (query.shape[0], 1, query.shape[-2], key.shape[-2])
+                attn_mask = attn_mask.broadcast_to(torch.broadcast_shapes(attn_mask.shape, sizes))
+            rows = partial(_rows_of_fused, query, key, attn_mask, is_causal, scale)
+            self._tell(query, query.shape[0], query.shape[-2], rows)
 
-    def _torch(self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Maps of nn.MultiheadAttention, which computes them itself for one sample at a time."""
-        if query.dim() != 3 or query.shape[:2] != key.shape[:2]:
-            return
+    def _of_torch(self, given: dict[str, Any]) -> None:
+        query = given["query"]
+        if query.dim() == 3 and query.shape[:2] == given["key"].shape[:2]:
+            self._tell(query, query.shape[1], query.shape[0], partial(_rows_of_torch, given))
+
+    def _tell(self, x: Tensor, batch: int, tokens: int, rows: Rows) -> None:
+        with without_autocast(x.device):
+            self.seen(batch, tokens, rows)
 
 
-def map_similarity(maps: Iterator[Tensor], keep: Tensor | None) -> Tensor:
-    """Mean cosine of the rows of maps, mean over heads, one value a sample.
+def map_similarity(batch: int, tokens: int, rows: Rows, keep: Tensor | None) -> Tensor:
+    """Mean cosine of the rows i < j of a map, mean over heads, one value a sample.
 
     Args:
-        maps: (heads, N, N) of the samples in turn.
+        batch, tokens, rows: as ``SeeMaps`` gives them.
         keep: which rows are no padding, (B, N); None: all.
     """
-    rows = (A if keep is None else A[:, keep[b]] for b, A in enumerate(maps))
-    return torch.stack([smoothness.mean_cosine(A).mean() for A in rows]).cpu()
+    everything = torch.arange(tokens)
+    wanted = (everything if keep is None else keep[b].nonzero()[:, 0] for b in range(batch))
+    return torch.stack([smoothness.mean_cosine_of(rows(b, i)).mean() for b, i in enumerate(wanted)])
 
 
-def _of_samples(mask: Tensor, size: int) -> Tensor:
-    """Returns a mask for every sample. Shapes: (N, N) to (B, heads, N, N) -> (B, 1 or heads, N, N)."""
-    while mask.dim() < 4:
-        mask = mask[None]
-    return mask.expand(size, *mask.shape[1:])
+def _rows_of_map(A: Tensor, sample: int, rows: Tensor) -> Iterator[Tensor]:
+    """Shapes: A (B, heads, N, N), rows (n,) -> (heads, ≤ n, N)."""
+    for i in _few(rows.to(A.device), A.shape[1] * A.shape[-1]):
+        yield A[sample, :, i]
 
 
-def _map(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
-    """Softmax attention of one sample, in float32 or better. Shapes: (heads, N, C) -> (heads, N, N)."""
-    q, k = (x.float() if x.dtype.itemsize < 4 else x for x in (q, k))
-    scores = q @ k.repeat_interleave(q.shape[0] // k.shape[0], dim=0).mT * scale
-    if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores.masked_fill_(future, -torch.inf)
-    if mask is not None:
-        scores = (
-            scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        )
-    return scores.softmax(dim=-1)
+def _rows_of_torch(given: dict[str, Any], sample: int, rows: Tensor) -> Iterator[Tensor]:
+    """Lets torch compute the map of one sample; its arguments have tokens (N, B, C)."""
+    own = dict(given, need_weights=True, average_attn_weights=False)
+    for name in ("query", "key", "value"):
+        own[name] = given[name][:, sample : sample + 1]
+    if (padding := given.get("key_padding_mask")) is not None:
+        own["key_padding_mask"] = padding[sample : sample + 1]
+    if (mask := given.get("attn_mask")) is not None and mask.dim() == 3:
+        heads = given["num_heads"]
+        own["attn_mask"] = mask[sample * heads : (sample + 1) * heads]
+    yield from _rows_of_map(OF_TORCH(**own)[1], 0, rows)
+
+
+def _rows_of_fused(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+    sample: int,
+    rows: Tensor,
+) -> Iterator[Tensor]:
+    """Rows of softmax(Q Kᵀ · scale), in float32 or better. Shapes: as ``_rows_of_map``.
+
+    Keys and values may have fewer heads than queries (grouped-query attention).
+    """
+    q, k = (x.float() if x.dtype.itemsize < 4 else x for x in (query[sample], key[sample]))
+    k = k.repeat_interleave(q.shape[0] // k.shape[0], dim=0)
+    for i in _few(rows.to(q.device), q.shape[0] * k.shape[1]):
+        scores = q[:, i] @ k.mT * scale
+        if causal:
+            columns = torch.arange(scores.shape[-1], device=i.device)
+            scores.masked_fill_(columns > i[:, None], -torch.inf)
+        if mask is not None:
+            of_rows = mask[sample, :, i]
+            hidden = of_rows.dtype == torch.bool
+            scores = scores.masked_fill(~of_rows, -torch.inf) if hidden else scores + of_rows
+        yield scores.softmax(dim=-1)
+
+
+def _few(rows: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Splits indices of rows, each of ``size`` numbers, so that few are in float64 at a time."""
+    return rows.split(max(ROWS, smoothness.AT_ONCE // size))

@@ -1,10 +1,12 @@
-"""Leaves a model and torch's random numbers as they were."""
+"""Leaves a model and torch's settings and random numbers as they were."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
 from torch import nn
+
+from oversmoothing.errors import InputError
 
 
 @contextmanager
@@ -13,22 +15,63 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
     Attributes are restored by reference, so a list that a module changes in place stays changed.
     """
-    devices = {x.device for x in (*model.parameters(), *model.buffers())}
     before = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
     values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
-        with ExitStack() as stack:
-            for kind in {device.type for device in devices} - {"meta"}:
-                numbers = [d.index for d in devices if d.type == kind and kind != "cpu"]
-                stack.enter_context(torch.random.fork_rng(numbers, device_type=kind))
+        with same_random_numbers(model):
             yield
     finally:
         for module, attributes, buffers in before:
-            vars(module).update(attributes)
             for name in vars(module).keys() - attributes.keys():
                 del vars(module)[name]
+            vars(module).update(attributes)
             module._buffers.clear()
             module._buffers.update(buffers)
         with torch.no_grad():
             for buffer, value in values:
                 buffer.copy_(value)
+
+
+@contextmanager
+def same_random_numbers(model: nn.Module) -> Iterator[None]:
+    """Restores the states of torch's generators, on the CPU and on the devices of a model."""
+    devices: dict[str, list[int]] = {"cpu": []}
+    for device in {p.device for p in model.parameters()}:
+        devices.setdefault(device.type, []).append(device.index or 0)
+    with ExitStack() as stack:
+        for kind, indices in devices.items():
+            if kind != "meta":
+                numbers = [] if kind == "cpu" else indices
+                stack.enter_context(torch.random.fork_rng(numbers, device_type=kind))
+        yield
+
+
+@contextmanager
+def observable(models: Iterable[nn.Module]) -> Iterator[None]:
+    """Turns off for a while what hides layers from hooks: compiled code, fused encoder layers.
+
+    Raises:
+        InputError: compiled parts, and a torch that cannot run them uncompiled.
+    """
+    fused = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as stack:
+        if any(_is_compiled(module) for model in models for module in model.modules()):
+            if not hasattr(torch.compiler, "set_stance"):
+                raise InputError(
+                    f"model: torch {torch.__version__} cannot run compiled modules uncompiled; "
+                    "give the model before torch.compile, or install torch 2.6 or later"
+                )
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fused)
+        torch.backends.mha.set_fastpath_enabled(False)
+        yield
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager:
+    """Turns autocast off, under which measuring would lose digits."""
+    on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if on else nullcontext()
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None

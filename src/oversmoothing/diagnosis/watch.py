@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.diagnosis.maps import SeeMaps, map_similarity
+from oversmoothing.diagnosis.maps import Rows, SeeMaps, map_similarity
 from oversmoothing.diagnosis.measures import ATTENTION, measure
 from oversmoothing.diagnosis.plan import Plan
 from oversmoothing.diagnosis.tokens import find_tokens
+from oversmoothing.diagnosis.unchanged import without_autocast
 from oversmoothing.errors import InputError
 
 Row = tuple[str, int]  # the name of a layer, and the number of its call from 0
@@ -73,19 +74,19 @@ class Watch:
         if sum(self.calls.values()) == 1:
             self.sizes += samples.sizes(x)
             self.left_out |= dict.fromkeys(samples.left_out())
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             found = measure(name, samples.split(x), self.measures)
         if x.dim() == 3:
             fitting = [s for tokens, s in maps if (len(s), tokens) == x.shape[:2]]
-            found |= {ATTENTION: fitting[0]} if fitting else {}
+            found |= {ATTENTION: fitting[0].cpu()} if fitting else {}
         values = self.values.setdefault(row, {})
         for measured, numbers in found.items():
             values.setdefault(measured, []).append(numbers)
 
-    def _see(self, tokens: int, maps: Callable[[], Iterator[Tensor]]) -> None:
+    def _see(self, batch: int, tokens: int, rows: Rows) -> None:
         """Measures the first map of every layer that is running."""
         for name, seen in self.running:
             if not seen:
                 keep = self.plan.keep(name)
-                fits = keep is None or keep.shape[1] == tokens
-                seen += [(tokens, map_similarity(maps(), keep))] if fits else []
+                if keep is None or keep.shape == (batch, tokens):
+                    seen.append((tokens, map_similarity(batch, tokens, rows, keep)))

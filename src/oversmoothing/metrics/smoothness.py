@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 GRAM_FLOOR = 1e-6  # relative size below which the Gram matrix's singular values are not trusted
-EDGES_AT_ONCE = 1 << 16  # bounds the memory of the metrics on edges
+AT_ONCE = 1 << 16  # numbers of one matrix that are in float64 at a time, in most metrics
 
 
 def singular_values(x: Tensor, exact: bool = False) -> Tensor:
@@ -27,11 +27,14 @@ def singular_values(x: Tensor, exact: bool = False) -> Tensor:
 
     Shapes: x (..., N, C) -> (..., min(N, C)).
     """
-    x, finite = _unit(x if x.shape[-2] <= x.shape[-1] else x.mT)
-    if exact:
-        sigma = torch.linalg.svdvals(x)
+    if len(_few_rows(x)) > 1 and x.shape[-2] > x.shape[-1] and not exact:
+        gram, finite = _gram(x)
     else:
-        sigma = torch.linalg.eigvalsh(x @ x.mT).clamp_min_(0).sqrt_().flip(-1)
+        x, finite = _unit(x if x.shape[-2] <= x.shape[-1] else x.mT)
+        if exact:
+            return torch.linalg.svdvals(x).masked_fill_(~finite[..., None], torch.nan)
+        gram = x @ x.mT
+    sigma = torch.linalg.eigvalsh(gram).clamp_min_(0).sqrt_().flip(-1)
     return sigma.masked_fill_(~finite[..., None], torch.nan)
 
 
@@ -72,9 +75,18 @@ def mean_cosine(x: Tensor) -> Tensor:
 
     Shapes: x (..., N, C) -> (...).
     """
-    N = x.shape[-2]
-    x_hat = _rows(x)
-    pairs = x_hat.sum(dim=-2).square().sum(dim=-1) - x_hat.square().sum(dim=(-2, -1))
+    return mean_cosine_of(_few_rows(x))
+
+
+def mean_cosine_of(pieces: Iterable[Tensor]) -> Tensor:
+    """:func:`mean_cosine` of the tokens in several pieces. Shapes: each (..., n, C) -> (...)."""
+    N, total, squares = 0, 0.0, 0.0
+    for piece in pieces:
+        x_hat = _rows(piece)
+        N += piece.shape[-2]
+        total = total + x_hat.sum(dim=-2)
+        squares = squares + x_hat.square().sum(dim=(-2, -1))
+    pairs = total.square().sum(dim=-1) - squares
     return pairs / (N * (N - 1)) if N > 1 else torch.full_like(pairs, torch.nan)
 
 
@@ -94,15 +106,19 @@ def mean_share(x: Tensor) -> Tensor:
 
     Shapes: x (..., N, C) -> (...); NaN for x = 0.
     """
-    x = _double(x)
-    x = x / _nonzero(x.abs().amax(dim=(-2, -1), keepdim=True))
-    total = x.square().sum(dim=(-2, -1))
-    return x.shape[-2] * x.mean(dim=-2).square().sum(dim=-1) / total
+    size = _nonzero(_largest(x))
+    total, squares = 0.0, 0.0
+    for piece in _few_rows(x):
+        scaled = _double(piece) / size
+        total = total + scaled.sum(dim=-2)
+        squares = squares + scaled.square().sum(dim=(-2, -1))
+    return total.square().sum(dim=-1) / (x.shape[-2] * squares)
 
 
 def mean_norm(x: Tensor) -> Tensor:
     """Mean 2-norm of the tokens. Shapes: x (..., N, C) -> (...)."""
-    return torch.linalg.vector_norm(_double(x), dim=-1).mean(dim=-1)
+    norms = [torch.linalg.vector_norm(_double(piece), dim=-1) for piece in _few_rows(x)]
+    return torch.cat(norms, dim=-1).mean(dim=-1)
 
 
 def channel_variance(x: Tensor) -> Tensor:
@@ -121,10 +137,10 @@ def dirichlet_energy(x: Tensor, edges: Tensor) -> Tensor:
 
     Shapes: x (..., N, C), edges (2, E) -> (...).
     """
-    x = _double(x)
-    energy = x.new_zeros(x.shape[:-2])
-    for row, col in _pieces(edges.to(x.device)):
-        energy += (x[..., row, :] - x[..., col, :]).square().sum(dim=(-2, -1))
+    energy = 0 * _double(x[..., 0, 0])
+    for row, col in _pieces(edges.to(x.device), x.shape[-1]):
+        difference = _double(x[..., row, :]) - _double(x[..., col, :])
+        energy += difference.square().sum(dim=(-2, -1))
     return energy / x.shape[-2]
 
 
@@ -136,10 +152,11 @@ def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
 
     Shapes: x (..., N, C), edges (2, E) -> (...); NaN for a graph without edges.
     """
-    x_hat = _rows(x)
-    total, degree = x_hat.new_zeros(x.shape[:-1]), x_hat.new_zeros(x.shape[-2])
-    for row, col in _pieces(edges.to(x_hat.device)):
-        distance = 1 - (x_hat[..., row, :] * x_hat[..., col, :]).sum(dim=-1)
+    total = torch.zeros_like(_double(x[..., 0]))
+    degree = total.new_zeros(x.shape[-2])
+    for row, col in _pieces(edges.to(x.device), x.shape[-1]):
+        distance = 1 - (_rows(x[..., row, :]) * _rows(x[..., col, :])).sum(dim=-1)
+        row = row.to(total.device)
         total.index_add_(-1, row, distance)
         degree.index_add_(-1, row, torch.ones_like(row, dtype=degree.dtype))
     connected = degree > 0
@@ -178,6 +195,19 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
     return x / _nonzero(torch.linalg.matrix_norm(x, keepdim=True)), finite
 
 
+def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
+    """xᵀx / ‖x‖_F² of a long matrix, a few rows at a time; and whether x is finite."""
+    size = _largest(x)
+    finite = size.isfinite()
+    size = _nonzero(size.masked_fill(~finite, 0.0))
+    gram = 0.0
+    for piece in _few_rows(x):
+        scaled = (_double(piece) / size).masked_fill(~finite, 0.0)
+        gram = gram + scaled.mT @ scaled
+    trace = gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1)[..., None, None]
+    return gram / _nonzero(trace), finite[..., 0, 0]
+
+
 def _nonzero(size: Tensor) -> Tensor:
     return size.masked_fill(size == 0, 1.0)
 
@@ -188,7 +218,18 @@ def _rows(x: Tensor) -> Tensor:
     return F.normalize(x / _nonzero(x.abs().amax(dim=-1, keepdim=True)), dim=-1)
 
 
-def _pieces(edges: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _few_rows(x: Tensor) -> tuple[Tensor, ...]:
+    """Splits tokens. Shapes: x (..., N, C) -> (..., n, C)."""
+    return x.split(max(1, AT_ONCE // x.shape[-1]), dim=-2)
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The largest absolute value of a matrix. Shapes: (..., N, C) -> (..., 1, 1)."""
+    return _double(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True))
+
+
+def _pieces(edges: Tensor, channels: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields rows and columns of the edges in pieces, without self-loops."""
-    for piece in edges[:, edges[0] != edges[1]].split(EDGES_AT_ONCE, dim=1):
+    at_once = max(1, AT_ONCE // channels)
+    for piece in edges[:, edges[0] != edges[1]].split(at_once, dim=1):
         yield piece[0], piece[1]

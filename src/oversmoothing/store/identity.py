@@ -82,7 +82,7 @@ def current(node: Any) -> Any:
 
 @functools.cache
 def _table() -> Node:
-    text = resources.files("oversmoothing.store").joinpath("identity.yaml").read_text()
+    text = resources.files("oversmoothing.store").joinpath("identity.yaml").read_text("utf-8")
     return yaml.safe_load(text)
 
 

@@ -29,8 +29,8 @@ MASKS = "SegmentationClassAug"
 
 def sources() -> list[Source]:
     """Returns the sources of VOC's archive and of SBD's."""
-    text = resources.files("oversmoothing.data.images").joinpath("voc_files.yaml").read_text()
-    return [Source(**source) for source in yaml.safe_load(text)]
+    path = resources.files("oversmoothing.data.images").joinpath("voc_files.yaml")
+    return [Source(**source) for source in yaml.safe_load(path.read_text("utf-8"))]
 
 
 def prepare(root: Path, archives: Sequence[Source]) -> str:

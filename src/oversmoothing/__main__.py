@@ -1,0 +1,19 @@
+"""The command line of the library: ``python -m oversmoothing diagnose …``."""
+
+from argparse import ArgumentParser
+
+from oversmoothing.launch.diagnose import command
+from oversmoothing.launch.script import run_script
+
+
+def main() -> int:
+    parser = ArgumentParser("python -m oversmoothing", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    what = "measure how alike tokens or nodes are after every layer of a model"
+    diagnose = commands.add_parser("diagnose", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    command.add_options(diagnose)
+    return command.run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    run_script(main)

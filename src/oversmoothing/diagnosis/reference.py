@@ -1,0 +1,81 @@
+"""A model at random initialisation, to compare with."""
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.diagnosis.unchanged import same_random_numbers
+from oversmoothing.errors import InputError
+
+WAY_OUT = "give a model to compare with, reference=<a new model>"
+RESETS = ("reset_parameters", "_reset_parameters", "init_weights")
+
+
+def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
+    """Returns parameters and buffers for a model as it is before training.
+
+    Models of transformers are built anew from their config, and those of timm from the name of
+    their architecture. All other modules draw their parameters by ``reset_parameters`` or
+    ``init_weights``. The model and torch's random numbers stay as they are.
+
+    Raises:
+        InputError: a model that cannot be copied, or a parameter that nothing draws anew.
+    """
+    with same_random_numbers(model), torch.no_grad():
+        torch.manual_seed(seed)
+        try:
+            fresh = copy.deepcopy(model)
+        except (RuntimeError, TypeError) as error:
+            raise InputError(f"reference: the model cannot be copied ({error}); {WAY_OUT}") from error
+        for name, parameter in fresh.named_parameters():
+            if not parameter.is_floating_point():
+                raise InputError(f"reference: {name} is {parameter.dtype}; {WAY_OUT}")
+            parameter.fill_(torch.nan)
+        _rebuild(fresh)
+        for module in reversed(list(fresh.modules())):
+            if _undrawn(module.parameters()):
+                _reset(module)
+        if missing := [n for n, p in fresh.named_parameters() if _undrawn([p])]:
+            raise InputError(f"reference: nothing draws {missing[0]} anew; {WAY_OUT}")
+    return {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
+
+
+def _rebuild(module: nn.Module) -> None:
+    """Takes over the state of newly built models where a library can build them."""
+    built = _built(module)
+    state = None if built is None else built.state_dict()
+    own = module.state_dict()
+    if state and all(k in state and state[k].shape == v.shape for k, v in own.items()):
+        module.load_state_dict({name: state[name] for name in own})
+        return
+    for child in module.children():
+        _rebuild(child)
+
+
+def _built(module: nn.Module) -> nn.Module | None:
+    """Builds a model of transformers or timm with new weights; None for any other module."""
+    library = type(module).__module__.split(".")[0]
+    if library == "transformers" and hasattr(module, "_from_config"):
+        return type(module)(module.config)
+    if library == "timm" and "architecture" in (config := getattr(module, "pretrained_cfg", {})):
+        import timm
+
+        classes = {"num_classes": module.num_classes} if hasattr(module, "num_classes") else {}
+        return timm.create_model(config["architecture"], pretrained=False, **classes)
+    return None
+
+
+def _reset(module: nn.Module) -> None:
+    for name in RESETS:
+        reset: Any = getattr(module, name, None)
+        if callable(reset):
+            with suppress(TypeError):  # one that needs arguments
+                reset()
+            return
+
+
+def _undrawn(parameters: Any) -> bool:
+    return any(bool(parameter.isnan().any()) for parameter in parameters)

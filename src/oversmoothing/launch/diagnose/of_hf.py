@@ -1,0 +1,84 @@
+"""Models of transformers, on the lines of a file or the images of a folder."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from oversmoothing.data.images.files import read_pil
+from oversmoothing.errors import InputError
+from oversmoothing.launch.diagnose.subject import (
+    Request,
+    Subject,
+    evenly,
+    image_files,
+    in_batches,
+    refuse,
+)
+
+LONGEST = 512  # tokens of a text; longer ones are cut
+
+
+def of_hf(name: str, request: Request) -> Subject:
+    """Loads a model of transformers without head, and its tokenizer or image processor.
+
+    Raises:
+        InputError: transformers is not installed or cannot load the model, or no inputs.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise InputError(
+            f"{request.source}: needs transformers ({error}); pip install transformers"
+        ) from error
+    refuse(request, weights=request.weights, seed=request.seed)
+    if (request.text is None) == (request.images is None):
+        raise InputError(f"{request.source}: expected one of --text FILE and --images DIR")
+    items = _lines(request) if request.text else image_files(request)
+    model = _loaded(name, transformers.AutoModel)
+    if getattr(model.config, "is_encoder_decoder", False):
+        model = model.get_encoder()
+    batches = _texts(name, items, request) if request.text else _images(name, items, request)
+    what = f"lines of {request.text}" if request.text else f"images of {request.images}"
+    return Subject(model.to(request.device), batches, f"{len(items)} {what}")
+
+
+def _texts(name: str, lines: list[str], request: Request) -> Iterator[dict[str, Any]]:
+    from transformers import AutoTokenizer
+
+    tokenizer = _loaded(name, AutoTokenizer)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token  # the mask hides it
+    longest = min(tokenizer.model_max_length, LONGEST)
+    how = {"padding": True, "truncation": True, "max_length": longest, "return_tensors": "pt"}
+    return (dict(tokenizer(some, **how)) for some in in_batches(lines, request.batch))
+
+
+def _images(name: str, files: list, request: Request) -> Iterator[dict[str, Any]]:
+    from transformers import AutoImageProcessor
+
+    processor = _loaded(name, AutoImageProcessor)
+    return (
+        dict(processor([read_pil(file) for file in some], return_tensors="pt"))
+        for some in in_batches(files, request.batch)
+    )
+
+
+def _loaded(name: str, kind: Any) -> Any:
+    try:
+        return kind.from_pretrained(name)
+    except Exception as error:  # the hub, its HTTP library and the tokenizers raise many types
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise InputError(
+            f"hf:{name}: {kind.__name__} cannot load it ({reason}); expected a name on the hub "
+            "or a folder that save_pretrained wrote"
+        ) from error
+
+
+def _lines(request: Request) -> list[str]:
+    try:
+        text = request.text.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--text: cannot read {request.text} ({error}); give a text file") from error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise InputError(f"--text: {request.text} has no text; expected one text a line")
+    return evenly(lines, request.limit)

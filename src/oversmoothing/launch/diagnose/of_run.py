@@ -1,0 +1,62 @@
+"""Trained networks of this package, on the validation data of their runs."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oversmoothing.data.images.convert import to_float
+from oversmoothing.data.loading import evenly_spaced
+from oversmoothing.errors import InputError
+from oversmoothing.launch.diagnose.subject import Request, Subject, in_batches, refuse
+from oversmoothing.launch.loading import TrainedRun, load
+from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer
+
+SIDE = 448  # pixels of images that the run evaluates at their own size
+
+
+def of_run(request: Request) -> Subject:
+    """Loads a trained network, and reads validation examples as its evaluation does.
+
+    Raises:
+        InputError: no such run, no weights, or data that are missing.
+    """
+    refuse(request, images=request.images, text=request.text, weights=request.weights)
+    run = load(request.source, request.seed, str(request.device), tuple(BATCHES))
+    batches = BATCHES[run.task_name](run, request)
+    count = min(request.limit, len(run.data.val))
+    described = f"{count} examples of {run.data.name} val, seed {run.seed}"
+    return Subject(run.network.backbone, batches, described)
+
+
+def _classified(run: TrainedRun, request: Request) -> Iterator[Tensor]:
+    """Images as the accuracy is measured on."""
+    for ids in in_batches(evenly_spaced(run.data.val, request.limit), request.batch):
+        yield torch.stack([run.task.evaluation.prepared(run.data.pil_image(id)) for id in ids])
+
+
+def _squashed(run: TrainedRun, request: Request) -> Iterator[Tensor]:
+    """Images squashed to a square, as CAMs are measured on."""
+    side = getattr(run.task.evaluation, "size", None) or SIDE
+    for ids in in_batches(evenly_spaced(run.data.val, request.limit), request.batch):
+        images = [to_float(run.data.image(id))[None] for id in ids]
+        yield torch.cat([F.interpolate(x, (side, side), mode="bilinear") for x in images])
+
+
+def _sentences(run: TrainedRun, request: Request) -> Iterator[tuple[Tensor, ...]]:
+    """Sentences one by one, so that none is padded."""
+    tokenizer = open_tokenizer(run.data.vocabulary, run.network.backbone)
+    tokens = Tokens(run.data, tokenizer, run.task.max_length)
+    for id in run.data.val[: request.limit]:
+        one = tokens.collate([tokens.sample(id)])
+        yield tuple(one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
+
+
+BATCHES: dict[str, Callable[[TrainedRun, Request], Iterator[Any]]] = {
+    "classification": _classified,
+    "wsss": _squashed,
+    "segmentation": _squashed,
+    "glue": _sentences,
+}

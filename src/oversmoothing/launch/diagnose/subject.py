@@ -1,0 +1,87 @@
+"""What a diagnosis is of: a model, and inputs for it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from oversmoothing.errors import InputError
+
+IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for.
+
+    Args:
+        source: ``timm:NAME``, ``hf:NAME_OR_FOLDER``, or a run of ours.
+        images: folder of images.
+        text: file with one text a line.
+        weights: file of weights for timm's model, or ``none``; None: the published ones.
+        seed: of a run's network; None: the first that was trained.
+        batch: samples in a forward pass.
+        limit: number of samples.
+        device: of the model.
+    """
+
+    source: str
+    images: Path | None
+    text: Path | None
+    weights: str | None
+    seed: int | None
+    batch: int
+    limit: int
+    device: torch.device
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model, its inputs, and in words what they are.
+
+    Args:
+        model: that is measured.
+        batches: inputs, as ``diagnose`` takes them.
+        described: the inputs, in words.
+    """
+
+    model: nn.Module
+    batches: Iterable[Any]
+    described: str
+
+
+def image_files(request: Request) -> list[Path]:
+    """Returns images of the folder, evenly spaced in the order of their names.
+
+    Raises:
+        InputError: no folder is given, or it has no images.
+    """
+    folder = request.images
+    if folder is None:
+        raise InputError(f"--images: {request.source} needs images; give a folder, --images DIR")
+    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGES)
+    if not found:
+        raise InputError(f"--images: {folder} has no images ({', '.join(IMAGES)}); give a folder")
+    return evenly(found, request.limit)
+
+
+def evenly(items: Sequence, number: int) -> list:
+    """Chooses ``number`` items at equal distances, from the first on; all if there are fewer."""
+    count = min(number, len(items))
+    return [items[i * len(items) // count] for i in range(count)]
+
+
+def in_batches(items: Sequence, size: int) -> Iterator[Sequence]:
+    """Yields the items, ``size`` at a time."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def refuse(request: Request, **given: object) -> None:
+    """Raises InputError for options that this kind of source does not have."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"--{name}: not for {request.source}; leave it out")
