@@ -10,10 +10,9 @@ Needs `pip install 'oversmoothing[text]'`.
 """
 
 import argparse
-import csv
-import os
 from pathlib import Path
 
+import panels
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import OneCycleLR
@@ -22,8 +21,6 @@ from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 import oversmoothing as osm
 from oversmoothing.data.text import glue
 
-ROOT = os.environ.get("DATA_ROOT", "data")
-RESULTS = Path("results/diagnose")
 LENGTH, BATCH = 64, 16
 
 
@@ -31,7 +28,7 @@ def text() -> dict[str, list[str]]:
     """Returns the sentences of the training and of the development files."""
     found: dict[str, list[str]] = {"train": [], "val": []}
     for task in ("cola", "mrpc", "rte"):
-        data = glue.load(ROOT, task=task)
+        data = glue.load(panels.ROOT, task=task)
         for part, ids in (("train", data.train), ("val", data.val)):
             for text in (data.texts[id] for id in ids):
                 found[part] += [text.first, *([text.second] if text.second else [])]
@@ -80,33 +77,33 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gammas", type=float, nargs="+", default=[0, -0.5])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--layers", type=int, nargs="+", default=[6])
+    parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=600)
     options = parser.parse_args()
     found = text()
-    words = BertTokenizerFast(f"{ROOT}/glue/bert-base-uncased-vocab.txt")
+    words = BertTokenizerFast(f"{panels.ROOT}/glue/bert-base-uncased-vocab.txt")
     words = words.train_new_from_iterator(found["train"], vocab_size=4096)
     tokens, held_out = windows(words, found["train"]), windows(words, found["val"])
     print(f"{tokens.numel()} tokens for training, {held_out.numel()} held out")
-    rows = []
-    for layers in options.layers:
-        for gamma in options.gammas:
-            for seed in options.seeds:
-                model = gpt2(gamma, layers, len(words), seed)
-                path = Path(f"outputs/examples/gpt2-{layers}-{gamma:g}-{seed}.pt")
-                before = perplexity(model, held_out)
-                if path.exists():
-                    model.load_state_dict(torch.load(path))
-                else:
-                    train(model, tokens, options.steps)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    torch.save(model.state_dict(), path)
-                rows.append([layers, gamma, seed, before, perplexity(model, held_out)])
-                print(*rows[-1], flush=True)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with open(RESULTS / "causal_lm.csv", "w", newline="") as file:
-        header = ["layers", "gamma", "seed", "perplexity_before", "perplexity_after"]
-        csv.writer(file).writerows([header, *rows])
+    rows, measured = [], []
+    for gamma in options.gammas:
+        for seed in options.seeds:
+            model = gpt2(gamma, options.layers, len(words), seed)
+            path = Path(f"outputs/examples/gpt2-{options.layers}-{gamma:g}-{seed}.pt")
+            before = perplexity(model, held_out)
+            if path.exists():
+                model.load_state_dict(torch.load(path))
+            else:
+                train(model, tokens, options.steps)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                torch.save(model.state_dict(), path)
+            rows.append((gamma, seed, round(before, 1), round(perplexity(model, held_out), 1)))
+            print(*rows[-1], flush=True)
+            report = osm.diagnose(model, held_out[:64], reference="random", seed=seed)
+            measured += panels.by_layer(f"γ = {gamma:g}", seed, report)
+    name = f"causal_lm_{options.layers}"
+    panels.write(name, ("gamma", "seed", "perplexity_before", "perplexity_after"), rows)
+    panels.draw_layers(f"{name}_layers", measured)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ METRICS = ("cosine", "effective_rank", "mean_share")
 def images() -> Tensor:
     """Returns 64 validation images, (64, 3, 224, 224)."""
     data = load(panels.ROOT, train="train_subset", val="val_subset", cache="outputs/cache")
-    mean, std = (torch.tensor(x).view(3, 1, 1) for x in (timm.data.IMAGENET_DEFAULT_MEAN,
-                                                         timm.data.IMAGENET_DEFAULT_STD))  # fmt: skip
+    mean = torch.tensor(timm.data.IMAGENET_DEFAULT_MEAN).view(3, 1, 1)
+    std = torch.tensor(timm.data.IMAGENET_DEFAULT_STD).view(3, 1, 1)
     read = Evaluation().prepared
     ids = evenly_spaced(data.val, 64)
     return torch.stack([(read(data.pil_image(id)) - mean) / std for id in ids])

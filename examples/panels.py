@@ -3,17 +3,22 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
 
+import oversmoothing as osm
 from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
 
 Curve = tuple[Sequence[float], Sequence[float | None]]  # positions on the x axis, values
 ROOT = os.environ.get("DATA_ROOT", "data")  # of the data sets and weights
 RESULTS = Path("results/diagnose")
+
+METRICS = ("cosine", "effective_rank", "mean_share")
+Row = tuple[str, int, int, float, float, float]  # network, seed, layer, METRICS
 
 
 def write(name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -69,3 +74,30 @@ def draw(
     figure.legend(handles.values(), handles, loc="outside lower center", frameon=False,
                   ncols=min(len(labels), 2 * columns))  # fmt: skip
     save(figure, RESULTS / name)
+
+
+def by_layer(label: str, seed: int, report: osm.Report) -> list[Row]:
+    """Returns a row for each layer of a trained network and of the same network at random."""
+    both = ((label, report), (f"{label}, random", report.reference))
+    return [
+        (name, seed, layer + 1, *(found[metric][layer] for metric in METRICS))
+        for name, found in both
+        for layer in range(len(found.layers))
+    ]
+
+
+def draw_layers(name: str, rows: list[Row]) -> None:
+    """Writes rows of ``by_layer``, and draws their means over the seeds."""
+    write(name, ("network", "seed", "layer", *METRICS), rows)
+    labels, depth = dict.fromkeys(row[0] for row in rows), sorted({row[2] for row in rows})
+    seeds = len({row[1] for row in rows})
+    curves = {
+        metric.replace("_", " "): {
+            label: (depth, [mean(row[3 + i] for row in rows if row[0] == label and row[2] == d)
+                            for d in depth])
+            for label in labels
+        }
+        for i, metric in enumerate(METRICS)
+    }  # fmt: skip
+    dashed = [label for label in labels if label.endswith("random")]
+    draw(name, curves, f"layer (mean of {seeds} seeds)" if seeds > 1 else "layer", dashed=dashed)

@@ -75,16 +75,12 @@ def main() -> None:
         runs = [train(method, seed, options.epochs) for seed in options.seeds]
         for seed, run in zip(options.seeds, runs):
             rows += [(method, seed, i + 1, *values) for i, values in enumerate(run)]
-        epochs = range(1, options.epochs + 1)
-        for i, lines in enumerate(curves.values()):
-            lines[method] = (
-                epochs,
-                [statistics.mean(run[e - 1][i] for run in runs) for e in epochs],
-            )
-        for i, what in enumerate(curves):
+        for i, (what, lines) in enumerate(curves.items()):
+            means = [statistics.mean(values[i] for values in epoch) for epoch in zip(*runs)]
+            lines[method] = (range(1, options.epochs + 1), means)
             last = [run[-1][i] for run in runs]
             spread = statistics.stdev(last) if len(last) > 1 else float("nan")
-            print(f"{method}: {what} {statistics.mean(last):.3f} ± {spread:.3f} (n = {len(last)})")
+            print(f"{method}: {what} {means[-1]:.3f} ± {spread:.3f} (n = {len(last)})", flush=True)
     panels.write("timm_digits", ("method", "seed", "epoch", "accuracy", "cosine"), rows)
     panels.draw("timm_digits", curves, f"epoch (mean of {len(options.seeds)} seeds)")
 

@@ -12,11 +12,11 @@ Needs `pip install 'oversmoothing[text]' accelerate` and GLUE's files in $DATA_R
 """
 
 import argparse
-import csv
-import os
 from pathlib import Path
 
+import panels
 import torch
+from safetensors.torch import load_file
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -28,8 +28,7 @@ from transformers import (
 
 import oversmoothing as osm
 
-GLUE = Path(os.environ.get("DATA_ROOT", "data")) / "glue"
-RESULTS = Path("results/diagnose")
+GLUE = Path(panels.ROOT) / "glue"
 tokenizer = BertTokenizerFast(str(GLUE / "bert-base-uncased-vocab.txt"))
 pad = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
 
@@ -86,7 +85,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=600)
     options = parser.parse_args()
-    rows = []
+    held_out = pad([{"input_ids": row["input_ids"]} for row in sentences("dev")[:64]])
+    rows, measured = [], []
     for gamma in options.gammas:
         for seed in options.seeds:
             folder = Path(f"outputs/examples/sst2-{options.layers}-{gamma:g}-{seed}")
@@ -94,11 +94,14 @@ def main() -> None:
             if not done.exists():
                 accuracy = train(gamma, seed, options.layers, options.steps, folder)
                 done.write_text(f"{accuracy:.2f}")
-            rows.append([gamma, seed, done.read_text()])
+            rows.append((gamma, seed, done.read_text()))
             print(*rows[-1], flush=True)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with open(RESULTS / "train_sst2.csv", "w", newline="") as file:
-        csv.writer(file).writerows([["gamma", "seed", "accuracy"], *rows])
+            model = bert(gamma, options.layers)
+            model.load_state_dict(load_file(folder / "model.safetensors"))
+            report = osm.diagnose(model, **held_out, reference="random", seed=seed)
+            measured += panels.by_layer(f"γ = {gamma:g}", seed, report)
+    panels.write("train_sst2", ("gamma", "seed", "accuracy"), rows)
+    panels.draw_layers("train_sst2_layers", measured)
 
 
 if __name__ == "__main__":

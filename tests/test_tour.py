@@ -22,7 +22,7 @@ def test_every_cell_runs(
     for number, cell in enumerate(CODE):
         exec(compile(cell, f"tour.ipynb, code cell {number}", "exec"), names)
     out = capsys.readouterr().out
-    assert "cosine" in out and "centered, γ = −1: " in out
+    assert "cosine" in out and "LayerNorm and centered, γ = −1: " in out
 
 
 def test_it_is_committed_with_what_it_showed() -> None:
