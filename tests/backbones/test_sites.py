@@ -10,6 +10,7 @@ import torch
 from small_cnn import cnn
 from small_vit import Scale, Swap, vit, vit_contranorm
 
+from oversmoothing.adapters.sites import Sites
 from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
@@ -20,7 +21,6 @@ from oversmoothing.backbones.bert.albert import ALBERT
 from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.backbones.random.transformer import RandomTransformer
-from oversmoothing.backbones.sites import Sites
 from oversmoothing.backbones.vit.t2t import T2TViT
 from oversmoothing.errors import InputError
 

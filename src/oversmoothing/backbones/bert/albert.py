@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import nn
 
+from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones.bert.bert import BERT, imported
 from oversmoothing.backbones.bert.sites import Layout, Place
-from oversmoothing.backbones.sites import Factory
 
 PLACES = {
     "input": Place("attention", True),

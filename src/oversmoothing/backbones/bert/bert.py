@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.backbones.bert import weights as bert_weights
 from oversmoothing.backbones.bert.sites import ATTENTION, Layout, Padding, Place, equip, mix
 from oversmoothing.backbones.options import check_positive, check_rate
-from oversmoothing.backbones.sites import Factory, Sites
 from oversmoothing.errors import InputError
 
 PLACES = {  # with the numbers of ContraNorm's code for BERT
@@ -113,7 +113,7 @@ class BERT(nn.Module):
         self.network = self._create(sizes)
         bert_weights.load(self.network, name, weights, sha256, depth)
         self.padding = Padding(mask_padding, self.prefix)
-        sites = Sites(aggregators, dim, "bert")
+        sites = Sites(aggregators, dim, "backbone bert")
         for layer in self._layers():
             equip(layer, self.layout, sites, positions, self.padding)
         if sites.has("inside", "instead"):

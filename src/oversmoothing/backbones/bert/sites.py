@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.adapters.sites import Chain, Sites
 from oversmoothing.aggregators.base import Aggregator, Context
-from oversmoothing.backbones.sites import Chain, Sites
 
 ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
 MIXING = ("query", "key", "value")

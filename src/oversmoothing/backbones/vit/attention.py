@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
 from oversmoothing.aggregators.base import Aggregator, Context
-from oversmoothing.backbones.sites import SITES, Chain, Factory, Sites
 
 if TYPE_CHECKING:
     from timm.layers.attention import Attention
@@ -114,7 +114,7 @@ def equip(
         InputError: aggregators that exclude each other.
     """
     dim = network.embed_dim
-    sites = Sites(factories, dim, "vit")
+    sites = Sites(factories, dim, "backbone vit")
     if after != "branch":
         sites.instead(dim)  # not used: drawn so that a seed gives the network it has always given
     here = SITES if after == "branch" else ("inside", "instead")
