@@ -58,6 +58,12 @@ class InsteadOfAttention(Site):
         module.__class__ = module.plain
         super().detach(module)
 
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        """Loads a state; earlier versions did not number the only aggregator."""
+        for key in [key for key in state_dict if not key[len(prefix) :].startswith("0.")]:
+            state_dict[f"{prefix}0.{key[len(prefix) :]}"] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
 
 def seen(mask: Tensor | None) -> Tensor | None:
     """Returns which values a query sees, boolean, from a boolean or an additive mask."""

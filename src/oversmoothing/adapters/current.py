@@ -31,8 +31,12 @@ class Current:
     def groups(self, groups: Groups | None) -> None:
         self._of_thread.groups = self._last = groups
 
-    def __reduce__(self) -> tuple[type["Current"], tuple[()]]:
-        return Current, ()
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k not in ("_of_thread", "_last")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Current.__init__(self)
+        vars(self).update(state)
 
 
 class Capture:
@@ -78,7 +82,7 @@ def sentences(mask: Tensor | None) -> Sentences | None:
     """Reads a padding mask (B, N): true or 1 for tokens; None if nothing is padded."""
     if mask is None or mask.dim() != 2 or mask.all():
         return None
-    return Sentences(mask.bool())
+    return Sentences(mask)
 
 
 def graphs(batch: Tensor | None) -> Graphs | None:

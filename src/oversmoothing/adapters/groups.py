@@ -29,6 +29,7 @@ class Sentences:
     """
 
     def __init__(self, mask: Tensor) -> None:
+        mask = mask.bool()
         self.shape = mask.shape
         lengths = mask.sum(dim=1)
         rows = lengths.argsort(stable=True)

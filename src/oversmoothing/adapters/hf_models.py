@@ -45,28 +45,44 @@ class InsideFunction(InsideAttention):
         module.config = self.config
         delattr(module, self.name)
 
+    def attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Computes attention by the module's own function, and applies the aggregators."""
+        mixed, weights = self.function(module, query, key, value, attention_mask, **options)
+        causal = options.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        N_q = query.shape[2]
+        causal = causal and attention_mask is None and N_q > 1
+        if causal:  # a static cache has empty values behind the others
+            value = value[:, :, :N_q]
+        mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
+        return mixed.transpose(1, 2), weights
 
-def mix(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **options: Any,
-) -> tuple[Tensor, Tensor | None]:
+
+class InsteadOfFunction(InsideFunction):
+    """Acts instead of an attention whose query, key and value are the input of the layer."""
+
+    name = "instead"
+
+    def attend(self, module: nn.Module, query: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+        x = query.transpose(1, 2)
+        return self.act(x.flatten(2)).view(x.shape), None
+
+
+def mix(module: nn.Module, *args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
     """Computes attention with aggregators; an attention function for transformers.
 
     Shapes: query (B, heads, N_q, C), key, value (B, heads or fewer, N, C) -> (B, N_q, heads, C).
     """
-    site: InsideFunction = module.inside
-    mixed, weights = site.function(module, query, key, value, attention_mask, **options)
-    mixed, causal = mixed.transpose(1, 2), options.get("is_causal")
-    causal = getattr(module, "is_causal", True) if causal is None else causal
-    N_q, N = query.shape[2], value.shape[2]
-    causal = causal and attention_mask is None and N_q > 1
-    if causal and N_q < N:  # the rest of a static cache, which is still empty
-        value = value[:, :, :N_q]
-    return site.mix(mixed, value, attention_mask, causal).transpose(1, 2), weights
+    site = module.inside if hasattr(module, "inside") else module.instead
+    return site.attend(module, *args, **options)
 
 
 AttentionInterface.register(ATTENTION, mix)
