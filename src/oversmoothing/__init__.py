@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oversmoothing.adapters.apply import apply as apply
+    from oversmoothing.adapters.apply import remove as remove
     from oversmoothing.aggregators.base import After as After
     from oversmoothing.aggregators.base import Aggregator as Aggregator
     from oversmoothing.aggregators.base import Context as Context
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {  # where each public name is defined
+    "adapters.apply": "apply remove",
     "aggregators.base": "After Aggregator Context Inside Instead",
     "aggregators.centered": "Centered",
     "aggregators.contranorm": "ContraNorm",

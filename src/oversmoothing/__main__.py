@@ -9,8 +9,8 @@ from oversmoothing.launch.script import run_script
 def main() -> int:
     parser = ArgumentParser("python -m oversmoothing", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    what = "measure how alike tokens or nodes are after every layer of a model"
-    diagnose = commands.add_parser("diagnose", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    what = "Measure how alike tokens or nodes are after every layer of a model."
+    diagnose = commands.add_parser("diagnose", help=what, description=what)
     command.add_options(diagnose)
     return command.run(parser.parse_args())
 

@@ -10,6 +10,7 @@ import torch
 from small_cnn import cnn
 from small_vit import Scale, Swap, vit, vit_contranorm
 
+from oversmoothing.adapters.sites import Sites
 from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
@@ -20,7 +21,6 @@ from oversmoothing.backbones.bert.albert import ALBERT
 from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.backbones.random.transformer import RandomTransformer
-from oversmoothing.backbones.sites import Sites
 from oversmoothing.backbones.vit.t2t import T2TViT
 from oversmoothing.errors import InputError
 
@@ -106,7 +106,7 @@ def test_an_aggregator_is_built_once_for_each_place(
 def test_a_seed_gives_the_network_that_it_has_always_given() -> None:
     """With aggregators in the place of norms, one instance of what draws numbers was dropped."""
     branch, norms = (vit(partial(EM, num_bases=4), depth=3, after=a) for a in ("branch", "norms"))
-    bases = [[b.attn.instead.bases for b in model.network.blocks] for model in (branch, norms)]
+    bases = [[b.attn.instead[0].bases for b in model.network.blocks] for model in (branch, norms)]
     assert torch.equal(bases[0][1], bases[1][0]) and torch.equal(bases[0][2], bases[1][1])
     assert not torch.equal(bases[0][0], bases[1][0])
 
@@ -124,12 +124,12 @@ def test_importing_backbones_imports_no_library_of_networks() -> None:
 def test_checkpoints_hold_these_names() -> None:
     attention = vit(Scale, LayerNorm, depth=1).network.blocks[0].attn.state_dict()
     assert {"inside.0.scale", "after.0.norm.weight", "qkv.weight"} <= attention.keys()
-    assert "network.blocks.0.attn.instead.linear.weight" in vit(Swap, depth=1).state_dict()
+    assert "network.blocks.0.attn.instead.0.linear.weight" in vit(Swap, depth=1).state_dict()
     assert "network.norm.aggregators.0.norm.bias" in vit(LayerNorm, after="norms").state_dict()
     assert "unit.aggregators.0.linear.weight" in cnn(LayerNorm, Swap).state_dict()
     assert "aggregators.2.1.copies.0.norm.weight" in gcn(NoAggregator, LayerNorm).state_dict()
     layer = bert(BERT, Scale, LayerNorm, position="ffn").network.encoder.layer[0].state_dict()
     assert {
-        "attention.self.sited.inside.0.scale",
-        "output.dropout.aggregators.0.norm.weight",
+        "attention.self.inside.0.scale",
+        "output.dropout.after.0.norm.weight",
     } <= layer.keys()

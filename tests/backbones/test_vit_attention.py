@@ -3,10 +3,10 @@
 import pytest
 import torch
 from small_vit import DISTILLED, Scale, Swap, centered, images, vit, vit_contranorm
+from timm.layers import Attention
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
-from oversmoothing.backbones.vit.attention import SitedAttention
 from oversmoothing.errors import InputError
 
 
@@ -16,7 +16,7 @@ def test_gamma_zero_changes_nothing() -> None:
     assert (vit(centered(0.0))(x)[0] - vit()(x)[0]).abs().max() < 1e-6
 
 
-def split(attention: SitedAttention, x: Tensor) -> tuple[Tensor, Tensor]:
+def split(attention: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
     """softmax(QKᵀ/√d) (B, heads, N, N) and V (B, heads, N, d), from the weights."""
     w, b, heads = attention.qkv.weight, attention.qkv.bias, attention.num_heads
     q, k, v = ((x @ w.T + b).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)).unbind(0)
@@ -73,10 +73,10 @@ def test_instead_replaces_the_attention() -> None:
     model, x = vit(Swap, blocks=[5]), torch.randn(2, 10, 192)
     attention = model.network.blocks[5].attn
     assert {name for name, _ in attention.named_parameters()} == {
-        "instead.linear.weight",
-        "instead.linear.bias",
+        "instead.0.linear.weight",
+        "instead.0.linear.bias",
     }
-    assert torch.equal(attention(x), attention.instead.linear(x))
+    assert torch.equal(attention(x), attention.instead[0].linear(x))
     for factories in ([Swap, centered(-1.0)], [Swap, Swap]):
         with pytest.raises(InputError, match="instead of the mixing leaves no mixing"):
             vit(*factories)

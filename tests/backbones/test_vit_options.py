@@ -126,7 +126,7 @@ def test_in_the_place_of_norm2_means_behind_the_residual_sum() -> None:
     model = vit(Shift, vit_contranorm(), centered(-1.0), after="norm2", name=DISTILLED, depth=1)
     block, x = model.network.blocks[0], torch.randn(2, 11, 192)
     contranorm = block.norm2.aggregators[1]
-    assert not block.attn.after and len(block.attn.inside) == 1
+    assert not hasattr(block.attn, "after") and len(block.attn.inside) == 1
     x_1 = x + block.attn(block.norm1(x))
     shifted = x_1 - x_1[:, 2:].mean(dim=1, keepdim=True)
     assert torch.equal(block(x), x_1 + block.mlp(contranorm(shifted, Context())))

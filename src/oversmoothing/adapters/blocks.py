@@ -16,7 +16,8 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     Blocks are the children of a ``ModuleList`` or ``Sequential`` that all have one class and have
     parameters. The container with the most parameters decides; other containers of blocks of that
     class belong to the model's depth too, as in a ResNet or a T5. Without such a container, the
-    graph convolutions of torch-geometric in the model are its blocks.
+    graph convolutions of torch-geometric in the model are its blocks; and without these, the only
+    child of the largest container, as in an ALBERT, which calls one block several times.
 
     Raises:
         InputError: the model has no repeated blocks.
@@ -31,6 +32,10 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
             for index, block in stack.named_children()
         }
     convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
+    single = list(_containers(model, "", 1))
+    if len(convolutions) < 2 and single:
+        name, container = max(single, key=lambda found: _size(found[1]))
+        return {f"{name}.{index}".lstrip("."): m for index, m in container.named_children()}
     if len(convolutions) < 2:
         raise InputError(
             f"layers: found no repeated blocks in {type(model).__name__}; name the modules to "
@@ -72,14 +77,14 @@ def block_index(key: str, index: int, depth: int) -> int:
     return index % depth
 
 
-def _containers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yields the outermost containers of two or more blocks of one class."""
+def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[str, nn.Module]]:
+    """Yields the outermost containers of ``least`` or more blocks of one class."""
     children = list(module.children())
-    if isinstance(module, CONTAINERS) and len(children) > 1 and _alike(children):
+    if isinstance(module, CONTAINERS) and len(children) >= least and _alike(children):
         yield name, module
         return
     for own, child in module.named_children():
-        yield from _containers(child, f"{name}.{own}".lstrip("."))
+        yield from _containers(child, f"{name}.{own}".lstrip("."), least)
 
 
 def _alike(children: Sequence[nn.Module]) -> bool:

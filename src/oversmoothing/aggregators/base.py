@@ -90,10 +90,13 @@ class Aggregator(nn.Module):
         site: ``inside``, ``after`` or ``instead``.
         can_be_causal: whether the output for a token depends on no token that ``Context.causal``
             and ``Context.mask`` hide from it. Causal models refuse aggregators that lack this.
+        reads_edges: whether ``forward`` may look at ``Context.edges``; if not, the graphs of a
+            batch can be aggregated together.
     """
 
     site: ClassVar[str]
     can_be_causal: ClassVar[bool] = False
+    reads_edges: ClassVar[bool] = True
 
     def advance(self, step: int) -> None:
         """Prepares for a training step, for example to warm up; does nothing by default.

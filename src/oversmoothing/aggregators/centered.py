@@ -41,6 +41,7 @@ class Centered(Inside):
     """
 
     can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -65,11 +66,12 @@ class Centered(Inside):
         if self.warmup:
             self.progress = min(1.0, step / self.warmup)
 
-    def get_extra_state(self) -> dict[str, float]:
-        return {"progress": self.progress}
+    def get_extra_state(self) -> dict[str, float] | None:
+        return {"progress": self.progress} if self.warmup else None
 
-    def set_extra_state(self, state: dict[str, float]) -> None:
-        self.progress = state["progress"]
+    def set_extra_state(self, state: dict[str, float] | None) -> None:
+        if state is not None:
+            self.progress = state["progress"]
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         mean = _mean(v, 0 if self.prefix_in_mean else context.prefix, mixed.shape[-2], context)

@@ -1,5 +1,7 @@
 """ContraNorm-D, the dual of ContraNorm over channels (Guo et al., ICLR 2023, appendix)."""
 
+from typing import ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -24,6 +26,8 @@ class ContraNormD(After):
 
     Shapes: x (..., N, C) -> (..., N, C); cost O(N C²).
     """
+
+    reads_edges: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ class NoAggregator(Inside):
     """Returns ``mixed`` unchanged; backbones leave it out where they can."""
 
     can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         return mixed

@@ -1,6 +1,6 @@
 """PairNorm (Zhao, Akoglu, ICLR 2020, PairNorm: Tackling Oversmoothing in GNNs, Eq. 10–11)."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -27,6 +27,8 @@ class PairNorm(After):
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
+
+    reads_edges: ClassVar[bool] = False
 
     def __init__(
         self, mode: Literal["PN", "PN-SI", "PN-SCS"] = "PN", scale: float = 1.0, eps: float = 1e-6

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.sites import Factory
 from oversmoothing.aggregators.base import Aggregator, Context
-from oversmoothing.backbones.sites import Factory
 
 DROPOUT_STREAM = 1 << 32  # keeps dropout's random numbers apart from those of the initial weights
 

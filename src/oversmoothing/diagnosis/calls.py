@@ -37,26 +37,33 @@ def calls(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     batches: Iterable[Any] | None,
+    batch: Tensor | None,
     device: torch.device | None,
 ) -> Iterator[Call]:
     """Yields one call for each batch, its tensors on the device of the model.
 
     Args:
+        batch: the graph of every node; passed on to a forward that names it.
         batches: tensors, tuples of arguments, dictionaries of keyword arguments, or torch-geometric
             data; None: the one batch ``args``, ``kwargs``.
 
     Raises:
         InputError: neither inputs nor batches, both, or no batch at all.
     """
+    wanted = inspect.signature(model.forward).parameters
+    if (
+        batch is not None
+        and "batch" in wanted
+        and "batch" not in _named(model.forward, args, kwargs)
+    ):
+        kwargs = {**kwargs, "batch": batch}
     if batches is None:
-        if not args and not kwargs:
+        if not args and not kwargs and any(p.default is p.empty for p in wanted.values()):
             raise InputError(
                 "inputs: got none; diagnose(model, *inputs), or diagnose(model, batches=…)"
             )
-        data = _is_data(args[0]) if len(args) == 1 else False
-        yield (
-            _of_data(model, args[0], kwargs, device) if data else _call(model, args, kwargs, device)
-        )
+        data = len(args) == 1 and _is_data(args[0])
+        yield _of_batch(model, args[0] if data else args, kwargs, device)
         return
     if args:
         raise InputError("batches: expected instead of inputs, got both; leave one of them out")
@@ -89,9 +96,9 @@ def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], devic
 
 
 def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -> Call:
-    """Calls with the fields of a graph that forward names; with the graph itself if it has none."""
+    """Calls with the fields of a graph that forward names; if it names none, with the graph."""
     data = data.to(device) if device is not None else data
-    fields = {name: data[name] for name in data.keys()}
+    fields = {name: data[name] for name in data.keys()}  # noqa: SIM118, Data is no dict
     wanted = inspect.signature(model.forward).parameters
     passed = {name: fields[name] for name in wanted if name in fields and name not in kwargs}
     kwargs = {name: _moved(value, device) for name, value in kwargs.items()}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+import torch
 from torch import nn
 
 from oversmoothing.adapters.blocks import find_blocks
@@ -22,6 +23,17 @@ def choose_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     Raises:
         InputError: no repeated blocks, or a name, glob or module that the model does not have.
     """
+    found = _chosen(model, layers)
+    for name, module in found.items():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise InputError(
+                f"layers: {name} is a module of torch.jit, which takes no hooks; give the model "
+                "that was scripted or traced"
+            )
+    return found
+
+
+def _chosen(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     if layers is None:
         return {readable(name): block for name, block in find_blocks(model).items()}
     modules = {readable(name): module for name, module in model.named_modules() if name}

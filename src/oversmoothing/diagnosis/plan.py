@@ -56,10 +56,10 @@ class Plan:
 
     def samples(self, name: str, x: Tensor) -> Sequences | Graphs:
         """Returns how the tokens of a layer are split. Shapes: x (B, N, C) or (N, C)."""
-        if x.dim() == 2:
+        if self.graph or x.dim() == 2:
             if self._graphs is None:
                 batch, edges = (_on(x.device, y) for y in (self.batch, self.edges))
-                self._graphs = Graphs(x.shape[0], batch, edges)
+                self._graphs = Graphs(x.shape[-2], batch, edges)
             found: Sequences | Graphs = self._graphs
         else:
             found = Sequences(self._prefix(name, x.shape[1]), _on(x.device, self.keep(name)))
@@ -90,12 +90,12 @@ class Plan:
 
 
 def prefix_of(model: nn.Module, name: str) -> int:
-    """Returns how many leading tokens of a layer are no patches, as timm and transformers say it."""
+    """Returns how many leading tokens of a layer are no patches, by timm or transformers."""
     parents = {"": model}
     for part in name.split(".")[:-1]:
         path = f"{next(reversed(parents))}.{part}".lstrip(".")
         parents[path] = model.get_submodule(path)
-    for path, parent in reversed(parents.items()):
+    for parent in reversed(parents.values()):
         count = getattr(parent, "num_prefix_tokens", None)
         if isinstance(count, int):
             return count

@@ -28,13 +28,14 @@ def plot(report: "Report", path: Path) -> None:
     columns = min(COLUMNS, len(report.values))
     rows = math.ceil(len(report.values) / columns)
     figure = Figure((3.2 * columns, 2.4 * rows + 0.3), dpi=150, layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel, metric in zip(panels, report.values):
         _panel(panel, report, metric)
-    for panel in list(panels)[len(report.values) :]:
+    for panel in panels[len(report.values) :]:
         panel.remove()
     if report.reference:
-        figure.legend(*_handles(figure.axes[0]), loc="outside lower center", ncols=2, frameon=False)
+        handles = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
@@ -44,7 +45,10 @@ def plot(report: "Report", path: Path) -> None:
 def _panel(panel: "Axes", report: "Report", metric: str) -> None:
     marker = "o" if len(report.layers) <= MARKED else ""
     depth = range(1, len(report.layers) + 1)
-    for of, style, label in ((report, "-", report.model), (report.reference, "--", "reference")):
+    for of, style, label in (
+        (report, "-", report.model),
+        (report.reference, "--", report.reference.model if report.reference else ""),
+    ):
         if of is not None:
             values = [math.nan if value is None else value for value in of.values[metric]]
             colour = "#0072B2" if of is report else "#777777"
@@ -55,7 +59,3 @@ def _panel(panel: "Axes", report: "Report", metric: str) -> None:
     panel.xaxis.get_major_locator().set_params(integer=True)
     panel.grid(color="#e6e6e6")
     panel.spines[["top", "right"]].set_visible(False)
-
-
-def _handles(panel: "Axes") -> tuple:
-    return panel.get_legend_handles_labels()

@@ -29,7 +29,9 @@ def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
         try:
             fresh = copy.deepcopy(model)
         except (RuntimeError, TypeError) as error:
-            raise InputError(f"reference: the model cannot be copied ({error}); {WAY_OUT}") from error
+            raise InputError(
+                f"reference: the model cannot be copied ({error}); {WAY_OUT}"
+            ) from error
         for name, parameter in fresh.named_parameters():
             if not parameter.is_floating_point():
                 raise InputError(f"reference: {name} is {parameter.dtype}; {WAY_OUT}")

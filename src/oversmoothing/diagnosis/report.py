@@ -4,18 +4,18 @@ import csv
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from oversmoothing.errors import InputError, meant
 
 LEGEND = {
     "cosine": "mean cosine of two tokens; 1: all point the same way",
-    "effective_rank": "number of directions that the tokens take, 1 to the number of tokens or channels",
+    "effective_rank": "number of directions that the tokens take; 1: all lie on a line",
     "mean_share": "share of the mean token in the tokens' second moment; 1: all are equal",
     "norm": "mean length of a token",
-    "dirichlet_energy": "mean over nodes of the squared distances to their neighbours; 0: all equal",
+    "dirichlet_energy": "mean over nodes of squared distances to neighbours; 0: all are equal",
     "mad": "mean cosine distance of neighbours; 0: all point the same way",
-    "attention_similarity": "mean cosine of two rows of an attention map; 1: all tokens look alike",
+    "attention_similarity": "mean cosine of two rows of an attention map; 1: all are equal",
 }
 
 
@@ -31,6 +31,7 @@ class Report:
         counts: the numbers of samples that the means are of.
         samples: number of images, sentences or graphs.
         tokens: the least and the greatest number of tokens of a sample.
+        unit: what the tokens are.
         notes: what is left out, and what cannot be measured.
         reference: of the model that is compared with; None without.
     """
@@ -42,6 +43,7 @@ class Report:
     counts: dict[str, list[int]]
     samples: int
     tokens: tuple[int, int]
+    unit: Literal["tokens", "nodes"] = "tokens"
     notes: tuple[str, ...] = ()
     reference: "Report | None" = None
 
@@ -54,12 +56,14 @@ class Report:
     def __str__(self) -> str:
         least, most = self.tokens
         sizes = f"{least}" if least == most else f"{least} to {most}"
-        head = f"{self.model}: {self.samples} samples of {sizes} tokens"
+        samples = "graph" if self.unit == "nodes" else "sample"
+        plural = "s" if self.samples > 1 else ""
+        head = f"{self.model}: {self.samples} {samples}{plural} of {sizes} {self.unit}"
         rows = [["layer", *self.values], *([layer, *cells] for layer, cells in self._cells())]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(_aligned(row, widths)) for row in rows]
         legend = [f"{metric}: {LEGEND[metric]}." for metric in self.values]
-        beside = ["In parentheses: the reference."] if self.reference else []
+        beside = [f"In parentheses: {self.reference.model}."] if self.reference else []
         warning = "Judge by several measures beside a reference: each alone can mislead."
         return "\n".join([head, *self.notes, "", *lines, "", *legend, *beside, warning])
 
@@ -113,6 +117,6 @@ def _aligned(row: list[str], widths: list[int]) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return (
-        "–" if value is None else f"{value:.4g}" if value >= 1e4 or value < 1e-3 else f"{value:.3f}"
-    )
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.1e}"

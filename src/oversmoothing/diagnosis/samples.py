@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ class Sequences:
         keep: which tokens are no padding, (B, N); None: all.
     """
 
+    unit: ClassVar[Literal["tokens"]] = "tokens"
     prefix: int = 0
     keep: Tensor | None = None
 
@@ -65,6 +67,8 @@ class Graphs:
         InputError: a batch vector or edges that do not fit.
     """
 
+    unit: ClassVar[Literal["nodes"]] = "nodes"
+
     def __init__(self, num_nodes: int, batch: Tensor | None, edges: Tensor | None) -> None:
         self.num_nodes = num_nodes
         self.isolated = 0
@@ -76,23 +80,29 @@ class Graphs:
         self.nodes, self.edges = _by_graph(num_nodes, batch, edges)
 
     def split(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yields nodes and edges of one graph at a time. Shapes: x (N, C) -> (1, n, C), (2, e)."""
-        for nodes, edges in zip(self.nodes, self.edges):
-            yield (x if nodes is None else x[nodes])[None], edges
+        """Yields nodes and edges of one graph at a time.
+
+        Shapes: x (N, C), or (B, N, C) for B features of the same nodes -> (1, n, C), (2, e).
+        """
+        for features in x if x.dim() == 3 else x[None]:
+            for nodes, edges in zip(self.nodes, self.edges):
+                yield (features if nodes is None else features[nodes])[None], edges
 
     def sizes(self, x: Tensor) -> list[int]:
         """Returns the number of nodes of every graph."""
-        return [x.shape[0] if nodes is None else len(nodes) for nodes in self.nodes]
+        sizes = [self.num_nodes if nodes is None else len(nodes) for nodes in self.nodes]
+        return sizes * (x.shape[0] if x.dim() == 3 else 1)
 
     def left_out(self) -> list[str]:
         """Says which nodes are left out."""
-        return [f"{self.isolated} isolated nodes (of MAD)"] if self.isolated else []
+        nodes = f"{self.isolated} node{'s' * (self.isolated > 1)} without neighbours, of MAD only"
+        return [nodes] if self.isolated else []
 
     def check(self, name: str, x: Tensor) -> None:
         """Raises InputError if the layer has other nodes."""
-        if x.shape[0] != self.num_nodes:
+        if x.shape[-2] != self.num_nodes:
             raise InputError(
-                f"layers: {name} returns {x.shape[0]} nodes for a graph of {self.num_nodes}; "
+                f"layers: {name} returns {x.shape[-2]} nodes for a graph of {self.num_nodes}; "
                 "pooled graphs cannot be measured: choose the layers before, layers=…"
             )
 

@@ -26,7 +26,7 @@ def find_tokens(
     Raises:
         InputError: no tokens, or an axis that could be either of two.
     """
-    dims = (len(layout),) if layout else (2,) if graph else (3, 4)
+    dims = (len(layout),) if layout else (2, 3) if graph else (3, 4)
     found = list(_tensors(output))
     x = next((x for d in dims for x in found if x.dim() == d), None)
     if x is None:
@@ -36,7 +36,7 @@ def find_tokens(
             f"but {shapes}; choose other layers, or give layout="
             f"{'|'.join(LAYOUTS)}, and edges= or batch= for a graph"
         )
-    layout = layout or _certain(name, layer, x, size)
+    layout = layout or ("BNC" if graph and x.dim() == 3 else _certain(name, layer, x, size))
     return {
         "BNC": lambda: x,
         "NC": lambda: x,
@@ -53,7 +53,7 @@ def check_layout(layout: str | None) -> None:
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:
-    """Yields the floating tensors of an output, also of nested ones; the last hidden state first."""
+    """Yields the floating tensors of an output, the last hidden state first."""
     if isinstance(output, Tensor):
         if output.is_floating_point():
             yield output
@@ -104,4 +104,4 @@ def _unclear(name: str, x: Tensor, layouts: str) -> InputError:
 
 
 def _expected(dims: tuple[int, ...]) -> str:
-    return "(N, C)" if dims == (2,) else "(B, N, C)"
+    return "(N, C)" if 2 in dims else "(B, N, C)"

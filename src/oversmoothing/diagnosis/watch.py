@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from oversmoothing.diagnosis.maps import Rows, SeeMaps, map_similarity
@@ -30,6 +29,7 @@ class Watch:
         values: for every call of a layer, in their order, and every measure one value a sample.
         sizes: the number of tokens of every sample, in the first layer.
         left_out: what the first layer's tokens do not include, in words.
+        unit: what the tokens are.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Watch:
         self.values: dict[Row, dict[str, list[Tensor]]] = {}
         self.sizes: list[int] = []
         self.left_out: dict[str, None] = {}  # an ordered set
+        self.unit: Literal["tokens", "nodes"] = "tokens"
 
     @contextmanager
     def during(self, plan: Plan) -> Iterator[None]:
@@ -70,10 +71,13 @@ class Watch:
         plan, row = self.plan, (name, self.calls[name])
         self.calls[name] += 1
         x = find_tokens(name, layer, output, self.layout, plan.size, plan.graph).detach()
+        if not x.numel():
+            raise InputError(f"{name}: returns {tuple(x.shape)}; the batch is empty, give samples")
         samples = plan.samples(name, x)
         if sum(self.calls.values()) == 1:
             self.sizes += samples.sizes(x)
             self.left_out |= dict.fromkeys(samples.left_out())
+            self.unit = samples.unit
         with without_autocast(x.device):
             found = measure(name, samples.split(x), self.measures)
         if x.dim() == 3:

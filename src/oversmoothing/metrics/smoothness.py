@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 GRAM_FLOOR = 1e-6  # relative size below which the Gram matrix's singular values are not trusted
-AT_ONCE = 1 << 16  # numbers of one matrix that are in float64 at a time, in most metrics
+AT_ONCE = 1 << 16  # so many numbers of a matrix, or 1/PIECES of it, are in float64 at a time
+PIECES = 32
 
 
 def singular_values(x: Tensor, exact: bool = False) -> Tensor:
@@ -138,7 +139,7 @@ def dirichlet_energy(x: Tensor, edges: Tensor) -> Tensor:
     Shapes: x (..., N, C), edges (2, E) -> (...).
     """
     energy = 0 * _double(x[..., 0, 0])
-    for row, col in _pieces(edges.to(x.device), x.shape[-1]):
+    for row, col in _pieces(edges.to(x.device), x):
         difference = _double(x[..., row, :]) - _double(x[..., col, :])
         energy += difference.square().sum(dim=(-2, -1))
     return energy / x.shape[-2]
@@ -152,10 +153,12 @@ def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
 
     Shapes: x (..., N, C), edges (2, E) -> (...); NaN for a graph without edges.
     """
-    total = torch.zeros_like(_double(x[..., 0]))
+    norms = torch.cat([_norms(piece) for piece in _few_rows(x)], dim=-2)
+    total = torch.zeros_like(norms[..., 0])
     degree = total.new_zeros(x.shape[-2])
-    for row, col in _pieces(edges.to(x.device), x.shape[-1]):
-        distance = 1 - (_rows(x[..., row, :]) * _rows(x[..., col, :])).sum(dim=-1)
+    for row, col in _pieces(edges.to(x.device), x):
+        ends = [_double(x[..., i, :]) / norms[..., i.to(norms.device), :] for i in (row, col)]
+        distance = 1 - (ends[0] * ends[1]).sum(dim=-1)
         row = row.to(total.device)
         total.index_add_(-1, row, distance)
         degree.index_add_(-1, row, torch.ones_like(row, dtype=degree.dtype))
@@ -212,6 +215,13 @@ def _nonzero(size: Tensor) -> Tensor:
     return size.masked_fill(size == 0, 1.0)
 
 
+def _norms(x: Tensor) -> Tensor:
+    """2-norms of rows without over- or underflow; 1 for zero rows. Shapes: (..., C) -> (..., 1)."""
+    x = _double(x)
+    size = _nonzero(x.abs().amax(dim=-1, keepdim=True))
+    return _nonzero(size * torch.linalg.vector_norm(x / size, dim=-1, keepdim=True))
+
+
 def _rows(x: Tensor) -> Tensor:
     """Divides rows by their 2-norm without over- or underflow; zero rows stay zero."""
     x = _double(x)
@@ -220,7 +230,7 @@ def _rows(x: Tensor) -> Tensor:
 
 def _few_rows(x: Tensor) -> tuple[Tensor, ...]:
     """Splits tokens. Shapes: x (..., N, C) -> (..., n, C)."""
-    return x.split(max(1, AT_ONCE // x.shape[-1]), dim=-2)
+    return x.split(_at_once(x), dim=-2)
 
 
 def _largest(x: Tensor) -> Tensor:
@@ -228,8 +238,12 @@ def _largest(x: Tensor) -> Tensor:
     return _double(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True))
 
 
-def _pieces(edges: Tensor, channels: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _at_once(x: Tensor) -> int:
+    """Returns how many rows of a matrix to measure at a time."""
+    return max(1, AT_ONCE // x.shape[-1], x.shape[-2] // PIECES)
+
+
+def _pieces(edges: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields rows and columns of the edges in pieces, without self-loops."""
-    at_once = max(1, AT_ONCE // channels)
-    for piece in edges[:, edges[0] != edges[1]].split(at_once, dim=1):
+    for piece in edges[:, edges[0] != edges[1]].split(_at_once(x), dim=1):
         yield piece[0], piece[1]

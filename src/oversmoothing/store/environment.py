@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from oversmoothing import distributed
+from oversmoothing import __version__, distributed
 from oversmoothing.errors import InputError
 from oversmoothing.store.checkout import CHECKOUT
 
@@ -48,6 +48,7 @@ def environment(name: str) -> dict[str, Any]:
     return {
         "git": _git("rev-parse", "--short=12", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
+        "version": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": gpu or chosen.type,

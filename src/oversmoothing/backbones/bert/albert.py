@@ -7,20 +7,9 @@ from typing import ClassVar
 
 from torch import nn
 
+from oversmoothing.adapters import layouts
+from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones.bert.bert import BERT, imported
-from oversmoothing.backbones.bert.sites import Layout, Place
-from oversmoothing.backbones.sites import Factory
-
-PLACES = {
-    "input": Place("attention", True),
-    "context": Place("attention.dense", True),
-    "projection": Place("attention.output_dropout", False),
-    "attention_norm": Place("attention.LayerNorm", False),
-    "ffn": Place("ffn_output", False),
-    "output": Place("full_layer_layer_norm", False),
-    "attention_sum": Place("attention.LayerNorm", True),
-    "ffn_sum": Place("full_layer_layer_norm", True),
-}
 
 
 class ALBERT(BERT):
@@ -36,7 +25,7 @@ class ALBERT(BERT):
         embedding: channels of the embeddings.
     """
 
-    layout: ClassVar[Layout] = Layout("attention", "attention.dense", PLACES)
+    layout: ClassVar[layouts.Layout] = layouts.ALBERT
 
     def __init__(
         self,

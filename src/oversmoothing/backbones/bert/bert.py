@@ -9,22 +9,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from oversmoothing.adapters import layouts
+from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.aggregators.base import Context
 from oversmoothing.backbones.bert import weights as bert_weights
-from oversmoothing.backbones.bert.sites import ATTENTION, Layout, Padding, Place, equip, mix
+from oversmoothing.backbones.bert.sites import Padding, equip
 from oversmoothing.backbones.options import check_positive, check_rate
-from oversmoothing.backbones.sites import Factory, Sites
 from oversmoothing.errors import InputError
 
-PLACES = {  # with the numbers of ContraNorm's code for BERT
-    "input": Place("attention", True),  # 1
-    "context": Place("attention.output.dense", True),  # 2
-    "projection": Place("attention.output.dropout", False),  # 3
-    "attention_norm": Place("attention.output.LayerNorm", False),  # 4
-    "ffn": Place("output.dropout", False),  # 5
-    "output": Place("output.LayerNorm", False),  # 6
-    "attention_sum": Place("attention.output.LayerNorm", True),  # 7
-    "ffn_sum": Place("output.LayerNorm", True),  # 8
-}
 TOKENS = 512  # number of position embeddings
 
 
@@ -74,7 +66,7 @@ class BERT(nn.Module):
             do not fit, an unknown position, or aggregators that exclude each other.
     """
 
-    layout: ClassVar[Layout] = Layout("attention.self", "attention.output.dense", PLACES)
+    layout: ClassVar[layouts.Layout] = layouts.BERT
     prefix: ClassVar[int] = 1
 
     def __init__(
@@ -112,13 +104,10 @@ class BERT(nn.Module):
         }
         self.network = self._create(sizes)
         bert_weights.load(self.network, name, weights, sha256, depth)
-        self.padding = Padding(mask_padding, self.prefix)
-        sites = Sites(aggregators, dim, "bert")
+        self.padding = Padding(mask_padding)
+        sites = Sites(aggregators, dim, "backbone bert")
         for layer in self._layers():
-            equip(layer, self.layout, sites, positions, self.padding)
-        if sites.has("inside", "instead"):
-            _register()
-            self.network.set_attn_implementation(ATTENTION)
+            equip(layer, self.layout, sites, positions, Context(prefix=self.prefix), self.padding)
 
     def forward(self, tokens: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Computes the CLS token of sentences, passed through the pooler (dense, tanh).
@@ -136,6 +125,18 @@ class BERT(nn.Module):
         """Computes the tokens after every layer. Shapes: each (B, N) -> depth × (B, N, C)."""
         states = self._run(tokens, mask, types, output_hidden_states=True).hidden_states
         return list(states[1:])  # the first are the embeddings
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        """Loads a state, also of earlier versions, which wrapped the modules at the positions."""
+        own = self.state_dict(prefix=prefix)
+        for old in [key for key in state_dict if key not in own]:
+            for side in ("before", "after"):
+                new = old.replace(".module.", ".").replace(".aggregators.", f".{side}.")
+                new = new.replace(".sited.inside.", ".inside.")
+                new = new.replace(".sited.instead.", ".instead.0.")
+                if new in own:
+                    state_dict[new] = state_dict.pop(old, None)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _run(self, tokens: Tensor, mask: Tensor, types: Tensor, **options: bool) -> Any:
         """Returns the output of transformers."""
@@ -170,11 +171,3 @@ def imported() -> ModuleType:
             f"backbone: needs transformers ({error}); pip install 'oversmoothing[text]'"
         ) from error
     return transformers
-
-
-def _register() -> None:
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    AttentionInterface.register(ATTENTION, mix)
-    AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.cnn.unit import unit
 from oversmoothing.backbones.options import MEAN, STD, check_choice, check_positive, per_channel
-from oversmoothing.backbones.sites import Factory
 from oversmoothing.errors import InputError
 
 MULTI_GRID = [1, 2, 4]  # EMANet

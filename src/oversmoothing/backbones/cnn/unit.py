@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.sites import Chain, Factory, Sites
 from oversmoothing.aggregators.base import Aggregator, Context
-from oversmoothing.backbones.sites import Chain, Factory, Sites
 
 
 class Unit(nn.Module):
@@ -57,7 +57,7 @@ def unit(factories: list[Factory], dim: int) -> Unit | None:
     Raises:
         InputError: an aggregator of the site inside, or two of the site instead.
     """
-    sites = Sites(factories, dim, "cnn", ("instead", "after"))
+    sites = Sites(factories, dim, "backbone cnn", ("instead", "after"))
     if not sites.has("instead", "after"):
         return None
     return Unit([*sites.build("instead", dim), *sites.build("after", dim)], dim)

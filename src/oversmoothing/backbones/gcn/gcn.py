@@ -13,11 +13,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.backbones.gcn.adjacency import Adjacency, Features
 from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
-from oversmoothing.backbones.sites import Factory, Sites, kind_of
 from oversmoothing.errors import InputError
 
 
@@ -123,7 +123,7 @@ def _uniform(c_out: int, *shape: int) -> Tensor:
 
 def _factories(factories: list[Factory], dims: list[int], share: bool) -> list[list[Factory]]:
     """Returns the factories of every layer; the last layer offers only the site inside."""
-    Sites(factories, dims[-1], "gcn", ("inside", "after"))  # refuses other sites
+    Sites(factories, dims[-1], "backbone gcn", ("inside", "after"))  # refuses other sites
     layers = [[once(factory) for factory in factories] for _ in dims]
     layers = layers[:1] * len(dims) if share else layers
     last = [kind_of(factory, dims[-1]).site == "inside" for factory in factories]

@@ -19,11 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
 from oversmoothing.aggregators.base import Context
 from oversmoothing.backbones.options import check_choice, check_positive
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 from oversmoothing.backbones.random.weights import RandomWeights
-from oversmoothing.backbones.sites import SITES, Chain, Factory, Sites
 
 Mixing = Callable[[Tensor], Tensor]
 
@@ -113,7 +113,7 @@ class RandomTransformer:
 
     def _sites(self, factories: list[Factory]) -> nn.ModuleDict:
         """Builds the aggregators of every seed, ready to evaluate."""
-        sites = Sites([once(factory) for factory in factories], self.dim, "transformer")
+        sites = Sites([once(factory) for factory in factories], self.dim, "backbone transformer")
         of_seed = [
             {site: sites.build(site, self.dim) for site in SITES} for _ in self.seeds.seeded()
         ]

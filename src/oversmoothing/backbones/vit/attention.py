@@ -2,68 +2,29 @@
 
 A pre-norm block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``. ``Inside``
 and ``Instead`` act within the attention, ``After`` behind it or in the place of LayerNorms.
+
+.. math:: x ← after(W · join(inside(M V, V)) + b),  M = softmax(Q Kᵀ/√d) per head
+
+or ``x ← after(instead(x))``, without the attention's parameters. x are the tokens after the block's
+first norm. The result goes to LayerScale and the residual sum. The attention is fused.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
+from oversmoothing.adapters.site import AfterModule
+from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
 from oversmoothing.aggregators.base import Aggregator, Context
-from oversmoothing.backbones.sites import SITES, Chain, Factory, Sites
 
 if TYPE_CHECKING:
     from timm.layers.attention import Attention
 
-ADOPTED = ("qkv", "q_norm", "k_norm", "norm", "proj")  # under their names: state dicts stay equal
+PARTS = ("qkv", "q_norm", "k_norm", "norm", "proj")  # of an attention; unused without it
 After = Literal["branch", "norm2", "norms"]
 NORMS = {"branch": (), "norm2": ("norm2",), "norms": ("norm1", "norm2")}  # replaced in a block
-
-
-class SitedAttention(nn.Module):
-    """Replaces the attention of a block and takes over its parameters.
-
-    .. math:: x ← after(W · join(inside(M V, V)) + b),  M = softmax(Q Kᵀ/√d) per head
-
-    or ``x ← after(instead(x))``, without the attention's parameters. x are the tokens after the
-    block's first norm. The result goes to LayerScale and the residual sum. The attention is fused
-    and has no dropout.
-
-    Args:
-        native: timm's attention, without gate.
-        sites: the aggregators.
-        prefix: number of leading tokens that are not patches.
-        after: whether the aggregators of the site after act here.
-
-    Shapes: x (B, N, C) -> (B, N, C).
-    """
-
-    def __init__(self, native: "Attention", sites: Sites, prefix: int, after: bool) -> None:
-        super().__init__()
-        dim = native.qkv.in_features
-        self.context = Context(prefix=prefix)
-        self.instead = sites.instead(dim)
-        self.inside = sites.build("inside", native.head_dim)
-        self.after = sites.build("after", dim) if after else Chain()
-        if self.instead is None:
-            self.num_heads = native.num_heads
-            for name in ADOPTED:
-                self.add_module(name, getattr(native, name))
-
-    def forward(self, x: Tensor, **_: object) -> Tensor:
-        """Mixes tokens; ignores the mask that timm passes, which images do not have."""
-        mix = self._attend if self.instead is None else self.instead
-        return self.after(mix(x, self.context), self.context)
-
-    def _attend(self, x: Tensor, context: Context) -> Tensor:
-        return self.proj(self.norm(self._mixed(x, context)))
-
-    def _mixed(self, x: Tensor, context: Context) -> Tensor:
-        """Mixes the tokens in every head and joins the heads; frees Q, K and V on return."""
-        q, k, v = _per_head(self, x)
-        mixed = self.inside(F.scaled_dot_product_attention(q, k, v), v, context)
-        return mixed.transpose(1, 2).flatten(2)
 
 
 class InPlaceOfNorm(nn.Module):
@@ -114,13 +75,12 @@ def equip(
         InputError: aggregators that exclude each other.
     """
     dim = network.embed_dim
-    sites = Sites(factories, dim, "vit")
+    sites = Sites(factories, dim, "backbone vit")
     if after != "branch":
         sites.instead(dim)  # not used: drawn so that a seed gives the network it has always given
     here = SITES if after == "branch" else ("inside", "instead")
     for block in (network.blocks[i] for i in chosen):
-        if sites.has(*here):
-            block.attn = SitedAttention(block.attn, sites, prefix, after == "branch")
+        _in_attention(block.attn, sites, Context(prefix=prefix), here)
         for name in NORMS[after]:
             _replace(block, name, sites.build("after", dim), prefix)
         _freeze_unreached(block)
@@ -128,18 +88,33 @@ def equip(
         _replace(network, "norm", sites.build("after", dim), prefix)
 
 
-def attention_map(attention: "Attention | SitedAttention", x: Tensor) -> Tensor | None:
+def _in_attention(
+    attention: "Attention", sites: Sites, context: Context, here: Sequence[str]
+) -> None:
+    """Attaches new aggregators of the sites ``here`` to an attention."""
+    dim = attention.qkv.in_features
+    if sites.has("instead"):
+        InsteadOfAttention(sites.build("instead", dim), context).attach(attention)
+        for name in PARTS:
+            setattr(attention, name, nn.Identity())
+    if sites.has("inside"):
+        InsideAttention(sites.build("inside", attention.head_dim), context).attach(attention)
+    if sites.has("after") and "after" in here:
+        AfterModule(sites.build("after", dim), context).attach(attention)
+
+
+def attention_map(attention: "Attention", x: Tensor) -> Tensor | None:
     """Returns M = softmax(Q Kᵀ/√d) of every head; None if an aggregator replaces it.
 
     Shapes: tokens x before the attention (B, N, C) -> (B, heads, N, N).
     """
-    if getattr(attention, "instead", None) is not None:
+    if hasattr(attention, "instead"):
         return None
     q, k, _ = _per_head(attention, x)
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
 
 
-def _per_head(attention: "Attention | SitedAttention", x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _per_head(attention: "Attention", x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns Q, K and V. Shapes: (B, N, C) -> 3 × (B, heads, N, C/heads)."""
     B, N, C = x.shape
     q, k, v = attention.qkv(x).view(B, N, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
@@ -153,6 +128,6 @@ def _replace(owner: nn.Module, name: str, aggregators: Chain, prefix: int) -> No
 
 def _freeze_unreached(block: nn.Module) -> None:
     """Freezes the norm before an aggregator that passes no gradient: it cannot learn."""
-    instead = getattr(block.attn, "instead", None)
-    if instead is not None and not instead.passes_gradient:
+    instead = getattr(block.attn, "instead", ())
+    if not all(aggregator.passes_gradient for aggregator in instead):
         block.norm1.requires_grad_(False)

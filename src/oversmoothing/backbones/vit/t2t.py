@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.blocks import chosen
+from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones.options import MEAN, STD, check_choice, check_rate
-from oversmoothing.backbones.sites import Factory
 from oversmoothing.backbones.vit.attention import NORMS, equip
 from oversmoothing.backbones.vit.t2t_tokens import (
     STRIDE,

@@ -9,9 +9,9 @@ from typing import Literal
 from torch import Tensor
 
 from oversmoothing.adapters.blocks import chosen
+from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.options import MEAN, STD, check_choice
-from oversmoothing.backbones.sites import Factory
 from oversmoothing.backbones.vit.attention import NORMS, equip
 from oversmoothing.backbones.vit.tokens import TokenStream
 

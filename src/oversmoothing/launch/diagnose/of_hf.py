@@ -77,7 +77,9 @@ def _lines(request: Request) -> list[str]:
     try:
         text = request.text.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--text: cannot read {request.text} ({error}); give a text file") from error
+        raise InputError(
+            f"--text: cannot read {request.text} ({error}); give a text file"
+        ) from error
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         raise InputError(f"--text: {request.text} has no text; expected one text a line")

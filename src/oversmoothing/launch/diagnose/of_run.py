@@ -9,7 +9,6 @@ from torch import Tensor
 
 from oversmoothing.data.images.convert import to_float
 from oversmoothing.data.loading import evenly_spaced
-from oversmoothing.errors import InputError
 from oversmoothing.launch.diagnose.subject import Request, Subject, in_batches, refuse
 from oversmoothing.launch.loading import TrainedRun, load
 from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer

@@ -1,9 +1,9 @@
-"""The sites of a backbone: where its aggregators act.
+"""The sites of a network: where its aggregators act.
 
-A backbone sorts its aggregators once, builds new instances for each of its layers, and applies
+A network sorts its aggregators once, builds new instances for each of its layers, and applies
 them to its tokens::
 
-    sites = Sites(aggregators, dim, host="vit")
+    sites = Sites(aggregators, dim, host="backbone vit")
     inside, after = sites.build("inside", head_dim), sites.build("after", dim)
     ...
     mixed = inside(M @ v, v, context)
@@ -46,12 +46,12 @@ class Sites:
 
     Args:
         factories: in the order in which the aggregators of a site act.
-        dim: channels C of the backbone's tokens.
-        host: name of the backbone, for error messages.
-        offered: sites that the backbone has.
+        dim: channels C of the network's tokens.
+        host: name of the network, for error messages.
+        offered: sites that the network has.
 
     Raises:
-        InputError: the backbone lacks a site, or an aggregator replaces the mixing that another
+        InputError: the network lacks a site, or an aggregator replaces the mixing that another
             one acts on.
     """
 
@@ -101,6 +101,6 @@ def _require(kind: type[Aggregator], host: str, offered: Sequence[str]) -> None:
     if kind.site not in offered:
         where = "instead of" if kind.site == "instead" else kind.site
         raise InputError(
-            f"aggregator {kind.__name__} acts {where} the mixing, and backbone {host} offers "
+            f"aggregator {kind.__name__} acts {where} the mixing, and {host} offers "
             f"only: {', '.join(offered)}; choose an aggregator of one of these sites"
         )

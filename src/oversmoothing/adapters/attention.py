@@ -1,0 +1,158 @@
+"""Aggregators inside or instead of an attention module that calls torch's fused attention.
+
+The class of the module is replaced by a subclass, so that the module, its parameters and their
+names stay. The subclass lets the module's own code run, and acts where that code calls
+``scaled_dot_product_attention``. So dropout, masks, normalised queries, gates and rotary positions
+stay as they are, and the attention stays fused.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from oversmoothing.adapters.site import Site
+from oversmoothing.aggregators.base import Context
+from oversmoothing.errors import InputError
+
+
+class InsideAttention(Site):
+    """Acts on the product of M and V in every head."""
+
+    name = "inside"
+
+    def connect(self, module: nn.Module) -> None:
+        module.__class__ = subclass(type(module), Intercepting)
+
+    def detach(self, module: nn.Module) -> None:
+        module.__class__ = module.plain
+        super().detach(module)
+
+    def mix(self, mixed: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """Applies the aggregators to attention that was computed with these arguments.
+
+        Shapes: mixed (..., heads, N_q, C), v (..., heads or fewer, N, C) -> (..., heads, N_q, C).
+        """
+        v = v.to(mixed.dtype)
+        if v.shape[:-2] != mixed.shape[:-2]:
+            v = v.repeat_interleave(mixed.shape[-3] // v.shape[-3], dim=-3)
+        if self.current is not None:  # its groups tell what the mask would
+            return self.act(mixed, v)
+        prefix = self.context.prefix
+        return self(mixed, v, Context(prefix, mask=seen(mask), causal=causal))
+
+
+class InsteadOfAttention(Site):
+    """Replaces an attention module; its parameters stay but are not used."""
+
+    name = "instead"
+
+    def connect(self, module: nn.Module) -> None:
+        module.__class__ = subclass(type(module), Replaced)
+
+    def detach(self, module: nn.Module) -> None:
+        module.__class__ = module.plain
+        super().detach(module)
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        """Loads a state; earlier versions did not number the only aggregator."""
+        for key in [key for key in state_dict if not key[len(prefix) :].startswith("0.")]:
+            state_dict[f"{prefix}0.{key[len(prefix) :]}"] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def seen(mask: Tensor | None) -> Tensor | None:
+    """Returns which values a query sees, boolean, from a boolean or an additive mask."""
+    if mask is None or mask.dtype == torch.bool:
+        return mask
+    return mask > torch.finfo(mask.dtype).min / 2
+
+
+class Swapped:
+    """Base of the subclasses that take the place of a module's class.
+
+    Attributes:
+        plain: the class of the module.
+    """
+
+    plain: ClassVar[type[nn.Module]]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """Pickles and copies by the plain class, since a subclass has no name to import it by."""
+        _, _, *state = super().__reduce_ex__(protocol)
+        mixin = type(self).__mro__[1]
+        return _blank, (self.plain, mixin), *state
+
+
+class Intercepting(Swapped):
+    """A module with aggregators inside its attention."""
+
+    inside: InsideAttention
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        calls: list[None] = []
+        with _Interception(self.inside, calls):
+            output = super().forward(*args, **kwargs)
+        if not calls:
+            raise InputError(
+                f"{self.plain.__name__} did not call torch's fused attention, so its aggregators "
+                "did not act; allow fused attention, or use oversmoothing.remove"
+            )
+        return output
+
+
+class Replaced(Swapped):
+    """A module with an aggregator instead of its attention."""
+
+    instead: InsteadOfAttention
+
+    def forward(self, x: Tensor, *_: Any, **__: Any) -> Tensor:
+        return self.instead.act(x)
+
+
+class _Interception(TorchFunctionMode):
+    """While it is active, fused attention ends in aggregators; notes every call in a list."""
+
+    def __init__(self, inside: InsideAttention, calls: list[None]) -> None:
+        super().__init__()
+        self.inside, self.calls = inside, calls
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        self.calls.append(None)
+        return _attend(self.inside, *args, **kwargs)
+
+
+def _attend(
+    inside: InsideAttention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    mixed = F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, **options
+    )
+    return inside.mix(mixed, value, attn_mask, is_causal)
+
+
+@cache
+def subclass(kind: type[nn.Module], mixin: type[Swapped]) -> type[nn.Module]:
+    """Returns the subclass of a module's class that has aggregators, always the same one."""
+    return type(kind.__name__, (mixin, kind), {"plain": kind})
+
+
+def _blank(kind: type[nn.Module], mixin: type[Swapped]) -> nn.Module:
+    made = subclass(kind, mixin)
+    return made.__new__(made)

@@ -1,0 +1,41 @@
+"""The blocks of a model that get aggregators."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from oversmoothing.adapters.blocks import chosen, find_blocks
+from oversmoothing.errors import InputError
+
+
+class Choice(NamedTuple):
+    """Some blocks of a model.
+
+    Args:
+        blocks: by name, in their order.
+        last: the model's last block.
+        named: whether the user named the blocks one by one.
+    """
+
+    blocks: Mapping[str, nn.Module]
+    last: nn.Module
+    named: bool
+
+
+def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
+    """Chooses among the repeated blocks of a model.
+
+    Raises:
+        InputError: the model has no repeated blocks, or not these.
+    """
+    try:
+        found = find_blocks(model)
+    except InputError:
+        raise InputError(
+            f"model: found no repeated blocks in {type(model).__name__}; give where= as a pattern "
+            "of module names whose outputs are tokens (B, N, C)"
+        ) from None
+    names = list(found)
+    some = {names[i]: found[names[i]] for i in chosen(blocks, len(found))}
+    return Choice(some, found[names[-1]], blocks not in ("all", "last-half"))

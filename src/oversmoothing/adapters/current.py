@@ -1,0 +1,93 @@
+"""What the sites of a model need to know of the call that is running."""
+
+import threading
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from oversmoothing.adapters.groups import Graphs, Groups, Sentences
+
+
+class Current:
+    """The groups of tokens of the running call; all sites of a model share one.
+
+    Every thread has its own. A thread that has none sees the last ones: autograd repeats parts of
+    the forward pass in threads of its own. Copies start without groups.
+    """
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        self._last: Groups | None = None
+
+    @property
+    def groups(self) -> Groups | None:
+        """None: the tokens of a sample are one group."""
+        return getattr(self._of_thread, "groups", self._last)
+
+    @groups.setter
+    def groups(self, groups: Groups | None) -> None:
+        self._of_thread.groups = self._last = groups
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k not in ("_of_thread", "_last")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Current.__init__(self)
+        vars(self).update(state)
+
+
+class Capture:
+    """A hook before a model that reads the groups from one of the model's arguments.
+
+    Args:
+        current: where the groups go.
+        read: makes groups of the argument, which may be None.
+        name: of the argument.
+        position: of the argument among positional ones; None if there is none.
+    """
+
+    handle: RemovableHandle
+
+    def __init__(
+        self, current: Current, read: Callable[[Any], Groups | None], name: str, position: int
+    ) -> None:
+        self.current, self.read = current, read
+        self.name, self.position = name, position
+
+    def attach(self, module: nn.Module) -> None:
+        """Registers the hook before a model."""
+        self.handle = module.register_forward_pre_hook(self, with_kwargs=True)
+
+    def detach(self, module: nn.Module) -> None:
+        """Undoes ``attach``."""
+        self.handle.remove()
+
+    def __call__(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        given = args[self.position] if self.position < len(args) else None
+        self.current.groups = self.read(kwargs.get(self.name, given))
+
+
+def capture(
+    model: nn.Module, current: Current, read: Callable[[Any], Groups | None], name: str
+) -> Capture | None:
+    """Returns a hook that reads an argument of a model; None without it."""
+    names = list(signature(model.forward).parameters)
+    return Capture(current, read, name, names.index(name)) if name in names else None
+
+
+def sentences(mask: Tensor | None) -> Sentences | None:
+    """Reads a padding mask (B, N): true or 1 for tokens; None if nothing is padded."""
+    if mask is None or mask.dim() != 2 or mask.all():
+        return None
+    return Sentences(mask)
+
+
+def graphs(batch: Tensor | None) -> Graphs | None:
+    """Reads the vector of the graph of every node; or an object that has one."""
+    batch = getattr(batch, "batch", batch)
+    if not isinstance(batch, Tensor) or batch.dim() != 1 or batch.is_floating_point():
+        return None
+    return Graphs(batch)

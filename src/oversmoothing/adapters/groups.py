@@ -1,0 +1,104 @@
+"""Groups of tokens that aggregators must not mix: sentences with padding, graphs of a batch."""
+
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import Context
+
+
+class Groups(Protocol):
+    """How to apply an aggregator to every group of tokens of a batch."""
+
+    def fit(self, x: Tensor) -> bool:
+        """Returns whether tokens (..., N, C) have the sizes of this batch."""
+        ...
+
+    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
+        """Applies an aggregator to each group of tensors (..., N, C)."""
+        ...
+
+
+class Sentences:
+    """The tokens of sentences with padding; sentences of one length are aggregated at once.
+
+    Args:
+        mask: true for tokens, false for padding, which may lie anywhere, (B, N).
+    """
+
+    def __init__(self, mask: Tensor) -> None:
+        mask = mask.bool()
+        self.shape = mask.shape
+        lengths = mask.sum(dim=1)
+        rows = lengths.argsort(stable=True)
+        found, counts = lengths.unique(return_counts=True)
+        self.rows = list(zip(rows.split(counts.tolist()), found.tolist()))
+        self.back = rows.argsort()
+        first = torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]
+        # Without padding before tokens, they lie where they should.
+        self.order = None if (first == mask).all() else (~mask).long().argsort(dim=1, stable=True)
+
+    def fit(self, x: Tensor) -> bool:
+        return x.dim() > 2 and (x.shape[0], x.shape[-2]) == self.shape
+
+    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
+        """Applies an aggregator to tensors (B, ..., N, C); padding keeps its first values."""
+        if self.order is not None:
+            tensors = tuple(_take(x, self.order) for x in tensors)
+        pieces = []
+        for rows, length in self.rows:
+            piece = aggregator(*(x[rows][..., :length, :] for x in tensors), context)
+            rest = tensors[0][rows][..., length:, :].to(piece.dtype)
+            pieces.append(torch.cat([piece, rest], dim=-2))
+        out = torch.cat(pieces)[self.back]
+        return out if self.order is None else _take(out, self.order.argsort(dim=1))
+
+
+class Graphs:
+    """The nodes of several graphs; graphs with the same number of nodes are aggregated at once.
+
+    Args:
+        batch: the graph of every node, (N,).
+    """
+
+    def __init__(self, batch: Tensor) -> None:
+        self.num_nodes = len(batch)
+        _, graph, sizes = batch.unique(return_inverse=True, return_counts=True)
+        nodes = graph.argsort(stable=True).split(sizes.tolist())
+        self.nodes = [torch.stack([n for n in nodes if len(n) == size])  # (graphs, nodes)
+                      for size in sizes.unique().tolist()]  # fmt: skip
+        self.graph = graph
+
+    def fit(self, x: Tensor) -> bool:
+        return x.shape[-2] == self.num_nodes
+
+    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
+        """Applies an aggregator to tensors (..., N, C)."""
+        out = torch.empty_like(tensors[0])
+        for nodes in self.nodes:
+            for some in nodes.split(1) if context.edges is not None else [nodes]:
+                of_group = _of_nodes(context, some)
+                piece = aggregator(*(x[..., some, :] for x in tensors), of_group)
+                out = out.index_copy(-2, some.flatten(), piece.flatten(-3, -2).to(out.dtype))
+        return out
+
+
+def _take(x: Tensor, order: Tensor) -> Tensor:
+    """Reorders tokens. Shapes: x (B, ..., N, C), order (B, N) -> (B, ..., N, C)."""
+    index = order.view(len(order), *[1] * (x.dim() - 3), -1, 1)
+    return x.gather(-2, index.expand(x.shape))
+
+
+def _of_nodes(context: Context, nodes: Tensor) -> Context:
+    """The context of some graphs (graphs, nodes); with edges, of a single graph."""
+    row_sum = None if context.row_sum is None else context.row_sum[nodes]
+    if context.edges is None:
+        return replace(context, row_sum=row_sum)
+    N = nodes.shape[1]
+    new = torch.full((context.num_nodes,), -1, device=nodes.device)
+    new[nodes[0]] = torch.arange(N, device=nodes.device)
+    edges = new[context.edges]
+    edges = edges[:, (edges >= 0).all(dim=0)]
+    return replace(context, row_sum=row_sum, edges=edges, num_nodes=N)

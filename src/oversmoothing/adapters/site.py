@@ -1,0 +1,143 @@
+"""Aggregators at one place of a model that exists, without a change to the model's own modules."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from oversmoothing.adapters.current import Capture, Current
+from oversmoothing.adapters.sites import Chain
+from oversmoothing.aggregators.base import PLAIN, Aggregator, Context
+from oversmoothing.errors import InputError
+
+
+class Site(Chain):
+    """Aggregators at one place of a model, registered as a child of the module where they act.
+
+    So the model's ``parameters()``, ``to()`` and ``train()`` reach them, its own parameters keep
+    their names, and copies and pickles of the model have sites of their own. A state dict of the
+    model without aggregators loads strictly; the aggregators then keep their values.
+
+    Args:
+        aggregators: in the order in which they act.
+        context: what is known about the mixing before the model runs.
+        current: groups of tokens that the aggregators must not mix.
+
+    Attributes:
+        name: of the child.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        aggregators: Sequence[Aggregator],
+        context: Context = PLAIN,
+        current: Current | None = None,
+    ) -> None:
+        super().__init__(aggregators)
+        self.context, self.current = context, current
+        self.handles: list[RemovableHandle] = []
+
+    def attach(self, module: nn.Module) -> None:
+        """Makes a module call the aggregators."""
+        module.add_module(self.name, self)
+        self.connect(module)
+
+    def detach(self, module: nn.Module) -> None:
+        """Undoes ``attach``."""
+        for handle in self.handles:
+            handle.remove()
+        delattr(module, self.name)
+
+    def connect(self, module: nn.Module) -> None:
+        """Registers the hooks that call the aggregators, or what stands for hooks."""
+        raise NotImplementedError
+
+    def act(self, *tensors: Tensor, context: Context | None = None) -> Tensor:
+        """Applies the aggregators to tokens, or to mixed tokens and values, group by group.
+
+        Args:
+            context: of this call, if it differs from the one before the model ran.
+        """
+        context = self.context if context is None else context
+        groups = self.current.groups if self.current is not None else None
+        if groups is None or not groups.fit(tensors[0]):
+            return self(*tensors, context)
+        return groups.apply(self, *tensors, context=context)
+
+    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """Returns the state, without the extra state of aggregators that have none."""
+        state = super().state_dict(*args, **options)
+        prefix = options.get("prefix", "")
+        for key in [k for k, v in state.items() if v is None and k.startswith(prefix)]:
+            del state[key]
+        return state
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        """Loads a state; one without aggregators leaves the values as they are."""
+        own = super().state_dict(prefix=prefix)
+        plain = not any(key in state_dict for key in own)
+        for key, value in own.items():
+            if plain or value is None:
+                state_dict.setdefault(key, value)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+class BeforeModule(Site):
+    """Acts on the first input of a module."""
+
+    name = "before"
+
+    def connect(self, module: nn.Module) -> None:
+        self.handles = [module.register_forward_pre_hook(_before, with_kwargs=True)]
+
+
+class AfterModule(Site):
+    """Acts on the output of a module, or on the first of several outputs."""
+
+    name = "after"
+
+    def connect(self, module: nn.Module) -> None:
+        self.handles = [module.register_forward_hook(_after, with_kwargs=True)]
+
+    def of_call(self, module: nn.Module, args: tuple, kwargs: dict, num_tokens: int) -> Context:
+        """Returns what is known about the mixing in a call of the module."""
+        return self.context
+
+
+def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    if args:
+        return (module.before.act(args[0]), *args[1:]), kwargs
+    first = next(iter(kwargs))
+    return args, {**kwargs, first: module.before.act(kwargs[first])}
+
+
+def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
+    x, *rest = output if type(output) is tuple else (output,)
+    if not isinstance(x, Tensor):
+        raise InputError(
+            f"where: aggregators act on tensors, and {type(module).__name__} returns "
+            f"{type(x).__name__}; choose a module inside it"
+        )
+    context = module.after.of_call(module, args, kwargs, x.shape[-2])
+    x = module.after.act(x, context=context)
+    return (x, *rest) if type(output) is tuple else x
+
+
+class Placed(NamedTuple):
+    """A site, or what reads its groups, and the module that it will be attached to."""
+
+    module: nn.Module
+    site: Site | Capture
+
+
+def placed_in(model: nn.Module) -> list[Placed]:
+    """Returns all sites of a model with their modules."""
+    found: list[Placed] = []
+    for module in model.modules():
+        hooks = module._forward_pre_hooks.values()
+        attached = [*module.children(), *hooks]
+        found += [Placed(module, site) for site in attached if isinstance(site, Site | Capture)]
+    return found

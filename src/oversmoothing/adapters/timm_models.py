@@ -1,0 +1,93 @@
+"""Places for aggregators in the pre-norm blocks of timm's vision transformers.
+
+A block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``.
+"""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
+from oversmoothing.adapters.choice import Choice
+from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
+from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.aggregators.base import Context
+from oversmoothing.errors import InputError
+
+NORMS = {"branch": (), "norm2": ("norm2",), "norms": ("norm1", "norm2")}  # acted on in a block
+PARTS = ("attn", "norm1", "norm2")
+
+
+def place(
+    model: nn.Module, choice: Choice, factories: Sequence[Factory], where: str | None
+) -> list[Placed]:
+    """Builds new sites for the blocks.
+
+    Args:
+        where: of aggregators of the site after. ``branch``, the default: behind the attention's
+            projection, before the residual sum. ``norm2``: before the second norm of each block,
+            thus behind attention and residual sum, as in ContraNorm's paper. ``norms``: before
+            every norm, two in each block and the model's last, as in ContraNorm's code for ViTs.
+
+    Raises:
+        InputError: the blocks lack such a place.
+    """
+    where = where or "branch"
+    if where not in NORMS:
+        raise InputError(
+            f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
+            f"got {where!r}"
+        )
+    context = Context(prefix=getattr(model, "num_prefix_tokens", 0))
+    placed: list[Placed] = []
+    for name, block in choice.blocks.items():
+        dim = _check(name, block)
+        sites = Sites(factories, dim, type(model).__name__)
+        placed += _in_attention(name, block.attn, sites, context)
+        if not sites.has("after"):
+            continue
+        if where == "branch":
+            placed.append(Placed(block.attn, AfterModule(sites.build("after", dim), context)))
+        for norm in NORMS[where]:
+            site = BeforeModule(sites.build("after", dim), context)
+            placed.append(Placed(getattr(block, norm), site))
+    if where == "norms" and sites.has("after") and choice.last is block:
+        placed.append(Placed(model.norm, BeforeModule(sites.build("after", dim), context)))
+    return placed
+
+
+def _check(name: str, block: nn.Module) -> int:
+    """Returns the number of channels of a block's tokens."""
+    missing = [part for part in PARTS if not isinstance(getattr(block, part, None), nn.Module)]
+    if missing:
+        raise InputError(
+            f"model: aggregators act in blocks with {', '.join(PARTS)}, and {name} "
+            f"({type(block).__name__}) has no {missing[0]}; give where= as a pattern of module "
+            "names whose outputs are tokens (B, N, C)"
+        )
+    return block.attn.proj.out_features
+
+
+def _in_attention(name: str, attn: nn.Module, sites: Sites, context: Context) -> list[Placed]:
+    if not sites.has("inside", "instead"):
+        return []
+    if not _mixes_all_tokens(attn):
+        raise InputError(
+            f"model: {name}.attn ({type(attn).__name__}) does not mix all tokens by torch's fused "
+            "attention; it offers only: after"
+        )
+    if sites.has("instead"):
+        site = InsteadOfAttention([sites.instead(attn.proj.out_features)], context)
+    else:
+        site = InsideAttention(sites.build("inside", attn.head_dim), context)
+    return [Placed(attn, site)]
+
+
+def _mixes_all_tokens(attn: nn.Module) -> bool:
+    from timm.layers import Attention
+    from timm.layers.attention import AttentionRope
+    from timm.models.eva import EvaAttention
+    from timm.models.vision_transformer_relpos import RelPosAttention
+
+    whole = (Attention, AttentionRope, EvaAttention, RelPosAttention)
+    return type(attn) in whole and attn.fused_attn

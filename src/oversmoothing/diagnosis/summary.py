@@ -1,0 +1,69 @@
+"""Means and standard deviations of what was measured."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from oversmoothing.diagnosis.report import Report
+from oversmoothing.diagnosis.watch import Watch
+from oversmoothing.errors import InputError
+
+
+def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
+    """Returns means, standard deviations and counts of what a watch has measured.
+
+    Args:
+        model: name of the model.
+        watch: after all calls.
+        wanted: the metrics that the user has named; None: all that can be had.
+
+    Raises:
+        InputError: none of the metrics can be had.
+    """
+    several = {name for name, number in watch.values if number}
+    layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
+    rows = [{m: torch.cat(v) for m, v in row.items()} for row in watch.values.values()]
+    names = [m for m in watch.measures if any(m in row for row in rows)]
+    missing = [m for m in watch.measures if m not in names] if wanted is not None else []
+    why = "edges are not known, or no attention map was seen"
+    if not names:
+        raise InputError(f"metrics: cannot measure {', '.join(missing)}: {why}; give edges=")
+    finite = {m: [_finite(row.get(m)) for row in rows] for m in names}
+    return Report(
+        model=model,
+        layers=layers,
+        values={m: [_none(v.mean()) for v in finite[m]] for m in names},
+        std={m: [_none((v - v.mean()).square().mean().sqrt()) for v in finite[m]] for m in names},
+        counts={m: [len(v) for v in finite[m]] for m in names},
+        samples=len(watch.sizes),
+        tokens=(min(watch.sizes), max(watch.sizes)),
+        unit=watch.unit,
+        notes=(
+            *(f"Left out: {what}." for what in watch.left_out),
+            *(f"Not measured: {metric} ({why})." for metric in missing),
+        ),
+    )
+
+
+def beside(own: Report, other: Report) -> Report:
+    """Returns a reference with the metrics of a report, if it has its layers."""
+    if own.layers != other.layers:
+        raise InputError(
+            f"reference: calls {len(other.layers)} layers where the model calls "
+            f"{len(own.layers)}; give a model of the same architecture"
+        )
+    absent: list[float | None] = [None] * len(own.layers)
+    return replace(
+        other, values={metric: other.values.get(metric, absent) for metric in own.values}
+    )
+
+
+def _finite(values: Tensor | None) -> Tensor:
+    """Leaves out samples without a value, such as the MAD of a graph without edges."""
+    return torch.empty(0) if values is None else values[values.isfinite()]
+
+
+def _none(value: Tensor) -> float | None:
+    return value.item() if value.isfinite() else None

@@ -1,0 +1,136 @@
+"""Laws of the diagnosis: padding, batches and graphs do not change a sample's numbers."""
+
+import pytest
+import timm
+import torch
+import torch_geometric.data as pyg_data
+import torch_geometric.nn as pyg
+import transformers as hf
+from torch import Tensor, nn
+
+import oversmoothing as osm
+from oversmoothing.metrics import smoothness
+
+SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3, "vocab_size": 20}
+CYCLE = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 4], [1, 0, 2, 1, 0, 2, 4, 3]])  # and node 5 is alone
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def equal(one: osm.Report, other: osm.Report, tolerance: float = 1e-5) -> None:
+    assert one.layers == other.layers and one.values.keys() == other.values.keys()
+    for metric in one.values:
+        assert one[metric] == pytest.approx(other[metric], rel=tolerance, abs=tolerance), metric
+
+
+def bert() -> hf.PreTrainedModel:
+    torch.manual_seed(0)
+    model = hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=32, initializer_range=0.5))
+    return model.eval()
+
+
+def encoder(batch_first: bool) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=batch_first)
+    return nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+
+
+class Repeat(nn.Module):
+    """Layers that make all tokens equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x[:, :1].expand_as(x))
+        return x
+
+
+def test_equal_tokens_have_cosine_share_and_rank_one() -> None:
+    report = osm.diagnose(Repeat(), draw(3, 5, 8))
+    for metric in ("cosine", "mean_share", "effective_rank"):
+        assert report[metric] == pytest.approx([1, 1], abs=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_nothing(side: str) -> None:
+    """Each sentence by itself without padding, and all of them padded in one batch."""
+    model, lengths = bert(), (3, 7, 5)
+    sentences = [torch.randint(1, 20, (n,)) for n in lengths]
+    alone = [{"input_ids": s[None]} for s in sentences]
+    pad = [(7 - n, 0) if side == "left" else (0, 7 - n) for n in lengths]
+    ids = torch.stack([nn.functional.pad(s, p) for s, p in zip(sentences, pad)])
+    mask = torch.stack([nn.functional.pad(torch.ones(n), p) for n, p in zip(lengths, pad)]).long()
+    places = (mask.cumsum(1) - 1).clamp(min=0)  # positions do not count the padding on the left
+    padded = osm.diagnose(model, input_ids=ids, attention_mask=mask, position_ids=places)
+    equal(osm.diagnose(model, batches=alone), padded)
+    assert padded.tokens == (3, 7) and padded.samples == 3 and "padding" in padded.notes[0]
+    own = osm.diagnose(model, input_ids=ids, position_ids=places, mask=mask.bool())
+    assert own["cosine"] != pytest.approx(padded["cosine"])  # attends to padding, but measures none
+
+
+def test_torch_encoder_with_either_layout_and_padding() -> None:
+    x, padding = draw(2, 6, 16), torch.zeros(2, 6, dtype=torch.bool)
+    padding[0, 4:] = True
+    first, last = encoder(True), encoder(False)
+    expected = osm.diagnose(first, x, src_key_padding_mask=padding)
+    equal(expected, osm.diagnose(last, x.transpose(0, 1), src_key_padding_mask=padding))
+    equal(expected, osm.diagnose(first, batches=[x[:1, :4], x[1:]]))
+    assert len(expected["attention_similarity"]) == 3
+
+
+def test_batches_equal_one_large_batch() -> None:
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2)
+    images = draw(40, 3, 32, 32)  # more than are measured at a time
+    large = osm.diagnose(model, images)
+    equal(large, osm.diagnose(model, batches=images.split(7)))
+    assert large.counts["cosine"] == [40, 40] and large.tokens == (16, 16)
+
+
+def gcn() -> nn.Module:
+    torch.manual_seed(0)
+    return pyg.GCN(4, 8, 3).eval()
+
+
+def test_a_batch_of_graphs_equals_graph_by_graph() -> None:
+    graphs = [
+        pyg_data.Data(x=draw(6, 4, seed=1), edge_index=CYCLE),
+        pyg_data.Data(x=draw(3, 4, seed=2), edge_index=CYCLE[:, :6]),
+    ]
+    model, batch = gcn(), pyg_data.Batch.from_data_list(graphs)
+    expected = osm.diagnose(model, batches=graphs)
+    assert "mad" in expected.values and "1 node without neighbours" in expected.notes[0]
+    equal(expected, osm.diagnose(model, batch))
+    equal(expected, osm.diagnose(model, batch.x, batch.edge_index, batch=batch.batch))
+    order = torch.tensor([8, 0, 3, 6, 1, 2, 7, 4, 5])  # a batch vector need not be sorted
+    edges = order.argsort()[batch.edge_index]
+    shuffled = osm.diagnose(model, batch.x[order], edges, batch=batch.batch[order])
+    equal(expected, shuffled)
+
+
+def test_several_features_of_one_graph() -> None:
+    model, x = gcn(), draw(2, 6, 4)
+    expected = osm.diagnose(model, batches=[(features, CYCLE) for features in x])
+    equal(expected, osm.diagnose(model, x, CYCLE))
+
+
+def test_isolated_nodes_count_but_for_mad() -> None:
+    model, x = gcn(), draw(6, 4)
+    report = osm.diagnose(model, x, CYCLE, layers="convs.0")
+    hidden = model.convs[0](x, CYCLE)
+    assert report["cosine"] == pytest.approx([smoothness.mean_cosine(hidden).item()])
+    connected = smoothness.mean_average_distance(hidden[:5], CYCLE).item()
+    assert report["mad"] == pytest.approx([connected])
+
+
+def test_equal_models_in_half_precision_and_under_autocast() -> None:
+    model, ids = bert(), torch.randint(1, 20, (3, 6))
+    expected = osm.diagnose(model, input_ids=ids)
+    with torch.autocast("cpu", torch.bfloat16):
+        equal(expected, osm.diagnose(model, input_ids=ids), 0.1)
+    equal(expected, osm.diagnose(model.bfloat16(), input_ids=ids), 0.1)

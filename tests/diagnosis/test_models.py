@@ -1,0 +1,209 @@
+"""Numbers of the diagnosis equal those of activations that are captured by hand."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+import torch_geometric.nn as pyg
+import transformers as hf
+from torch import Tensor, nn
+
+import oversmoothing as osm
+from oversmoothing.metrics import attention, smoothness
+
+SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3, "vocab_size": 20}
+IDS = torch.randint(1, 20, (3, 7), generator=torch.Generator().manual_seed(0))
+T5 = {"num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2, "d_kv": 4, "vocab_size": 20}
+VIT = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "image_size": 32}
+
+
+def captured(model: nn.Module, names: tuple[str, ...], *args: Tensor, **kwargs: Tensor) -> list:
+    outputs: list = []
+    for name in names:
+        layer = model.get_submodule(name)
+        layer.register_forward_hook(lambda _, __, out: outputs.append(out))
+    with torch.no_grad():
+        model.eval()(*args, **kwargs)
+    return [out if isinstance(out, Tensor) else out[0] for out in outputs]
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple, dict, int, int]] = {
+    "vit": (
+        lambda: timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=3),
+        (torch.rand(2, 3, 32, 32),),
+        {},
+        1,
+        3,
+    ),
+    "distilled": (
+        lambda: timm.create_model("deit_tiny_distilled_patch16_224", depth=2),
+        (torch.rand(1, 3, 224, 224),),
+        {},
+        2,
+        2,
+    ),
+    "bert": (
+        lambda: hf.BertForMaskedLM(hf.BertConfig(**SMALL, intermediate_size=8)),
+        (),
+        {"input_ids": IDS},
+        0,
+        3,
+    ),
+    "gpt2": (
+        lambda: hf.GPT2Model(hf.GPT2Config(n_embd=16, n_head=2, n_layer=3, vocab_size=20)),
+        (),
+        {"input_ids": IDS},
+        0,
+        3,
+    ),
+    "llama": (
+        lambda: hf.LlamaModel(
+            hf.LlamaConfig(**SMALL, intermediate_size=8, num_key_value_heads=1, pad_token_id=None)
+        ),
+        (),
+        {"input_ids": IDS},
+        0,
+        3,
+    ),
+    "hf_vit": (
+        lambda: hf.ViTForImageClassification(hf.ViTConfig(**VIT, intermediate_size=8)),
+        (),
+        {"pixel_values": torch.rand(2, 3, 32, 32)},
+        1,
+        2,
+    ),
+    "dinov2_registers": (
+        lambda: hf.Dinov2WithRegistersModel(hf.Dinov2WithRegistersConfig(**VIT, patch_size=8)),
+        (),
+        {"pixel_values": torch.rand(2, 3, 32, 32)},
+        5,
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens_of_every_library(name: str) -> None:
+    build, args, kwargs, prefix, depth = MODELS[name]
+    torch.manual_seed(0)
+    model = build()
+    report = osm.diagnose(model, *args, **kwargs)
+    assert len(report.layers) == depth
+    tokens = [x[:, prefix:] for x in captured(model, report.layers, *args, **kwargs)]
+    measures = {
+        "cosine": smoothness.mean_cosine,
+        "effective_rank": smoothness.effective_rank,
+        "mean_share": smoothness.mean_share,
+        "norm": lambda x: x.double().norm(dim=-1).mean(dim=-1),
+    }
+    for metric, measured in measures.items():
+        expected = [measured(x) for x in tokens]
+        assert report[metric] == pytest.approx([x.mean().item() for x in expected], rel=1e-6)
+        assert report.std[metric] == pytest.approx(
+            [x.std(correction=0).item() for x in expected], rel=1e-5, abs=1e-12
+        )
+    assert report.tokens[0] == tokens[0].shape[1]
+    assert len([x for x in report["attention_similarity"] if x is not None]) == depth
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_attention_maps_equal_those_that_transformers_returns(name: str) -> None:
+    """With padding; fused attention, and attention that forms the map."""
+    build, _, kwargs, _, _ = MODELS[name]
+    torch.manual_seed(0)
+    model = build().eval()
+    for parameter in model.parameters():
+        parameter.data.mul_(3)  # maps that differ from uniform ones
+    mask = torch.ones_like(IDS)
+    mask[0, 4:] = 0
+    kwargs = {**kwargs, "attention_mask": mask}
+    fused = osm.diagnose(model, **kwargs)["attention_similarity"]
+    model.set_attn_implementation("eager")
+    assert osm.diagnose(model, **kwargs)["attention_similarity"] == pytest.approx(fused, rel=1e-4)
+    with torch.no_grad():
+        maps = model(**kwargs, output_attentions=True).attentions
+    expected = [
+        sum(attention.map_similarity(A[b : b + 1, :, mask[b] == 1]).item() for b in range(3)) / 3
+        for A in maps
+    ]
+    assert fused == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_nodes_of_a_graph() -> None:
+    torch.manual_seed(0)
+    model = pyg.GCN(5, 8, 4, 3)
+    x, edges = torch.randn(6, 5), torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
+    report = osm.diagnose(model, x, edges)
+    for i, hidden in enumerate(captured(model, report.layers, x, edges)):
+        energy = smoothness.dirichlet_energy(hidden, edges).item()
+        assert report["dirichlet_energy"][i] == pytest.approx(energy)
+        mad = smoothness.mean_average_distance(hidden, edges).item()
+        assert report["mad"][i] == pytest.approx(mad)
+    assert report.unit == "nodes" and len(report.layers) == 4
+
+
+def test_one_layer_that_is_called_several_times_has_a_row_a_call() -> None:
+    config = hf.AlbertConfig(**SMALL, embedding_size=8, intermediate_size=8)
+    report = osm.diagnose(hf.AlbertModel(config), input_ids=IDS)
+    assert len(report.layers) == 3 and report.layers[2].endswith("#3")
+
+
+def test_encoder_and_decoder_have_masks_of_their_own() -> None:
+    torch.manual_seed(0)
+    model = hf.T5Model(hf.T5Config(**T5)).eval()
+    mask = torch.ones_like(IDS)
+    mask[:, 5:] = 0
+    inputs = {"input_ids": IDS, "attention_mask": mask, "decoder_input_ids": IDS}
+    report = osm.diagnose(model, **inputs)
+    states = captured(model, report.layers, **inputs)
+    expected = [smoothness.mean_cosine(x[:, :5]) for x in states[:2]]
+    expected += [smoothness.mean_cosine(x) for x in states[2:]]
+    assert report["cosine"] == pytest.approx([x.mean().item() for x in expected], rel=1e-6)
+
+
+def test_feature_maps_of_convolutions_and_channels_last() -> None:
+    images = torch.rand(1, 3, 64, 64)
+    resnet = timm.create_model("resnet18")
+    report = osm.diagnose(resnet, images)
+    assert report.layers[0] == "layer1.0" and report.tokens == (256, 256)
+    swin = timm.create_model("swin_tiny_patch4_window7_224", img_size=64, window_size=2)
+    with pytest.raises(osm.InputError, match=r"layout: layers\.0 returns .* BCHW or BHWC"):
+        osm.diagnose(swin, images)
+    blocks = osm.diagnose(swin, images, layers="layers.*.blocks.*", layout="BHWC")
+    assert len(blocks.layers) == 12 and blocks.tokens == (256, 256)
+
+
+def test_compiled_parts_give_the_same_numbers() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 2)
+    x = torch.randn(2, 5, 8)
+    expected = osm.diagnose(model, x)
+    for i, layer in enumerate(model.layers):
+        model.layers[i] = torch.compile(layer)
+    assert osm.diagnose(model, x).values == expected.values
+    assert osm.diagnose(torch.compile(model), x).values == expected.values
+    assert osm.diagnose(nn.DataParallel(model), x).layers == expected.layers
+
+
+def test_deit_equals_the_committed_measurement(data_root: Path) -> None:
+    """Eight of its 64 images by our own evaluator, and the numbers of the layers beside it."""
+    from oversmoothing.config.compose import compose_config
+    from oversmoothing.config.instantiate import build
+    from oversmoothing.launch.start import parts
+    from oversmoothing.tasks.classification.evaluator import Evaluator
+
+    words = ["experiment=cls_eval", f"paths.data={data_root}", "aggregator.gamma=-1"]
+    config = compose_config([*words, "task.evaluation.layer_images=8"])
+    task, data = build(config.task), build(config.data)
+    backbone = task.network(parts(config, data), [0], torch.device("cpu"))
+    evaluator = Evaluator(data, task.evaluation, torch.device("cpu"))
+    report = osm.diagnose(backbone, torch.cat(list(evaluator._images())))
+    for metric, expected in evaluator.layers(backbone).items():
+        assert report[metric] == pytest.approx(expected, rel=1e-5), metric
+    committed = Path(__file__).parents[2] / "results/cls_pretrained.jsonl"
+    rows = [json.loads(line) for line in committed.read_text().splitlines()]
+    last = [row["seeds"]["0"]["layers_before"]["cosine"][-1] for row in rows]
+    assert min(abs(report["cosine"][-1] - value) for value in last) < 0.05
