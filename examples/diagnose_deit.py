@@ -59,7 +59,7 @@ def main() -> None:
         reference = "random" if label == "plain" else None
         report = osm.diagnose(put_in(deit()), batches=batches, reference=reference)
         print(label, report, sep="\n")
-        both = [(label, report), ("random, plain", report.reference)]
+        both = [(label, report), ("plain, random", report.reference)]
         for name, found in both[: 2 if reference else 1]:
             for metric, title in zip(METRICS, curves):
                 depth = range(1, len(found.layers) + 1)
@@ -69,7 +69,7 @@ def main() -> None:
                 for i in range(len(found.layers))
             ]
     panels.write("deit", ("model", "block", *METRICS), rows)
-    panels.draw("deit", curves, "block", dashed=["random, plain"])
+    panels.draw("deit", curves, "block", dashed=["plain, random"])
 
 
 if __name__ == "__main__":

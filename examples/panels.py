@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 import oversmoothing as osm
 from oversmoothing.drawing.files import save, write_csv
@@ -41,7 +42,8 @@ def draw(
 
     Args:
         name: of the file.
-        panels: title -> label -> curve. Each label has one colour in all panels.
+        panels: title -> label -> curve. A label has one colour in all panels, and shares it with
+            the label that says ``, random`` behind it.
         xlabel: below the panels of the last row.
         log_x: whether depths of 2, 4, 8, … are equally far apart.
         log_y: titles of the panels with a logarithmic y axis.
@@ -49,13 +51,14 @@ def draw(
         columns: panels beside each other.
     """
     labels = list(dict.fromkeys(label for curves in panels.values() for label in curves))
+    bases = list(dict.fromkeys(label.removesuffix(", random") for label in labels))
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure((2.9 * columns, 2.4 * rows + 0.4), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis, (title, curves) in zip(axes.flat, panels.items()):
         for label, (x, y) in curves.items():
-            i = labels.index(label)
+            i = bases.index(label.removesuffix(", random"))
             style = (0, (4, 2)) if label in dashed else "-"
             axis.plot(x, y, color=COLOURS[i % 7], marker=MARKERS[i % 7], ms=3.5, lw=1.3,
                       linestyle=style, label=label)  # fmt: skip
@@ -65,6 +68,8 @@ def draw(
             axis.minorticks_off()
         if title in log_y:
             axis.set_yscale("log")
+        if not log_x:
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set_title(title, fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel(xlabel)
