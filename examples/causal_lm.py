@@ -4,7 +4,8 @@ python examples/causal_lm.py                      # 3 seeds of each, 2 minutes a
 python examples/causal_lm.py --layers 12 --seeds 0
 
 The text is the training sentences of CoLA, MRPC and RTE (train.tsv in $DATA_ROOT/glue); perplexity
-is measured on their dev.tsv. The tokenizer is WordPiece with 4,096 tokens, learned from the text.
+is measured on their dev.tsv. Tokens are BERT's, of which the 4,095 most frequent are kept; all
+others are one token.
 
 Needs `pip install 'oversmoothing[text]'`.
 """
@@ -21,7 +22,7 @@ from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 import oversmoothing as osm
 from oversmoothing.data.text import glue
 
-LENGTH, BATCH = 64, 16
+VOCABULARY, LENGTH, BATCH = 4096, 64, 16
 
 
 def text() -> dict[str, list[str]]:
@@ -35,16 +36,23 @@ def text() -> dict[str, list[str]]:
     return found
 
 
-def windows(tokenizer: BertTokenizerFast, sentences: list[str]) -> Tensor:
-    """Returns one stream of tokens, cut into windows of equal length: (windows, LENGTH)."""
-    ids = tokenizer(sentences, add_special_tokens=False).input_ids
-    stream = torch.tensor([t for sentence in ids for t in (*sentence, tokenizer.sep_token_id)])
-    return stream[: len(stream) // LENGTH * LENGTH].view(-1, LENGTH)
+def streams() -> dict[str, Tensor]:
+    """Returns both texts as windows of equal length, (windows, LENGTH)."""
+    words = BertTokenizerFast(f"{panels.ROOT}/glue/bert-base-uncased-vocab.txt")
+    found = {}
+    for part, sentences in text().items():
+        ids = words(sentences, add_special_tokens=False).input_ids
+        found[part] = torch.tensor([t for one in ids for t in (*one, words.sep_token_id)])
+    frequent = found["train"].bincount(minlength=len(words)).argsort(descending=True, stable=True)
+    number = torch.zeros(len(words), dtype=torch.long)  # 0: all rare tokens
+    number[frequent[: VOCABULARY - 1]] = torch.arange(1, VOCABULARY)
+    cut = {part: len(stream) // LENGTH * LENGTH for part, stream in found.items()}
+    return {part: number[found[part][:n]].view(-1, LENGTH) for part, n in cut.items()}
 
 
-def gpt2(gamma: float, layers: int, vocabulary: int, seed: int) -> GPT2LMHeadModel:
+def gpt2(gamma: float, layers: int, seed: int) -> GPT2LMHeadModel:
     torch.manual_seed(seed)
-    sizes = {"n_embd": 128, "n_head": 2, "n_positions": LENGTH, "vocab_size": vocabulary}
+    sizes = {"n_embd": 128, "n_head": 2, "n_positions": LENGTH, "vocab_size": VOCABULARY}
     ends = {"bos_token_id": None, "eos_token_id": None}
     model = GPT2LMHeadModel(GPT2Config(n_layer=layers, **sizes, **ends))
     return osm.apply(model, "centered", gamma=gamma) if gamma else model
@@ -80,15 +88,12 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=600)
     options = parser.parse_args()
-    found = text()
-    words = BertTokenizerFast(f"{panels.ROOT}/glue/bert-base-uncased-vocab.txt")
-    words = words.train_new_from_iterator(found["train"], vocab_size=4096)
-    tokens, held_out = windows(words, found["train"]), windows(words, found["val"])
+    tokens, held_out = streams().values()
     print(f"{tokens.numel()} tokens for training, {held_out.numel()} held out")
     rows, measured = [], []
     for gamma in options.gammas:
         for seed in options.seeds:
-            model = gpt2(gamma, options.layers, len(words), seed)
+            model = gpt2(gamma, options.layers, seed)
             path = Path(f"outputs/examples/gpt2-{options.layers}-{gamma:g}-{seed}.pt")
             before = perplexity(model, held_out)
             if path.exists():

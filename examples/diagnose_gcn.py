@@ -80,7 +80,9 @@ def draw(rows: list[tuple], graphs: list[str], depths: list[int]) -> None:
                 for kind in ("trained", "random")
             }
     log = [title for title in curves if title.endswith("energy")]
-    panels.draw("gcn_depth", curves, "layers", log_x=True, log_y=log, dashed=["random"], columns=len(graphs))
+    panels.draw(
+        "gcn_depth", curves, "layers", log_x=True, log_y=log, dashed=["random"], columns=len(graphs)
+    )
 
 
 if __name__ == "__main__":
