@@ -102,7 +102,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple, dict[str, Any], str]] =
     "another": (Blocks, (X,), {"reference": nn.Linear(8, 8)}, "'blocks.0' matches no module"),
     "edges shape": (gcn, (NODES, EDGES), {"edges": EDGES.T[:1]}, "edges: expected integers"),
     "edges range": (gcn, (NODES, EDGES), {"edges": EDGES + 3}, "nodes from 0 to 3, got 3 to 4"),
-    "batch": (gcn, (NODES, EDGES), {"batch": torch.zeros(3).long()}, "batch: expected the graph of"),
+    "batch": (gcn, (NODES, EDGES), {"batch": torch.zeros(3).long()}, "batch: expected the graph"),
     "joined": (gcn, (NODES, EDGES), {"batch": torch.tensor([0, 1, 1, 1])}, "edges: some join two"),
 }  # fmt: skip
 
