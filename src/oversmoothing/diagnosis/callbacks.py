@@ -99,16 +99,18 @@ class TrainerCallback(_Logged):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._log(state)
+        self._log(state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._log(state)
+        self._log(state, control)
 
-    def _log(self, state: Any) -> None:
+    def _log(self, state: Any, control: Any) -> None:
         if state.is_world_process_zero and (
             found := self.measured(self.trainer.model, state.global_step)
         ):
+            due = control.should_log  # which log() resets, so that the loss would not be logged
             self.trainer.log(found)
+            control.should_log = due
 
 
 class LightningCallback(_Logged):
