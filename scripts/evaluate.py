@@ -4,6 +4,7 @@ python scripts/evaluate.py --run wsss-voc-centered-… evaluation.ms_scales=[0.7
 python scripts/evaluate.py --run … --seed 0 1 --split train evaluation.crf=null evaluation.limit=50
 python scripts/evaluate.py --run … evaluation.crf={}          # with ToCo's CRF
 python scripts/evaluate.py --run … --split test --export submission
+python scripts/evaluate.py --run FOLDER                       # that scripts/export.py wrote
 """
 
 import statistics
@@ -45,7 +46,7 @@ def main() -> int:
             folder = options.export / f"seed{seed}" if len(seeds) > 1 else options.export
             print(_export(each, data, task, folder, options.split), flush=True)
         else:
-            path, content = measure(each.folder, seed, each.network, data, task)
+            path, content = measure(each.weights, seed, each.network, data, task)
     if not options.export:
         print(_table(content["seeds"], seeds, options.split), path, sep="\n\n")
     return 0
@@ -55,7 +56,8 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     """Returns the options, and the words that set keys."""
     words = [word for word in argv if "=" in word and not word.startswith("-")]
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--run", required=True, help="folder, name or id of a run of task=wsss")
+    what = "folder, name or id of a run of task=wsss, the folder of an exported one, or hf:ORG/NAME"
+    parser.add_argument("--run", required=True, help=what)
     parser.add_argument("--seed", type=int, nargs="+", help="default: all that were trained")
     parser.add_argument("--split", choices=("val", "train", "test"), default="val")
     parser.add_argument("--export", type=Path, help="folder for the zip that VOC's server takes")

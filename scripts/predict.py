@@ -3,6 +3,7 @@
 python scripts/predict.py photo.jpg --run outputs/wsss-voc_subset-centered-… --labels cat,person
 python scripts/predict.py 2007_000042 --run …centered… --compare …baseline… --crf
 python scripts/predict.py photo.jpg --run outputs/segmentation-voc_subset-em-… --compare …baseline…
+python scripts/predict.py photo.jpg --run hf:ORG/NAME         # or a folder of scripts/export.py
 """
 
 import contextlib
@@ -50,7 +51,8 @@ def main() -> int:
 def _options() -> Namespace:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="+", help="files, or ids of the run's data set")
-    parser.add_argument("--run", required=True, help="folder, name or id of a run")
+    what = "folder, name or id of a run, the folder of an exported one, or hf:ORG/NAME"
+    parser.add_argument("--run", required=True, help=what)
     parser.add_argument("--seed", type=int, help="default: the first that was trained")
     parser.add_argument("--compare", help="another run of this task, shown beside it")
     parser.add_argument("--labels", help="cat,person; default: the image's, or what is found")

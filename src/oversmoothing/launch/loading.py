@@ -1,4 +1,4 @@
-"""Loads trained networks from run folders."""
+"""Loads trained networks from run folders and exported runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from oversmoothing.config.compose import compose_config
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
+from oversmoothing.launch import published
 from oversmoothing.launch.execute import run_folder
 from oversmoothing.launch.start import parts
 from oversmoothing.store.environment import device
@@ -29,6 +30,7 @@ class TrainedRun:
     Args:
         folder: of the run.
         seed: of the network.
+        weights: file of its weights.
         config: of the run.
         network: in evaluation mode.
         label_names: of the labels 0, 1, …; empty for a task that labels no pixels.
@@ -36,6 +38,7 @@ class TrainedRun:
 
     folder: Path
     seed: int
+    weights: Path
     config: DictConfig
     network: nn.Module
     label_names: tuple[str, ...]
@@ -76,17 +79,21 @@ def load(
     """Loads a trained network without running code from its files.
 
     Args:
-        run: folder of a run, or its name or id below ``outputs``.
+        run: folder of a run or of an exported one, its name or id below ``outputs``, or
+            ``hf:ORG/NAME``, an exported run on the Hugging Face hub.
         seed: of the network; None: the first that was trained.
         on: device, as in a config.
         tasks: accepted tasks.
 
     Raises:
-        InputError: no such run, one of another task, no weights yet, no such seed, or weights that
-            are damaged or do not fit the config.
+        InputError: no such run, one of another task, no weights yet, no such seed, weights that
+            are damaged or do not fit the config, or a config on the hub that names foreign code.
     """
-    folder = find(run)
+    on_hub = str(run).startswith(published.PREFIX)
+    folder = published.download(str(run)) if on_hub else find(run)
     config = config_of(folder, tasks)
+    if on_hub:
+        published.refuse_foreign_code(config, str(run))
     found = weights_of(folder, config)
     seed = min(found) if seed is None else seed
     if seed not in found:
@@ -101,9 +108,10 @@ def load(
     except RuntimeError as error:
         raise InputError(
             f"{found[seed]}: does not fit the config.yaml beside it; remove the folder and run its "
-            "command again"
+            "command, or export the run, again"
         ) from error
-    return TrainedRun(folder, seed, config, network.to(device(on)).eval(), label_names)
+    network = network.to(device(on)).eval()
+    return TrainedRun(folder, seed, found[seed], config, network, label_names)
 
 
 def untrained(config: DictConfig, label_names: Sequence[str], seed: int | None = None) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Finds a run folder, and reads its config and weights."""
+"""Finds a run folder, or the folder of an exported run, and reads its config and weights."""
 
 import pickle
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from oversmoothing.errors import InputError, meant
+from oversmoothing.store import portable
 from oversmoothing.store.identity import current, short_name
 
 OUTPUTS = Path("outputs")
@@ -55,6 +56,8 @@ def weights_of(folder: Path, config: DictConfig) -> dict[int, Path]:
     Raises:
         InputError: no training has finished.
     """
+    if (exported := folder / portable.NAME).is_file():
+        return {int(config.seeds[0]): exported}
     numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
     found = {int(number): path for path, number in numbers.items() if number.isdigit()}
     if not found:
@@ -71,6 +74,8 @@ def read_weights(path: Path) -> dict[str, Any]:
     Raises:
         InputError: the file is damaged.
     """
+    if path.suffix == ".safetensors":
+        return portable.read(path)
     try:
         return torch.load(path, "cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:

@@ -117,8 +117,12 @@ class Recorder:
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """Reads ``result.json`` of a run folder; None if it is missing or damaged."""
-    return read_or_set_aside(Path(folder) / "result.json", _parse_result)
+    """Reads ``result.json`` of a run folder, or ``metrics.json`` of an exported run.
+
+    Returns None if there is neither, or if it is damaged.
+    """
+    paths = [Path(folder) / name for name in ("result.json", "metrics.json")]
+    return read_or_set_aside(next(filter(Path.exists, paths), paths[0]), _parse_result)
 
 
 def _parse_result(path: Path) -> dict[str, Any]:

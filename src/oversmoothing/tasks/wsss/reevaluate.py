@@ -17,7 +17,7 @@ from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import Problems, meant
 from oversmoothing.store.environment import environment
 from oversmoothing.store.files import read_or_set_aside, write_text
-from oversmoothing.store.recorder import Recorder, weights_path
+from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.wsss.crf import CRF
 from oversmoothing.tasks.wsss.evaluation import Evaluation
@@ -99,12 +99,12 @@ def stored(folder: Path, data: ImageSet, evaluation: Evaluation) -> tuple[Path, 
 
 
 def measure(
-    folder: Path, seed: int, network: Network, data: ImageSet, task: WSSS
+    file: Path, seed: int, network: Network, data: ImageSet, task: WSSS
 ) -> tuple[Path, dict[str, Any]]:
     """Measures a seed and stores the numbers; does nothing if they exist for the same weights.
 
     Args:
-        folder: of the run.
+        file: weights of the network, in the folder of its run.
         seed: of the network.
         network: trained.
         data: with masks.
@@ -113,10 +113,10 @@ def measure(
     Returns:
         Path of the file and its content: ``seeds`` -> keys as in ``result.json``.
     """
-    evaluation = task.evaluation
+    folder, evaluation = file.parent, task.evaluation
     path, content = stored(folder, data, evaluation)
-    with open(weights_path(folder, seed), "rb") as file:
-        weights = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    with open(file, "rb") as opened:
+        weights = hashlib.file_digest(opened, "sha256").hexdigest()[:12]
     if content["seeds"].get(str(seed), {}).get("weights_sha256") == weights:
         return path, content
     [split], started = evaluation.splits, time.monotonic()

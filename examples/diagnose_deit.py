@@ -1,0 +1,76 @@
+"""The tokens of DeiT-Ti with ImageNet weights, plain and with a method put into every block.
+
+python examples/diagnose_deit.py      # two minutes on one core
+
+It reads 64 validation images of $DATA_ROOT/VOC2012 (a subset of PASCAL VOC) and the weights in
+$DATA_ROOT/weights/deit_tiny_patch16_224.timm.pth; without that file timm downloads the weights.
+Each image is resized to 256 pixels (bicubic) and cropped to 224, as `train.py experiment=cls_eval`
+does, whose numbers are in results/cls_pretrained.jsonl.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import panels
+import timm
+import torch
+from torch import Tensor
+
+import oversmoothing as osm
+from oversmoothing.data.images.voc import load
+from oversmoothing.data.loading import evenly_spaced
+from oversmoothing.tasks.classification.evaluation import Evaluation
+
+WEIGHTS = Path(panels.ROOT) / "weights/deit_tiny_patch16_224.timm.pth"
+MODELS: dict[str, Callable] = {
+    "plain": lambda vit: vit,
+    "γ = −0.5": lambda vit: osm.apply(vit, "centered", gamma=-0.5, blocks="all"),
+    "γ = −1": lambda vit: osm.apply(vit, "centered", gamma=-1, blocks="all"),
+    "ContraNorm": lambda vit: osm.apply(
+        vit, "contranorm", scale=0.2, identity=False, mask_neighbours=False, layernorm=True,
+        blocks="all", where="norm2",
+    ),
+}  # fmt: skip
+METRICS = ("cosine", "effective_rank", "mean_share")
+
+
+def images() -> Tensor:
+    """Returns 64 validation images, (64, 3, 224, 224)."""
+    data = load(panels.ROOT, train="train_subset", val="val_subset", cache="outputs/cache")
+    mean = torch.tensor(timm.data.IMAGENET_DEFAULT_MEAN).view(3, 1, 1)
+    std = torch.tensor(timm.data.IMAGENET_DEFAULT_STD).view(3, 1, 1)
+    read = Evaluation().prepared
+    ids = evenly_spaced(data.val, 64)
+    return torch.stack([(read(data.pil_image(id)) - mean) / std for id in ids])
+
+
+def deit() -> torch.nn.Module:
+    vit = timm.create_model("deit_tiny_patch16_224", pretrained=not WEIGHTS.exists())
+    if WEIGHTS.exists():
+        vit.load_state_dict(torch.load(WEIGHTS, weights_only=True))
+    return vit
+
+
+def main() -> None:
+    batches = images().split(8)
+    curves: dict[str, dict] = {metric.replace("_", " "): {} for metric in METRICS}
+    rows = []
+    for label, put_in in MODELS.items():
+        reference = "random" if label == "plain" else None
+        report = osm.diagnose(put_in(deit()), batches=batches, reference=reference)
+        print(label, report, sep="\n")
+        both = [(label, report), ("plain, random", report.reference)]
+        for name, found in both[: 2 if reference else 1]:
+            for metric, title in zip(METRICS, curves):
+                depth = range(1, len(found.layers) + 1)
+                curves[title][name] = (depth, found[metric])
+            rows += [
+                (name, i + 1, *(found[metric][i] for metric in METRICS))
+                for i in range(len(found.layers))
+            ]
+    panels.write("deit", ("model", "block", *METRICS), rows)
+    panels.draw("deit", curves, "block", dashed=["plain, random"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Writes a trained network as a folder that others can load: safetensors, config, numbers, card."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.errors import InputError
+from oversmoothing.launch.card import TASKS, card
+from oversmoothing.launch.loading import TrainedRun, load
+from oversmoothing.store import portable
+from oversmoothing.store.files import write_text, writing
+from oversmoothing.store.lookup import config_of, find, weights_of
+from oversmoothing.store.recorder import read_result
+
+PATHS = {
+    "data": "${oc.env:DATA_ROOT,data}",
+    "outputs": "outputs",
+    "cache": "${paths.outputs}/cache",
+}
+
+
+def export(run: str, folder: Path, seed: int | None = None) -> list[Path]:
+    """Writes ``model.safetensors``, ``config.yaml``, ``metrics.json`` and ``README.md``.
+
+    Args:
+        run: folder of a run, or its name or id below ``outputs``.
+        folder: a new or empty one.
+        seed: of the network; needed if several were trained.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: no such run, several seeds and none chosen, no or damaged weights, or a folder
+            that has files already.
+    """
+    source = find(run)
+    found = weights_of(source, config_of(source, tuple(TASKS)))
+    if seed is None and len(found) > 1:
+        seeds = " or ".join(map(str, sorted(found)))
+        raise InputError(f"{source}: trained with several seeds; choose one with --seed {seeds}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: exists already; choose another folder with --to")
+    trained = load(source, seed, "cpu", tuple(TASKS))
+    config, metrics = _shared(trained), _metrics(trained)
+    with writing(folder, "--to"):
+        folder.mkdir(parents=True, exist_ok=True)
+    portable.write(folder / portable.NAME, trained.network.state_dict())
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(config))
+    write_text(folder / "metrics.json", json.dumps(metrics, indent=1) + "\n")
+    write_text(folder / "README.md", card(trained, metrics))
+    return [folder / name for name in (portable.NAME, "config.yaml", "metrics.json", "README.md")]
+
+
+def _shared(run: TrainedRun) -> DictConfig:
+    """The config for others: one seed, and no folders of this machine."""
+    config = config_of(run.folder, (run.task_name,))
+    config.seeds, config.paths = [run.seed], PATHS
+    return config
+
+
+def _metrics(run: TrainedRun) -> dict[str, Any]:
+    """The part of ``result.json`` that belongs to the seed."""
+    result = read_result(run.folder) or {}
+    own = result.get("seeds", {}).get(str(run.seed), {})
+    kept = {key: result[key] for key in ("id", "name", "env") if key in result}
+    return {**kept, "seeds": {str(run.seed): own}}

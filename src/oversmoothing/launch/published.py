@@ -1,0 +1,64 @@
+"""Exported runs on the Hugging Face hub: ``hf:ORG/NAME``."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.errors import InputError
+from oversmoothing.store import portable
+from oversmoothing.store.identity import current, part_name
+
+PREFIX = "hf:"
+FILES = ("config.yaml", portable.NAME, "metrics.json")
+
+
+def download(run: str) -> Path:
+    """Returns the folder of ``hf:ORG/NAME``, from the hub's cache or downloaded.
+
+    Raises:
+        InputError: no such name, or not in the cache, and the download failed or
+            ``OVERSMOOTHING_OFFLINE=1`` forbids it.
+    """
+    name = run.removeprefix(PREFIX)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise InputError(f"{run}: expected hf:ORG/NAME, such as hf:someone/wsss-scenes")
+    from huggingface_hub import snapshot_download, try_to_load_from_cache  # takes a second
+
+    cached = [try_to_load_from_cache(name, file) for file in FILES]
+    if all(isinstance(path, str) for path in cached):
+        return Path(str(cached[0])).parent
+    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
+        reason = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
+    else:
+        try:
+            return Path(snapshot_download(name, allow_patterns=list(FILES)))
+        except Exception as error:  # the hub and its HTTP library raise many types
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    raise InputError(f"{run}: not available ({reason}); give --run a folder that export.py wrote")
+
+
+def refuse_foreign_code(config: DictConfig, run: str) -> None:
+    """Refuses a config whose parts are not this package's: building one would call it.
+
+    Raises:
+        InputError: naming the part.
+    """
+    for target in _targets(OmegaConf.to_container(config, resolve=False)):
+        if not part_name(current({"_target_": target})).count("/"):
+            raise InputError(
+                f"{run}: config.yaml names {target}, which is no part of oversmoothing and could "
+                "run any code; download the folder, read it, and give --run its path"
+            )
+
+
+def _targets(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield str(node["_target_"])
+        node = list(node.values())
+    for value in node if isinstance(node, list) else ():
+        yield from _targets(value)

@@ -1,0 +1,34 @@
+"""The notebook runs from its first cell to its last, as it is committed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+NOTEBOOK = Path(__file__).parents[1] / "examples/tour.ipynb"
+CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+CODE = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]
+
+
+def test_every_cell_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    for package in ("timm", "torch_geometric", "sklearn", "matplotlib"):
+        pytest.importorskip(package)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, cell in enumerate(CODE):
+        exec(compile(cell, f"tour.ipynb, code cell {number}", "exec"), names)
+    out = capsys.readouterr().out
+    assert "cosine" in out and "LayerNorm and centered, γ = −1: " in out
+
+
+def test_it_is_committed_with_what_it_showed() -> None:
+    outputs = [output for cell in CELLS for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(pictures) == 3
+    assert NOTEBOOK.stat().st_size < 400_000
+    assert all(cell["execution_count"] for cell in CELLS if cell["cell_type"] == "code")
