@@ -100,8 +100,9 @@ def prefix_of(model: nn.Module, name: str) -> int:
         count = getattr(parent, "num_prefix_tokens", None)
         if isinstance(count, int):
             return count
-        if hasattr(parent, "config") and hasattr(parent, "embeddings"):
-            return _embedded(parent.embeddings)
+        embeddings = getattr(parent, "embeddings", None)
+        if hasattr(parent, "config") and isinstance(embeddings, nn.Module):
+            return _embedded(embeddings)
     return 0
 
 
