@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 import oversmoothing.aggregators
 from oversmoothing.adapters.channels import channels
@@ -58,10 +59,12 @@ def apply(
         InputError: the model offers no such place, has aggregators already, or is causal and the
             aggregator is not; or a name or an option is unknown. The model is as it was.
     """
-    _require_plain(model)
-    factories = _factories(aggregator, options)
-    placed = _placed(model, factories, blocks, where)
+    plain = getattr(model, "_orig_mod", model)  # of torch.compile
+    _require_plain(plain)
+    placed = _placed(plain, _factories(aggregator, options), blocks, where)
+    _require_free(placed)
     for place in placed:
+        _adapt(place, plain)
         place.site.attach(place.module)
     _forget_compiled()
     return model
@@ -91,10 +94,32 @@ def _require_plain(model: nn.Module) -> None:
         raise InputError(f"model: expected a torch.nn.Module, got {name}")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise InputError(f"model: {name} is compiled by torch.jit; apply before torch.jit.script")
+    if isinstance(model, DataParallel | DistributedDataParallel):
+        raise InputError(f"model: apply before {name}, so that it learns of new parameters")
     if placed_in(model):
         raise InputError(
             f"model: {name} has aggregators already; remove them first, or apply a list of them"
         )
+
+
+def _require_free(placed: Sequence[Placed]) -> None:
+    """Checks that the names of the sites are free, so that attaching cannot fail half-way."""
+    for module, site in placed:
+        if isinstance(site, Site) and hasattr(module, site.name):
+            raise InputError(
+                f"model: {type(module).__name__} has an attribute {site.name!r} already, where its "
+                "aggregators would be; rename it"
+            )
+
+
+def _adapt(place: Placed, model: nn.Module) -> None:
+    """Gives aggregators the device, the type and the mode of the module where they act."""
+    if isinstance(place.site, Site):
+        parameters = (*place.module.parameters(), *model.parameters())
+        like = next((p for p in parameters if p.is_floating_point()), None)
+        if like is not None:
+            place.site.to(like.device, like.dtype)
+        place.site.train(place.module.training)
 
 
 def _factories(given: str | Factory | Sequence[Factory], options: dict[str, Any]) -> list[Factory]:
@@ -169,15 +194,15 @@ def _placed(
 
 def _behind(model: nn.Module, factories: list[Factory], pattern: str) -> list[Placed]:
     """Builds sites behind all modules whose names match a pattern."""
-    placed = []
+    placed: dict[nn.Module, Placed] = {}
     for name, module in model.named_modules():
         if fnmatchcase(name, pattern):
             while isinstance(module, nn.Sequential):  # a child of it would become a layer of it
                 module = module[-1]
             dim = channels(module, factories)
             sites = Sites(factories, dim, f"a place behind {name}", ("after",))
-            placed.append(Placed(module, AfterModule(sites.build("after", dim))))
-    return placed
+            placed[module] = Placed(module, AfterModule(sites.build("after", dim)))
+    return list(placed.values())
 
 
 def _library(blocks: Iterable[nn.Module]) -> str | None:

@@ -63,7 +63,7 @@ class InsideFunction(InsideAttention):
         if causal:  # a static cache has empty values behind the others
             value = value[:, :, :N_q]
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
-        return mixed.transpose(1, 2), weights
+        return mixed.transpose(1, 2).contiguous(), weights
 
 
 class InsteadOfFunction(InsideFunction):

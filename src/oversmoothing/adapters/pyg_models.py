@@ -46,7 +46,7 @@ class InsidePropagate(Site):
             sums = propagate(edges, **kwargs | _ones(kwargs)).detach()
             context = replace(context, row_sum=sums.movedim(conv.node_dim, -2)[..., :1])
         context = _with_edges(context, self, conv, edges, mixed.shape[conv.node_dim])
-        return self.act(*tensors, context=context).movedim(-2, conv.node_dim)
+        return self.act(*tensors, context=context).movedim(-2, conv.node_dim).contiguous()
 
 
 class Propagating(Swapped):
