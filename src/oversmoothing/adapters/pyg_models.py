@@ -4,7 +4,7 @@ Inside a convolution, they act where it calls ``propagate``. Hooks on ``propagat
 torch-geometric skips them under ``torch.compile``. Behind a convolution, they act on its output.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -92,7 +92,11 @@ class AfterConvolution(AfterModule):
 
 
 def place(
-    model: nn.Module, choice: Choice, factories: Sequence[Factory], where: str | None
+    model: nn.Module,
+    choice: Choice,
+    factories: Sequence[Factory],
+    where: str | None,
+    current: Current,
 ) -> list[Placed]:
     """Builds new sites for the convolutions.
 
@@ -107,7 +111,6 @@ def place(
             f"where: at graph convolutions, leave it out, or give a pattern of module names, got "
             f"{where!r}"
         )
-    current = Current()
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
         convolutions = [module for module in block.modules() if hasattr(module, "propagate")]
@@ -122,11 +125,17 @@ def place(
             if sites.has("after") and (choice.named or block is not choice.last):
                 site = AfterConvolution(sites.build("after", dim), current=current)
                 placed.append(Placed(conv, site))
-    if reader := capture(model, current, graphs, "batch") or capture(
-        model, current, graphs, "data"
-    ):
-        placed.append(Placed(model, reader))
     return placed
+
+
+def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
+    """Checks nothing: nodes are not causal."""
+
+
+def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
+    """Returns what reads the graph of every node from an argument of the model."""
+    found = (capture(model, current, graphs, name) for name in ("batch", "data"))
+    return [Placed(model, reader) for reader in found if reader][:1]
 
 
 def _ones(kwargs: Mapping[str, Any]) -> dict[str, Any]:
