@@ -55,7 +55,12 @@ class InsideFunction(InsideAttention):
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """Computes attention by the module's own function, and applies the aggregators."""
+        """Computes attention by the module's own function, and applies the aggregators.
+
+        Raises:
+            InputError: the values that are seen cannot be told from the mask.
+        """
+        _require_readable(attention_mask, options.get("cache"))
         mixed, weights = self.function(module, query, key, value, attention_mask, **options)
         causal = options.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
@@ -193,6 +198,17 @@ def _checked(attentions: list[nn.Module], name: str, block: nn.Module) -> list[n
                 "call model.set_attn_implementation('sdpa') first"
             )
     return attentions
+
+
+def _require_readable(mask: Any, cache: Any) -> None:
+    if cache is not None:
+        raise InputError("cache: aggregators cannot follow a paged cache; use model.generate")
+    if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4):
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(
+            f"attention_mask: expected one for queries and keys, (B, 1, N_q, N), got {got}; "
+            "set the attention function back to sdpa or eager"
+        )
 
 
 def _head_channels(attention: nn.Module) -> int:

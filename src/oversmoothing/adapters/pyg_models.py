@@ -84,10 +84,12 @@ class AfterConvolution(AfterModule):
 
     def connect(self, module: nn.Module) -> None:
         super().connect(module)
-        self.position = list(signature(module.forward).parameters).index("edge_index")
+        names = list(signature(module.forward).parameters)
+        self.position = names.index("edge_index") if "edge_index" in names else len(names)
 
     def of_call(self, module: nn.Module, args: tuple, kwargs: dict, num_tokens: int) -> Context:
-        edges = kwargs["edge_index"] if "edge_index" in kwargs else args[self.position]
+        given = args[self.position] if self.position < len(args) else None
+        edges = kwargs.get("edge_index", given)
         return _with_edges(self.context, self, module, edges, num_tokens)
 
 
@@ -173,6 +175,11 @@ def _with_edges(
     """Adds row and column of every entry of M, self-loops included, if an aggregator reads them."""
     if not any(aggregator.reads_edges for aggregator in site):
         return context
+    if edge_index is None:
+        raise InputError(
+            f"model: {type(conv).__name__} has no argument edge_index, which the aggregator reads; "
+            "choose another aggregator"
+        )
     if hasattr(edge_index, "coo"):  # a SparseTensor
         edges = torch.stack(edge_index.coo()[:2])
     elif edge_index.layout != torch.strided:
