@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache, partial
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, signature
 from pkgutil import iter_modules
 from typing import Any
 
@@ -12,18 +12,28 @@ from oversmoothing.adapters.sites import Factory
 from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.errors import InputError, meant
 
+VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
 
 def factories(given: str | Factory | Sequence[Factory], options: dict[str, Any]) -> list[Factory]:
-    """Returns factories for what the user gave."""
+    """Returns factories for what the user gave.
+
+    Raises:
+        InputError: a name or an option is unknown, or an option is missing.
+    """
     if isinstance(given, list | tuple):
         return [factory for one in given for factory in factories(one, options)]
     factory = _named(given) if isinstance(given, str) else given
     if not callable(factory):
         raise InputError(f"aggregator: expected a name, a class or a function, got {given!r}")
-    known = [name for name in signature(factory).parameters if name != "dim"]
+    known = {n: p for n, p in signature(factory).parameters.items() if n != "dim"}
     for name in options:
         if name not in known:
             raise InputError(f"{name}: no option of {_name(factory)}; {meant(name, known)}")
+    for name, parameter in known.items():
+        required = parameter.default is parameter.empty and parameter.kind not in VARIABLE
+        if required and name not in options:
+            raise InputError(f"{name}: {_name(factory)} needs this option")
     return [partial(factory, **options)] if options else [factory]
 
 
