@@ -26,6 +26,10 @@ def factories(given: str | Factory | Sequence[Factory], options: dict[str, Any])
     factory = _named(given) if isinstance(given, str) else given
     if not callable(factory):
         raise InputError(f"aggregator: expected a name, a class or a function, got {given!r}")
+    if isinstance(factory, type) and not issubclass(factory, Aggregator):
+        raise InputError(
+            f"aggregator: {factory.__name__} derives from none of Inside, After and Instead"
+        )
     known = {n: p for n, p in signature(factory).parameters.items() if n != "dim"}
     for name in options:
         if name not in known:
