@@ -7,11 +7,13 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src/oversmoothing"
 CORE = ("errors", "aggregators", "metrics", "adapters", "diagnosis")
 FILES = [p for part in CORE for p in (PACKAGE / f"{part}.py", *(PACKAGE / part).rglob("*.py"))]
-MODULES = sorted(
+NAMES = [
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     for path in FILES
     if path.exists()
-)
+]
+# adapters/hf_models.py and the like are imported only for a model of their library
+MODULES = sorted(name for name in NAMES if not name.endswith("_models"))
 IMPORT = """
 import importlib, sys
 

@@ -83,6 +83,8 @@ def test_commands_are_accepted(page: Path) -> None:
             words = words[1:]
         if "train.py" in words:
             accepted(words[words.index("train.py") + 1 :])
+        elif words[:3] == ["python", "-m", "oversmoothing"]:
+            known_flags("src/oversmoothing/__main__.py", *words[3:])
         elif words[0] == "python":
             known_flags(*words[1:])
         elif words[0] == "make":
@@ -113,13 +115,14 @@ def known_flags(script: str, *words: str) -> None:
     """A script exists and knows its table or figure, and its help names every flag."""
     assert (ROOT / script).exists(), script
     figure = script.endswith("figure.py")
+    command = words[:1] if script.endswith(("figure.py", "__main__.py")) else ()
     if script.endswith("table.py") and "--results" not in words:
         assert words[0] in TABLES, words[0]
     if figure:
         assert len(fnmatch.filter(FIGURES, f"*{words[0].replace('_', '*_')}*")) == 1, words[0]
     words = words[: words.index("--")] if "--" in words else words
     for flag in (word for word in words if word.startswith("-")):
-        assert flag in printed_help(script, *(words[:1] if figure else ())), f"{script} {flag}"
+        assert flag in printed_help(script, *command), f"{script} {flag}"
 
 
 @functools.cache

@@ -164,6 +164,22 @@ def test_encoder_and_decoder_have_masks_of_their_own() -> None:
     assert report["cosine"] == pytest.approx([x.mean().item() for x in expected], rel=1e-6)
 
 
+def test_masks_of_torch_transformer() -> None:
+    torch.manual_seed(0)
+    model = nn.Transformer(8, 2, 1, 2, 8, batch_first=True).eval()
+    model.encoder.use_nested_tensor = False  # for the tokens that are captured by hand
+    source, target = torch.randn(2, 5, 8), torch.randn(2, 4, 8)
+    padding = torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
+    hidden = torch.tensor([[False] * 4, [False] * 2 + [True] * 2])
+    masks = {"src_key_padding_mask": padding, "tgt_key_padding_mask": hidden}
+    layers = ["encoder.layers.0", "decoder.layers.*"]
+    report = osm.diagnose(model, source, target, **masks, layers=layers)
+    states = captured(model, report.layers, source, target, **masks)
+    for i, (x, hides) in enumerate(zip(states, (padding, hidden, hidden))):
+        cosines = [smoothness.mean_cosine(x[b, ~hides[b]]).item() for b in range(2)]
+        assert report["cosine"][i] == pytest.approx(sum(cosines) / 2, rel=1e-6)
+
+
 def test_feature_maps_of_convolutions_and_channels_last() -> None:
     images = torch.rand(1, 3, 64, 64)
     resnet = timm.create_model("resnet18")

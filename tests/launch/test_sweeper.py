@@ -105,7 +105,7 @@ def test_mistakes_are_found_before_the_first_trial(train, ends: str, tmp_path: P
 
 
 def test_a_sweeper_that_is_not_installed() -> None:
-    with pytest.raises(Problems, match="hydra/sweeper: there is no 'no_such'; .*'.\\[sweeps\\]'"):
+    with pytest.raises(Problems, match=r"hydra/sweeper: there is no 'no_such'; .*\[sweeps\]'"):
         command(["-m", "hydra/sweeper=no_such"])
 
 

@@ -147,3 +147,33 @@ def test_means_by_block_do_not_depend_on_the_batches() -> None:
     expected = [smoothness.effective_rank(x).mean().item() for x in blocks]
     assert whole["effective_rank"] == pytest.approx(expected)
     assert all(whole[name] == pytest.approx(parts[name]) for name in ("cosine", "effective_rank"))
+
+
+def test_share_of_the_mean_token() -> None:
+    x = draw(3, 50, 8)
+    equal = x[:, :1].expand_as(x)
+    centered = x - x.mean(dim=-2, keepdim=True)
+    torch.testing.assert_close(smoothness.mean_share(equal), torch.ones(3).double())
+    assert smoothness.mean_share(centered).max() < 1e-12
+    total = x.square().sum(dim=(-2, -1))
+    expected = 1 - 50 * smoothness.token_variance(x) / total
+    for scale in (1.0, 1e-200, 1e200):
+        torch.testing.assert_close(smoothness.mean_share(scale * x), expected)
+    assert smoothness.mean_share(torch.zeros(2, 3)).isnan()
+
+
+def test_pieces_of_the_tokens_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = draw(2, 70, 5)
+    x[0, 3] = 0
+    metrics = (
+        smoothness.mean_cosine,
+        smoothness.mean_share,
+        smoothness.mean_norm,
+        smoothness.effective_rank,
+    )
+    whole = [metric(x) for metric in metrics]
+    monkeypatch.setattr(smoothness, "AT_ONCE", 1)
+    for metric, expected in zip(metrics, whole):
+        torch.testing.assert_close(metric(x), expected)
+    x[1, 60, 2] = math.inf
+    assert smoothness.effective_rank(x).isnan().tolist() == [False, True]

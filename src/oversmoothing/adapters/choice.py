@@ -6,6 +6,7 @@ from typing import NamedTuple
 from torch import nn
 
 from oversmoothing.adapters.blocks import chosen, find_blocks
+from oversmoothing.adapters.layouts import ALBERT
 from oversmoothing.errors import InputError
 
 
@@ -32,10 +33,12 @@ def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
     try:
         found = find_blocks(model)
     except InputError:
+        found = {n: m for n, m in model.named_modules() if ALBERT.fits(m)}  # one, used repeatedly
+    if not found:
         raise InputError(
             f"model: found no repeated blocks in {type(model).__name__}; give where= as a pattern "
             "of module names whose outputs are tokens (B, N, C)"
-        ) from None
+        )
     names = list(found)
     some = {names[i]: found[names[i]] for i in chosen(blocks, len(found))}
     return Choice(some, found[names[-1]], blocks not in ("all", "last-half"))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from oversmoothing.adapters.groups import Graphs, Groups, Sentences
+from oversmoothing.errors import InputError
 
 
 class Current:
@@ -79,8 +80,19 @@ def capture(
 
 
 def sentences(mask: Tensor | None) -> Sentences | None:
-    """Reads a padding mask (B, N): true or 1 for tokens; None if nothing is padded."""
-    if mask is None or mask.dim() != 2 or mask.all():
+    """Reads a padding mask (B, N): true or 1 for tokens; None if nothing is padded.
+
+    Raises:
+        InputError: the mask has other dimensions.
+    """
+    if mask is None:
+        return None
+    if mask.dim() != 2:
+        raise InputError(
+            f"attention_mask: expected one for tokens, (B, N), got {tuple(mask.shape)}; "
+            "aggregators after the mixing cannot follow other masks"
+        )
+    if mask.all():
         return None
     return Sentences(mask)
 

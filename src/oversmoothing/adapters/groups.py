@@ -7,14 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
+from oversmoothing.errors import InputError
 
 
 class Groups(Protocol):
     """How to apply an aggregator to every group of tokens of a batch."""
-
-    def fit(self, x: Tensor) -> bool:
-        """Returns whether tokens (..., N, C) have the sizes of this batch."""
-        ...
 
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
         """Applies an aggregator to each group of tensors (..., N, C)."""
@@ -40,11 +37,17 @@ class Sentences:
         # Without padding before tokens, they lie where they should.
         self.order = None if (first == mask).all() else (~mask).long().argsort(dim=1, stable=True)
 
-    def fit(self, x: Tensor) -> bool:
-        return x.dim() > 2 and (x.shape[0], x.shape[-2]) == self.shape
-
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
-        """Applies an aggregator to tensors (B, ..., N, C); padding keeps its first values."""
+        """Applies an aggregator to tensors (B, ..., N, C); padding keeps its first values.
+
+        Raises:
+            InputError: the tensors have other sizes than the mask.
+        """
+        if (tensors[0].shape[0], tensors[0].shape[-2]) != self.shape:
+            raise InputError(
+                f"attention_mask: the one of the model's last call is {tuple(self.shape)}, and "
+                f"tokens are {tuple(tensors[0].shape)}; call the whole model, not a part of it"
+            )
         if self.order is not None:
             tensors = tuple(_take(x, self.order) for x in tensors)
         pieces = []
@@ -67,15 +70,22 @@ class Graphs:
         self.num_nodes = len(batch)
         _, graph, sizes = batch.unique(return_inverse=True, return_counts=True)
         nodes = graph.argsort(stable=True).split(sizes.tolist())
-        self.nodes = [torch.stack([n for n in nodes if len(n) == size])  # (graphs, nodes)
-                      for size in sizes.unique().tolist()]  # fmt: skip
-        self.graph = graph
-
-    def fit(self, x: Tensor) -> bool:
-        return x.shape[-2] == self.num_nodes
+        alike: dict[int, list[Tensor]] = {}
+        for own in nodes:
+            alike.setdefault(len(own), []).append(own)
+        self.nodes = [torch.stack(group) for group in alike.values()]  # (graphs, nodes) each
 
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
-        """Applies an aggregator to tensors (..., N, C)."""
+        """Applies an aggregator to tensors (..., N, C).
+
+        Raises:
+            InputError: the tensors have another number of nodes than the batch.
+        """
+        if tensors[0].shape[-2] != self.num_nodes:
+            raise InputError(
+                f"batch: the one of the model's last call has {self.num_nodes} nodes, and tokens "
+                f"are {tuple(tensors[0].shape)}; aggregators cannot follow pooling of nodes"
+            )
         out = torch.empty_like(tensors[0])
         for nodes in self.nodes:
             for some in nodes.split(1) if context.edges is not None else [nodes]:
@@ -93,7 +103,7 @@ def _take(x: Tensor, order: Tensor) -> Tensor:
 
 def _of_nodes(context: Context, nodes: Tensor) -> Context:
     """The context of some graphs (graphs, nodes); with edges, of a single graph."""
-    row_sum = None if context.row_sum is None else context.row_sum[nodes]
+    row_sum = None if context.row_sum is None else context.row_sum[..., nodes, :]
     if context.edges is None:
         return replace(context, row_sum=row_sum)
     N = nodes.shape[1]

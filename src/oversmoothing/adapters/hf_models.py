@@ -7,11 +7,12 @@ modules get a copy of their configuration that names ``mix`` as their attention 
 
 import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, AttentionInterface, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from oversmoothing.adapters.attention import InsideAttention
@@ -21,7 +22,7 @@ from oversmoothing.adapters.current import Current, capture, sentences
 from oversmoothing.adapters.layouts import LAYOUTS, Place
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
-from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
 ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
@@ -54,7 +55,12 @@ class InsideFunction(InsideAttention):
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """Computes attention by the module's own function, and applies the aggregators."""
+        """Computes attention by the module's own function, and applies the aggregators.
+
+        Raises:
+            InputError: the values that are seen cannot be told from the mask.
+        """
+        _require_readable(attention_mask, options.get("cache"))
         mixed, weights = self.function(module, query, key, value, attention_mask, **options)
         causal = options.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
@@ -63,7 +69,7 @@ class InsideFunction(InsideAttention):
         if causal:  # a static cache has empty values behind the others
             value = value[:, :, :N_q]
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
-        return mixed.transpose(1, 2), weights
+        return mixed.transpose(1, 2).contiguous(), weights
 
 
 class InsteadOfFunction(InsideFunction):
@@ -89,7 +95,11 @@ AttentionInterface.register(ATTENTION, mix)
 
 
 def place(
-    model: nn.Module, choice: Choice, factories: Sequence[Factory], where: str | None
+    model: nn.Module,
+    choice: Choice,
+    factories: Sequence[Factory],
+    where: str | None,
+    current: Current,
 ) -> list[Placed]:
     """Builds new sites for the blocks.
 
@@ -98,34 +108,66 @@ def place(
             for layers without a layout: before every norm of a block.
 
     Raises:
-        InputError: the blocks lack such a place, or the model is causal and an aggregator is not.
+        InputError: the blocks lack such a place.
     """
-    host, blocks, current = type(model).__name__, choice.blocks, Current()
-    context = Context(prefix=_prefix(model, blocks))
-    attentions = {name: _attentions(block) for name, block in blocks.items()}
-    causal = any(getattr(a, "is_causal", False) for found in attentions.values() for a in found)
+    context = Context(prefix=_prefix(model, choice.blocks))
     placed: list[Placed] = []
-    masked = True  # whether all aggregators inside respect masks
-    for name, block in blocks.items():
-        dim = channels(block, factories)
-        sites = Sites(factories, dim, host, ("inside", "after"))
-        kinds = [kind_of(factory, dim) for factory in factories]
-        if causal:
-            _require_causal(kinds, host)
-        masked = all(kind.can_be_causal for kind in kinds if kind.site == "inside")
+    for name, block in choice.blocks.items():
+        attentions, dim = _attentions(block), channels(block, factories)
+        sites = Sites(factories, dim, type(model).__name__, ("inside", "after"))
         if sites.has("inside"):
-            for attention in _checked(attentions[name], name, block):
+            for attention in _checked(attentions, name, block):
                 inside = sites.build("inside", _head_channels(attention))
+                masked = all(aggregator.can_be_causal for aggregator in inside)
                 site = InsideFunction(inside, context, None if masked else current)
                 placed.append(Placed(attention, site))
         if sites.has("after"):
-            for place in _places(block, attentions[name], where):
+            for place in _places(block, attentions, where):
                 kind = BeforeModule if place.before else AfterModule
                 site = kind(sites.build("after", dim), context, current)
                 placed.append(Placed(block.get_submodule(place.module), site))
-    if not causal and (sites.has("after") or not masked):
-        placed += _captures(model, blocks, current)
     return placed
+
+
+def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
+    """Checks that aggregators let no token see later ones, unless the model does.
+
+    Raises:
+        InputError: the model is causal, and an aggregator is not.
+    """
+    kinds = [kind_of(factory, 0) for factory in factories]
+    unfit = [kind.__name__ for kind in kinds if not getattr(kind, "can_be_causal", True)]
+    if unfit and any(_is_causal(model, part) for part in parts):
+        raise InputError(
+            f"aggregator {unfit[0]} lets a token see later ones, and {type(model).__name__} is "
+            "causal, or not known to be otherwise; choose one that can be causal, for example "
+            "centered or layernorm"
+        )
+
+
+def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
+    """Returns what reads the padding masks of the innermost models around some modules."""
+    owners: dict[str, Placed] = {}
+    for name, owner in model.named_modules():  # outer ones first
+        reader = capture(owner, current, sentences, "attention_mask")
+        if isinstance(owner, PreTrainedModel) and reader:
+            inner = [n for n in names if f"{n}.".startswith(f"{name}." if name else "")]
+            owners |= dict.fromkeys(inner, Placed(owner, reader))
+    return list({id(place.module): place for place in owners.values()}.values())
+
+
+def _is_causal(model: nn.Module, part: nn.Module) -> bool:
+    """Returns whether tokens in a part of a model see only earlier ones; True if nothing tells."""
+    attentions = _attentions(part)
+    if any(getattr(attention, "is_causal", False) for attention in attentions):
+        return True
+    owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
+    reading = [m for m in owners if "attention_mask" in signature(m.forward).parameters]
+    makers = ("create_causal_mask", "create_bidirectional_mask")
+    if any([_of_file(m, maker) is not None for maker in makers] == [True, False] for m in reading):
+        return True
+    masked = any(type(owner.config) in MODEL_FOR_MASKED_LM_MAPPING for owner in owners)
+    return not attentions and not masked
 
 
 def _attentions(block: nn.Module) -> list[nn.Module]:
@@ -135,6 +177,7 @@ def _attentions(block: nn.Module) -> list[nn.Module]:
         for name, module in block.named_modules()
         if "Attention" in type(module).__name__
         and hasattr(module, "config")
+        and _of_file(module, "ALL_ATTENTION_FUNCTIONS")
         and any(getattr(c, "weight", None) is not None and c.weight.dim() == 2
                 for c in module.children())
         and "cross" not in f"{name}{type(module).__name__}".lower()
@@ -157,13 +200,15 @@ def _checked(attentions: list[nn.Module], name: str, block: nn.Module) -> list[n
     return attentions
 
 
-def _require_causal(kinds: Sequence[type[Aggregator]], host: str) -> None:
-    for kind in kinds:
-        if not kind.can_be_causal:
-            raise InputError(
-                f"aggregator {kind.__name__} lets a token see later ones, and {host} is causal; "
-                "choose one that can be causal, for example centered or layernorm"
-            )
+def _require_readable(mask: Any, cache: Any) -> None:
+    if cache is not None:
+        raise InputError("cache: aggregators cannot follow a paged cache; use model.generate")
+    if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4):
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(
+            f"attention_mask: expected one for queries and keys, (B, 1, N_q, N), got {got}; "
+            "set the attention function back to sdpa or eager"
+        )
 
 
 def _head_channels(attention: nn.Module) -> int:
@@ -202,22 +247,15 @@ def _prefix(model: nn.Module, blocks: Mapping[str, nn.Module]) -> int:
     return sum(p.shape[1] for n, p in model.named_parameters() if n.endswith(prefixes))
 
 
-def _captures(model: nn.Module, blocks: Mapping[str, nn.Module], current: Current) -> list[Placed]:
-    """Returns what reads the padding masks of the innermost models around the blocks."""
-    owners: dict[str, Placed] = {}
-    for name, owner in model.named_modules():  # outer ones first
-        reader = capture(owner, current, sentences, "attention_mask")
-        if isinstance(owner, PreTrainedModel) and reader:
-            for block in blocks:
-                if f"{block}.".startswith(f"{name}." if name else ""):
-                    owners[block] = Placed(owner, reader)
-    return list({id(place.module): place for place in owners.values()}.values())
-
-
 def _function(module: nn.Module) -> Callable:
     """Returns the attention function of a module; every model has an eager one of its own."""
     name = module.config._attn_implementation or "sdpa"
     if name != "eager":
         return ALL_ATTENTION_FUNCTIONS[name]
-    homes = (sys.modules[kind.__module__] for kind in type(module).__mro__)
-    return next(h.eager_attention_forward for h in homes if hasattr(h, "eager_attention_forward"))
+    return _of_file(module, "eager_attention_forward")
+
+
+def _of_file(module: nn.Module, name: str) -> Any:
+    """Returns a name in the file that defines the class of a module, or a base; None without it."""
+    homes = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
+    return next((home[name] for home in homes if name in home), None)

@@ -4,7 +4,7 @@ Inside a convolution, they act where it calls ``propagate``. Hooks on ``propagat
 torch-geometric skips them under ``torch.compile``. Behind a convolution, they act on its output.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -46,7 +46,7 @@ class InsidePropagate(Site):
             sums = propagate(edges, **kwargs | _ones(kwargs)).detach()
             context = replace(context, row_sum=sums.movedim(conv.node_dim, -2)[..., :1])
         context = _with_edges(context, self, conv, edges, mixed.shape[conv.node_dim])
-        return self.act(*tensors, context=context).movedim(-2, conv.node_dim)
+        return self.act(*tensors, context=context).movedim(-2, conv.node_dim).contiguous()
 
 
 class Propagating(Swapped):
@@ -84,15 +84,21 @@ class AfterConvolution(AfterModule):
 
     def connect(self, module: nn.Module) -> None:
         super().connect(module)
-        self.position = list(signature(module.forward).parameters).index("edge_index")
+        names = list(signature(module.forward).parameters)
+        self.position = names.index("edge_index") if "edge_index" in names else len(names)
 
     def of_call(self, module: nn.Module, args: tuple, kwargs: dict, num_tokens: int) -> Context:
-        edges = kwargs["edge_index"] if "edge_index" in kwargs else args[self.position]
+        given = args[self.position] if self.position < len(args) else None
+        edges = kwargs.get("edge_index", given)
         return _with_edges(self.context, self, module, edges, num_tokens)
 
 
 def place(
-    model: nn.Module, choice: Choice, factories: Sequence[Factory], where: str | None
+    model: nn.Module,
+    choice: Choice,
+    factories: Sequence[Factory],
+    where: str | None,
+    current: Current,
 ) -> list[Placed]:
     """Builds new sites for the convolutions.
 
@@ -107,7 +113,6 @@ def place(
             f"where: at graph convolutions, leave it out, or give a pattern of module names, got "
             f"{where!r}"
         )
-    current = Current()
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
         convolutions = [module for module in block.modules() if hasattr(module, "propagate")]
@@ -122,11 +127,17 @@ def place(
             if sites.has("after") and (choice.named or block is not choice.last):
                 site = AfterConvolution(sites.build("after", dim), current=current)
                 placed.append(Placed(conv, site))
-    if reader := capture(model, current, graphs, "batch") or capture(
-        model, current, graphs, "data"
-    ):
-        placed.append(Placed(model, reader))
     return placed
+
+
+def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
+    """Checks nothing: nodes are not causal."""
+
+
+def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
+    """Returns what reads the graph of every node from an argument of the model."""
+    found = (capture(model, current, graphs, name) for name in ("batch", "data"))
+    return [Placed(model, reader) for reader in found if reader][:1]
 
 
 def _ones(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,6 +175,11 @@ def _with_edges(
     """Adds row and column of every entry of M, self-loops included, if an aggregator reads them."""
     if not any(aggregator.reads_edges for aggregator in site):
         return context
+    if edge_index is None:
+        raise InputError(
+            f"model: {type(conv).__name__} has no argument edge_index, which the aggregator reads; "
+            "choose another aggregator"
+        )
     if hasattr(edge_index, "coo"):  # a SparseTensor
         edges = torch.stack(edge_index.coo()[:2])
     elif edge_index.layout != torch.strided:

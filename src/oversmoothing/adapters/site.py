@@ -42,8 +42,8 @@ class Site(Chain):
 
     def attach(self, module: nn.Module) -> None:
         """Makes a module call the aggregators."""
-        module.add_module(self.name, self)
         self.connect(module)
+        module.add_module(self.name, self)
 
     def detach(self, module: nn.Module) -> None:
         """Undoes ``attach``."""
@@ -63,7 +63,7 @@ class Site(Chain):
         """
         context = self.context if context is None else context
         groups = self.current.groups if self.current is not None else None
-        if groups is None or not groups.fit(tensors[0]):
+        if groups is None:
             return self(*tensors, context)
         return groups.apply(self, *tensors, context=context)
 
@@ -109,21 +109,28 @@ class AfterModule(Site):
 
 def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     if args:
-        return (module.before.act(args[0]), *args[1:]), kwargs
-    first = next(iter(kwargs))
-    return args, {**kwargs, first: module.before.act(kwargs[first])}
+        return (module.before.act(_tokens(args[0], module)), *args[1:]), kwargs
+    first, x = next(iter(kwargs.items()))
+    return args, {**kwargs, first: module.before.act(_tokens(x, module))}
 
 
 def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
     x, *rest = output if type(output) is tuple else (output,)
-    if not isinstance(x, Tensor):
-        raise InputError(
-            f"where: aggregators act on tensors, and {type(module).__name__} returns "
-            f"{type(x).__name__}; choose a module inside it"
-        )
+    x = _tokens(x, module)
     context = module.after.of_call(module, args, kwargs, x.shape[-2])
     x = module.after.act(x, context=context)
     return (x, *rest) if type(output) is tuple else x
+
+
+def _tokens(x: Any, module: nn.Module) -> Tensor:
+    """Checks that x is tokens (N, C) or (B, N, C)."""
+    if isinstance(x, Tensor) and x.dim() in (2, 3):
+        return x
+    got = f"a tensor {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+    raise InputError(
+        f"where: expected tokens (B, N, C) or nodes (N, C) at {type(module).__name__}, got {got}; "
+        "choose another module"
+    )
 
 
 class Placed(NamedTuple):

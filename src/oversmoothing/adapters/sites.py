@@ -61,6 +61,10 @@ class Sites:
         self.factories: dict[str, list[Factory]] = {site: [] for site in SITES}
         for factory in factories:
             kind = kind_of(factory, dim)
+            if not issubclass(kind, Aggregator):
+                raise InputError(
+                    f"aggregator: {kind.__name__} derives from none of Inside, After and Instead"
+                )
             if not issubclass(kind, NoAggregator):
                 _require(kind, host, offered)
                 self.factories[kind.site].append(factory)

@@ -3,12 +3,13 @@
 A block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import nn
 
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.choice import Choice
+from oversmoothing.adapters.current import Current
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
@@ -16,10 +17,21 @@ from oversmoothing.errors import InputError
 
 NORMS = {"branch": (), "norm2": ("norm2",), "norms": ("norm1", "norm2")}  # acted on in a block
 PARTS = ("attn", "norm1", "norm2")
+WHOLE = (  # attention classes that mix all tokens by torch's fused attention
+    "timm.layers.attention.Attention",
+    "timm.layers.attention.AttentionRope",
+    "timm.models.eva.EvaAttention",
+    "timm.models.vision_transformer.Attention",
+    "timm.models.vision_transformer_relpos.RelPosAttention",
+)
 
 
 def place(
-    model: nn.Module, choice: Choice, factories: Sequence[Factory], where: str | None
+    model: nn.Module,
+    choice: Choice,
+    factories: Sequence[Factory],
+    where: str | None,
+    current: Current,
 ) -> list[Placed]:
     """Builds new sites for the blocks.
 
@@ -51,9 +63,20 @@ def place(
         for norm in NORMS[where]:
             site = BeforeModule(sites.build("after", dim), context)
             placed.append(Placed(getattr(block, norm), site))
-    if where == "norms" and sites.has("after") and choice.last is block:
-        placed.append(Placed(model.norm, BeforeModule(sites.build("after", dim), context)))
+    final = getattr(model, "norm", nn.Identity())
+    reached = where == "norms" and choice.last is block and sites.has("after")
+    if reached and not isinstance(final, nn.Identity):
+        placed.append(Placed(final, BeforeModule(sites.build("after", dim), context)))
     return placed
+
+
+def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
+    """Checks nothing: tokens of images are not causal."""
+
+
+def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
+    """Returns nothing: the tokens of an image are one group."""
+    return []
 
 
 def _check(name: str, block: nn.Module) -> int:
@@ -84,10 +107,5 @@ def _in_attention(name: str, attn: nn.Module, sites: Sites, context: Context) ->
 
 
 def _mixes_all_tokens(attn: nn.Module) -> bool:
-    from timm.layers import Attention
-    from timm.layers.attention import AttentionRope
-    from timm.models.eva import EvaAttention
-    from timm.models.vision_transformer_relpos import RelPosAttention
-
-    whole = (Attention, AttentionRope, EvaAttention, RelPosAttention)
-    return type(attn) in whole and attn.fused_attn
+    kind = type(attn)
+    return f"{kind.__module__}.{kind.__name__}" in WHOLE and attn.fused_attn

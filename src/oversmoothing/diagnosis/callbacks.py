@@ -3,7 +3,7 @@
 import warnings
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -49,11 +49,12 @@ class _Logged:
             measured raise before the first step; later they only warn, so that training goes on.
     """
 
-    library: str  # candidates, separated by spaces
-    base: str
+    library: ClassVar[str]  # candidates, separated by spaces
+    base: ClassVar[str]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return object.__new__(_derived(cls))
+        own: Any = cls
+        return object.__new__(_derived(own))
 
     def __init__(self, inputs: Any, every: int, **options: Any) -> None:
         super().__init__()
@@ -99,16 +100,18 @@ class TrainerCallback(_Logged):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._log(state)
+        self._log(state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._log(state)
+        self._log(state, control)
 
-    def _log(self, state: Any) -> None:
+    def _log(self, state: Any, control: Any) -> None:
         if state.is_world_process_zero and (
             found := self.measured(self.trainer.model, state.global_step)
         ):
+            due = control.should_log  # which log() resets, so that the loss would not be logged
             self.trainer.log(found)
+            control.should_log = due
 
 
 class LightningCallback(_Logged):
@@ -148,7 +151,7 @@ class LightningCallback(_Logged):
 
 
 @cache
-def _derived(cls: type) -> type:
+def _derived(cls: Any) -> type:
     """Returns the class derived from that of the library, which is imported only now."""
     for name in cls.library.split():
         try:

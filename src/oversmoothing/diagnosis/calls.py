@@ -1,5 +1,6 @@
 """The inputs of a model: one call of its forward for each batch."""
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,10 +27,10 @@ class Call:
     named: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
 
-    def tensor(self, *names: str) -> Tensor | None:
-        """Returns the first tensor that has one of the names; None if there is none."""
-        known = self.data | self.named
-        return next((known[n] for n in names if isinstance(known.get(n), Tensor)), None)
+    def tensor(self, name: str) -> Tensor | None:
+        """Returns the tensor of a name; None if there is none."""
+        found = (self.data | self.named).get(name)
+        return found if isinstance(found, Tensor) else None
 
 
 def calls(
@@ -51,11 +52,8 @@ def calls(
         InputError: neither inputs nor batches, both, or no batch at all.
     """
     wanted = inspect.signature(model.forward).parameters
-    if (
-        batch is not None
-        and "batch" in wanted
-        and "batch" not in _named(model.forward, args, kwargs)
-    ):
+    given = _named(model.forward, args, kwargs)
+    if batch is not None and "batch" in wanted and "batch" not in given:
         kwargs = {**kwargs, "batch": batch}
     if batches is None:
         if not args and not kwargs and any(p.default is p.empty for p in wanted.values()):
@@ -73,9 +71,9 @@ def calls(
             "put it into a list, batches=[…]"
         )
     empty = True
-    for batch in batches:
+    for one in batches:
         empty = False
-        yield _of_batch(model, batch, kwargs, device)
+        yield _of_batch(model, one, kwargs, device)
     if empty:
         raise InputError("batches: got no batch; check that the loader is not empty or used up")
 
@@ -97,7 +95,7 @@ def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], devic
 
 def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -> Call:
     """Calls with the fields of a graph that forward names; if it names none, with the graph."""
-    data = data.to(device) if device is not None else data
+    data = copy.copy(data).to(device) if device is not None else data  # data.to() is in place
     fields = {name: data[name] for name in data.keys()}  # noqa: SIM118, Data is no dict
     wanted = inspect.signature(model.forward).parameters
     passed = {name: fields[name] for name in wanted if name in fields and name not in kwargs}
@@ -116,8 +114,7 @@ def _named(forward: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         bound = inspect.signature(forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # the call itself tells what is wrong
         return dict(kwargs)
-    extra = bound.pop("kwargs", {})
-    return {**bound, **(extra if isinstance(extra, dict) else {}), **kwargs}
+    return bound | kwargs
 
 
 def _moved(value: Any, device: torch.device | None) -> Any:

@@ -105,7 +105,8 @@ def _rows_of_torch(given: dict[str, Any], sample: int, rows: Tensor) -> Iterator
     if (mask := given.get("attn_mask")) is not None and mask.dim() == 3:
         heads = given["num_heads"]
         own["attn_mask"] = mask[sample * heads : (sample + 1) * heads]
-    yield from _rows_of_map(OF_TORCH(**own)[1], 0, rows)
+    maps: Any = OF_TORCH(**own)[1]
+    yield from _rows_of_map(maps, 0, rows)
 
 
 def _rows_of_fused(

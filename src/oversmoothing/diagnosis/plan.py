@@ -41,7 +41,6 @@ class Plan:
         model: that is called.
         call: its arguments.
         options: of the user.
-        device: of the model.
     """
 
     def __init__(self, model: nn.Module, call: Call, options: Options) -> None:
@@ -80,13 +79,15 @@ class Plan:
         """Returns which tokens of a layer are no padding, (B, N); None if there is no mask."""
         if self.options.mask is not None:
             return _bool("mask", self.options.mask)
-        if (padding := self.call.tensor("src_key_padding_mask")) is not None:
+        config = getattr(self.model, "config", None)
+        two = getattr(config, "is_encoder_decoder", "tgt" in self.call.named)
+        decodes = two and "decoder" in name.split(".")
+        padding = self.call.tensor("tgt_key_padding_mask" if decodes else "src_key_padding_mask")
+        if padding is not None:
             return ~padding if padding.dtype == torch.bool else padding == 0
-        names = ["attention_mask"]
-        if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
-            names = ["decoder_attention_mask"] if "decoder" in name.split(".") else names
-        mask = self.call.tensor(*names)
-        return None if mask is None else _bool(names[0], mask)
+        which = "decoder_attention_mask" if decodes else "attention_mask"
+        mask = self.call.tensor(which)
+        return None if mask is None else _bool(which, mask)
 
 
 def prefix_of(model: nn.Module, name: str) -> int:
@@ -99,8 +100,9 @@ def prefix_of(model: nn.Module, name: str) -> int:
         count = getattr(parent, "num_prefix_tokens", None)
         if isinstance(count, int):
             return count
-        if hasattr(parent, "config") and hasattr(parent, "embeddings"):
-            return _embedded(parent.embeddings)
+        embeddings = getattr(parent, "embeddings", None)
+        if hasattr(parent, "config") and isinstance(embeddings, nn.Module):
+            return _embedded(embeddings)
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oversmoothing.errors import InputError
 
@@ -45,17 +45,14 @@ def plot(report: "Report", path: Path) -> None:
 def _panel(panel: "Axes", report: "Report", metric: str) -> None:
     marker = "o" if len(report.layers) <= MARKED else ""
     depth = range(1, len(report.layers) + 1)
-    for of, style, label in (
-        (report, "-", report.model),
-        (report.reference, "--", report.reference.model if report.reference else ""),
-    ):
+    for of, style, colour in ((report, "-", "#0072B2"), (report.reference, "--", "#777777")):
         if of is not None:
             values = [math.nan if value is None else value for value in of.values[metric]]
-            colour = "#0072B2" if of is report else "#777777"
-            panel.plot(depth, values, style, marker=marker, ms=3, lw=1.4, color=colour, label=label)
+            look: dict[str, Any] = {"marker": marker, "ms": 3, "lw": 1.4, "color": colour}
+            panel.plot(depth, values, style, **look, label=of.model)
     panel.set_title(metric.replace("_", " "), fontsize=9)
     panel.set_xlabel("layer", fontsize=8)
     panel.tick_params(labelsize=8)
-    panel.xaxis.get_major_locator().set_params(integer=True)
+    panel.locator_params(axis="x", integer=True)
     panel.grid(color="#e6e6e6")
     panel.spines[["top", "right"]].set_visible(False)

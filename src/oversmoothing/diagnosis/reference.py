@@ -65,7 +65,8 @@ def _built(module: nn.Module) -> nn.Module | None:
     if library == "timm" and "architecture" in (config := getattr(module, "pretrained_cfg", {})):
         import timm
 
-        classes = {"num_classes": module.num_classes} if hasattr(module, "num_classes") else {}
+        has = hasattr(module, "num_classes")
+        classes: dict[str, Any] = {"num_classes": module.num_classes} if has else {}
         return timm.create_model(config["architecture"], pretrained=False, **classes)
     return None
 

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,6 +67,14 @@ class Report:
         beside = [f"In parentheses: {self.reference.model}."] if self.reference else []
         warning = "Judge by several measures beside a reference: each alone can mislead."
         return "\n".join([head, *self.notes, "", *lines, "", *legend, *beside, warning])
+
+    def _repr_html_(self) -> str:
+        """Returns the table for a notebook."""
+        rows = [["layer", *self.values], *([layer, *cells] for layer, cells in self._cells())]
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        before, _, after = str(self).split("\n\n")
+        table = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"<pre>{escape(before)}</pre><table>{table}</table><pre>{escape(after)}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as numbers, strings, lists and dictionaries, for example for JSON."""

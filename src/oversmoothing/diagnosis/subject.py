@@ -80,8 +80,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
         raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         return unwrapped(model.module)
-    if hasattr(model, "_orig_mod"):
-        return unwrapped(model._orig_mod)
+    if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # torch.compile
+        return unwrapped(inner)
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError(
             "model: modules of torch.jit take no hooks; give the model that was scripted or traced"

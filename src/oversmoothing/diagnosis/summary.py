@@ -48,16 +48,15 @@ def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
 
 
 def beside(own: Report, other: Report) -> Report:
-    """Returns a reference with the metrics of a report, if it has its layers."""
+    """Returns a report with a reference that has its layers and metrics."""
     if own.layers != other.layers:
         raise InputError(
             f"reference: calls {len(other.layers)} layers where the model calls "
             f"{len(own.layers)}; give a model of the same architecture"
         )
     absent: list[float | None] = [None] * len(own.layers)
-    return replace(
-        other, values={metric: other.values.get(metric, absent) for metric in own.values}
-    )
+    values = {metric: other.values.get(metric, absent) for metric in own.values}
+    return replace(own, reference=replace(other, values=values))
 
 
 def _finite(values: Tensor | None) -> Tensor:

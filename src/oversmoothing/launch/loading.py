@@ -33,7 +33,7 @@ class TrainedRun:
         weights: file of its weights.
         config: of the run.
         network: in evaluation mode.
-        label_names: of the labels 0, 1, …
+        label_names: of the labels 0, 1, …; empty for a task that labels no pixels.
     """
 
     folder: Path
@@ -119,13 +119,13 @@ def untrained(config: DictConfig, label_names: Sequence[str], seed: int | None =
 
     Args:
         config: composed.
-        label_names: of the data that it is for.
+        label_names: of the data that it is for; empty: the data are read.
         seed: None: the config's first.
 
     Raises:
         InputError: what its parts object to.
     """
-    own = parts(config, Labels(tuple(label_names)))
+    own = parts(config, Labels(tuple(label_names)) if label_names else build(config.data))
     seeds = [config.seeds[0] if seed is None else seed]
     return build(config.task).network(own, seeds, torch.device("cpu"))
 
@@ -151,4 +151,4 @@ def _label_names(folder: Path, config: DictConfig) -> tuple[str, ...]:
         for key, value in seed.items():
             if key.endswith("_iou"):
                 return tuple(value)
-    return build(config.data).label_names
+    return getattr(build(config.data), "label_names", ())

@@ -81,7 +81,7 @@ def mean_cosine(x: Tensor) -> Tensor:
 
 def mean_cosine_of(pieces: Iterable[Tensor]) -> Tensor:
     """:func:`mean_cosine` of the tokens in several pieces. Shapes: each (..., n, C) -> (...)."""
-    N, total, squares = 0, 0.0, 0.0
+    N, total, squares = 0, torch.zeros(()), torch.zeros(())
     for piece in pieces:
         x_hat = _rows(piece)
         N += piece.shape[-2]
@@ -108,7 +108,7 @@ def mean_share(x: Tensor) -> Tensor:
     Shapes: x (..., N, C) -> (...); NaN for x = 0.
     """
     size = _nonzero(_largest(x))
-    total, squares = 0.0, 0.0
+    total, squares = torch.zeros(()), torch.zeros(())
     for piece in _few_rows(x):
         scaled = _double(piece) / size
         total = total + scaled.sum(dim=-2)
@@ -203,7 +203,7 @@ def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
     size = _largest(x)
     finite = size.isfinite()
     size = _nonzero(size.masked_fill(~finite, 0.0))
-    gram = 0.0
+    gram = torch.zeros(())
     for piece in _few_rows(x):
         scaled = (_double(piece) / size).masked_fill(~finite, 0.0)
         gram = gram + scaled.mT @ scaled

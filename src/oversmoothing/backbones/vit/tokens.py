@@ -48,6 +48,11 @@ class TokenStream(nn.Module):
         self.register_buffer("mean", per_channel("mean", mean), persistent=False)
         self.register_buffer("std", per_channel("std", std), persistent=False)
 
+    @property
+    def num_prefix_tokens(self) -> int:
+        """``prefix``, by the name that timm gives it."""
+        return self.prefix
+
     def embed(self, images: Tensor) -> Tensor:
         """Turns images into the tokens before the first block.
 

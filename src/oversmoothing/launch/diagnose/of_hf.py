@@ -1,6 +1,7 @@
 """Models of transformers, on the lines of a file or the images of a folder."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from oversmoothing.data.images.files import read_pil
@@ -32,7 +33,7 @@ def of_hf(name: str, request: Request) -> Subject:
     refuse(request, weights=request.weights, seed=request.seed)
     if (request.text is None) == (request.images is None):
         raise InputError(f"{request.source}: expected one of --text FILE and --images DIR")
-    items = _lines(request) if request.text else image_files(request)
+    items: list[Any] = _lines(request.text, request.limit) if request.text else image_files(request)
     model = _loaded(name, transformers.AutoModel)
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
@@ -73,14 +74,12 @@ def _loaded(name: str, kind: Any) -> Any:
         ) from error
 
 
-def _lines(request: Request) -> list[str]:
+def _lines(file: Path, limit: int) -> list[str]:
     try:
-        text = request.text.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"--text: cannot read {request.text} ({error}); give a text file"
-        ) from error
+        raise InputError(f"--text: cannot read {file} ({error}); give a text file") from error
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        raise InputError(f"--text: {request.text} has no text; expected one text a line")
-    return evenly(lines, request.limit)
+        raise InputError(f"--text: {file} has no text; expected one text a line")
+    return evenly(lines, limit)

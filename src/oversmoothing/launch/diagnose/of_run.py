@@ -10,7 +10,7 @@ from torch import Tensor
 from oversmoothing.data.images.convert import to_float
 from oversmoothing.data.loading import evenly_spaced
 from oversmoothing.launch.diagnose.subject import Request, Subject, in_batches, refuse
-from oversmoothing.launch.loading import TrainedRun, load
+from oversmoothing.launch.loading import load
 from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer
 
 SIDE = 448  # pixels of images that the run evaluates at their own size
@@ -23,20 +23,20 @@ def of_run(request: Request) -> Subject:
         InputError: no such run, no weights, or data that are missing.
     """
     refuse(request, images=request.images, text=request.text, weights=request.weights)
-    run = load(request.source, request.seed, str(request.device), tuple(BATCHES))
+    run: Any = load(request.source, request.seed, str(request.device), tuple(BATCHES))
     batches = BATCHES[run.task_name](run, request)
     count = min(request.limit, len(run.data.val))
     described = f"{count} examples of {run.data.name} val, seed {run.seed}"
     return Subject(run.network.backbone, batches, described)
 
 
-def _classified(run: TrainedRun, request: Request) -> Iterator[Tensor]:
+def _classified(run: Any, request: Request) -> Iterator[Tensor]:
     """Images as the accuracy is measured on."""
     for ids in in_batches(evenly_spaced(run.data.val, request.limit), request.batch):
         yield torch.stack([run.task.evaluation.prepared(run.data.pil_image(id)) for id in ids])
 
 
-def _squashed(run: TrainedRun, request: Request) -> Iterator[Tensor]:
+def _squashed(run: Any, request: Request) -> Iterator[Tensor]:
     """Images squashed to a square, as CAMs are measured on."""
     side = getattr(run.task.evaluation, "size", None) or SIDE
     for ids in in_batches(evenly_spaced(run.data.val, request.limit), request.batch):
@@ -44,7 +44,7 @@ def _squashed(run: TrainedRun, request: Request) -> Iterator[Tensor]:
         yield torch.cat([F.interpolate(x, (side, side), mode="bilinear") for x in images])
 
 
-def _sentences(run: TrainedRun, request: Request) -> Iterator[tuple[Tensor, ...]]:
+def _sentences(run: Any, request: Request) -> Iterator[tuple[Tensor, ...]]:
     """Sentences one by one, so that none is padded."""
     tokenizer = open_tokenizer(run.data.vocabulary, run.network.backbone)
     tokens = Tokens(run.data, tokenizer, run.task.max_length)
@@ -53,7 +53,7 @@ def _sentences(run: TrainedRun, request: Request) -> Iterator[tuple[Tensor, ...]
         yield tuple(one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
 
 
-BATCHES: dict[str, Callable[[TrainedRun, Request], Iterator[Any]]] = {
+BATCHES: dict[str, Callable[[Any, Request], Iterator[Any]]] = {
     "classification": _classified,
     "wsss": _squashed,
     "segmentation": _squashed,

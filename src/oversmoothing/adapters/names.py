@@ -1,0 +1,70 @@
+"""The aggregators that a user names, as factories."""
+
+from collections.abc import Sequence
+from functools import cache, partial
+from importlib import import_module
+from inspect import Parameter, signature
+from pkgutil import iter_modules
+from typing import Any
+
+import oversmoothing.aggregators
+from oversmoothing.adapters.sites import Factory
+from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.errors import InputError, meant
+
+VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+def factories(given: str | Factory | Sequence[Factory], options: dict[str, Any]) -> list[Factory]:
+    """Returns factories for what the user gave.
+
+    Raises:
+        InputError: a name or an option is unknown, or an option is missing.
+    """
+    if isinstance(given, list | tuple):
+        return [factory for one in given for factory in factories(one, options)]
+    factory = _named(given) if isinstance(given, str) else given
+    if not callable(factory):
+        raise InputError(f"aggregator: expected a name, a class or a function, got {given!r}")
+    if isinstance(factory, type) and not issubclass(factory, Aggregator):
+        raise InputError(
+            f"aggregator: {factory.__name__} derives from none of Inside, After and Instead"
+        )
+    known = {n: p for n, p in signature(factory).parameters.items() if n != "dim"}
+    for name in options:
+        if name not in known:
+            raise InputError(f"{name}: no option of {_name(factory)}; {meant(name, known)}")
+    for name, parameter in known.items():
+        required = parameter.default is parameter.empty and parameter.kind not in VARIABLE
+        if required and name not in options:
+            raise InputError(f"{name}: {_name(factory)} needs this option")
+    return [partial(factory, **options)] if options else [factory]
+
+
+def _name(factory: Factory) -> str:
+    return getattr(getattr(factory, "func", factory), "__name__", "the aggregator")
+
+
+def _named(name: str) -> type[Aggregator]:
+    """Returns the aggregator of a name."""
+    known = _known()
+    if name not in known:
+        raise InputError(f"aggregator: no aggregator {name!r}; {meant(name, known)}")
+    return known[name]
+
+
+@cache
+def _known() -> dict[str, type[Aggregator]]:
+    """Returns the aggregator class of every module that defines one, by the module's name."""
+    found = {}
+    for info in iter_modules(oversmoothing.aggregators.__path__, "oversmoothing.aggregators."):
+        module = import_module(info.name)
+        own = [
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type) and issubclass(kind, Aggregator)
+            if kind.__module__ == info.name and "forward" in vars(kind)
+        ]
+        if len(own) == 1:
+            found[info.name.rpartition(".")[2]] = own[0]
+    return found

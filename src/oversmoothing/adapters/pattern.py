@@ -1,0 +1,52 @@
+"""Aggregators behind the modules whose names match a pattern, in a model of any kind."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from oversmoothing.adapters.channels import channels
+from oversmoothing.adapters.current import Current
+from oversmoothing.adapters.site import AfterModule, Placed
+from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.errors import InputError
+
+
+def matching(model: nn.Module, pattern: str | None) -> list[str]:
+    """Returns the names of the modules that match a pattern such as ``layers.*.linear2``."""
+    names = [name for name, _ in model.named_modules()]
+    return [name for name in names if pattern is not None and fnmatchcase(name, pattern)]
+
+
+def place(
+    model: nn.Module, names: Sequence[str], factories: Sequence[Factory], current: Current
+) -> list[Placed]:
+    """Builds sites behind the modules of these names.
+
+    Raises:
+        InputError: an aggregator does not act after the mixing, or tokens there are (N, B, C).
+    """
+    placed: dict[nn.Module, Placed] = {}
+    for name in names:
+        _require_batch_first(model, name)
+        module = model.get_submodule(name)
+        while isinstance(module, nn.Sequential):  # a child of it would become a layer of it
+            module = module[-1]
+        dim = channels(module, factories)
+        sites = Sites(factories, dim, f"a place behind {name}", ("after",))
+        site = AfterModule(sites.build("after", dim), current=current)
+        placed[module] = Placed(module, site)
+    return list(placed.values())
+
+
+def _require_batch_first(model: nn.Module, name: str) -> None:
+    """Checks that no attention or recurrent layer around a module has tokens (N, B, C)."""
+    parts = name.split(".")
+    around = [model.get_submodule(".".join(parts[:depth])) for depth in range(len(parts))]
+    near = [child for module in around for child in module.children()]
+    for module in (*near, *model.get_submodule(name).modules()):
+        if getattr(module, "batch_first", True) is False:
+            raise InputError(
+                f"where: tokens at {name} are (N, B, C), since {type(module).__name__} there has "
+                "batch_first=False; aggregators need (B, N, C)"
+            )

@@ -1,0 +1,17 @@
+"""The code of docs/guides/apply.md runs from top to bottom."""
+
+import re
+
+import torch
+from guide import ROOT
+
+
+def test_the_code_of_the_guide_runs() -> None:
+    page = (ROOT / "docs/guides/apply.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) == 8
+    torch.manual_seed(0)
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, "docs/guides/apply.md", "exec"), names)
+    assert not torch.equal(names["changed"], names["plain"])

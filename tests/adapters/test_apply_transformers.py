@@ -1,0 +1,173 @@
+"""Aggregators in transformers' models: no token sees what it must not, with any cache or mask."""
+
+from functools import partial
+
+import pytest
+import torch
+import transformers as hf
+from test_apply import SMALL, WORDS, Push, bert, gpt2, llama
+from torch import Tensor, nn
+
+import oversmoothing as osm
+from oversmoothing.backbones.bert.bert import BERT
+from oversmoothing.errors import InputError
+
+EXACT = {"rtol": 0, "atol": 1e-10}
+MASK = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]])  # padding on either side
+
+
+def mistral() -> nn.Module:
+    config = hf.MistralConfig(**SMALL, intermediate_size=32, num_key_value_heads=1)
+    config.sliding_window = 3
+    return hf.MistralForCausalLM(config)
+
+
+def made(build, *aggregators, implementation: str = "sdpa", **options) -> nn.Module:
+    torch.manual_seed(0)
+    model = build().double().eval()
+    model.set_attn_implementation(implementation)
+    return osm.apply(model, list(aggregators), **options) if aggregators else model
+
+
+centered = partial(osm.Centered, gamma=-0.7)
+CAUSAL = pytest.mark.parametrize("build", [gpt2, llama, mistral])
+
+
+@CAUSAL
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@torch.no_grad()
+def test_no_token_sees_the_future(build, implementation: str) -> None:
+    model = made(build, centered, osm.LayerNorm, implementation=implementation)
+    changed = WORDS.clone()
+    changed[:, 4:] = WORDS[:, 4:] % 49 + 1
+    for mask in (None, torch.ones_like(WORDS), MASK[1:].expand(2, -1)):
+        a, b = (model(words, attention_mask=mask).logits for words in (WORDS, changed))
+        torch.testing.assert_close(a[:, :4], b[:, :4], **EXACT)
+        assert not torch.allclose(a[:, 4:], b[:, 4:])
+
+
+@CAUSAL
+@torch.no_grad()
+def test_masks_and_functions_agree(build) -> None:
+    """With and without a mask, and by both attention functions, the means are the same."""
+    model, other = made(build, centered), made(build, centered, implementation="eager")
+    expected = model(WORDS).logits
+    assert not torch.allclose(expected, made(build)(WORDS).logits)
+    masked = model(WORDS, attention_mask=torch.ones_like(WORDS)).logits
+    torch.testing.assert_close(masked, expected, **EXACT)
+    torch.testing.assert_close(other(WORDS).logits, expected, atol=1e-6, rtol=1e-4)  # fp32 softmax
+
+
+@CAUSAL
+@pytest.mark.parametrize("cache", [hf.DynamicCache, partial(hf.StaticCache, max_cache_len=10)])
+@torch.no_grad()
+def test_generation_with_a_cache_is_the_full_pass(build, cache) -> None:
+    model = made(build, centered)
+    full, kept = model(WORDS).logits, cache(config=model.config)
+    pieces = [model(part, past_key_values=kept).logits for part in WORDS.split([4, 1, 1, 1], 1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), full, **EXACT)
+
+
+@CAUSAL
+@torch.no_grad()
+def test_generation_does_not_depend_on_padding(build) -> None:
+    model = made(build, centered)
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    alone = model.generate(WORDS[:1, 2:], **options)
+    words = torch.where(MASK.flip(1)[1:].bool(), WORDS[:1], 0)
+    together = model.generate(words, attention_mask=MASK.flip(1)[1:], **options)
+    assert torch.equal(together[0, 2:], alone[0])
+
+
+@pytest.mark.parametrize("aggregator", [centered, osm.PairNorm, Push])
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@torch.no_grad()
+def test_a_sentence_does_not_depend_on_its_padding(aggregator, implementation: str) -> None:
+    model = made(bert, aggregator, implementation=implementation)
+    places = (MASK.cumsum(1) - 1).clamp(min=0)
+    found = model(WORDS, attention_mask=MASK, position_ids=places)[0]
+    for row, words, mask in zip(found, WORDS, MASK.bool()):
+        torch.testing.assert_close(row[mask], model(words[None, mask])[0][0], **EXACT)
+
+
+class Median(osm.Inside):
+    """Knows nothing of masks."""
+
+    def forward(self, mixed: Tensor, v: Tensor, context: osm.Context) -> Tensor:
+        return mixed - v.median(dim=-2, keepdim=True).values
+
+
+@torch.no_grad()
+def test_an_aggregator_without_masks_sees_no_padding_either() -> None:
+    model = made(bert, Median)
+    found = model(WORDS, attention_mask=MASK[1:].expand(2, -1))[0]
+    torch.testing.assert_close(found[:, :5], model(WORDS[:, :5])[0], **EXACT)
+    with pytest.raises(InputError, match="Median lets a token see later ones, and GPT2LMHead"):
+        made(gpt2, Median)
+
+
+@pytest.mark.parametrize("position", [*BERT.layout.places])
+@torch.no_grad()
+def test_the_repos_bert_is_an_applied_one(position: str) -> None:
+    """Equal bit by bit, at each of the positions of ContraNorm's code."""
+    aggregators = [centered, partial(osm.ContraNorm, scale=0.3)]
+    sizes = {"depth": 2, "dim": 16, "heads": 2, "ffn": 32, "vocabulary": 50, "dropout": 0.0}
+    own = BERT(aggregators, weights="none", position=position, **sizes).double().eval()
+    plain = hf.BertModel(own.network.config).double().eval()
+    osm.apply(plain, aggregators, where=position).load_state_dict(own.network.state_dict())
+    expected = own(WORDS, torch.ones_like(WORDS), torch.zeros_like(WORDS))
+    assert torch.equal(plain(WORDS).pooler_output, expected)
+
+
+@torch.no_grad()
+def test_centered_attention_is_the_explicit_matrix() -> None:
+    model = made(bert, partial(osm.Centered, gamma=-1.0), blocks=[0])
+    attention = model.encoder.layer[0].attention.self
+    x = torch.randn(2, 7, 16, dtype=torch.float64)
+    q, k, v = (getattr(attention, n)(x).unflatten(-1, (2, 8)).transpose(1, 2)
+               for n in ("query", "key", "value"))  # fmt: skip
+    matrix = (q @ k.mT / 8**0.5).softmax(-1) - torch.ones(7, 7, dtype=x.dtype) / 7
+    expected = (matrix @ v).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(attention(x)[0], expected, **EXACT)
+
+
+def test_checkpointed_gradients_are_the_plain_ones() -> None:
+    gradients = []
+    for checkpointed in (False, True):
+        model = made(bert, centered, Push).train()
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        if checkpointed:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model(WORDS, attention_mask=MASK)[0].square().sum().backward()
+        gradients.append(model.embeddings.word_embeddings.weight.grad)
+    torch.testing.assert_close(*gradients, **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "said"),
+    [
+        (gpt2, {"aggregator": "contranorm"}, "ContraNorm lets a token see later ones, and GPT2LM"),
+        (
+            bert,
+            {"aggregator": "em"},
+            "EM acts instead of .* BertModel offers only: inside",
+        ),
+        (bert, {"aggregator": "pairnorm", "where": "fnn"}, "where: expected one of input, context"),
+        (bert, {"aggregator": "centered", "blocks": "last-3"}, "blocks: expected all, last-half"),
+    ],
+)
+def test_bad_input_leaves_the_model_as_it_was(build, options: dict, said: str) -> None:
+    model = made(build)
+    names = [name for name, _ in model.named_modules()]
+    with pytest.raises(InputError, match=said):
+        osm.apply(model, **options)
+    assert [name for name, _ in model.named_modules()] == names
+    assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
+
+
+def test_attention_functions_without_readable_masks_are_refused() -> None:
+    model = made(bert, implementation="flex_attention")
+    with pytest.raises(InputError, match=r"flex_attention .*set_attn_implementation\('sdpa'\)"):
+        osm.apply(model, "centered")

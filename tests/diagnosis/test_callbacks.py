@@ -1,0 +1,110 @@
+"""Layer metrics during training, in three kinds of loop."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+import oversmoothing as osm
+
+SMALL = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 20}
+IDS = torch.randint(1, 20, (8, 5), generator=torch.Generator().manual_seed(0))
+KEY = "oversmoothing/cosine/bert.encoder.layer.1"
+
+
+def bert() -> nn.Module:
+    torch.manual_seed(0)
+    return hf.BertForSequenceClassification(hf.BertConfig(**SMALL, intermediate_size=8))
+
+
+def test_numbers_of_a_plain_loop() -> None:
+    model = bert()
+    found = osm.layer_metrics(model, input_ids=IDS, metrics=["cosine", "norm"])
+    report = osm.diagnose(model, input_ids=IDS)
+    assert found[KEY] == report["cosine"][1] and len(found) == 4
+
+
+def test_trainer_logs_the_layers_and_trains_as_without(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+
+    def history(every: int | None) -> list[dict[str, Any]]:
+        examples = [{"input_ids": ids, "labels": torch.tensor(i % 2)} for i, ids in enumerate(IDS)]
+        how = {"max_steps": 3, "logging_steps": 1, "report_to": [], "save_strategy": "no"}
+        options = hf.TrainingArguments(str(tmp_path), **how, use_cpu=True, disable_tqdm=True)
+        trainer = hf.Trainer(bert(), options, train_dataset=examples)
+        trainer.remove_callback(hf.PrinterCallback)
+        if every:
+            trainer.add_callback(osm.TrainerCallback(trainer, {"input_ids": IDS}, every=every))
+        trainer.train()
+        return trainer.state.log_history
+
+    plain, logged = history(None), history(2)
+    assert [row["step"] for row in logged if KEY in row] == [0, 2]
+    losses = [[row["loss"] for row in rows if "loss" in row] for rows in (plain, logged)]
+    assert losses[0] == losses[1]
+
+
+def test_lightning_logs_the_layers() -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+            self.model = nn.TransformerEncoder(layer, 2)
+
+        def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+            return self.model(batch[0]).square().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    class Log(lightning.loggers.logger.DummyLogger):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows: list[tuple[int, dict]] = []
+
+        def log_metrics(self, metrics: dict, step: int) -> None:
+            self.rows.append((step, metrics))
+
+    x, log = torch.randn(4, 5, 8), Log()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=1)
+    callback = osm.LightningCallback(x, every=2, module="model", metrics="cosine")
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False}
+    how = {"enable_checkpointing": False, "accelerator": "cpu", "logger": log, "max_epochs": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lightning.Trainer(callbacks=[callback], **quiet, **how).fit(Module(), loader)
+    measured = [step for step, row in log.rows if "oversmoothing/cosine/layers.1" in row]
+    assert measured == [0, 2, 4]
+
+
+def test_a_step_is_measured_once_and_later_errors_only_warn() -> None:
+    model = bert()
+    callback = osm.TrainerCallback(None, {"input_ids": IDS}, every=2)
+    assert callback.measured(model, 0) and not callback.measured(model, 0)
+    assert not callback.measured(model, 1)
+    model.bert.encoder.layer[0].output.dense.weight.data.fill_(torch.nan)
+    with pytest.warns(UserWarning, match=r"step 2: .* not finite"):
+        assert callback.measured(model, 2) == {}
+    with pytest.raises(osm.InputError, match="not finite"):  # before the first step
+        osm.TrainerCallback(None, {"input_ids": IDS}).measured(model, 0)
+    with pytest.raises(osm.InputError, match="every: expected 1 or more steps, got 0"):
+        osm.TrainerCallback(None, {}, every=0)
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from oversmoothing.diagnosis import callbacks
+
+    callbacks._derived.cache_clear()
+    for name in ("lightning.pytorch", "pytorch_lightning", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(osm.InputError, match="LightningCallback: needs lightning .*pip install"):
+        osm.LightningCallback(IDS)
+    with pytest.raises(osm.InputError, match="TrainerCallback: needs transformers .*pip install"):
+        osm.TrainerCallback(None, IDS)

@@ -1,0 +1,98 @@
+"""The model at random initialisation beside the model itself."""
+
+import pytest
+import timm
+import torch
+import torch_geometric.nn as pyg
+import transformers as hf
+from torch import Tensor, nn
+
+import oversmoothing as osm
+from oversmoothing.diagnosis.reference import random_state
+
+SMALL = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 20}
+EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+IDS = torch.randint(1, 20, (2, 7), generator=torch.Generator().manual_seed(0))
+
+
+class Wrapped(nn.Module):
+    """A model of a library within one's own, with a token of its own that a method draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bert = hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=8))
+        self.token = nn.Parameter(torch.randn(1, 1, 64))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.bert(ids).last_hidden_state + self.token
+
+
+class Drawn(Wrapped):
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.token)
+
+
+MODELS = {
+    "vit": (
+        lambda: timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2),
+        (torch.rand(1, 3, 32, 32),),
+    ),
+    "resnet": (lambda: timm.create_model("resnet10t"), (torch.rand(1, 3, 64, 64),)),
+    "bert": (lambda: hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=8)), (IDS,)),
+    "gat": (lambda: pyg.GAT(3, 16, 2, heads=2), (torch.randn(3, 3), EDGES)),
+    "torch": (
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 2),
+        (torch.randn(2, 5, 8),),
+    ),
+    "wrapped": (Drawn, (IDS,)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_weights_are_those_of_a_new_model(name: str) -> None:
+    """They have the scale of a new model's weights, and depend on the seed only."""
+    build, inputs = MODELS[name]
+    new, trained = build(), build()
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.mul_(7).add_(1)
+    drawn, again = random_state(trained, 0), random_state(trained, 0)
+    other = random_state(trained, 1)
+    names = {n for n, _ in (*new.named_parameters(), *new.named_buffers())}
+    assert drawn.keys() == again.keys() == names
+    assert all(torch.equal(drawn[n], again[n]) for n in drawn)
+    assert any(not torch.equal(drawn[n], other[n]) for n in drawn)
+    for n, parameter in new.named_parameters():
+        if parameter.numel() > 500:
+            assert drawn[n].std().item() == pytest.approx(parameter.std().item(), rel=0.3), n
+    report = osm.diagnose(trained, *inputs, reference="random")
+    assert report.reference is not None and report.reference.layers == report.layers
+    assert report.reference["norm"] != pytest.approx(report["norm"])
+    assert report.values == osm.diagnose(trained, *inputs).values
+
+
+def test_the_reference_equals_a_model_with_those_weights() -> None:
+    build, inputs = MODELS["vit"]
+    model, fresh = build(), build()
+    fresh.load_state_dict(random_state(model, 3))
+    report = osm.diagnose(model, *inputs, reference="random", seed=3)
+    assert report.reference.values == osm.diagnose(fresh, *inputs).values
+    beside = osm.diagnose(model, *inputs, reference=fresh)
+    assert beside.reference.values == report.reference.values
+    assert "seed 3" in str(report)
+
+
+def test_what_cannot_be_drawn_is_refused_with_the_way_out() -> None:
+    with pytest.raises(osm.InputError, match="nothing draws token anew; give a model to compare"):
+        osm.diagnose(Wrapped(), IDS, reference="random")
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model.lock = (x for x in ())  # cannot be copied
+    with pytest.raises(osm.InputError, match="cannot be copied .*; give a model to compare with"):
+        osm.diagnose(model, torch.randn(2, 4, 3), reference="random")
+
+
+def test_another_number_of_layers_is_refused() -> None:
+    deep = nn.Sequential(*(nn.Linear(3, 3) for _ in range(3)))
+    shallow = nn.Sequential(*(nn.Linear(3, 3) for _ in range(2)))
+    with pytest.raises(osm.InputError, match="'2' matches no module"):
+        osm.diagnose(deep, torch.randn(2, 4, 3), reference=shallow)

@@ -1,0 +1,151 @@
+"""The command ``python -m oversmoothing diagnose``, on models of three kinds."""
+
+import csv
+import json
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+import transformers as hf
+from PIL import Image
+
+import oversmoothing as osm
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import execute, run_folder
+
+VIT = "vit_tiny_patch16_224"
+TINY = [
+    "experiment=wsss_scenes",
+    "trainer=toco_smoke",
+    "trainer.iterations=2",
+    "backbone.name=test_vit",
+    "data.num_train=4",
+    "data.num_val=3",
+    "data.size=[40,48]",
+    "task.augment.crop=32",
+    "task.evaluation.size=32",
+    "task.evaluation.ms_scales=[]",
+    "task.evaluation.crf=null",
+    "task.evaluation.limit=2",
+    "task.evaluation.workers=0",
+    "task.method.start=1",
+    "logger=none",
+    "threads=1",
+    "device=cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    for i in range(3):
+        pixels = np.random.default_rng(i).integers(0, 255, (40, 50, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return folder
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Runs the command in this process; exit code and the rows of the table that it writes."""
+
+    def run(*words: str | Path) -> tuple[int, list[dict[str, str]]]:
+        out = ["--out", str(tmp_path / "out"), "--device", "cpu"]
+        monkeypatch.setattr(sys, "argv", ["oversmoothing", "diagnose", *map(str, words), *out])
+        with pytest.raises(SystemExit) as left:
+            runpy.run_module("oversmoothing", run_name="__main__", alter_sys=True)
+        table = tmp_path / "out" / "layers.csv"
+        if not table.exists():
+            return left.value.code, []
+        assert (tmp_path / "out" / "layers.png").stat().st_size > 1000
+        with table.open(newline="") as file:
+            return left.value.code, list(csv.DictReader(file))
+
+    return run
+
+
+def test_a_model_of_timm_with_weights_of_a_file(command, photos: Path, tmp_path: Path, capsys):
+    torch.manual_seed(0)
+    model = timm.create_model(VIT)
+    torch.save(model.state_dict(), tmp_path / "vit.pth")
+    code, rows = command(f"timm:{VIT}", "--images", photos, "--weights", tmp_path / "vit.pth")
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
+    images = [transform(Image.open(file)) for file in sorted(photos.iterdir())]
+    expected = osm.diagnose(model, torch.stack(images))
+    assert code == 0 and [row["layer"] for row in rows] == list(expected.layers)
+    assert [float(row["cosine"]) for row in rows] == pytest.approx(expected["cosine"])
+    assert "3 images of" in capsys.readouterr().out
+
+
+def test_a_model_of_transformers_from_a_folder(command, tmp_path: Path) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "fast"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    tokenizer = hf.BertTokenizerFast(str(tmp_path / "vocab.txt"))
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
+    model = hf.BertModel(hf.BertConfig(**sizes, intermediate_size=8))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "bert")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a dog\n\na dog runs fast\n")
+    code, rows = command(f"hf:{tmp_path / 'bert'}", "--text", texts, "--reference", "random")
+    inputs = tokenizer(["a dog", "a dog runs fast"], padding=True, return_tensors="pt")
+    expected = osm.diagnose(model, **inputs)
+    assert code == 0 and len(rows) == 2
+    assert [float(row["cosine"]) for row in rows] == pytest.approx(expected["cosine"], rel=1e-5)
+    assert {"cosine_reference", "norm_std"} <= rows[0].keys()
+
+
+def test_a_run_has_the_numbers_of_its_own_evaluation(command, tmp_path: Path, capsys) -> None:
+    config = compose_config([*TINY, f"paths.outputs={tmp_path}"])
+    own = execute(config)["seeds"]["0"]["layers_after"]
+    capsys.readouterr()
+    code, rows = command(run_folder(config))
+    assert code == 0
+    for metric in ("cosine", "effective_rank"):
+        assert [float(row[metric]) for row in rows] == pytest.approx(own[metric], rel=1e-4)
+    other = tmp_path / "nodes-x"
+    other.mkdir()
+    (other / "config.yaml").write_text(json.dumps({"task": {"_target_": "x"}}))
+    assert command(other)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["timm:vit_tiny_patch16_225"], "did you mean 'vit_tiny_patch16_224'"),
+        ([f"timm:{VIT}"], "--images: .* give a folder"),
+        ([f"timm:{VIT}", "--images", "nowhere"], "nowhere has no images"),
+        ([f"timm:{VIT}", "--images", ".", "--text", "x"], "--text: not for timm"),
+        (["hf:nowhere"], "expected one of --text FILE and --images DIR"),
+        (["hf:nowhere", "--text", "nowhere"], "--text: cannot read nowhere"),
+        (["nowhere"], "nowhere: no such run"),
+        (["nowhere", "--batch", "0"], "--batch: expected 1 or more, got 0"),
+    ],
+)
+def test_bad_input_is_one_line(command, capsys, words: list[str], message: str) -> None:
+    assert command(*words)[0] == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert re.search(message, error), error
+
+
+def test_timm_needs_no_hydra(photos: Path, tmp_path: Path) -> None:
+    """Neither do graphs, and nothing that only the experiments need is imported."""
+    blocked = ("hydra", "omegaconf", "torch_geometric", "transformers", "wandb", "matplotlib")
+    code = f"""
+import sys
+sys.modules |= dict.fromkeys({blocked!r})
+sys.argv = ["x", "diagnose", "timm:{VIT}", "--images", {str(photos)!r}, "--weights", "none",
+            "--limit", "1", "--out", {str(tmp_path)!r}]
+import runpy
+runpy.run_module("oversmoothing", run_name="__main__", alter_sys=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "blocks.11" in done.stdout and "needs matplotlib" in done.stderr
+    assert (tmp_path / "layers.csv").exists()
