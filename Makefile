@@ -36,14 +36,12 @@ setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e '.[repro,mmseg,dev]' 2>/dev/null || $(MAKE) --no-print-directory one-by-one
+	@$(INSTALL) -e '.[repro,mmseg,dev]' 2>/dev/null || { $(INSTALL) -e '.[train,dev]' && \
+	  for extra in crf mmseg text digits; do \
+	    $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \
+	      || echo "optional extra '$$extra' could not be installed; parts that need it name it"; \
+	  done; }
 	@touch $@
-
-one-by-one:
-	$(INSTALL) -e '.[train,dev]'
-	@for extra in crf mmseg text digits; do \
-	  $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \
-	    || echo "optional extra '$$extra' could not be installed; parts that need it name it"; done
 
 lock:  ## write requirements.lock anew, from a fresh environment with all extras
 	rm -rf .lock && $(PYTHON) -m venv .lock

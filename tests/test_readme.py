@@ -176,9 +176,12 @@ def test_the_mistakes_of_the_guide_are_reported() -> None:
     assert [f"error: {line}" for line in found.value.lines] == lines.splitlines()
 
 
-def test_the_python_of_the_readme_runs() -> None:
-    [code] = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
-    exec(compile(code, str(README), "exec"), {})
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    for code in blocks:
+        exec(compile(code, str(README), "exec"), {})
 
 
 def test_the_readme_is_short() -> None:

@@ -149,7 +149,8 @@ def _require_some(placed: Sequence[Placed], where: str | None) -> None:
     """Checks that there are places, and that ``where`` had a say."""
     if not placed:
         raise InputError("blocks: these have no place for the aggregator")
-    if where is not None and not any(a.site == "after" for place in placed for a in place.site):
+    sites = [place.site for place in placed if isinstance(place.site, Site)]
+    if where is not None and not any(a.site == "after" for site in sites for a in site):
         raise InputError(
             f"where: only aggregators that act after the mixing have a choice, got {where!r}; "
             "leave it out"

@@ -24,8 +24,9 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     """
     containers = list(_containers(model, ""))
     if containers:
-        kind = type(max(containers, key=lambda found: _size(found[1]))[1][0])
-        stacks = [(name, stack) for name, stack in containers if type(stack[0]) is kind]
+        largest = max((stack for _, stack in containers), key=_size)
+        kind = _kind(largest)
+        stacks = [(name, stack) for name, stack in containers if _kind(stack) is kind]
         return {
             f"{name}.{index}".lstrip("."): block
             for name, stack in stacks
@@ -89,6 +90,10 @@ def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[
 
 def _alike(children: Sequence[nn.Module]) -> bool:
     return len({type(child) for child in children}) == 1 and _size(children[0]) > 0
+
+
+def _kind(container: nn.Module) -> type[nn.Module]:
+    return type(next(container.children()))
 
 
 def _size(module: nn.Module) -> int:

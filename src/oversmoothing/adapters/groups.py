@@ -107,7 +107,7 @@ def _of_nodes(context: Context, nodes: Tensor) -> Context:
     if context.edges is None:
         return replace(context, row_sum=row_sum)
     N = nodes.shape[1]
-    new = torch.full((context.num_nodes,), -1, device=nodes.device)
+    new = torch.full((context.num_nodes or 0,), -1, device=nodes.device)
     new[nodes[0]] = torch.arange(N, device=nodes.device)
     edges = new[context.edges]
     edges = edges[:, (edges >= 0).all(dim=0)]

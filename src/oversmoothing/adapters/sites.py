@@ -85,7 +85,7 @@ class Sites:
 
     def instead(self, dim: int) -> Aggregator | None:
         """Builds the aggregator that replaces the mixing, if there is one."""
-        return next(iter(self.build("instead", dim)), None)
+        return next((make(factory, dim) for factory in self.factories["instead"]), None)
 
 
 def kind_of(factory: Factory, dim: int) -> type[Aggregator]:

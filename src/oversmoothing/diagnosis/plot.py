@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from oversmoothing.diagnosis.report import Report
 
 COLUMNS = 3  # panels beside each other
+SHARES = ("cosine", "mean_share", "attention_similarity")  # shown from 0 to 1
 MARKED = 24  # up to so many layers have a marker each
 
 
@@ -50,6 +51,8 @@ def _panel(panel: "Axes", report: "Report", metric: str) -> None:
             values = [math.nan if value is None else value for value in of.values[metric]]
             look: dict[str, Any] = {"marker": marker, "ms": 3, "lw": 1.4, "color": colour}
             panel.plot(depth, values, style, **look, label=of.model)
+    if metric in SHARES:
+        panel.set_ylim(min(0.0, panel.get_ylim()[0]), 1.03)
     panel.set_title(metric.replace("_", " "), fontsize=9)
     panel.set_xlabel("layer", fontsize=8)
     panel.tick_params(labelsize=8)
