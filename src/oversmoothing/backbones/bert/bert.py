@@ -4,6 +4,7 @@ The sites inside and instead lie in the self-attention of every layer; the site 
 or more of eight positions in the layer, see ``BERT``.
 """
 
+import re
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -130,12 +131,12 @@ class BERT(nn.Module):
         """Loads a state, also of earlier versions, which wrapped the modules at the positions."""
         own = self.state_dict(prefix=prefix)
         for old in [key for key in state_dict if key not in own]:
-            for side in ("before", "after"):
-                new = old.replace(".module.", ".").replace(".aggregators.", f".{side}.")
-                new = new.replace(".sited.inside.", ".inside.")
-                new = new.replace(".sited.instead.", ".instead.0.")
-                if new in own:
-                    state_dict[new] = state_dict.pop(old, None)
+            inner = re.sub(r"(\.module)+\.", ".", old).replace(".sited.inside.", ".inside.")
+            inner = inner.replace(".sited.instead.", ".instead.0.")
+            sides = {inner.replace(".aggregators.", f".{side}.") for side in ("before", "after")}
+            # Of two sites at one module, the inner one was built first: both lists have that order.
+            if new := [key for key in own if key in sides and key not in state_dict]:
+                state_dict[new[0]] = state_dict.pop(old)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _run(self, tokens: Tensor, mask: Tensor, types: Tensor, **options: bool) -> Any:
