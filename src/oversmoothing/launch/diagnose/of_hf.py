@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.data.images.files import read_pil
 from oversmoothing.errors import InputError
 from oversmoothing.launch.diagnose.subject import (
     Request,
@@ -54,8 +53,14 @@ def _texts(name: str, lines: list[str], request: Request) -> Iterator[dict[str, 
 
 
 def _images(name: str, files: list, request: Request) -> Iterator[dict[str, Any]]:
-    from transformers import AutoImageProcessor
+    try:
+        from transformers import AutoImageProcessor
 
+        from oversmoothing.data.images.files import read_pil
+    except ImportError as error:
+        raise InputError(
+            f"--images: need Pillow ({error}); pip install pillow torchvision"
+        ) from error
     processor = _loaded(name, AutoImageProcessor)
     return (
         dict(processor([read_pil(file) for file in some], return_tensors="pt"))

@@ -3,7 +3,6 @@
 import torch
 from torch import nn
 
-from oversmoothing.data.images.files import read_pil
 from oversmoothing.errors import InputError, meant
 from oversmoothing.launch.diagnose.subject import (
     Request,
@@ -22,6 +21,8 @@ def of_timm(name: str, request: Request) -> Subject:
     """
     try:
         import timm.data
+
+        from oversmoothing.data.images.files import read_pil  # imports Pillow, which timm brings
     except ImportError as error:
         raise InputError(f"{request.source}: needs timm ({error}); pip install timm") from error
     refuse(request, text=request.text, seed=request.seed)
