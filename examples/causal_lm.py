@@ -21,8 +21,10 @@ from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 
 import oversmoothing as osm
 from oversmoothing.data.text import glue
+from oversmoothing.launch.script import run_script
 
 VOCABULARY, LENGTH, BATCH = 4096, 64, 16
+VOCABULARY_FILE = Path(panels.ROOT) / "glue/bert-base-uncased-vocab.txt"
 
 
 def text() -> dict[str, list[str]]:
@@ -38,7 +40,7 @@ def text() -> dict[str, list[str]]:
 
 def streams() -> dict[str, Tensor]:
     """Returns both texts as windows of equal length, (windows, LENGTH)."""
-    words = BertTokenizerFast(f"{panels.ROOT}/glue/bert-base-uncased-vocab.txt")
+    words = BertTokenizerFast(str(panels.existing(VOCABULARY_FILE)))
     found = {}
     for part, sentences in text().items():
         ids = words(sentences, add_special_tokens=False).input_ids
@@ -94,7 +96,8 @@ def main() -> None:
     for gamma in options.gammas:
         for seed in options.seeds:
             model = gpt2(gamma, options.layers, seed)
-            path = Path(f"outputs/examples/gpt2-{options.layers}-{gamma:g}-{seed}.pt")
+            run = f"gpt2-{options.layers}-{options.steps}-{gamma:g}-{seed}.pt"
+            path = Path("outputs/examples") / run
             before = perplexity(model, held_out)
             if path.exists():
                 model.load_state_dict(torch.load(path))
@@ -112,4 +115,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

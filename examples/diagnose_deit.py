@@ -19,6 +19,7 @@ from torch import Tensor
 import oversmoothing as osm
 from oversmoothing.data.images.voc import load
 from oversmoothing.data.loading import evenly_spaced
+from oversmoothing.launch.script import run_script
 from oversmoothing.tasks.classification.evaluation import Evaluation
 
 WEIGHTS = Path(panels.ROOT) / "weights/deit_tiny_patch16_224.timm.pth"
@@ -73,4 +74,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -20,6 +20,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 import oversmoothing as osm
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.data.graphs.graphs import load
+from oversmoothing.launch.script import run_script
 
 GRAPHS = ("cora", "citeseer", "chameleon", "squirrel")
 METRICS = ("cosine", "effective_rank", "dirichlet_energy", "mad")
@@ -103,4 +104,4 @@ def means(rows: list[tuple], depth: int, kind: str, column: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 import oversmoothing as osm
 from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.errors import InputError
 
 Curve = tuple[Sequence[float], Sequence[float | None]]  # positions on the x axis, values
 ROOT = os.environ.get("DATA_ROOT", "data")  # of the data sets and weights
@@ -20,6 +21,13 @@ RESULTS = Path("results/diagnose")
 
 METRICS = ("cosine", "effective_rank", "mean_share")
 Row = tuple[str, int, int, float, float, float]  # network, seed, layer, METRICS
+
+
+def existing(path: Path) -> Path:
+    """Returns the path of a file. Raises InputError if there is no such file."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; put it there, or set DATA_ROOT to your data")
+    return path
 
 
 def write(name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -21,6 +21,7 @@ from torch_geometric.utils import add_remaining_self_loops, degree
 
 import oversmoothing as osm
 from oversmoothing.data.graphs.graphs import load
+from oversmoothing.launch.script import run_script
 
 METHODS = {  # name: (norm of the layers, method, its options); the norms of Table 5
     "none": (None, None, {}),
@@ -75,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -23,6 +23,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 import oversmoothing as osm
 from oversmoothing.data.images.digits import load
+from oversmoothing.launch.script import run_script
 
 METHODS = {
     "plain": None,
@@ -85,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

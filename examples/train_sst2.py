@@ -12,6 +12,7 @@ Needs `pip install 'oversmoothing[text]' accelerate` and GLUE's files in $DATA_R
 """
 
 import argparse
+from functools import cache
 from pathlib import Path
 
 import panels
@@ -27,16 +28,25 @@ from transformers import (
 )
 
 import oversmoothing as osm
+from oversmoothing.launch.script import run_script
 
 GLUE = Path(panels.ROOT) / "glue"
-tokenizer = BertTokenizerFast(str(GLUE / "bert-base-uncased-vocab.txt"))
-pad = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
+
+
+@cache
+def tokenizer() -> BertTokenizerFast:
+    return BertTokenizerFast(str(panels.existing(GLUE / "bert-base-uncased-vocab.txt")))
+
+
+def padded(rows: list[dict]) -> dict:
+    return DataCollatorWithPadding(tokenizer(), pad_to_multiple_of=8)(rows)
 
 
 def sentences(part: str) -> list[dict]:
-    with open(GLUE / "SST-2" / f"{part}.tsv", encoding="utf-8", newline="\n") as file:
+    path = panels.existing(GLUE / "SST-2" / f"{part}.tsv")
+    with open(path, encoding="utf-8", newline="\n") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
-    tokens = tokenizer([text for text, _ in rows], truncation=True, max_length=40)
+    tokens = tokenizer()([text for text, _ in rows], truncation=True, max_length=40)
     return [
         {"input_ids": ids, "labels": int(label)} for ids, (_, label) in zip(tokens.input_ids, rows)
     ]
@@ -68,7 +78,7 @@ def train(gamma: float, seed: int, layers: int, steps: int, folder: Path) -> flo
     torch.manual_seed(seed)
     model = bert(gamma, layers)
     trainer = Trainer(
-        model=model, args=recipe, train_dataset=sentences("train"), data_collator=pad,
+        model=model, args=recipe, train_dataset=sentences("train"), data_collator=padded,
         compute_metrics=lambda found: {
             "accuracy": (found.predictions.argmax(1) == found.label_ids).mean() * 100
         },
@@ -85,11 +95,12 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--steps", type=int, default=600)
     options = parser.parse_args()
-    held_out = pad([{"input_ids": row["input_ids"]} for row in sentences("dev")[:64]])
+    held_out = padded([{"input_ids": row["input_ids"]} for row in sentences("dev")[:64]])
     rows, measured = [], []
     for gamma in options.gammas:
         for seed in options.seeds:
-            folder = Path(f"outputs/examples/sst2-{options.layers}-{gamma:g}-{seed}")
+            run = f"sst2-{options.layers}-{options.steps}-{gamma:g}-{seed}"
+            folder = Path("outputs/examples") / run
             done = folder / "accuracy.txt"
             if not done.exists():
                 accuracy = train(gamma, seed, options.layers, options.steps, folder)
@@ -105,4 +116,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

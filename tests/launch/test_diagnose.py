@@ -135,7 +135,7 @@ def test_bad_input_is_one_line(command, capsys, words: list[str], message: str) 
 
 
 def test_timm_needs_no_hydra(photos: Path, tmp_path: Path) -> None:
-    """Neither do graphs, and nothing that only the experiments need is imported."""
+    """A model of timm is measured without the packages that only experiments need."""
     blocked = ("hydra", "omegaconf", "torch_geometric", "transformers", "wandb", "matplotlib")
     code = f"""
 import sys

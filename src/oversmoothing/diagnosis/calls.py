@@ -63,6 +63,16 @@ def calls(
         data = len(args) == 1 and _is_data(args[0])
         yield _of_batch(model, args[0] if data else args, kwargs, device)
         return
+    _require_iterable(batches, args)
+    empty = True
+    for one in batches:
+        empty = False
+        yield _of_batch(model, one, kwargs, device)
+    if empty:
+        raise InputError("batches: got no batch; check that the loader is not empty or used up")
+
+
+def _require_iterable(batches: Any, args: tuple[Any, ...]) -> None:
     if args:
         raise InputError("batches: expected instead of inputs, got both; leave one of them out")
     if isinstance(batches, Tensor | str | Mapping) or not isinstance(batches, Iterable):
@@ -70,12 +80,6 @@ def calls(
             f"batches: expected an iterable of inputs, got {type(batches).__name__}; "
             "put it into a list, batches=[…]"
         )
-    empty = True
-    for one in batches:
-        empty = False
-        yield _of_batch(model, one, kwargs, device)
-    if empty:
-        raise InputError("batches: got no batch; check that the loader is not empty or used up")
 
 
 def _of_batch(model: nn.Module, batch: Any, kwargs: dict[str, Any], device: Any) -> Call:

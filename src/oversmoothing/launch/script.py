@@ -7,7 +7,7 @@ from collections.abc import Callable
 from oversmoothing.errors import InputError, complain, one_line_warnings
 
 
-def run_script(main: Callable[[], int]) -> None:
+def run_script(main: Callable[[], int | None]) -> None:
     """Exits with what ``main`` returns; bad input is printed in one line a mistake, exit code 2."""
     one_line_warnings()
     try:
