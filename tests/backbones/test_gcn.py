@@ -148,7 +148,7 @@ def test_residual_adds_the_layer_before() -> None:
     before, after = [], []
     plain(before), residual(after)
     assert torch.equal(after[0], before[0])
-    h = plain._convolve(after[0], 1).relu()
+    h = plain.convolve(after[0], 1).relu()
     assert torch.allclose(after[1], h + after[0], atol=1e-6)
 
 

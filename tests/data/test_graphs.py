@@ -129,8 +129,8 @@ def test_equal_arguments_give_the_same_object(load):
 BAD = {
     "data.name: expected one of cora, .*got 'corra'; did you mean 'cora'": {"name": "corra"},
     "data.protocol: expected one of public, .*got 'geom'": {"protocol": "geom"},
-    "data.split: expected 0 to 9, got 10": {"split": 10},
-    "data.split: expected 0 to 9, got -1": {"split": -1},
+    "data.split: expected 0 to 9 or each, got 10": {"split": 10},
+    "data.split: expected 0 to 9 or each, got -1": {"split": -1},
 }
 
 

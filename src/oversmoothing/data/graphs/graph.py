@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,15 +17,17 @@ class Graph:
 
     Args:
         name: of the data set.
-        x: features, CSR sparse float32 (N, F).
+        x: features, CSR sparse or dense, float32 (N, F).
         y: labels (N,), int64.
-        edges: (2, E), both directions of every edge once, sorted; self-loops of the raw data are
-            kept and none is added (a backbone adds its I).
+        edges: row and column of the entries of A, (2, E), each once, sorted; an undirected edge has
+            both directions. Self-loops of the raw data are kept and none is added (a backbone adds
+            its I).
         num_classes: labels are 0 … num_classes - 1.
-        train: boolean (N,).
-        val: boolean (N,).
-        test: boolean (N,).
+        train: boolean (N,), or (splits, N): several ways to divide the nodes.
+        val: like ``train``.
+        test: like ``train``.
         checksum: short hash of the raw files or of the generator's arguments.
+        weights: of the edges, float32 (E,); None if all are 1.
     """
 
     name: str
@@ -36,6 +39,23 @@ class Graph:
     val: Tensor
     test: Tensor
     checksum: str
+    weights: Tensor | None = None
+
+    def masks(self, seeds: Sequence[int]) -> dict[str, list[Tensor]]:
+        """Training, validation and test nodes of each seed's network.
+
+        Args:
+            seeds: seed s uses split s modulo the number of splits.
+
+        Returns:
+            ``train``, ``val`` and ``test``: for each seed the indices of the nodes.
+        """
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        splits = {name: mask.view(-1, self.num_nodes) for name, mask in parts.items()}
+        return {
+            name: [mask[seed % len(mask)].nonzero()[:, 0] for seed in seeds]
+            for name, mask in splits.items()
+        }
 
     @property
     def num_nodes(self) -> int:
@@ -61,18 +81,20 @@ def check_graph(graph: Graph) -> Graph:
     name, N = graph.name, graph.num_nodes
     if N < 2:
         raise InputError(f"data {name}: expected a graph of 2 nodes or more, got {N}")
-    per_class = torch.bincount(graph.y[graph.train], minlength=graph.num_classes)
-    if (per_class == 0).any():
-        raise InputError(
-            f"data {name}: class {int(per_class.argmin())} has no training node; "
-            "change data.protocol, data.split or data.train_per_class"
-        )
+    for train in graph.train.view(-1, N):
+        per_class = torch.bincount(graph.y[train], minlength=graph.num_classes)
+        if (per_class == 0).any():
+            raise InputError(
+                f"data {name}: class {int(per_class.argmin())} has no training node; "
+                "change data.protocol, data.split or data.train_per_class"
+            )
     for part in ("val", "test"):
-        if not getattr(graph, part).any():
+        if not getattr(graph, part).view(-1, N).any(dim=1).all():
             raise InputError(
                 f"data {name}: no {part} node; change data.protocol, data.split or data.num_nodes"
             )
-    if not graph.x.values().isfinite().all():
+    values = graph.x.values() if graph.x.is_sparse_csr else graph.x
+    if not values.isfinite().all():
         raise InputError(f"data {name}: features hold nan or inf; mend the raw data")
     if isolated := count_isolated(graph.edges, N):
         nodes = "1 node has" if isolated == 1 else f"{isolated} nodes have"

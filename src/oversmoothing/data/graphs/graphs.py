@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
+from torch import Tensor
 
 from oversmoothing.data import fetch
 from oversmoothing.data.graphs import pyg
@@ -34,7 +35,7 @@ FOLDERS = {
 def load(
     name: Name,
     protocol: Protocol = "complement",
-    split: int = 0,
+    split: int | Literal["each"] = 0,
     row_normalize: bool = True,
     root: str = "data",
     cache: str = "outputs/cache",
@@ -51,6 +52,7 @@ def load(
             nodes, as in the ContraNorm code; ``geom-gcn``: the 48/32/20 % splits of Pei et al.,
             2020 (https://arxiv.org/abs/2002.05287).
         split: which of the ten splits; Cora and CiteSeer have only one unless ``geom-gcn``.
+            ``each``: all ten, and the network of seed s is trained on split s modulo 10.
         row_normalize: divide each feature row by its sum + 1e-6.
         root: folder with the data; only read, unless something must be downloaded.
         cache: folder for torch-geometric's processed files.
@@ -61,8 +63,8 @@ def load(
     """
     _check("data.name", name, get_args(Name))
     _check("data.protocol", protocol, get_args(Protocol))
-    if split not in range(NUM_SPLITS):
-        raise InputError(f"data.split: expected 0 to {NUM_SPLITS - 1}, got {split}")
+    if split != "each" and split not in range(NUM_SPLITS):
+        raise InputError(f"data.split: expected 0 to {NUM_SPLITS - 1} or each, got {split}")
     if split and protocol != "geom-gcn" and len(set(FOLDERS[name])) > 1:
         raise InputError(
             f"data.split: {name} has ten splits only with data.protocol=geom-gcn; set it to 0"
@@ -103,10 +105,10 @@ def _dataset(folder: str) -> Callable[..., "InMemoryDataset"]:
 
 
 def _graph(
-    name: str, data: "Data", protocol: str, split: int, row_normalize: bool, checksum: str
+    name: str, data: "Data", protocol: str, split: int | str, row_normalize: bool, checksum: str
 ) -> Graph:
     masks = (data.train_mask, data.val_mask, data.test_mask)
-    train, val, test = ((m if m.dim() == 1 else m[:, split]).to(torch.bool) for m in masks)
+    train, val, test = (_of_split(mask, split).to(torch.bool) for mask in masks)
     x = to_csr(data.x)
     return Graph(
         name=name,
@@ -119,3 +121,10 @@ def _graph(
         test=~(train | val) if protocol == "complement" else test,
         checksum=checksum,
     )
+
+
+def _of_split(mask: Tensor, split: int | str) -> Tensor:
+    """One or all splits of a mask. Shapes: (N,) or (N, splits) -> (N,) or (splits, N)."""
+    if mask.dim() == 1:
+        return mask
+    return mask.T.contiguous() if split == "each" else mask[:, split]

@@ -20,6 +20,7 @@ class FullBatchLoop:
     Args:
         model: the networks; called without arguments, it returns logits (S, N, K).
         graph: with its masks.
+        seeds: of the networks; they choose the masks if the graph has several splits.
         trainer: the recipe.
         recorder: takes logs and checkpoints.
         layer_metrics: whether to measure smoothness after every layer at every evaluation.
@@ -29,15 +30,15 @@ class FullBatchLoop:
         self,
         model: nn.Module,
         graph: Graph,
+        seeds: list[int],
         trainer: FullBatchAdam,
         recorder: Recorder,
         layer_metrics: bool,
     ) -> None:
         self.model, self.graph, self.trainer, self.recorder = model, graph, trainer, recorder
         self.layer_metrics = layer_metrics
-        self.optimizer = torch.optim.Adam(
-            model.parameters(), lr=trainer.lr, weight_decay=trainer.weight_decay
-        )
+        self.nodes = graph.masks(seeds)
+        self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr)
         self.epoch = 0
         self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation
 
@@ -45,7 +46,7 @@ class FullBatchLoop:
         self._resume()
         with self.recorder.progress(self.trainer.epochs, self.recorder.folder.name) as bar:
             bar.update(self.epoch)
-            while self.epoch < self.trainer.epochs:
+            while self.epoch < self.trainer.epochs and not self._stopped():
                 losses = self._step()
                 self.epoch += 1
                 if self._evaluates():
@@ -53,6 +54,15 @@ class FullBatchLoop:
                 if self.recorder.checkpoint_due():
                     self._save()
                 bar.update(1)
+
+    def _stopped(self) -> bool:
+        """Whether no seed can improve any more."""
+        return bool(self.chosen) and all(map(self._exhausted, self.chosen))
+
+    def _exhausted(self, chosen: dict[str, Any]) -> bool:
+        """Whether a seed has gone without a better evaluation for too long."""
+        patience = self.trainer.patience
+        return patience is not None and self.epoch - chosen["epoch"] >= patience
 
     @torch.no_grad()
     def _layers(self) -> list[dict[str, list[float]]]:
@@ -62,13 +72,24 @@ class FullBatchLoop:
         self.model(hidden)
         return of_layers(hidden, self.graph.edges)
 
+    @torch.no_grad()
+    def _accuracies(self) -> dict[str, list[float]]:
+        """Returns accuracies in percent, per mask and seed."""
+        self.model.eval()
+        right = (self.model().argmax(dim=-1) == self.graph.y).double()
+        return {
+            f"{name}_accuracy": [
+                100 * right[i, own].mean().item() for i, own in enumerate(self.nodes[name])
+            ]
+            for name in ("test", "val", "train")
+        }
+
     def _step(self) -> Tensor:
         """Makes one optimization step; returns the loss (S,) of every seed before it."""
         advance(self.model, self.epoch)
         self.model.train()
-        logits = self.model()[:, self.graph.train]
-        targets = self.graph.y[self.graph.train].expand(logits.shape[0], -1)
-        losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").mean(dim=1)
+        each = zip(self.model(), self.nodes["train"])
+        losses = torch.stack([F.cross_entropy(out[own], self.graph.y[own]) for out, own in each])
         self.optimizer.zero_grad()
         losses.sum().backward()  # seeds share no parameter, so each gets its own gradient
         self.optimizer.step()
@@ -79,7 +100,7 @@ class FullBatchLoop:
         return last or self.epoch % self.trainer.eval_every == 0
 
     def _record(self, losses: Tensor) -> None:
-        measured = {**_accuracies(self.model, self.graph), "train_loss": losses.tolist()}
+        measured = {**self._accuracies(), "train_loss": losses.tolist()}
         if self.layer_metrics:
             measured["layers"] = self._layers()
         self.recorder.log(epoch=self.epoch, **measured)
@@ -93,8 +114,13 @@ class FullBatchLoop:
         if self.trainer.selection == "last" or not self.chosen:
             self.chosen = now
         else:
-            pairs = zip(self.chosen, now)
-            self.chosen = [b if b["val_accuracy"] > a["val_accuracy"] else a for a, b in pairs]
+            self.chosen = [self._better(*pair) for pair in zip(self.chosen, now)]
+
+    def _better(self, chosen: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+        """The evaluation to keep of a seed."""
+        better = now["val_accuracy"] > chosen["val_accuracy"]
+        late = self.trainer.patience and now["epoch"] - chosen["epoch"] > self.trainer.patience
+        return now if better and not late else chosen
 
     def _save(self) -> None:
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -107,15 +133,3 @@ class FullBatchLoop:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.chosen = state["epoch"], state["chosen"]
-
-
-@torch.no_grad()
-def _accuracies(model: nn.Module, graph: Graph) -> dict[str, list[float]]:
-    """Returns accuracies in percent, per mask and seed."""
-    model.eval()
-    right = (model().argmax(dim=-1) == graph.y).double()
-    masks = {"test": graph.test, "val": graph.val, "train": graph.train}
-    return {
-        f"{name}_accuracy": (100 * right[:, mask].mean(dim=1)).tolist()
-        for name, mask in masks.items()
-    }

@@ -1,7 +1,9 @@
 """Adam on the full batch, as ContraNorm's code trains its graph networks."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from torch import nn
 
 from oversmoothing.errors import InputError
 
@@ -13,10 +15,16 @@ class FullBatchAdam:
     Args:
         epochs: number of optimization steps.
         lr: learning rate.
-        weight_decay: L2 penalty of Adam, on every parameter.
+        weight_decay: L2 penalty of Adam, on every parameter but those that ``dense_weight_decay``
+            names.
+        dense_weight_decay: L2 penalty on the linear layers before and behind the graph
+            convolutions, as GCNII's code has it; None: ``weight_decay``.
         selection: ``last`` epoch's weights, or those of the ``best-val`` accuracy (the earliest
             of equals), per seed.
         eval_every: epochs between two evaluations; ``best-val`` chooses among these.
+        patience: with ``best-val``, a seed is no longer improved once its validation accuracy has
+            not risen for so many epochs; training ends when this holds for every seed. None: train
+            all epochs.
 
     Raises:
         InputError: epochs or eval_every below 1, or lr not above 0.
@@ -27,6 +35,8 @@ class FullBatchAdam:
     weight_decay: float = 5e-4
     selection: Literal["last", "best-val"] = "last"
     eval_every: int = 20
+    patience: int | None = None
+    dense_weight_decay: float | None = None
 
     def __post_init__(self) -> None:
         for key in ("epochs", "eval_every"):
@@ -36,3 +46,28 @@ class FullBatchAdam:
             raise InputError(f"trainer.lr: expected a rate above 0, got {self.lr}")
         if not self.weight_decay >= 0:
             raise InputError(f"trainer.weight_decay: expected 0 or more, got {self.weight_decay}")
+        if self.dense_weight_decay is not None and not self.dense_weight_decay >= 0:
+            raise InputError(
+                f"trainer.dense_weight_decay: expected 0 or more, got {self.dense_weight_decay}"
+            )
+        if self.patience is not None and not (self.patience > 0 and self.selection == "best-val"):
+            raise InputError(
+                "trainer.patience: expected 1 or more epochs, with trainer.selection=best-val, got "
+                f"{self.patience} with {self.selection}"
+            )
+
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Parameters with their weight decay.
+
+        Args:
+            model: its parameters with a part ``dense`` in their names are those of linear layers.
+        """
+        if self.dense_weight_decay is None:
+            return [{"params": [*model.parameters()], "weight_decay": self.weight_decay}]
+        named = dict(model.named_parameters())
+        dense = [p for name, p in named.items() if "dense" in name.split(".")]
+        others = [p for name, p in named.items() if "dense" not in name.split(".")]
+        return [
+            {"params": others, "weight_decay": self.weight_decay},
+            {"params": dense, "weight_decay": self.dense_weight_decay},
+        ]

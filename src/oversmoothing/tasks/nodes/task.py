@@ -44,6 +44,7 @@ class Nodes(Task):
             edges=graph.edges,
             num_classes=graph.num_classes,
             seeds=seeds,
+            **({} if graph.weights is None else {"weights": graph.weights}),
         )
         return model.to(device)
 
@@ -55,6 +56,7 @@ class Nodes(Task):
             ``epoch`` they are from, and ``layers`` (metric -> value per layer) when asked for.
         """
         graph, recorder = job.parts.data.to(job.device), job.recorder
-        loop = FullBatchLoop(network, graph, job.parts.trainer, recorder, self.layer_metrics)
+        trainer = job.parts.trainer
+        loop = FullBatchLoop(network, graph, job.seeds, trainer, recorder, self.layer_metrics)
         loop.fit()
         return dict(zip(job.seeds, loop.chosen))

@@ -1,0 +1,164 @@
+"""Layers of graph networks for several seeds at once; the base of GCN, GCNII and JKNet."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.adapters.sites import Factory, Sites, kind_of
+from oversmoothing.aggregators.base import Aggregator, make
+from oversmoothing.backbones.gcn.adjacency import Adjacency
+from oversmoothing.backbones.gcn.features import Features
+from oversmoothing.backbones.options import check_positive, check_rate
+from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
+
+
+class Inputs(NamedTuple):
+    """What a task gives a graph network.
+
+    Args:
+        aggregators: factories, applied in their order at their sites.
+        x: node features, dense or CSR, (N, F).
+        edges: row and column of every entry of A, (2, E), without the self-loops that are added.
+        num_classes: number of outputs.
+        seeds: one for each network; seeds its weights and its dropout.
+        weights: of the edges, (E,); None if all are 1.
+    """
+
+    aggregators: list[Factory]
+    x: Tensor
+    edges: Tensor
+    num_classes: int
+    seeds: list[int]
+    weights: Tensor | None = None
+
+
+class Options(NamedTuple):
+    """What all these networks have in common; see ``GCN``."""
+
+    depth: int
+    hidden: int
+    dropout: float
+    adjacency: Literal["row", "symmetric"]
+    share_aggregators: bool
+    drop_edge: float
+
+
+class Engine(nn.Module):
+    """The networks of several seeds, trained together; the seeds do not influence each other.
+
+    Raises:
+        InputError: an option out of range, or an aggregator that acts instead of the mixing.
+
+    Shapes: ``forward()`` -> logits (S, N, num_classes).
+    """
+
+    def __init__(self, given: Inputs, options: Options) -> None:
+        super().__init__()
+        check_positive(depth=options.depth, hidden=options.hidden)
+        check_rate("dropout", options.dropout)
+        check_rate("drop_edge", options.drop_edge)
+        N, F = given.x.shape
+        self.depth, self.hidden = options.depth, options.hidden
+        self.dropout, self.drop_edge = options.dropout, options.drop_edge
+        self.share = options.share_aggregators
+        self.features = Features(given.x, len(given.seeds))
+        self.adjacency = Adjacency(given.edges, N, options.adjacency, given.weights)
+        self.mix = self.adjacency
+        self.seeds = Seeds(given.seeds, given.x.device)
+
+    def draw(
+        self,
+        factories: list[Factory],
+        maps: Sequence[tuple[int, int]],
+        dense: Sequence[tuple[int, int]] = (),
+        bias: bool = True,
+    ) -> None:
+        """Draws everything for one seed before the next, so that seeds stay independent.
+
+        Args:
+            maps: channels in and out of every graph convolution.
+            dense: the same of the linear layers before and behind them. Without any, the last
+                convolution gives the logits: it is followed by no aggregator.
+            bias: whether convolutions have a bias; linear layers always have one.
+        """
+        drawn: list[list[list[Tensor]]] = [[], [], [], []]  # each [seed][layer]
+        aggregators: list[list[list[Aggregator]]] = []
+        widths = [c_out for _, c_out in maps]
+        of_layers = _factories(factories, widths, self.share, plain_last=not dense)
+        for _ in self.seeds.seeded():
+            drawn[0].append([_uniform(c_out, c_in, c_out) for c_in, c_out in maps])
+            drawn[1].append([_uniform(c_out, 1, c_out) for _, c_out in maps] if bias else [])
+            drawn[2].append([_uniform(c_out, c_in, c_out) for c_in, c_out in dense])
+            drawn[3].append([_uniform(c_out, 1, c_out) for _, c_out in dense])
+            aggregators.append(_aggregators(of_layers, widths, self.share, plain_last=not dense))
+        self.weights, self.biases, *of_dense = map(self._stacked, drawn)
+        self.dense = nn.ModuleList(map(Dense, *of_dense))
+        self.aggregators = nn.ModuleList(
+            nn.ModuleList(PerSeed(copies) for copies in zip(*layer)) for layer in zip(*aggregators)
+        ).to(self.seeds.device)
+
+    def _stacked(self, by_seed: list[list[Tensor]]) -> nn.ParameterList:
+        device = self.seeds.device
+        return nn.ParameterList(torch.stack(layer).to(device) for layer in zip(*by_seed))
+
+    @property
+    def rate(self) -> float:
+        """Present rate of dropout."""
+        return self.dropout if self.training else 0.0
+
+    def renew(self) -> None:
+        """Drops edges for one training step; evaluation uses all of them."""
+        drops = self.drop_edge and self.training
+        self.mix = self.adjacency.dropped(self.drop_edge, self.seeds) if drops else self.adjacency
+
+    def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
+        """Applies the aggregators of a site of a layer."""
+        for aggregator in self.aggregators[layer]:
+            if aggregator.site == site:
+                x = aggregator(x, *others, self.mix.context)
+        return x
+
+
+class Dense(nn.Module):
+    """A linear layer for each seed. Shapes: (S, N, C_in) -> (S, N, C_out)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+def _uniform(c_out: int, *shape: int) -> Tensor:
+    """Draws weights or biases from U(±1/√c_out), as in Kipf's and ContraNorm's code."""
+    bound = 1 / math.sqrt(c_out)
+    return torch.empty(shape).uniform_(-bound, bound)
+
+
+def _factories(
+    factories: list[Factory], dims: list[int], share: bool, plain_last: bool
+) -> list[list[Factory]]:
+    """Returns the factories of every layer; a plain last layer offers only the site inside."""
+    Sites(factories, dims[-1], "backbone gcn", ("inside", "after"))  # refuses other sites
+    layers = [[once(factory) for factory in factories] for _ in dims]
+    layers = layers[:1] * len(dims) if share else layers
+    if plain_last:
+        inside = [kind_of(factory, dims[-1]).site == "inside" for factory in factories]
+        layers = [*layers[:-1], [factory for factory, own in zip(layers[-1], inside) if own]]
+    return layers
+
+
+def _aggregators(
+    factories: list[list[Factory]], dims: list[int], share: bool, plain_last: bool
+) -> list[list[Aggregator]]:
+    """Builds the aggregators of every layer for one seed."""
+    layers: list[list[Aggregator]] = []
+    for layer, dim in enumerate(dims):
+        own = plain_last and layer == len(dims) - 1
+        shared = share and layer > 0 and not own
+        layers.append(layers[0] if shared else [make(f, dim) for f in factories[layer]])
+    return layers
