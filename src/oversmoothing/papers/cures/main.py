@@ -1,0 +1,94 @@
+"""The command of the study: what to run, and what to write."""
+
+import multiprocessing
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from oversmoothing.errors import InputError, one_line_warnings
+from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers.cures import records
+from oversmoothing.papers.cures.records import Record
+from oversmoothing.papers.cures.run import run_cell
+from oversmoothing.papers.cures.study import Cell, Study, select, study
+from oversmoothing.papers.cures.write import write_all
+
+
+def main(argv: list[str]) -> int:
+    """Runs what is missing, then writes CSV, table and figure; returns 1 if some run failed."""
+    options = arguments(argv)
+    whole, path = study(), RESULTS / "cures.csv"
+    names = (options.graphs, options.networks, options.layers, options.methods)
+    wanted = select(whole.cells(), *names)
+    known = records.read(path)
+    missing = _missing(whole, wanted, known)
+    if options.plan:
+        print(*(cell.command for cell in missing), f"{len(missing)} cells are missing", sep="\n")
+        return 0
+    failed = 0 if options.draw else _run(whole, missing, known, path, options)
+    print(*write_all(whole, records.read(path), RESULTS, options.pdf), sep="\n")
+    return int(failed > 0)
+
+
+def _missing(whole: Study, wanted: Sequence[Cell], known: Sequence[Record]) -> list[Cell]:
+    """The cells without a measurement, the smallest first."""
+    done = records.measured(whole, known)
+    return sorted((cell for cell in wanted if cell not in done), key=whole.cost)
+
+
+def _run(
+    whole: Study, missing: Sequence[Cell], known: list[Record], path: Path, options: Namespace
+) -> int:
+    """Runs cells and writes the CSV after each; returns how many failed."""
+    failed, every = 0, set(known)
+    for done, outcome in enumerate(_outcomes(whole, missing, known, options), start=1):
+        if isinstance(outcome, str):
+            failed += 1
+            print(f"error: {outcome}", file=sys.stderr, flush=True)
+            continue
+        every |= set(outcome)
+        records.write(path, every)
+        print(f"cell {done} of {len(missing)}: {', '.join(map(str, outcome[0].cell))}", flush=True)
+    return failed
+
+
+def _outcomes(
+    whole: Study, missing: Sequence[Cell], known: Sequence[Record], options: Namespace
+) -> Iterator[list[Record] | str]:
+    """Yields the records of each cell, or the line of its error."""
+    found = records.by_cell(known)
+    extra = [*(["threads=1"] if options.jobs > 1 else []), *options.overrides]
+    tasks = [
+        (whole, cell, [r for of in found.get(cell, {}).values() for r in of], extra)
+        for cell in missing
+    ]
+    if options.jobs == 1:
+        yield from map(_outcome, tasks)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, context, initializer=one_line_warnings) as pool:
+        for future in as_completed([pool.submit(_outcome, task) for task in tasks]):
+            yield future.result()
+
+
+def _outcome(task: tuple[Study, Cell, list[Record], list[str]]) -> list[Record] | str:
+    try:
+        return run_cell(*task)
+    except InputError as error:
+        return str(error)
+
+
+def arguments(argv: list[str]) -> Namespace:
+    """Reads the command line."""
+    parser = figure_parser(__package__, __doc__)
+    parser.add_argument("--graphs", nargs="*", default=[], help="only these graphs")
+    parser.add_argument("--networks", nargs="*", default=[], help="only these networks")
+    parser.add_argument("--layers", nargs="*", type=int, default=[], help="only these depths")
+    parser.add_argument("--methods", nargs="*", default=[], help="only these methods")
+    parser.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
+    parser.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("overrides", nargs="*", help="after --: overrides for all runs")
+    return parser.parse_args(argv)
