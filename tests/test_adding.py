@@ -18,9 +18,9 @@ RANK += ["backbone.num_tokens=8", "backbone.dim=8", "task.gammas=null", "seeds=[
 @pytest.mark.parametrize(
     ("title", "fast", "runs", "name"),
     [
-        ("Adding an aggregator", FAST, 10, "nodes-sbm-mean_shift"),
-        ("Adding a task", FAST, 1, "smoothing-sbm-centered"),
-        ("Adding a backbone", FAST, 5, "nodes-sbm"),
+        ("Adding an aggregator", FAST, 10, "nodes-csbm-mean_shift"),
+        ("Adding a task", FAST, 1, "smoothing-csbm-centered"),
+        ("Adding a backbone", FAST, 5, "nodes-csbm"),
         ("Adding a data set", RINGS, 1, "nodes-rings-centered"),
     ],
 )

@@ -1,10 +1,18 @@
 """The contextual stochastic block model has the statistics that it was asked for."""
 
+import hashlib
+
 import pytest
 import torch
+from scipy.stats import chi2
+from torch import Tensor
 
-from oversmoothing.data.graphs.sbm import generate
+from oversmoothing.config.instantiate import build
+from oversmoothing.data.graphs import block_edges, csbm, sbm
+from oversmoothing.data.graphs.csbm import generate
+from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
+from oversmoothing.launch.command import configs
 
 
 @pytest.mark.parametrize("homophily", [0.0, 0.2, 0.6, 1.0])
@@ -93,3 +101,89 @@ def test_bad_arguments_are_refused_in_one_line(message):
 @pytest.mark.filterwarnings("error")
 def test_the_defaults_give_a_graph_without_isolated_nodes():
     assert generate().num_nodes == 1000
+
+
+NODES, CLASSES, DRAWS = 11, 3, 1000  # classes of 4, 4 and 3 nodes
+
+
+def drawn(inside: float, across: float) -> Tensor:
+    """How many edges join every two nodes in independent graphs: (DRAWS, N, N), symmetric."""
+    generator = torch.Generator().manual_seed(1)
+    A = torch.zeros(DRAWS, NODES, NODES, dtype=torch.float64)
+    for graph in A:
+        rows, columns = block_edges.draw(NODES, CLASSES, inside, across, generator)
+        graph.index_put_((rows, columns), torch.ones(len(rows)).double(), accumulate=True)
+    return A + A.transpose(1, 2)
+
+
+@pytest.mark.parametrize(("inside", "across"), [(0.3, 0.1), (0.8, 0.6), (1.0, 0.0)])
+def test_every_pair_is_joined_independently_with_its_probability(inside, across):
+    A, y = drawn(inside, across), torch.arange(NODES) % CLASSES
+    assert A.max() == 1 and not A.diagonal(dim1=1, dim2=2).any()
+    same = y[:, None] == y
+    p = torch.where(same, inside, across).double()
+    i, j = torch.triu_indices(NODES, NODES, 1)
+    random = (p[i, j] > 0) & (p[i, j] < 1)
+    assert torch.equal(A[:, i, j][:, ~random], p[i, j][~random].expand(DRAWS, -1))
+    # Centered counts of independent coins: each pair's sum over draws, and every covariance of two
+    # pairs, is near zero in units of its standard deviation.
+    z = ((A[:, i, j] - p[i, j]) / (p * (1 - p)).sqrt()[i, j])[:, random]
+    sums = z.sum(dim=0) / DRAWS**0.5
+    correlations = z.T @ z / DRAWS**0.5
+    upper = correlations[torch.triu(torch.ones_like(correlations), 1).bool()]
+    for squares in (sums.square(), upper.square()):
+        if squares.numel():
+            assert chi2.sf(squares.sum().item(), squares.numel()) > 1e-3
+            assert chi2.cdf(squares.sum().item(), squares.numel()) > 1e-3
+
+
+@pytest.mark.parametrize("n", range(2, 10))
+def test_pairs_are_numbered_without_gap(n):
+    pairs = block_edges._pair(torch.arange(n * (n - 1) // 2), n).sort(dim=0).values
+    assert {tuple(pair) for pair in pairs.T.tolist()} == {
+        (i, j) for j in range(n) for i in range(j)
+    }
+
+
+@pytest.mark.parametrize("probability", [0.01, 0.45, 0.55, 1.0])
+def test_the_number_of_heads_is_binomial(probability):
+    generator, coins, draws = torch.Generator().manual_seed(0), 200, 2000
+    heads = [block_edges._heads(coins, probability, generator) for _ in range(draws)]
+    assert all(torch.equal(h, h.unique()) for h in heads)
+    counts = torch.tensor([len(h) for h in heads], dtype=torch.float64)
+    variance = coins * probability * (1 - probability)
+    assert abs(counts.mean() - coins * probability) <= 4 * (variance / draws) ** 0.5
+    assert abs(counts.var() - variance) <= 4 * variance * (2 / draws) ** 0.5
+
+
+def fingerprint(graph: Graph) -> str:
+    parts = (graph.y, graph.edges, graph.train, graph.val, graph.test)
+    return hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:12]
+
+
+def test_a_graph_is_the_same_on_every_machine():
+    assert (fingerprint(generate()), generate().checksum) == ("de61fbf1ff7e", "e8774fba7fae")
+
+
+def test_runs_of_the_quadratic_generator_find_their_graph():
+    old = sbm.generate()
+    assert (fingerprint(old), old.checksum) == ("6a0d2f29f140", "8f79fd2d5f8c")
+    assert old.x.layout == torch.sparse_csr
+
+
+def test_a_sweep_draws_its_graph_once(monkeypatch):
+    drawn, assemble = [], csbm.assemble
+    monkeypatch.setattr(csbm, "assemble", lambda *a: drawn.append(a) or assemble(*a))
+    runs = configs(["data.num_nodes=321", "backbone.depth=2,3"], multirun=True)
+    first, second = (build(config.data) for config in runs)
+    assert first is second and len(drawn) == 1
+
+
+def test_large_graphs_are_not_kept_together(monkeypatch):
+    monkeypatch.setattr("oversmoothing.data.graphs.kept.LIMIT", 10**6)
+    sizes = (310, 320, 330)  # 0.2 MB each
+    graphs = [generate(num_nodes=nodes) for nodes in sizes]
+    assert [generate(num_nodes=nodes) is graph for nodes, graph in zip(sizes, graphs)] == [True] * 3
+    large = generate(num_nodes=5000)
+    assert generate(num_nodes=5000) is large
+    assert generate(num_nodes=330) is not graphs[2]

@@ -34,7 +34,7 @@ def test_a_failing_run_leaves_the_others_their_results(train, tmp_path: Path) ->
     assert code == 1 and len(out) == 2
     assert [r["config"]["trainer"]["lr"] for r in results(tmp_path)].count(1e30) == 0
     assert len(results(tmp_path)) == 2
-    assert "training loss is not finite" in err[0] and err[0].startswith("error: nodes-sbm-")
+    assert "training loss is not finite" in err[0] and err[0].startswith("error: nodes-csbm-")
     assert err[1:] == ["error: 1 of 3 runs have no result"]
 
 

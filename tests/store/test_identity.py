@@ -55,7 +55,7 @@ def test_an_identity_holds_public_names_and_what_is_not_frozen() -> None:
 
 def test_the_name_is_readable_and_ends_in_the_id() -> None:
     config = compose_config(BASE)
-    assert run_name(config) == f"nodes-sbm-centered-layernorm-{run_id(config)}"
+    assert run_name(config) == f"nodes-csbm-centered-layernorm-{run_id(config)}"
 
 
 @pytest.mark.parametrize(

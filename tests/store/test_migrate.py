@@ -18,17 +18,17 @@ V1 = {  # paths of version 1 in today's config of the same run
     "task": "oversmoothing.tasks.nodes.run",
     "backbone": "oversmoothing.backbones.gcn.GCN",
     "trainer": "oversmoothing.tasks.nodes.Trainer",
-    "data": "oversmoothing.data.sbm.generate",
+    "data": "oversmoothing.data.graphs.load",
 }
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A finished run as version 1 left it."""
-    config = compose_config(["aggregator=centered", "backbone.depth=4"])
+    config = compose_config(["data=cora", "aggregator=centered", "backbone.depth=4"])
     for part, target in V1.items():
         config[part]._target_ = target
-    folder = tmp_path / "nodes-sbm-centered-0123456789"
+    folder = tmp_path / "nodes-cora-centered-0123456789"
     folder.mkdir()
     OmegaConf.save(config, folder / "config.yaml")
     plain = OmegaConf.to_container(config, resolve=False)
@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_gets_the_name_that_the_same_command_has_today(run: Path) -> None:
-    today = compose_config(["aggregator=centered", "backbone.depth=4"])
+    today = compose_config(["data=cora", "aggregator=centered", "backbone.depth=4"])
     assert migrate_run(run, dry_run=True) == f"{run.name} -> {run_name(today)}"
     assert run.exists()
     migrate_run(run)
@@ -76,7 +76,7 @@ def test_two_runs_never_become_one(run: Path) -> None:
 def test_records_keep_their_numbers(tmp_path: Path) -> None:
     config = {part: {"_target_": target} for part, target in V1.items()}
     config["backbone"]["depth"] = 4.0
-    record = {"id": "01", "name": "nodes-sbm-01", "config": config, "seeds": {"0": {"a": 0.1}}}
+    record = {"id": "01", "name": "nodes-graphs-01", "config": config, "seeds": {"0": {"a": 0.1}}}
     path = tmp_path / "table.jsonl"
     path.write_text(json.dumps(record) + "\n")
     [change] = migrate_records(path)

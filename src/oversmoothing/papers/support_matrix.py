@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.config.instantiate import build
-from oversmoothing.data.graphs.sbm import generate
+from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
 from oversmoothing.launch.command import CONFIGS, compose_config
 from oversmoothing.papers import RESULTS, figure_parser

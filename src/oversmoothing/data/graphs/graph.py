@@ -103,9 +103,9 @@ def check_graph(graph: Graph) -> Graph:
 
 
 def count_isolated(edges: Tensor, num_nodes: int) -> int:
-    """How many nodes have no neighbour but, at most, themselves. Shapes: edges (2, E)."""
+    """How many nodes receive nothing but, at most, from themselves. Shapes: edges (2, E)."""
     rows, columns = edges
-    return num_nodes - rows[rows != columns].unique().numel()
+    return int((rows[rows != columns].bincount(minlength=num_nodes) == 0).sum())
 
 
 def symmetrised(edges: Tensor, num_nodes: int) -> Tensor:

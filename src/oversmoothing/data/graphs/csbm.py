@@ -1,0 +1,150 @@
+"""A graph that needs no download: the contextual stochastic block model.
+
+Deshpande et al., 2018, "Contextual Stochastic Block Models" (https://arxiv.org/abs/1807.09596),
+with more than two classes.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oversmoothing.data.checks import at_least, require
+from oversmoothing.data.graphs import block_edges
+from oversmoothing.data.graphs.graph import Graph, check_graph, symmetrised
+from oversmoothing.data.graphs.kept import kept
+from oversmoothing.errors import InputError
+
+# Draws edges, each in one direction, from the order of the nodes (the class of node v is order[v]
+# modulo the number of classes), the number of classes and the probabilities inside and across.
+DrawEdges = Callable[[Tensor, int, float, float, torch.Generator], Tensor]
+
+
+@kept
+def generate(
+    num_nodes: int = 1000,
+    num_classes: int = 5,
+    degree: float = 10.0,
+    homophily: float = 0.6,
+    features: int = 100,
+    signal: float = 0.2,
+    train_per_class: int = 20,
+    num_val: int = 200,
+    seed: int = 0,
+) -> Graph:
+    r"""Draws a graph in time and memory linear in its nodes and edges.
+
+    The same arguments give the same graph, and in one process the same object, so nothing may
+    write into its tensors.
+
+    Classes are equally large up to one node. Every pair of nodes is joined independently, with one
+    probability inside a class and another across, which follow from ``degree`` and ``homophily``.
+    Features are class means under noise,
+
+    .. math:: B_i = s\, u_{y_i} + Z_i / \sqrt F, \quad u_k \sim N(0, I / F), \; Z_i \sim N(0, I),
+
+    so that :math:`s` is the length of a class mean over the length of the noise
+    (:math:`\sqrt{\mu / n}` in the paper, which has two classes with means u and -u).
+
+    Args:
+        num_nodes: N.
+        num_classes: 2 or more.
+        degree: expected number of neighbours of a node.
+        homophily: expected fraction of edges inside a class; 1 / num_classes carries no label.
+        features: F.
+        signal: s; 0 leaves the features without any label.
+        train_per_class: training nodes of every class, drawn at random.
+        num_val: validation nodes, drawn from the others; the rest are test nodes.
+        seed: of the graph, not of the networks that are trained on it.
+
+    Raises:
+        InputError: an argument out of its range, or nodes or pairs that do not suffice.
+    """
+    arguments = dict(locals())
+    text = json.dumps({"edges": "block_edges", **arguments}, sort_keys=True)
+    return assemble(arguments, _edges, hashlib.sha256(text.encode()).hexdigest()[:12])
+
+
+def assemble(arguments: dict[str, Any], draw_edges: DrawEdges, checksum: str) -> Graph:
+    """Draws a graph with the arguments of ``generate``; raises the same errors."""
+    _check(**arguments)
+    generator = torch.Generator().manual_seed(arguments["seed"])
+    N, K = arguments["num_nodes"], arguments["num_classes"]
+    inside, across = _probabilities(N, K, arguments["degree"], arguments["homophily"])
+    order = torch.randperm(N, generator=generator)
+    edges = draw_edges(order, K, inside, across, generator)
+    y = order % K
+    masks = _masks(y, arguments["train_per_class"], arguments["num_val"], generator)
+    x = _features(y, K, arguments["features"], arguments["signal"], generator)
+    return check_graph(Graph("sbm", x, y, symmetrised(edges, N), K, *masks, checksum))
+
+
+def _check(
+    num_nodes: int,
+    num_classes: int,
+    degree: float,
+    homophily: float,
+    features: int,
+    signal: float,
+    train_per_class: int,
+    num_val: int,
+    seed: int,
+) -> None:
+    needed = num_classes * (train_per_class + 1) + num_val  # leaves test nodes
+    require(
+        "data",
+        **at_least(2, num_classes=num_classes),
+        degree=(degree, 0 < degree < float("inf"), "a number above 0"),
+        homophily=(homophily, 0 <= homophily <= 1, "0 to 1"),
+        **at_least(1, features=features),
+        signal=(signal, 0 <= signal < float("inf"), "a number of 0 or more"),
+        **at_least(1, train_per_class=train_per_class, num_val=num_val),
+        seed=(seed, 0 <= seed < 2**63, "0 to 2**63 - 1"),
+        num_nodes=(num_nodes, num_nodes >= needed, f"{needed} or more here"),
+    )
+
+
+def _probabilities(N: int, K: int, degree: float, homophily: float) -> tuple[float, float]:
+    """Probability of an edge inside a class and across, from expected numbers of edges."""
+    small, larger = N // K, N % K  # nodes of a class, and number of classes with one more
+    pairs_inside = K * small * (small - 1) // 2 + larger * small
+    pairs_across = N * (N - 1) // 2 - pairs_inside
+    inside = homophily * degree * N / 2 / pairs_inside
+    across = (1 - homophily) * degree * N / 2 / pairs_across
+    if max(inside, across) > 1:
+        raise InputError(
+            f"data.degree: {degree} neighbours a node with data.homophily={homophily} need more "
+            f"pairs than {N} nodes in {K} classes have; lower it or raise data.num_nodes"
+        )
+    return inside, across
+
+
+def _edges(
+    order: Tensor, num_classes: int, inside: float, across: float, generator: torch.Generator
+) -> Tensor:
+    drawn = block_edges.draw(order.shape[0], num_classes, inside, across, generator)
+    return order.argsort()[drawn]
+
+
+def _features(y: Tensor, K: int, F: int, signal: float, generator: torch.Generator) -> Tensor:
+    """Class means under noise. Shapes: y (N,) -> (N, F)."""
+    u = torch.randn(K, F, generator=generator)
+    Z = torch.randn(y.shape[0], F, generator=generator)
+    return Z.add_((signal * u)[y]).div_(F**0.5)
+
+
+def _masks(
+    y: Tensor, train_per_class: int, num_val: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Training, validation and test nodes: y (N,) -> three boolean (N,), disjoint and complete."""
+    train, val = torch.zeros_like(y, dtype=torch.bool), torch.zeros_like(y, dtype=torch.bool)
+    order = torch.randperm(y.shape[0], generator=generator)
+    labels, by_class = y[order].sort(stable=True)
+    sizes = labels.bincount()
+    place = torch.arange(y.shape[0]) - (sizes.cumsum(0) - sizes)[labels]  # within the class
+    train[order[by_class[place < train_per_class]]] = True
+    val[order[~train[order]][:num_val]] = True
+    return train, val, ~(train | val)
