@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Literal, NamedTuple
 
 import torch
@@ -44,6 +45,7 @@ class Options(NamedTuple):
     adjacency: Literal["row", "symmetric"]
     share_aggregators: bool
     drop_edge: float
+    init: Literal["uniform", "glorot"]
 
 
 class Engine(nn.Module):
@@ -63,7 +65,7 @@ class Engine(nn.Module):
         N, F = given.x.shape
         self.depth, self.hidden = options.depth, options.hidden
         self.dropout, self.drop_edge = options.dropout, options.drop_edge
-        self.share = options.share_aggregators
+        self.share, self.init = options.share_aggregators, options.init
         self.features = Features(given.x, len(given.seeds))
         self.adjacency = Adjacency(given.edges, N, options.adjacency, given.weights)
         self.mix = self.adjacency
@@ -89,16 +91,27 @@ class Engine(nn.Module):
         widths = [c_out for _, c_out in maps]
         of_layers = _factories(factories, widths, self.share, plain_last=not dense)
         for _ in self.seeds.seeded():
-            drawn[0].append([_uniform(c_out, c_in, c_out) for c_in, c_out in maps])
-            drawn[1].append([_uniform(c_out, 1, c_out) for _, c_out in maps] if bias else [])
-            drawn[2].append([_uniform(c_out, c_in, c_out) for c_in, c_out in dense])
-            drawn[3].append([_uniform(c_out, 1, c_out) for _, c_out in dense])
+            drawn[0].append([*starmap(self._weight, maps)])
+            drawn[1].append([*starmap(self._bias, maps)] if bias else [])
+            drawn[2].append([*starmap(self._weight, dense)])
+            drawn[3].append([*starmap(self._bias, dense)])
             aggregators.append(_aggregators(of_layers, widths, self.share, plain_last=not dense))
         self.weights, self.biases, *of_dense = map(self._stacked, drawn)
         self.dense = nn.ModuleList(map(Dense, *of_dense))
         self.aggregators = nn.ModuleList(
             nn.ModuleList(PerSeed(copies) for copies in zip(*layer)) for layer in zip(*aggregators)
         ).to(self.seeds.device)
+
+    def _weight(self, c_in: int, c_out: int) -> Tensor:
+        """Draws from U(±√(6 / (c_in + c_out))) (Glorot), or from U(±1/√c_out)."""
+        glorot = self.init == "glorot"
+        bound = math.sqrt(6 / (c_in + c_out)) if glorot else 1 / math.sqrt(c_out)
+        return torch.empty(c_in, c_out).uniform_(-bound, bound)
+
+    def _bias(self, c_in: int, c_out: int) -> Tensor:
+        """Zeros with Glorot's weights, else from U(±1/√c_out)."""
+        bound = 0.0 if self.init == "glorot" else 1 / math.sqrt(c_out)
+        return torch.empty(1, c_out).uniform_(-bound, bound)
 
     def _stacked(self, by_seed: list[list[Tensor]]) -> nn.ParameterList:
         device = self.seeds.device
@@ -131,12 +144,6 @@ class Dense(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight + self.bias
-
-
-def _uniform(c_out: int, *shape: int) -> Tensor:
-    """Draws weights or biases from U(±1/√c_out), as in Kipf's and ContraNorm's code."""
-    bound = 1 / math.sqrt(c_out)
-    return torch.empty(shape).uniform_(-bound, bound)
 
 
 def _factories(

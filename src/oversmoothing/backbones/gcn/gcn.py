@@ -35,6 +35,9 @@ class GCN(Engine):
             ContraNorm's code with its LayerNorm; otherwise one for each layer.
         drop_edge: rate at which each training step drops edges of A, both directions together, for
             all layers alike; Ã is normalised again (DropEdge: Rong et al., ICLR 2020).
+        init: initial weights. ``uniform``: U(±1/√c_out), as in ContraNorm's code; they shrink the
+            features in every layer. ``glorot``: U(±√(6/(c_in + c_out))) and biases of 0, as in
+            torch-geometric.
         weights: of the edges, (E,); None if all are 1.
 
     Raises:
@@ -57,10 +60,11 @@ class GCN(Engine):
         adjacency: Literal["row", "symmetric"] = "row",
         share_aggregators: bool = True,
         drop_edge: float = 0.0,
+        init: Literal["uniform", "glorot"] = "uniform",
         weights: Tensor | None = None,
     ) -> None:
         given = Inputs(aggregators, x, edges, num_classes, seeds, weights)
-        options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge)
+        options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge, init)
         super().__init__(given, options)
         if residual < 0:
             raise InputError(f"backbone.residual: expected 0 (none) or more layers, got {residual}")

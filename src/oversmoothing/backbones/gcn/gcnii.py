@@ -23,8 +23,8 @@ class GCNII(Engine):
         alpha: α, the share of h_0 in every layer, 0 to 1.
         lam: λ, which sets the weight of W_l against the identity, above 0.
         aggregators, x, edges, num_classes, seeds, depth, hidden, dropout, adjacency,
-            share_aggregators, drop_edge, weights: see ``GCN``. The linear layers before and behind
-            the convolutions do not count in ``depth``; convolutions have no bias.
+            share_aggregators, drop_edge, init, weights: see ``GCN``. The linear layers before and
+            behind the convolutions do not count in ``depth``; convolutions have no bias.
 
     Raises:
         InputError: an option out of range, or an aggregator that acts instead of the mixing.
@@ -47,10 +47,11 @@ class GCNII(Engine):
         adjacency: Literal["row", "symmetric"] = "row",
         share_aggregators: bool = True,
         drop_edge: float = 0.0,
+        init: Literal["uniform", "glorot"] = "uniform",
         weights: Tensor | None = None,
     ) -> None:
         given = Inputs(aggregators, x, edges, num_classes, seeds, weights)
-        options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge)
+        options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge, init)
         super().__init__(given, options)
         if not 0 <= alpha <= 1:
             raise InputError(f"backbone.alpha: expected 0 to 1, got {alpha}")

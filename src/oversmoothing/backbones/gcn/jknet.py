@@ -20,7 +20,7 @@ class JKNet(GCN):
     Args:
         jumping: ``cat``: the outputs side by side; ``max``: their maximum in each channel.
         aggregators, x, edges, num_classes, seeds, depth, hidden, dropout, adjacency,
-            share_aggregators, drop_edge, weights: see ``GCN``.
+            share_aggregators, drop_edge, init, weights: see ``GCN``.
 
     Shapes: ``forward()`` -> logits (S, N, num_classes).
     """
@@ -39,10 +39,11 @@ class JKNet(GCN):
         adjacency: Literal["row", "symmetric"] = "row",
         share_aggregators: bool = True,
         drop_edge: float = 0.0,
+        init: Literal["uniform", "glorot"] = "uniform",
         weights: Tensor | None = None,
     ) -> None:
         given = Inputs(aggregators, x, edges, num_classes, seeds, weights)
-        options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge)
+        options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge, init)
         super(GCN, self).__init__(given, options)
         self.jumping = jumping
         dims = [x.shape[1]] + [hidden] * depth

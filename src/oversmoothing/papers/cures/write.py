@@ -1,11 +1,111 @@
-"""Writes the study's files."""
+"""Writes the study: every cell as CSV and Markdown, the summary in the documentation, a figure."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from oversmoothing.papers.cures.records import Record
-from oversmoothing.papers.cures.study import Study
+from oversmoothing.drawing.files import save, write_csv
+from oversmoothing.papers.cures.compare import BASELINE, Comparison, compare
+from oversmoothing.papers.cures.draw import draw
+from oversmoothing.papers.cures.records import Measured, Record, measured
+from oversmoothing.papers.cures.study import Cell, Study
+from oversmoothing.report.markers import show_in_pages
+from oversmoothing.store.files import write_text
+
+SHOWN = (2, 8, 32, 64)  # depths of the summary
+HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference", "p",
+        "p_adjusted", "candidate")  # fmt: skip
 
 
 def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:
-    return []
+    """Writes all files and returns their paths."""
+    found = measured(study, records)
+    compared = compare(found)
+    tables = results / "tables"
+    paths = [write_csv(tables / "cures.csv", HEAD, _rows(study, found, compared))]
+    write_text(tables / "cures.md", _every_graph(study, found, compared))
+    paths.append(tables / "cures.md")
+    if found:
+        paths += save(draw(study, found), results / "figures" / "cures", pdf)
+    return paths + show_in_pages(results, "cures", summary(study, found, compared))
+
+
+def summary(
+    study: Study, found: Mapping[Cell, Measured], compared: Mapping[Cell, Comparison]
+) -> str:
+    """How much each method adds to the network without one, over the graphs, by depth."""
+    network = next(iter(study.networks))
+    depths = [d for d in SHOWN if d in study.networks[network]["layers"]]
+    lines = []
+    for method in study.methods:
+        cells = [c for c in compared if (c.method, c.network) == (method, network)]
+        by_depth = [[compared[c] for c in cells if c.layers == d] for d in depths]
+        if method != BASELINE:
+            lines.append([method, *map(_effect, by_depth)])
+    missing = len(study.cells()) - len(found)
+    counts = f"{len(found)} of {len(study.cells())} cells are measured"
+    plan = f"{counts}; `make cures PLAN=1` lists the {missing} others." if missing else f"{counts}."
+    head = [f"points over {BASELINE}, {network}", *(f"L = {d}" for d in depths)]
+    return f"{_table(head, lines)}\n\n{plan}"
+
+
+def _effect(compared: Sequence[Comparison]) -> str:
+    """Mean difference over graphs; significantly better and worse graphs of all."""
+    if not compared:
+        return "missing"
+    better = sum(c.significant and c.difference > 0 for c in compared)
+    worse = sum(c.significant and c.difference < 0 for c in compared)
+    mean = statistics.fmean(c.difference for c in compared)
+    return f"{mean:+.1f} ({better} ↑ {worse} ↓ of {len(compared)})"
+
+
+def _every_graph(
+    study: Study, found: Mapping[Cell, Measured], compared: Mapping[Cell, Comparison]
+) -> str:
+    """A table for each network and graph: methods × depths, with the commands of what lacks."""
+    parts = [
+        f"# Which method at which depth\n\nTest accuracy, %: mean ± std (ddof = 1), n = "
+        f"{len(study.seeds)}. ↑ ↓: better or worse than {BASELINE}, paired t-test at a false "
+        "discovery rate of 5 % over all comparisons of this page."
+    ]
+    for network, about in study.networks.items():
+        for graph in about.get("graphs", study.graphs):
+            rows = [
+                [m, *(_cell(Cell(graph, network, d, m), found, compared) for d in about["layers"])]
+                for m in about.get("methods", study.methods)
+            ]
+            head = [f"{network}, {graph}", *(f"L = {d}" for d in about["layers"])]
+            parts.append(_table(head, rows))
+    missing = [cell.command for cell in study.cells() if cell not in found]
+    if missing:
+        parts.append("<details><summary>Commands of the missing cells</summary>\n")
+        parts.append("```\n" + "\n".join(missing) + "\n```\n\n</details>")
+    return "\n\n".join(parts) + "\n"
+
+
+def _cell(cell: Cell, found: Mapping[Cell, Measured], compared: Mapping[Cell, Comparison]) -> str:
+    if cell not in found:
+        return "missing"
+    text = f"{found[cell].mean:.1f} ± {found[cell].std:.1f}"
+    comparison = compared.get(cell)
+    if comparison is None or not comparison.significant:
+        return text
+    return f"{text} {'↑' if comparison.difference > 0 else '↓'}"
+
+
+def _rows(
+    study: Study, found: Mapping[Cell, Measured], compared: Mapping[Cell, Comparison]
+) -> list[list[object]]:
+    rows = []
+    for cell in study.cells():
+        if cell in found:
+            own, beside = found[cell], compared.get(cell)
+            numbers = [f"{x:.3g}" for x in beside] if beside else [""] * 3
+            means = [f"{own.mean:.2f}", f"{own.std:.2f}"]
+            rows.append([*cell, len(own.test), *means, *numbers, own.candidate])
+    return rows
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,54 @@
+"""The figure of the study: test accuracy by depth, a panel for each graph."""
+
+from collections.abc import Mapping
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.papers.cures.records import Measured
+from oversmoothing.papers.cures.study import Cell, Study
+
+COLUMNS = 3
+
+
+@matplotlib.rc_context(LINES)
+def draw(study: Study, measured: Mapping[Cell, Measured], network: str = "GCN") -> Figure:
+    """Draws the measured cells of a network.
+
+    Methods whose name has a + are pairs and have dashed lines.
+    """
+    graphs = [g for g in study.graphs if any(c.graph == g for c in measured)]
+    rows = max(1, -(-len(graphs) // COLUMNS))
+    figure = Figure(figsize=(3.0 * COLUMNS, 2.3 * rows + 1.1), layout="constrained")
+    axes = figure.subplots(rows, COLUMNS, squeeze=False).flat
+    for axis, graph in zip(axes, graphs):
+        of_graph = {c: m for c, m in measured.items() if (c.graph, c.network) == (graph, network)}
+        _panel(axis, study, of_graph, graph)
+    for axis in list(axes)[len(graphs) :]:
+        axis.axis("off")
+    lines = {line.get_label(): line for axis in figure.axes for line in axis.get_lines()}
+    ordered = [lines[method] for method in study.methods if method in lines]
+    figure.legend(handles=ordered, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def _panel(axis: Axes, study: Study, measured: Mapping[Cell, Measured], graph: str) -> None:
+    depths = sorted({layers for of in study.networks.values() for layers in of["layers"]})
+    for number, method in enumerate(study.methods):
+        line = sorted((c.layers, m.mean) for c, m in measured.items() if c.method == method)
+        if line:
+            axis.plot(
+                *zip(*line),
+                color=COLOURS[number % len(COLOURS)],
+                marker=MARKERS[number % len(MARKERS)],
+                linestyle="--" if number >= len(COLOURS) else "-",
+                markersize=3.5,
+                linewidth=1.2,
+                label=method,
+            )
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(depths, [str(depth) for depth in depths])
+    axis.set_title(graph, fontsize=9)
+    axis.set(xlabel="layers", ylabel="test accuracy, %")
