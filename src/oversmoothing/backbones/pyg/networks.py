@@ -78,7 +78,7 @@ class Networks(nn.Module):
         )  # fmt: skip
         self.x, self.edge_index, self.edge_weight = x, edges.flip(0), weights
         self.seeds = Seeds(seeds, x.device)
-        (N, F), degrees = x.shape, degrees_of(self.edge_index, x.shape[0])
+        degrees, F = degrees_of(self.edge_index, len(x)), x.shape[1]
         self.nets = nn.ModuleList(
             Network(aggregators, F, num_classes, design, degrees, weights is not None)
             for _ in self.seeds.seeded()
