@@ -107,7 +107,15 @@ def _without_hydra(words: tuple[str, ...]) -> DictConfig:
     config = copy.deepcopy(base(words))
     with open_dict(config):
         del config["hydra"]
+    _open(config)
     return config
+
+
+def _open(node: DictConfig) -> None:
+    """Lets keys be added to the empty mappings in a config, such as ``options: {}``."""
+    for child in node.values():
+        if isinstance(child, DictConfig):
+            OmegaConf.set_struct(child, False) if not child else _open(child)
 
 
 def assemble(overrides: list[Override]) -> DictConfig:

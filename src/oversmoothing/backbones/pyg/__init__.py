@@ -1,0 +1,1 @@
+"""Networks of torch-geometric's convolutions."""

@@ -1,0 +1,78 @@
+"""The options of a network."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from oversmoothing.backbones.options import check_choice, check_positive, check_rate
+from oversmoothing.backbones.pyg.convs import Convolution
+from oversmoothing.errors import InputError
+
+Skip = Literal["none", "residual", "initial"]
+Jumping = Literal["none", "cat", "max", "lstm"]
+Adjacency = Literal["conv", "row", "symmetric"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """The options that ``Networks`` explains.
+
+    Raises:
+        InputError: an option is out of range, or options do not fit each other.
+    """
+
+    conv: str
+    options: dict[str, Any]
+    depth: int
+    hidden: int
+    dropout: float
+    skip: Skip
+    interval: int
+    alpha: float
+    lam: float
+    jumping: Jumping
+    drop_edge: float
+    adjacency: Adjacency
+    share_aggregators: bool
+
+    def __post_init__(self) -> None:
+        check_positive(depth=self.depth, hidden=self.hidden, interval=self.interval)
+        check_rate("dropout", self.dropout)
+        check_rate("drop_edge", self.drop_edge)
+        for key, kind in (("skip", Skip), ("jumping", Jumping), ("adjacency", Adjacency)):
+            check_choice(key, getattr(self, key), get_args(kind))
+        if not 0 <= self.alpha <= 1:
+            raise InputError(f"backbone.alpha: expected a number from 0 to 1, got {self.alpha}")
+        if not self.lam >= 0:
+            raise InputError(f"backbone.lam: expected 0 or more, got {self.lam}")
+        if self.skip == "initial" and self.convolution.initial:
+            raise InputError(
+                f"backbone.skip: {self.conv} takes the initial features by itself; use skip=none"
+            )
+
+    @cached_property
+    def convolution(self) -> Convolution:
+        """The convolution; its own normalisation is off unless ``adjacency`` is ``conv``."""
+        found = Convolution(self.conv, self.options)
+        if self.adjacency == "conv":
+            return found
+        if not found.normalizes:
+            raise InputError(
+                f"backbone.adjacency: {self.conv} takes no edge weights or always normalises them; "
+                "use adjacency=conv"
+            )
+        off = {"normalize": False, "add_self_loops": False}
+        return Convolution(
+            self.conv, self.options | {k: v for k, v in off.items() if k in found.own}
+        )
+
+    @property
+    def reads_in(self) -> bool:
+        """Whether a linear layer comes before the convolutions."""
+        keeps = self.convolution.initial or not self.convolution.resizes
+        return keeps or self.skip == "initial"
+
+    @property
+    def reads_out(self) -> bool:
+        """Whether a linear layer comes behind the convolutions."""
+        return self.reads_in or self.jumping != "none"

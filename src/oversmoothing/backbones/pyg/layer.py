@@ -1,0 +1,96 @@
+"""One layer of a network: dropout, convolution, aggregators, ReLU."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oversmoothing.adapters.pyg_models import InsidePropagate
+from oversmoothing.adapters.sites import Chain, Sites
+from oversmoothing.aggregators.base import Context
+
+
+class Layer(nn.Module):
+    """One convolution with its aggregators.
+
+    Args:
+        conv: the convolution.
+        sites: where aggregators come from.
+        dim: channels of the output.
+        dropout: rate before the convolution.
+        logits: whether the output are the logits, without aggregators behind it and ReLU.
+        like: the layer whose aggregators this one shares.
+    """
+
+    def __init__(
+        self,
+        conv: nn.Module,
+        sites: Sites,
+        dim: int,
+        dropout: float,
+        logits: bool,
+        like: "Layer | None" = None,
+    ) -> None:
+        super().__init__()
+        self.conv, self.rate, self.logits = conv, dropout, logits
+        self.identity: IdentityMap | None = None
+        if sites.has("inside"):
+            size = getattr(conv, "out_channels", None)  # of a head
+            size = size if isinstance(size, int) else dim
+            inside = like.conv.inside if like else sites.build("inside", size)
+            InsidePropagate(inside).attach(conv)
+        self.after = Chain() if logits else like.after if like else sites.build("after", dim)
+
+    @property
+    def reads_edges(self) -> bool:
+        """Whether an aggregator behind the convolution looks at the edges."""
+        return any(aggregator.reads_edges for aggregator in self.after)
+
+    def forward(
+        self, h: Tensor, edges: dict[str, Tensor], initial: Tensor, context: Context
+    ) -> Tensor:
+        """Shapes: h (N, C), initial (N, C) -> (N, C').
+
+        Args:
+            h: output of the layer before.
+            edges: arguments of the convolution besides the features.
+            initial: output of the first linear layer.
+            context: for aggregators behind the convolution.
+        """
+        h = self.conv(dropped(h, self.rate, self.training), **edges)
+        h = h[0] if isinstance(h, tuple) else h  # PANConv also returns its matrix
+        if self.identity is not None:
+            h = self.identity(h, initial)
+        return h if self.logits else self.after(h, context).relu()
+
+
+class IdentityMap(nn.Module):
+    """GCNII's initial residual and identity map (Chen et al., ICML 2020, Eq. 5).
+
+    .. math:: z = (1 − α) h + α h_0, \\quad h ← (1 − β) z + β z W
+
+    Args:
+        channels: C.
+        alpha: α.
+        lam: λ of β = log(λ/l + 1); 0: no identity map.
+        layer: l, from 1.
+    """
+
+    def __init__(self, channels: int, alpha: float, lam: float, layer: int) -> None:
+        super().__init__()
+        self.alpha, self.beta = alpha, math.log(lam / layer + 1)
+        self.linear = nn.Linear(channels, channels, bias=False) if lam else None
+
+    def forward(self, h: Tensor, initial: Tensor) -> Tensor:
+        z = torch.lerp(h, initial, self.alpha)
+        return z if self.linear is None else torch.lerp(z, self.linear(z), self.beta)
+
+
+def dropped(x: Tensor, rate: float, training: bool) -> Tensor:
+    """Applies dropout; sparse features keep their pattern, and become dense."""
+    if x.layout == torch.strided:
+        return F.dropout(x, rate, training)
+    values = F.dropout(x.values(), rate, training)
+    pattern = (x.crow_indices(), x.col_indices())
+    return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False).to_dense()
