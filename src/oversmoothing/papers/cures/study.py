@@ -47,20 +47,19 @@ class Study:
             for graph in self.graphs
             for network, about in self.networks.items()
             for layers in about["layers"]
-            for method in about.get("methods", self.methods)
+            for method in self.methods
             if graph in about.get("graphs", self.graphs)
         ]
 
     def candidates(self, cell: Cell) -> list[list[str]]:
         """The words that tell the candidates of a cell apart."""
-        second = self.methods[cell.method]["second"]
+        second = self._method(cell)["second"]
         return [[f"backbone.dropout={d}", *words] for d in self.dropouts for words in second]
 
     def words(self, cell: Cell, candidate: Sequence[str]) -> list[str]:
         """Overrides of ``train.py`` for a candidate of a cell."""
         graph, network = self.graphs[cell.graph], self.networks[cell.network]
-        own = self.methods[cell.method]["overrides"] + network["overrides"]
-        own += network.get("of_method", {}).get(cell.method, [])
+        own = network["overrides"] + self._method(cell)["overrides"]
         groups = [word for word in own if "." not in word.split("=")[0]]
         values = [word for word in own if word not in groups]
         size = f"backbone.depth={cell.layers}"
@@ -69,8 +68,13 @@ class Study:
     def cost(self, cell: Cell) -> float:
         """A cell's work in arbitrary units: small for what is worth running first."""
         entries = self.graphs[cell.graph]["entries"] + 30_000  # dense products of a small graph
-        factors = (self.networks[cell.network], self.methods[cell.method])
+        factors = (self.networks[cell.network], self._method(cell))
         return cell.layers * entries * factors[0].get("cost", 1) * factors[1].get("cost", 1)
+
+    def _method(self, cell: Cell) -> dict[str, Any]:
+        """What ``study.yaml`` says of a method, in the network of a cell."""
+        replaced = self.networks[cell.network].get("replace", {})
+        return self.methods[cell.method] | replaced.get(cell.method, {})
 
 
 @cache

@@ -72,7 +72,7 @@ def _every_graph(
         for graph in about.get("graphs", study.graphs):
             rows = [
                 [m, *(_cell(Cell(graph, network, d, m), found, compared) for d in about["layers"])]
-                for m in about.get("methods", study.methods)
+                for m in study.methods
             ]
             head = [f"{network}, {graph}", *(f"L = {d}" for d in about["layers"])]
             parts.append(_table(head, rows))
