@@ -59,9 +59,8 @@ def _outcomes(
 ) -> Iterator[list[Record] | str]:
     """Yields the records of each cell, or the line of its error."""
     found = records.by_cell(known)
-    extra = [*(["threads=1"] if options.jobs > 1 else []), *options.overrides]
     tasks = [
-        (whole, cell, [r for of in found.get(cell, {}).values() for r in of], extra)
+        (whole, cell, [r for of in found.get(cell, {}).values() for r in of], options.overrides)
         for cell in missing
     ]
     if options.jobs == 1:

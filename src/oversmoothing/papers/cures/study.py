@@ -23,8 +23,8 @@ class Cell(NamedTuple):
     def command(self) -> str:
         """The command that measures the cell."""
         return (
-            f"make cures GRAPHS='\"{self.graph}\"' NETWORKS={self.network} LAYERS={self.layers} "
-            f"METHODS='\"{self.method}\"'"
+            f"make cures GRAPHS={self.graph} NETWORKS={self.network} LAYERS={self.layers} "
+            f"METHODS={self.method}"
         )
 
 

@@ -22,6 +22,7 @@ def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool)
     found = measured(study, records)
     compared = compare(found)
     tables = results / "tables"
+    tables.mkdir(parents=True, exist_ok=True)
     paths = [write_csv(tables / "cures.csv", HEAD, _rows(study, found, compared))]
     write_text(tables / "cures.md", _every_graph(study, found, compared))
     paths.append(tables / "cures.md")

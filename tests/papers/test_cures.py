@@ -1,0 +1,130 @@
+"""The study of methods by depth: choice on validation nodes, statistics, runs and files."""
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from oversmoothing.errors import InputError
+from oversmoothing.launch.command import compose_config, source_problems
+from oversmoothing.papers import RESULTS
+from oversmoothing.papers.cures import compare, records, run
+from oversmoothing.papers.cures.records import Measured, Record
+from oversmoothing.papers.cures.study import Cell, Study, select, study
+from oversmoothing.papers.cures.write import write_all
+from oversmoothing.store.identity import run_id
+
+TINY = Study(
+    common=["task=nodes", "trainer.epochs=2", "trainer.selection=best-val", "trainer.eval_every=1"],
+    tuning=[0, 1],
+    seeds=[0, 1, 2],
+    graphs={"SBM": {"kind": "generated", "entries": 1, "overrides": ["data=sbm"]}},
+    networks={"GCN": {"layers": [2], "overrides": ["backbone.hidden=4"]}},
+    dropouts=[0.0, 0.5],
+    methods={
+        "none": {"overrides": [], "second": [["trainer.lr=0.01"]]},
+        "centered": {"overrides": ["aggregator=centered"], "second": [["aggregator.gamma=-1"]]},
+    },
+)
+CELL = Cell("SBM", "GCN", 2, "centered")
+
+
+def record(candidate: str, seed: int, val: float, test: float, cell: Cell = CELL) -> Record:
+    return Record(*cell, candidate, seed, val, test, 5, "0123456789")
+
+
+def of_candidates(vals: list[float], tests: list[float], seeds: range) -> list[Record]:
+    names = [" ".join(words) for words in TINY.candidates(CELL)]
+    return [record(n, s, v, t) for n, v, t in zip(names, vals, tests) for s in seeds]
+
+
+def test_validation_chooses_and_test_does_not() -> None:
+    found = of_candidates([70.0, 60.0], [10.0, 99.0], range(3))
+    [cell] = records.measured(TINY, found).values()
+    assert cell.candidate == "backbone.dropout=0.0 aggregator.gamma=-1"
+    assert cell.mean == 10.0
+
+
+def test_only_tuning_seeds_choose() -> None:
+    """Seeds that one candidate has and another lacks would decide by their own difficulty."""
+    found = of_candidates([60.0, 61.0], [50.0, 51.0], range(2))
+    names = [r.candidate for r in found]
+    found += [record(names[0], 2, 100.0, 50.0), record(names[-1], 2, 0.0, 51.0)]
+    [cell] = records.measured(TINY, found).values()
+    assert cell.candidate == names[-1]
+
+
+def test_a_cell_without_all_its_seeds_is_missing() -> None:
+    assert not records.measured(TINY, of_candidates([60.0, 61.0], [50.0, 51.0], range(2)))
+    assert not records.measured(TINY, of_candidates([60.0], [50.0], range(3)))
+
+
+def test_comparisons_are_paired_and_corrected() -> None:
+    rng = np.random.default_rng(0)
+    base = CELL._replace(method="none")
+    found = {}
+    for layers in range(2, 12):
+        for cell, shift in ((base, 0.0), (CELL, 5.0 if layers == 2 else 0.0)):
+            values = dict(enumerate(rng.normal(shift, 1, 5)))
+            found[cell._replace(layers=layers)] = Measured(cell, "", values, 0.0)
+    compared = compare.compare(found)
+    assert compared.keys() == {CELL._replace(layers=layers) for layers in range(2, 12)}
+    ordered = sorted(compared.items(), key=lambda item: item[1].p)
+    for cell, own in ordered:
+        pair = [list(found[c].test.values()) for c in (cell, cell._replace(method="none"))]
+        assert own.p == pytest.approx(ttest_rel(*pair).pvalue)
+    # Benjamini and Hochberg: the smallest of p·m/rank over this and all larger p
+    expected = [min(own.p * 10 / (k + 1) for k, (_, own) in enumerate(ordered) if k >= i)
+                for i in range(10)]  # fmt: skip
+    assert [own.adjusted for _, own in ordered] == pytest.approx(expected)
+
+
+def test_differences_without_spread_have_their_limit() -> None:
+    assert compare.paired_p({0: 1.0, 1: 2.0}, {0: 0.0, 1: 1.0}) == 0
+    assert compare.paired_p({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}) == 1
+
+
+def test_a_measured_cell_is_not_run_again(tmp_path, monkeypatch) -> None:
+    extra = [f"paths.outputs={tmp_path}", "logger=none"]
+    found = run.run_cell(TINY, CELL, [], extra)
+    path = records.write(tmp_path / "cures.csv", found)
+    again = records.read(path)
+    assert sorted(again) == sorted(found)
+    assert records.measured(TINY, again).keys() == {CELL}
+    monkeypatch.setattr(run, "attempt", None)  # calling it would raise
+    assert sorted(run.run_cell(TINY, CELL, again, extra)) == sorted(found)
+
+
+def test_files_show_what_is_measured_and_the_command_of_what_is_not(tmp_path) -> None:
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs/page.md"
+    page.write_text("<!-- cures:start -->\n<!-- cures:end -->\n")
+    found = of_candidates([70.0, 60.0], [10.0, 99.0], range(3))
+    write_all(TINY, found, tmp_path / "results", pdf=False)
+    table = (tmp_path / "results/tables/cures.md").read_text()
+    assert "| centered | 10.0 ± 0.0 |" in table and "| none | missing |" in table
+    assert TINY.cells()[0].command in table
+    assert "1 of 2 cells are measured" in page.read_text()
+
+
+def test_committed_records_are_the_runs_of_the_study() -> None:
+    """Every 200th line: its run id is that of the command that the study composes today."""
+    found = records.read(RESULTS / "cures.csv")
+    whole = study()
+    for r in found[::200]:
+        config = compose_config([*whole.words(r.cell, r.candidate.split()), "seeds=[0]"])
+        assert run_id(config) == r.run
+    assert {r.cell for r in found} <= set(whole.cells())
+
+
+def test_every_method_composes_in_every_network() -> None:
+    whole = study()
+    cells = {(c.network, c.method): c for c in whole.cells()}.values()
+    configs = [compose_config(whole.words(cell, whole.candidates(cell)[-1])) for cell in cells]
+    assert source_problems(configs) == []
+    assert len({run_id(config) for config in configs}) == len(cells)
+    assert {len(whole.candidates(cell)) for cell in cells} == {4}
+
+
+def test_an_unknown_name_is_answered_with_the_closest() -> None:
+    with pytest.raises(InputError, match="no method 'residuals'; did you mean 'residual'"):
+        select(study().cells(), methods=["residuals"])

@@ -1,0 +1,75 @@
+"""Training of graph networks: splits, patience, weight decay of linear layers."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from oversmoothing.backbones.gcn.gcnii import GCNII
+from oversmoothing.data.graphs.csbm import generate
+from oversmoothing.errors import InputError
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.tasks.nodes.recipe import FullBatchAdam
+
+SMALL = {"num_nodes": 150, "num_classes": 3, "train_per_class": 10, "num_val": 40, "features": 20}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """A graph with two splits, the second one of other nodes."""
+    one = generate(**SMALL)
+    order = torch.randperm(150, generator=torch.Generator().manual_seed(0))
+    masks = {name: getattr(one, name) for name in ("train", "val", "test")}
+    return replace(one, **{name: torch.stack([m, m[order]]) for name, m in masks.items()})
+
+
+def chosen(graph, folder, seeds, **options):
+    torch.manual_seed(0)
+    model = GCNII([], graph.x, graph.edges, graph.num_classes, seeds)
+    recorder = Recorder(folder, seeds, checkpoint_seconds=1000)
+    loop = FullBatchLoop(model, graph, seeds, FullBatchAdam(**options), recorder, False)
+    loop.fit()
+    return loop
+
+
+def test_a_seed_is_trained_on_its_split(graph, tmp_path) -> None:
+    options = {"epochs": 20, "eval_every": 5, "selection": "best-val", "lr": 0.02}
+    both = chosen(graph, tmp_path / "both", [0, 1], **options).chosen
+    for seed in (0, 1):
+        own = replace(graph, **{k: getattr(graph, k)[seed] for k in ("train", "val", "test")})
+        alone = chosen(own, tmp_path / f"alone{seed}", [seed], **options).chosen[0]
+        for key, value in alone.items():
+            assert both[seed][key] == pytest.approx(value, abs=1e-5)
+
+
+def test_patience_stops_and_does_not_depend_on_other_seeds(graph, tmp_path) -> None:
+    options = {"epochs": 400, "eval_every": 2, "selection": "best-val", "patience": 10, "lr": 0.05}
+    both = chosen(graph, tmp_path / "both", [0, 1], **options)
+    alone = [chosen(graph, tmp_path / f"alone{s}", [s], **options) for s in (0, 1)]
+    assert both.epoch < 400
+    assert both.epoch == max(loop.epoch for loop in alone)
+    assert [loop.epoch - loop.chosen[0]["epoch"] for loop in alone] == [10, 10]
+    assert [c["epoch"] for c in both.chosen] == [loop.chosen[0]["epoch"] for loop in alone]
+
+
+def test_linear_layers_have_a_weight_decay_of_their_own(graph) -> None:
+    model = GCNII([], graph.x, graph.edges, graph.num_classes, [0], depth=3)
+    groups = FullBatchAdam(weight_decay=0.01, dense_weight_decay=5e-4).groups(model)
+    assert [len(group["params"]) for group in groups] == [3, 4]
+    assert [group["weight_decay"] for group in groups] == [0.01, 5e-4]
+    [all_alike] = FullBatchAdam(weight_decay=0.01).groups(model)
+    assert len(all_alike["params"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("patience", {"patience": 5}),
+        ("patience", {"patience": 0, "selection": "best-val"}),
+        ("dense_weight_decay", {"dense_weight_decay": -1.0}),
+    ],
+)
+def test_bad_settings_are_named(key: str, options: dict) -> None:
+    with pytest.raises(InputError, match=rf"trainer\.{key}: expected"):
+        FullBatchAdam(**options)
