@@ -72,7 +72,12 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     **{f"experiment/seg_voc_{name}": (DATA, WEIGHTS) for name in ("fcn", "ema", "hem", "ea")},
     **{f"experiment/seg_{name}_hem": (DATA, WEIGHTS) for name in ("context", "coco_stuff")},
 }
-BY_THE_TASK = {"copies", "device", "dtype", "weights"}  # arguments with defaults that a task gives a backbone
+BY_THE_TASK = {
+    "copies",
+    "device",
+    "dtype",
+    "weights",
+}  # arguments with defaults that a task gives a backbone
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "config"])

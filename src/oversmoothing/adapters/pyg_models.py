@@ -164,7 +164,7 @@ def _values(conv: nn.Module, kwargs: Mapping[str, Any], mixed: Tensor) -> Tensor
         raise InputError(
             f"model: {type(conv).__name__} turns values {tuple(v.shape)} into "
             f"{tuple(mixed.shape)}; inside, aggregators need a mixing that keeps the number of "
-            "nodes (no bipartite graph) and of channels"
+            "nodes (no bipartite graph) and of channels; choose one that acts after the convolution"
         )
     return v
 

@@ -26,11 +26,11 @@ def key_problem(override: Override, composed: Composed) -> str | None:
     """
     key, value = override.key_or_group, override.value()
     names = [k for k, v in flat({key: value}).items() if not (isinstance(v, dict) and v)]
-    if unknown := [name for name in names if name not in composed and not _is_open(name, composed)]:
+    if unknown := [name for name in names if name not in composed and not is_new(name, composed)]:
         if override.is_hydra_override() and (override.is_add() or override.is_force_add()):
             return None  # Hydra has open dictionaries, such as job.env_set
         return _no_such_key(unknown[0], composed)
-    if key not in composed:
+    if is_new(key, composed):
         return None
     if override.is_add():
         return f"+{key}: it exists already; write {key}=… without the +"
@@ -42,10 +42,10 @@ def key_problem(override: Override, composed: Composed) -> str | None:
     return None
 
 
-def _is_open(key: str, composed: Composed) -> bool:
-    """Whether a key is new in a mapping that is empty in its YAML, such as ``options: {}``."""
+def is_new(key: str, composed: Composed) -> bool:
+    """Whether a mapping that is empty in its YAML, such as ``options: {}``, gets this key."""
     parent = key.rpartition(".")[0]
-    return bool(parent) and (composed.get(parent) == {} or _is_open(parent, composed))
+    return bool(parent) and (composed.get(parent) == {} or is_new(parent, composed))
 
 
 def _no_such_key(key: str, composed: Composed) -> str:

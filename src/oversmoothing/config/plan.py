@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from oversmoothing.config.compose import assemble, base, is_composed, is_group, parse, put
 from oversmoothing.config.folders import search_path
 from oversmoothing.config.groups import group_problem
-from oversmoothing.config.names import flat, key_problem
+from oversmoothing.config.names import flat, is_new, key_problem
 from oversmoothing.config.sweep import not_swept, values_of
 from oversmoothing.errors import Problems
 
@@ -28,6 +28,7 @@ class Plan:
         configs: one for each combination, composed without what has a problem. If a sweeper of
             Hydra chooses the runs: one for each combination of options, which serves the check.
         unclear: parts whose option is not known, so that their keys are not known either.
+        new: keys that empty mappings get, such as ``backbone.options.heads``; Hydra wants a ``+``.
         launcher: option of ``hydra/launcher``.
         sweeper: option of ``hydra/sweeper``.
     """
@@ -35,6 +36,7 @@ class Plan:
     problems: list[str]
     configs: list[DictConfig] = field(default_factory=list)
     unclear: set[str] = field(default_factory=set)
+    new: set[str] = field(default_factory=set)
     launcher: str = "basic"
     sweeper: str = "basic"
 
@@ -122,6 +124,8 @@ def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
                 plan.problems += found
             if found:
                 del axes[key]
+            elif is_new(key, config):
+                plan.new.add(key)
     fixed = [values for values in axes.values() if not values[0].is_sweep_override()]
     return [assemble(list(chosen)) for chosen in itertools.product(*fixed)]
 

@@ -58,6 +58,7 @@ def command(argv: list[str]) -> Command:
         return Command(hydra=for_hydra)
     planned = plan(given.overrides + given.search_path, given.multirun)
     planned.problems[:0] = given.problems
+    for_hydra = [f"+{word}" if word.split("=")[0] in planned.new else word for word in for_hydra]
     if given.help or given.cfg or given.info:
         _stop_at(planned.problems)
         return Command(hydra=for_hydra)

@@ -3,7 +3,6 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.adapters.pyg_models import InsidePropagate
@@ -89,8 +88,10 @@ class IdentityMap(nn.Module):
 
 def dropped(x: Tensor, rate: float, training: bool) -> Tensor:
     """Applies dropout; sparse features keep their pattern, and become dense."""
-    if x.layout == torch.strided:
-        return F.dropout(x, rate, training)
-    values = F.dropout(x.values(), rate, training)
-    pattern = (x.crow_indices(), x.col_indices())
-    return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False).to_dense()
+    if x.layout != torch.strided:
+        pattern, values = (x.crow_indices(), x.col_indices()), dropped(x.values(), rate, training)
+        return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False).to_dense()
+    if not (training and rate):
+        return x
+    keep = torch.empty_like(x).uniform_() >= rate  # faster than bernoulli_ on a CPU
+    return x * keep.to(x.dtype).mul_(1 / (1 - rate))

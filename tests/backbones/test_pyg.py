@@ -1,0 +1,376 @@
+"""Networks of torch-geometric's convolutions: against the repository's own networks, and laws."""
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import oversmoothing as osm
+from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.backbones.gcn.gcnii import GCNII
+from oversmoothing.backbones.gcn.jknet import JKNet
+from oversmoothing.backbones.pyg.edges import drop_edges
+from oversmoothing.backbones.pyg.networks import Networks
+from oversmoothing.data.graphs.sbm import generate
+from oversmoothing.errors import InputError, Problems
+from oversmoothing.launch.command import command, configs
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.tasks.nodes.recipe import FullBatchAdam
+
+N, F, CLASSES = 30, 12, 3
+CLOSE = {"rtol": 0, "atol": 1e-10}
+CONVS: dict[str, dict[str, Any]] = {  # every convolution that needs no more than a graph has
+    "AGNNConv": {},
+    "APPNP": {"K": 3, "alpha": 0.1},
+    "ARMAConv": {"num_layers": 2, "shared_weights": True},
+    "CGConv": {},
+    "ChebConv": {"K": 2},
+    "ClusterGCNConv": {},
+    "EGConv": {"num_heads": 1},
+    "EdgeConv": {},
+    "FAConv": {},
+    "FeaStConv": {"heads": 2},
+    "FiLMConv": {},
+    "GATConv": {"heads": 4},
+    "GATv2Conv": {"heads": 2, "concat": False},
+    "GCN2Conv": {},
+    "GCNConv": {},
+    "GENConv": {},
+    "GINConv": {"train_eps": True},
+    "GatedGraphConv": {"num_layers": 2},
+    "GeneralConv": {},
+    "GraphConv": {},
+    "LEConv": {},
+    "LGConv": {},
+    "MFConv": {"max_degree": 0},
+    "MixHopConv": {"powers": [1]},
+    "PNAConv": {"aggregators": ["mean", "std"], "scalers": ["identity", "amplification"]},
+    "ResGatedGraphConv": {},
+    "SAGEConv": {},
+    "SGConv": {"K": 2},
+    "SSGConv": {"alpha": 0.1},
+    "SimpleConv": {"aggr": "mean"},
+    "SuperGATConv": {"heads": 2},
+    "TAGConv": {"K": 2},
+    "TransformerConv": {"heads": 2},
+    "WLConvContinuous": {},
+}
+every_conv = pytest.mark.parametrize("conv", CONVS)
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def graph(seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Features (N, F) and both directions of random edges, with two self-loops."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(N, F, generator=generator).mul_(torch.rand(N, F, generator=generator) > 0.5)
+    adjacency = torch.rand(N, N, generator=generator) > 0.85
+    adjacency = (adjacency | adjacency.T).fill_diagonal_(False)
+    adjacency[3, 3] = adjacency[7, 7] = True
+    return x, adjacency.nonzero().T
+
+
+def networks(
+    conv: str = "GCNConv", aggregators: Any = (), seeds: Any = (0,), **options
+) -> Networks:
+    x, edges = graph()
+    defaults = {"depth": 3, "hidden": 8, "options": CONVS.get(conv, {})}
+    return Networks([*aggregators], x, edges, CLASSES, [*seeds], conv=conv, **defaults | options)
+
+
+def copied(own: nn.Module, model: Networks) -> Networks:
+    """Gives the networks the weights of the repository's own ones."""
+    for index, net in enumerate(model.nets):
+        convs = [layer.conv for layer in net.layers]
+        for conv, weight in zip(convs, own.weights, strict=True):
+            matrix = conv.weight1 if hasattr(conv, "weight1") else conv.lin.weight
+            transposed = hasattr(conv, "lin")
+            matrix.data = (weight[index].T if transposed else weight[index]).clone()
+        for conv, bias in zip(convs, own.biases):
+            conv.bias.data = bias[index, 0].clone()
+        for linear, dense in zip(net.dense.values(), own.dense, strict=True):
+            linear.weight.data, linear.bias.data = dense.weight[index].T, dense.bias[index, 0]
+    return model
+
+
+def assert_equal(own: nn.Module, model: Networks) -> None:
+    """Outputs of all layers, logits and gradients, in training mode."""
+    hidden: tuple[list[Tensor], list[Tensor]] = [], []
+    outputs = [network.train()(taken) for network, taken in zip((own, model), hidden)]
+    torch.testing.assert_close(hidden[1], hidden[0], **CLOSE)
+    torch.testing.assert_close(outputs[1], outputs[0], **CLOSE)
+    for out in outputs:
+        out.logsumexp(dim=-1).square().sum().backward()
+    for index, net in enumerate(model.nets):
+        for layer, weight in zip(net.layers, own.weights):
+            found = getattr(layer.conv, "weight1", None)
+            found = layer.conv.lin.weight.grad.T if found is None else found.grad
+            torch.testing.assert_close(found, weight.grad[index], **CLOSE)
+
+
+STACKS = {
+    "vanilla": [],
+    "centered": [partial(osm.Centered, gamma=-0.7, row_sum=True)],
+    "after": [partial(osm.ContraNorm, scale=0.3), osm.LayerNorm],
+    "both": [osm.Centered, osm.PairNorm],
+}
+every_stack = pytest.mark.parametrize("stack", STACKS)
+every_adjacency = pytest.mark.parametrize("adjacency", ["row", "symmetric"])
+
+
+@every_stack
+@every_adjacency
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gcnconv_is_backbone_gcn(stack: str, adjacency: str, weighted: bool, double: None) -> None:
+    x, edges = graph()
+    weights = torch.rand(edges.shape[1]) + 0.5 if weighted else None
+    given = {"aggregators": STACKS[stack], "edges": edges, "num_classes": CLASSES, "seeds": [0, 1]}
+    given |= {"depth": 5, "hidden": 8, "adjacency": adjacency, "weights": weights, "dropout": 0.0}
+    own = GCN(x=x.to_sparse_csr(), residual=2, **given)
+    model = Networks(x=x.to_sparse_csr(), skip="residual", interval=2, **given)
+    assert_equal(own, copied(own, model))
+
+
+@every_stack
+@every_adjacency
+def test_gcn2conv_is_backbone_gcnii(stack: str, adjacency: str, double: None) -> None:
+    x, edges = graph()
+    given = {"aggregators": STACKS[stack], "edges": edges, "num_classes": CLASSES, "seeds": [0, 1]}
+    given |= {"depth": 5, "hidden": 8, "adjacency": adjacency, "dropout": 0.0, "x": x}
+    own, model = GCNII(**given), Networks(conv="GCN2Conv", **given)
+    assert_equal(own, copied(own, model))
+
+
+@pytest.mark.parametrize("jumping", ["cat", "max"])
+def test_jumping_knowledge_is_backbone_jknet(jumping: str, double: None) -> None:
+    x, edges = graph()
+    given = {"aggregators": [osm.PairNorm], "edges": edges, "num_classes": CLASSES, "seeds": [2]}
+    given |= {"depth": 4, "hidden": 8, "adjacency": "row", "dropout": 0.0, "x": x}
+    own, model = JKNet(jumping=jumping, **given), Networks(jumping=jumping, **given)
+    assert_equal(own, copied(own, model))
+
+
+def test_the_own_normalisation_of_gcnconv_is_the_symmetric_one(double: None) -> None:
+    x, edges = graph()
+    edges = edges[:, edges[0] != edges[1]]  # a self-loop of the graph counts twice, or once
+    outputs = [
+        Networks([], x, edges, CLASSES, [0], adjacency=kind, depth=3).eval()()
+        for kind in ("conv", "symmetric")
+    ]
+    torch.testing.assert_close(*outputs, **CLOSE)
+
+
+def test_initial_residual_and_identity_map_of_a_convolution_without_weights(double: None) -> None:
+    """GCNII's formula: with the plain sum of neighbours, and with GCN2Conv's option."""
+    options = {"depth": 4, "dropout": 0.0, "alpha": 0.3, "lam": 0.8}
+    plain = {"normalize": False, "add_self_loops": False}
+    reference = networks("GCN2Conv", options=plain, **options)
+    model = networks("SimpleConv", options={"aggr": "sum"}, skip="initial", **options)
+    for theirs, ours in zip(reference.nets[0].layers, model.nets[0].layers):
+        ours.identity.linear.weight.data = theirs.conv.weight1.data.T
+    model.nets[0].dense.load_state_dict(reference.nets[0].dense.state_dict())
+    torch.testing.assert_close(model(), reference(), **CLOSE)
+
+
+@every_conv
+def test_laws_of_every_convolution(conv: str) -> None:
+    """Shape; gradients reach every parameter; γ = 0 is no aggregator; nodes have no order."""
+    x, edges = graph()
+    aggregators = [partial(osm.Centered, gamma=0.0)] if offers_inside(conv) else []
+    model, plain = (networks(conv, stack, (0, 5)).eval() for stack in (aggregators, []))
+    assert torch.equal(model(), plain())
+    out = model()
+    assert out.shape == (2, N, CLASSES)
+    out.logsumexp(dim=-1).square().sum().backward()
+    unused = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum()]
+    assert not unused
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(1))
+    net, renamed = model.nets[1], order.argsort()[model.edge_index]
+    torch.testing.assert_close(net(x[order], renamed), out[1][order], rtol=1e-3, atol=1e-4)
+
+
+def offers_inside(conv: str) -> bool:
+    try:
+        networks(conv, [osm.Centered])
+    except InputError as refused:
+        assert conv in str(refused) and "acts after the convolution" in str(refused)
+        return False
+    return True
+
+
+@pytest.mark.parametrize("skip", ["none", "residual", "initial"])
+@pytest.mark.parametrize("jumping", ["none", "cat", "max", "lstm"])
+@pytest.mark.parametrize("conv", ["GATConv", "SAGEConv", "APPNP"])
+def test_skips_and_jumps_train_every_parameter(conv: str, skip: str, jumping: str) -> None:
+    model = networks(conv, [osm.Centered, osm.LayerNorm], skip=skip, jumping=jumping, dropout=0.1)
+    hidden: list[Tensor] = []
+    model(hidden).logsumexp(dim=-1).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() for p in model.parameters())
+    assert len(hidden) == 3 and hidden[0].shape == (1, N, 8)
+    plain = networks(conv, skip="none", jumping=jumping, dropout=0.1)
+    if skip != "none":
+        assert not torch.equal(plain.eval()(), networks(conv, skip=skip, jumping=jumping).eval()())
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_hidden_layers_share_aggregators(share: bool) -> None:
+    model = networks(aggregators=[osm.LayerNorm], depth=4, share_aggregators=share)
+    norms = {id(module) for module in model.modules() if isinstance(module, nn.LayerNorm)}
+    assert len(norms) == (1 if share else 3)
+
+
+def test_both_directions_of_an_edge_are_dropped_together_and_self_loops_stay() -> None:
+    _, edges = graph()
+    torch.manual_seed(0)
+    draws = torch.stack([drop_edges(edges, 0.3) for _ in range(2000)])
+    matrix = torch.zeros(2000, N, N, dtype=torch.bool)
+    matrix[:, edges[0], edges[1]] = draws
+    assert torch.equal(matrix, matrix.mT)
+    loops = edges[0] == edges[1]
+    assert draws[:, loops].all()
+    rates = draws[:, ~loops].double().mean(dim=0)
+    assert (rates - 0.7).abs().max() < 5 * (0.3 * 0.7 / 2000) ** 0.5
+    upper = draws[:, edges[0] < edges[1]].double()
+    correlation = torch.corrcoef(upper.T).fill_diagonal_(0)
+    assert correlation.abs().max() < 6 / 2000**0.5  # edges do not depend on each other
+
+
+def test_edges_are_dropped_in_training_only_and_for_all_layers_alike() -> None:
+    model = networks("SimpleConv", drop_edge=0.5, dropout=0.0, depth=2)
+    seen: list[Tensor] = []
+    for layer in model.nets[0].layers:
+        layer.conv.register_forward_pre_hook(
+            lambda module, args, kwargs: seen.append(kwargs["edge_index"]), with_kwargs=True
+        )
+    model.train()(), model(), model.eval()()
+    assert torch.equal(seen[0], seen[1]) and not torch.equal(seen[0], seen[2])
+    assert seen[0].shape[1] < model.edge_index.shape[1] == seen[4].shape[1]
+
+
+def test_a_layer_of_several_seeds_is_that_of_each(tmp_path: Path) -> None:
+    """GAT with dropout inside, and dropped edges: seeds are independent, and resume is exact."""
+    data = generate(num_nodes=60, num_classes=3, features=8, train_per_class=4, num_val=9)
+    options = {"conv": "GATConv", "options": {"heads": 2, "dropout": 0.4}, "drop_edge": 0.3}
+
+    def trained(folder: str, seeds: list[int], epochs: int, blank: bool = False) -> dict:
+        model = Networks([osm.Centered, osm.LayerNorm], data.x, data.edges, 3, seeds, **options)
+        if blank:
+            torch.nn.utils.vector_to_parameters(torch.zeros(10**5), model.parameters())
+        recipe = FullBatchAdam(epochs=epochs, eval_every=3)
+        recorder = Recorder(tmp_path / folder, seeds, checkpoint_seconds=0.0)
+        torch.rand(epochs)  # what else draws does not matter
+        FullBatchLoop(model, data, seeds, recipe, recorder, layer_metrics=True).fit()
+        return model.nets[-1].state_dict()
+
+    whole = trained("whole", [3, 1], 9)
+    trained("halves", [3, 1], 4)
+    resumed = trained("halves", [3, 1], 9, blank=True)  # all of its state is loaded
+    for again in (resumed, trained("alone", [1], 9)):
+        assert whole.keys() == again.keys()
+        assert all(torch.equal(whole[key], again[key]) for key in whole)
+
+
+def test_building_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    model = networks("GATConv", seeds=(0, 1), dropout=0.5)
+    model.train()()
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_diagnosis_sees_the_layers() -> None:
+    x, edges = graph()
+    report = osm.diagnose(networks("GATConv", depth=4).nets[0], x, edges.flip(0))
+    assert [*report.layers] == [f"layers.{i}" for i in range(4)]
+
+
+@pytest.mark.parametrize("conv", ["GCNConv", "SAGEConv"])
+def test_a_network_compiles_as_one_graph(conv: str) -> None:
+    """For graphs of any size, unless the convolution itself looks for self-loops."""
+    x, edges = graph()
+    adjacency = "symmetric" if conv == "GCNConv" else "conv"
+    model = networks(conv, [osm.Centered, osm.PairNorm], depth=2, adjacency=adjacency)
+    net, part = model.nets[0].eval(), edges[:, (edges < 20).all(dim=0)].flip(0)
+    expected = net(x, edges.flip(0)), net(x[:20], part)
+    compiled = torch.compile(net, backend="aot_eager", dynamic=True, fullgraph=True)
+    torch.testing.assert_close(compiled(x, edges.flip(0)), expected[0])
+    torch.testing.assert_close(compiled(x[:20], part), expected[1])
+
+
+BAD = {
+    "GCNCov": ({}, "torch_geometric.nn has no 'GCNCov'; did you mean 'GCNConv'?"),
+    "Linear": ({}, "Linear is no convolution"),
+    "NNConv": ({}, "NNConv needs edge_attr"),
+    "RGCNConv": ({}, "RGCNConv needs edge_type"),
+    "GMMConv": ({}, "GMMConv needs edge_attr"),
+    "PointNetConv": ({}, "PointNetConv needs pos"),
+    "HypergraphConv": ({}, "HypergraphConv needs hyperedge_index"),
+    "HGTConv": ({}, "HGTConv needs edge_index_dict and x_dict"),
+    "DynamicEdgeConv": ({}, "DynamicEdgeConv takes no edges"),
+    "DNAConv": ({}, "DNAConv does not run on node features and edges .*num_layers"),
+    "MeshCNNConv": ({}, "MeshCNNConv does not run on node features and edges"),
+    "ChebConv": ({"options": {}}, "options.K: ChebConv needs it; add +backbone.options.K=…"),
+    "GATConv": (
+        {"options": {"heads": 3}},
+        "options.heads: expected a divisor of backbone.hidden=8",
+    ),
+    "GATv2Conv": ({"options": {"headz": 3}}, "options.headz: no such key; did you mean 'heads'?"),
+    "SGConv": ({"adjacency": "row"}, "adjacency: SGConv takes no edge weights or always norm"),
+    "SSGConv": ({"options": {"alpha": 0.1, "cached": True}}, "options.cached: .*; leave it out"),
+    "TAGConv": ({"options": {"K": "three"}}, "options.K: expected a whole number, got 'three'"),
+    "GraphConv": ({"options": {"out_channels": 3}}, "options.out_channels: the network sets it"),
+    "GCN2Conv": ({"skip": "initial"}, "skip: GCN2Conv takes the initial features by itself"),
+    "PNAConv": ({"options": {"aggregators": ["men"], "scalers": []}}, "PNAConv does not run on"),
+    "EGConv": (
+        {"options": {}},
+        "EGConv does not run on .*must be divisible by the number of heads",
+    ),
+    "APPNP": ({"alpha": 1.5}, "alpha: expected a number from 0 to 1"),
+    "SAGEConv": ({"weights": torch.ones(1)}, "edges of this graph have weights, and SAGEConv"),
+}
+
+
+@pytest.mark.parametrize("conv", BAD)
+def test_bad_input_is_one_line(conv: str) -> None:
+    options, said = BAD[conv]
+    with pytest.raises(InputError, match=rf"^backbone\..*{said}".replace("+", r"\+")) as caught:
+        networks(conv, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"depth": 0}, {"hidden": 0}, {"interval": 0}, {"dropout": 1.0}, {"drop_edge": 1.0}]
+    + [{"skip": "x"}, {"jumping": "x"}, {"adjacency": "x"}, {"lam": -1.0}, {"alpha": -1.0}],
+)
+def test_bad_settings_are_named(option: dict) -> None:
+    with pytest.raises(InputError, match=rf"backbone\.{next(iter(option))}: expected"):
+        networks(**option)
+
+
+def test_a_command_is_checked_before_any_work(tmp_path: Path) -> None:
+    words = ["backbone=pyg", "logger=none", f"paths.outputs={tmp_path}"]
+    with pytest.raises(Problems) as caught:
+        command([*words, "backbone.conv=GATConv", "backbone.options.headz=8"])
+    assert caught.value.lines == ["backbone.options.headz: no such key; did you mean 'heads'?"]
+    for plus in ("", "+"):  # Hydra's sign for a new key can be left out
+        [config] = configs([*words, "backbone.conv=GATConv", f"{plus}backbone.options.heads=8"])
+        assert config.backbone.options == {"heads": 8}
+
+
+def test_without_torch_geometric_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_geometric.nn", None)
+    with pytest.raises(InputError, match="pyg needs torch-geometric .*pip install torch-geo"):
+        networks()
