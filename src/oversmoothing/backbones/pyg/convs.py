@@ -18,6 +18,7 @@ IDENTITY_MAP = ("alpha", "theta", "layer")  # those of GCN2Conv, which a network
 NODES = ("x", "x_0", "edge_index")  # arguments of a call that every network has
 EDGES = ("edge_attr", "edge_type")  # arguments that no graph here has; some convolutions need them
 EDGE_SIZES = ("dim", "edge_dim", "num_relations")  # what such convolutions are built with
+PRODUCTS = ("GINConv", "GraphConv", "SAGEConv")  # mix their input itself, by sums or means
 
 
 class Convolution:
@@ -101,13 +102,17 @@ class Convolution:
             )
         return arguments | {"edge_weight": edge_weight}
 
+    def multiplies(self, conv: nn.Module) -> bool:
+        """Whether a convolution mixes its input by one product with the given adjacency."""
+        return self.name in PRODUCTS and conv.fuse and conv.aggr in ("add", "sum", "mean")
+
     def refusal(self, error: Exception) -> InputError:
         """Explains why a call failed."""
         missing = set(EDGES) & self.called.keys()
         return _needs(self.name, missing) if missing else self._misfit(error)
 
     def _misfit(self, error: Exception) -> InputError:
-        said = " ".join(str(error).split()) or type(error).__name__
+        said = str(error).split("\n")[0].split(". ")[0] or type(error).__name__
         return InputError(
             f"backbone.conv: {self.name} does not run on node features and edges with these "
             f"options ({said}); choose others with +backbone.options.…, or another convolution"

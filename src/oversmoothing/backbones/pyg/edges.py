@@ -1,4 +1,4 @@
-"""Edges of a graph network: DropEdge, and the normalised adjacency with self-loops."""
+"""Edges of a graph network: DropEdge, the normalised adjacency with self-loops, and CSR."""
 
 import torch
 from torch import Tensor
@@ -50,3 +50,21 @@ def normalised(
     if kind == "row":
         return edge_index, weight / degree[target]
     return edge_index, weight / (degree[source] * degree[target]).sqrt()
+
+
+def as_csr(edge_index: Tensor, edge_weight: Tensor | None, like: Tensor) -> Tensor:
+    """Returns the matrix that a convolution multiplies by the features, in CSR.
+
+    Args:
+        edge_index: source and target of every edge, (2, E).
+        edge_weight: (E,); None: all 1.
+        like: the features, (N, C).
+    """
+    N, _ = like.shape
+    source, target = edge_index
+    order = torch.argsort(target, stable=True)
+    starts = torch.searchsorted(target[order], torch.arange(N + 1, device=target.device))
+    ones = torch.ones(source.shape, dtype=like.dtype, device=like.device)
+    values = ones if edge_weight is None else edge_weight.to(like.dtype)[order]
+    size = (N, N)
+    return torch.sparse_csr_tensor(starts, source[order], values, size, check_invariants=False)

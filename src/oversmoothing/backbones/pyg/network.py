@@ -10,7 +10,7 @@ from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.backbones.pyg.convs import degrees_of
 from oversmoothing.backbones.pyg.design import Design
-from oversmoothing.backbones.pyg.edges import drop_edges, normalised
+from oversmoothing.backbones.pyg.edges import as_csr, drop_edges, normalised
 from oversmoothing.backbones.pyg.layer import IdentityMap, Layer, dropped
 from oversmoothing.errors import InputError
 
@@ -129,11 +129,21 @@ class Network(nn.Module):
         if self.design.reads_in:
             skipped = h
         for position, layer in enumerate(self.layers, int(self.design.reads_in)):
-            h = layer(h, edges, initial, context)
+            h = layer(h, edges if outputs else self._wide(layer, h, edges), initial, context)
             if interval and not layer.logits and position % interval == 0:
                 h = skipped = h + skipped
             outputs.append(h)
         return outputs
+
+    def _wide(self, layer: Layer, x: Tensor, edges: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the edges as one matrix if a convolution multiplies it by the raw features.
+
+        These have many channels, and need no gradient. A message for each edge would take E × F.
+        """
+        mixes_features = not self.design.reads_in and self.design.convolution.multiplies(layer.conv)
+        if not mixes_features or torch.compiler.is_compiling():
+            return edges
+        return {"edge_index": as_csr(edges["edge_index"], edges.get("edge_weight"), x)}
 
     def _edges(
         self, edge_index: Tensor, edge_weight: Tensor | None, x: Tensor
