@@ -1,5 +1,6 @@
 """Networks of torch-geometric's convolutions: against the repository's own networks, and laws."""
 
+import re
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -23,6 +24,7 @@ from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
+ROOT = Path(__file__).parents[2]
 N, F, CLASSES = 30, 12, 3
 CLOSE = {"rtol": 0, "atol": 1e-10}
 CONVS: dict[str, dict[str, Any]] = {  # every convolution that needs no more than a graph has
@@ -223,6 +225,23 @@ def test_raw_features_are_mixed_by_one_product(conv: str, double: None) -> None:
     assert shapes == [torch.sparse_csr, torch.strided, torch.strided]
 
 
+@pytest.mark.parametrize(
+    ("conv", "stays"), [("GCNConv", True), ("GATConv", True), ("SAGEConv", False), ("APPNP", False)]
+)
+def test_sparse_features_give_what_dense_ones_do(conv: str, stays: bool, double: None) -> None:
+    """They stay sparse where the network starts with a product, which APPNP's linear layer is."""
+    x, edges = graph()
+    options = {"conv": conv, "options": CONVS[conv], "hidden": 8, "dropout": 0.0}
+    found = []
+    for features in (x, x.to_sparse_csr()):
+        model = Networks([osm.Centered], features, edges, CLASSES, [0], **options)
+        model().logsumexp(dim=-1).square().sum().backward()
+        found.append([model(), *(p.grad for p in model.parameters())])
+    assert model.nets[0].layers[0].takes_sparse == stays
+    for dense, sparse in zip(*found, strict=True):
+        torch.testing.assert_close(sparse, dense, **CLOSE)
+
+
 def offers_inside(conv: str) -> bool:
     try:
         networks(conv, [osm.Centered])
@@ -330,6 +349,19 @@ def test_a_network_compiles_as_one_graph(conv: str) -> None:
     compiled = torch.compile(net, backend="aot_eager", dynamic=True, fullgraph=True)
     torch.testing.assert_close(compiled(x, edges.flip(0)), expected[0])
     torch.testing.assert_close(compiled(x[:20], part), expected[1])
+
+
+def test_the_python_of_the_guide_runs(capsys: pytest.CaptureFixture) -> None:
+    page = (ROOT / "docs/guides/graphs.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    exec(compile(code, "docs/guides/graphs.md", "exec"), {})
+    assert "layers.3" in capsys.readouterr().out
+
+
+def test_the_guide_lists_every_convolution() -> None:
+    page = (ROOT / "docs/guides/graphs.md").read_text(encoding="utf-8")
+    listed = page.partition("edge weights:\n\n")[2].partition(".\n\n")[0]
+    assert sorted(re.findall(r"\w+", listed)) == sorted(CONVS)
 
 
 BAD = {

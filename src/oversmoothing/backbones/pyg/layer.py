@@ -20,6 +20,10 @@ class Layer(nn.Module):
         dropout: rate before the convolution.
         logits: whether the output are the logits, without aggregators behind it and ReLU.
         like: the layer whose aggregators this one shares.
+
+    Attributes:
+        identity: initial residual and identity map behind the convolution, if any.
+        takes_sparse: whether the convolution takes sparse features; others get dense ones.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class Layer(nn.Module):
         super().__init__()
         self.conv, self.rate, self.logits = conv, dropout, logits
         self.identity: IdentityMap | None = None
+        self.takes_sparse = False
         if sites.has("inside"):
             size = getattr(conv, "out_channels", None)  # of a head
             size = size if isinstance(size, int) else dim
@@ -57,7 +62,9 @@ class Layer(nn.Module):
             initial: output of the first linear layer.
             context: for aggregators behind the convolution.
         """
-        h = self.conv(dropped(h, self.rate, self.training), **edges)
+        h = dropped(h, self.rate, self.training)
+        h = h if self.takes_sparse or h.layout == torch.strided else h.to_dense()
+        h = self.conv(h, **edges)
         h = h[0] if isinstance(h, tuple) else h  # PANConv also returns its matrix
         if self.identity is not None:
             h = self.identity(h, initial)
@@ -87,11 +94,11 @@ class IdentityMap(nn.Module):
 
 
 def dropped(x: Tensor, rate: float, training: bool) -> Tensor:
-    """Applies dropout; sparse features keep their pattern, and become dense."""
-    if x.layout != torch.strided:
-        pattern, values = (x.crow_indices(), x.col_indices()), dropped(x.values(), rate, training)
-        return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False).to_dense()
+    """Applies dropout; sparse features (CSR) keep their pattern."""
     if not (training and rate):
         return x
+    if x.layout != torch.strided:
+        pattern, values = (x.crow_indices(), x.col_indices()), dropped(x.values(), rate, training)
+        return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False)
     keep = torch.empty_like(x).uniform_() >= rate  # faster than bernoulli_ on a CPU
     return x * keep.to(x.dtype).mul_(1 / (1 - rate))

@@ -27,7 +27,7 @@ class Network(nn.Module):
 
     Args:
         aggregators: factories, applied in their order at their sites.
-        in_channels: of the features, F.
+        x: features of the graph, (N, F); only their size and layout matter.
         num_classes: K.
         design: the options.
         degrees: number of nodes by degree, which PNAConv needs; those of a path by default.
@@ -41,7 +41,7 @@ class Network(nn.Module):
     def __init__(
         self,
         aggregators: Sequence[Factory],
-        in_channels: int,
+        x: Tensor,
         num_classes: int,
         design: Design,
         degrees: Tensor | None = None,
@@ -49,7 +49,7 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.design = design
-        hidden, depth = design.hidden, design.depth
+        hidden, depth, in_channels = design.hidden, design.depth, x.shape[1]
         first = hidden if design.reads_in else in_channels
         last = hidden if design.reads_out else num_classes
         self.dense = nn.ModuleDict()  # the linear layers; recipes know them by this name
@@ -63,6 +63,8 @@ class Network(nn.Module):
         self.jumping = _jumping(design)
         edge_weight = torch.ones(6) if weighted else None
         self._try(torch.zeros(4, in_channels), edge_weight, torch.Size((4, num_classes)))
+        if x.is_sparse_csr and not design.reads_in:
+            self.layers[0].takes_sparse = takes_sparse(self.layers[0].conv, in_channels)
 
     def _build(self, factories: Sequence[Factory], dims: list[int], degrees: Tensor) -> None:
         design = self.design
@@ -164,6 +166,25 @@ class Network(nn.Module):
         loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
         edges = torch.cat([edge_index.flip(0), loops], dim=1)
         return Context(edges=edges, num_nodes=num_nodes)
+
+
+@torch.enable_grad()
+def takes_sparse(conv: nn.Module, in_channels: int) -> bool:
+    """Whether a convolution returns the same for sparse features: if it starts with a product.
+
+    Most convolutions raise an error; nothing tells which ones.
+    """
+    x, parameters, found = torch.eye(4, in_channels), [*conv.parameters()], []
+    try:
+        for features in (x, x.to_sparse_csr()):
+            out = conv.eval()(features, PATH)
+            grads = torch.autograd.grad(out.square().sum(), parameters, materialize_grads=True)
+            found.append([out, *grads])
+    except Exception:
+        return False
+    finally:
+        conv.train()
+    return all(a.layout == b.layout and torch.allclose(a, b) for a, b in zip(*found))
 
 
 def _jumping(design: Design) -> nn.Module | None:

@@ -78,9 +78,9 @@ class Networks(nn.Module):
         )  # fmt: skip
         self.x, self.edge_index, self.edge_weight = x, edges.flip(0), weights
         self.seeds = Seeds(seeds, x.device)
-        degrees, F = degrees_of(self.edge_index, len(x)), x.shape[1]
+        degrees = degrees_of(self.edge_index, len(x))
         self.nets = nn.ModuleList(
-            Network(aggregators, F, num_classes, design, degrees, weights is not None)
+            Network(aggregators, x, num_classes, design, degrees, weights is not None)
             for _ in self.seeds.seeded()
         ).to(x.device)
 
