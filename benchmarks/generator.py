@@ -1,24 +1,25 @@
-"""Seconds and memory that `data=sbm` takes, beside drawing every pair by its own coin.
+"""Seconds and memory that `data=sbm` takes, beside drawing every pair of nodes by its own coin.
 
     python benchmarks/generator.py
-    python benchmarks/generator.py --nodes 1000000 --degrees 10 20
+    python benchmarks/generator.py --nodes 1000000 --degrees 20
 
-A row is a fresh process; memory is the largest resident set without that of the imports. The
-quadratic form, that of older runs, is measured up to 30,000 nodes.
+Every number is that of a fresh process without its imports; seconds are CPU time. Coins take
+quadratic time, so they are measured up to 30,000 nodes. `pairs` are undirected edges; a graph has
+both directions of each.
 """
 
 import argparse
-import json
-import resource
-import subprocess
-import sys
 import time
+import warnings
 
-from measure import text
+import torch
+from measure import in_fresh_process, peak_bytes, text
 
 from oversmoothing.data.graphs import csbm, sbm
+from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.launch.script import run_script
 
+FORMS = {"csbm": csbm.generate, "sbm": sbm.generate}  # linear; quadratic, that of older runs
 QUADRATIC = 30_000  # nodes
 
 
@@ -27,40 +28,46 @@ def main() -> int:
     sizes = [1_000, 10_000, 30_000, 100_000, 1_000_000]
     parser.add_argument("--nodes", nargs="*", type=int, default=sizes)
     parser.add_argument("--degrees", nargs="*", type=float, default=[10.0, 20.0])
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)  # form, nodes, degree
+    parser.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one[0], int(options.one[1]), float(options.one[2]))))
+    warnings.simplefilter("ignore", UserWarning)  # of isolated nodes
+    if options.of:
+        what, form, nodes, degree = options.of
+        print(measured(what, form, int(nodes), float(degree)))
         return 0
-    rows = [["nodes", "edges", "seconds", "MB", "coins: seconds", "ratio"]]
+    rows = [["nodes", "degree", "pairs", "seconds", "MB", "coins: seconds", "× ours"]]
     for nodes in options.nodes:
         for degree in options.degrees:
-            edges, seconds, memory = in_process("csbm", nodes, degree)
-            row = [f"{nodes:,}", f"{edges:,}", f"{seconds:.3f}", f"{memory:,.0f}"]
-            if nodes <= QUADRATIC:
-                coins = in_process("sbm", nodes, degree)[1]
-                row += [f"{coins:.3f}", f"{coins / seconds:.0f}"]
-            rows.append(row + [""] * (len(rows[0]) - len(row)))
+            rows.append(row(nodes, degree))
     print(text(rows))
     return 0
 
 
-def in_process(form: str, nodes: int, degree: float) -> list[float]:
-    """``measure`` in a fresh process."""
-    command = [sys.executable, __file__, "--one", form, str(nodes), str(degree)]
-    return json.loads(subprocess.check_output(command))
+def row(nodes: int, degree: float) -> list[str]:
+    """A line of the table."""
+    size = (str(nodes), str(degree))
+    pairs = in_fresh_process("--of", "pairs", "csbm", *size) * 1e6
+    seconds = in_fresh_process("--of", "µs", "csbm", *size)
+    memory = in_fresh_process("--of", "bytes", "csbm", *size)
+    cells = [f"{nodes:,}", f"{degree:g}", f"{pairs:,.0f}", f"{seconds:.3f}", f"{memory:,.0f}"]
+    if nodes > QUADRATIC:
+        return [*cells, "", ""]
+    coins = in_fresh_process("--of", "µs", "sbm", *size)
+    return [*cells, f"{coins:.3f}", f"{coins / seconds:.0f}"]
 
 
-def measure(form: str, nodes: int, degree: float) -> tuple[int, float, float]:
-    """Number of edges, seconds and megabytes of one graph."""
-    before, began = peak(), time.perf_counter()
-    graph = {"csbm": csbm, "sbm": sbm}[form].generate(num_nodes=nodes, degree=degree)
-    return graph.edges.shape[1] // 2, time.perf_counter() - began, peak() - before
+def measured(what: str, form: str, nodes: int, degree: float) -> int:
+    """Microseconds, bytes, or number of pairs of one graph."""
 
+    def draw() -> Graph:
+        return FORMS[form](num_nodes=nodes, degree=degree)
 
-def peak() -> float:
-    """Largest resident set so far in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    if what == "bytes":
+        return peak_bytes(draw, torch.device("cpu"))
+    began = time.process_time()
+    graph = draw()
+    seconds = time.process_time() - began
+    return graph.edges.shape[1] // 2 if what == "pairs" else round(1e6 * seconds)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import torch
 from torch_geometric.utils import is_undirected
 
 from oversmoothing.data.graphs import graphs
+from oversmoothing.data.graphs.duplicates import first_of_each
 from oversmoothing.data.graphs.graph import Graph, count_isolated
 from oversmoothing.errors import InputError
 
@@ -27,10 +28,10 @@ def no_urls(monkeypatch):
 def load(data_root, tmp_path_factory):
     cache = str(tmp_path_factory.mktemp("cache"))
 
-    def load(name: str, protocol: str = "complement", split: int = 0, normalize=True) -> Graph:
+    def load(name, protocol="complement", split=0, normalize=True, filtered=False) -> Graph:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "data citeseer: 48 nodes")
-            return graphs.load(name, protocol, split, normalize, str(data_root), cache)
+            return graphs.load(name, protocol, split, normalize, str(data_root), cache, filtered)
 
     return load
 
@@ -129,6 +130,7 @@ def test_equal_arguments_give_the_same_object(load):
 BAD = {
     "data.name: expected one of cora, .*got 'corra'; did you mean 'cora'": {"name": "corra"},
     "data.protocol: expected one of public, .*got 'geom'": {"protocol": "geom"},
+    "data.filtered: cora has no filtered form": {"filtered": True},
     "data.split: expected 0 to 9 or each, got 10": {"split": 10},
     "data.split: expected 0 to 9 or each, got -1": {"split": -1},
 }
@@ -138,3 +140,29 @@ BAD = {
 def test_bad_arguments_are_refused(message):
     with pytest.raises(InputError, match=message):
         graphs.load(**({"name": "cora"} | BAD[message]))
+
+
+# Nodes, edges without self-loops, self-loops; Platonov et al. have 890 nodes and 8,854 edges of
+# Chameleon, and 2,223 nodes and 46,998 edges of Squirrel.
+FILTERED = {"chameleon": (828, 7571, 47), "squirrel": (2169, 46390, 140)}
+
+
+@pytest.mark.parametrize("name", FILTERED)
+def test_filtered_graphs_have_no_duplicates(load, name):
+    every, kept = (load(name, "geom-gcn", "each", filtered=filtered) for filtered in (False, True))
+    rows, columns = kept.edges
+    counts = kept.num_nodes, int((rows < columns).sum()), int((rows == columns).sum())
+    assert counts == FILTERED[name] and is_undirected(kept.edges)
+    share = kept.num_nodes / every.num_nodes
+    for part in ("train", "val", "test"):  # those of the whole graph, so about as large
+        before, after = getattr(every, part).sum(dim=1), getattr(kept, part).sum(dim=1)
+        assert (after / before / share - 1).abs().max() < 0.2
+    assert (kept.train.int() + kept.val.int() + kept.test.int()).max() == 1
+
+
+def test_the_first_of_each_class_and_set_of_links_is_kept():
+    links = torch.tensor([[0, 0, 1, 0, 1, 5], [1, 2, 3, 3, 4, 4]])  # 3 from 0 and 1, 4 from 1 and 5
+    y = torch.tensor([0, 1, 1, 0, 0, 0, 1])
+    # 1 and 2 have links from 0 and one class; 0, 5, 6 have none, and 0 and 5 have one class
+    assert first_of_each(links, y).tolist() == [True, True, False, True, True, False, True]
+    assert first_of_each(links.flip(1), y).tolist() == first_of_each(links, y).tolist()

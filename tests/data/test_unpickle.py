@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch_geometric.io.planetoid as reader
 from torch_geometric.io.planetoid import read_file
 
 from oversmoothing.data.fetch import catalogue, ensure
@@ -82,8 +81,17 @@ def test_real_files_are_read_as_without_restriction(data_root, part):
         assert torch.equal(read_file(str(folder), "cora", part), expected)
 
 
-def test_the_reader_is_given_back(tmp_path):
+def test_pickle_and_torch_load_are_given_back():
+    before = pickle.load, pickle.loads, os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
     with pytest.raises(RuntimeError), restricted():
-        assert reader.pickle is not pickle
+        assert pickle.load is not before[0]
         raise RuntimeError
-    assert reader.pickle is pickle
+    after = pickle.load, pickle.loads, os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+    assert before == after
+
+
+def test_tensors_are_loaded_without_running_code(tmp_path, marker):
+    torch.save(Malicious(marker), tmp_path / "data.pt")
+    with restricted(), pytest.raises(pickle.UnpicklingError):
+        torch.load(tmp_path / "data.pt", weights_only=False)
+    assert not marker.exists()

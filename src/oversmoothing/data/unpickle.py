@@ -1,8 +1,10 @@
 """Read pickles of unknown origin, graphs and label lists, without running code in them."""
 
 import contextlib
+import io
+import os
 import pickle
-import types
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -19,6 +21,9 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 
 _reconstruct = np.empty(0).__reduce__()[0]
+
+WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_LOCK = threading.Lock()
 
 # Everything that the raw files refer to, some of it under the names of Python 2 or older numpy.
 ALLOWED = {
@@ -49,15 +54,26 @@ def load(file: BinaryIO, **options: Any) -> Any:
     return RestrictedUnpickler(file, **options).load()
 
 
+def loads(content: bytes, **options: Any) -> Any:
+    """Does what ``pickle.loads`` does, with the restricted unpickler."""
+    return load(io.BytesIO(content), **options)
+
+
 @contextlib.contextmanager
 def restricted() -> Iterator[None]:
-    """Makes torch-geometric read Planetoid files with the restricted unpickler."""
-    import torch_geometric.io.planetoid as reader
+    """Makes torch-geometric read pickles with the restricted unpickler, and tensors only.
 
-    # torch-geometric has no setting for this: replace the name `pickle` in its module
-    original = reader.pickle
-    reader.pickle = types.SimpleNamespace(load=load)
-    try:
-        yield
-    finally:
-        reader.pickle = original
+    torch-geometric has no setting for this: ``pickle.load`` and ``pickle.loads`` are replaced for
+    the whole process, and ``torch.load`` is told by its environment variable.
+    """
+    with _LOCK:  # or a second thread would restore what the first one has replaced
+        originals, forced = (pickle.load, pickle.loads), os.environ.get(WEIGHTS_ONLY)
+        pickle.load, pickle.loads = load, loads
+        os.environ[WEIGHTS_ONLY] = "1"
+        try:
+            yield
+        finally:
+            pickle.load, pickle.loads = originals
+            os.environ.pop(WEIGHTS_ONLY)
+            if forced is not None:
+                os.environ[WEIGHTS_ONLY] = forced

@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ class Graph:
     Args:
         name: of the data set.
         x: features, CSR sparse or dense, float32 (N, F).
-        y: labels (N,), int64.
+        y: labels (N,), int64; -1 for a node without label, which is in no mask.
         edges: row and column of the entries of A, (2, E), each once, sorted; an undirected edge has
             both directions. Self-loops of the raw data are kept and none is added (a backbone adds
             its I).
@@ -69,30 +70,33 @@ class Graph:
         return dataclasses.replace(self, **tensors)
 
 
-def check_graph(graph: Graph) -> Graph:
+def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "refuse") -> Graph:
     """Returns the graph if a network can be trained and tested on it.
 
     Warns of isolated nodes: they keep only their own features, through the backbone's self-loop.
 
+    Args:
+        graph: to check.
+        without_training: what to do about a class without training node.
+
     Raises:
-        InputError: fewer than 2 nodes, a class without training node, no validation or test node,
-            or features that are not finite.
+        InputError: fewer than 2 nodes, nodes of a mask without label, a class without training
+            node, no validation or test node, or features that are not finite.
     """
     name, N = graph.name, graph.num_nodes
     if N < 2:
         raise InputError(f"data {name}: expected a graph of 2 nodes or more, got {N}")
+    for part in ("train", "val", "test"):
+        _check_mask(graph, part)
     for train in graph.train.view(-1, N):
         per_class = torch.bincount(graph.y[train], minlength=graph.num_classes)
         if (per_class == 0).any():
-            raise InputError(
-                f"data {name}: class {int(per_class.argmin())} has no training node; "
-                "change data.protocol, data.split or data.train_per_class"
-            )
-    for part in ("val", "test"):
-        if not getattr(graph, part).view(-1, N).any(dim=1).all():
-            raise InputError(
-                f"data {name}: no {part} node; change data.protocol, data.split or data.num_nodes"
-            )
+            line = f"data {name}: class {int(per_class.argmin())} has no training node"
+            if without_training == "refuse":
+                options = "data.protocol, data.split or data.train_per_class"
+                raise InputError(f"{line}; change {options}")
+            warnings.warn(line, stacklevel=2)
+            break
     values = graph.x.values() if graph.x.is_sparse_csr else graph.x
     if not values.isfinite().all():
         raise InputError(f"data {name}: features hold nan or inf; mend the raw data")
@@ -100,6 +104,19 @@ def check_graph(graph: Graph) -> Graph:
         nodes = "1 node has" if isolated == 1 else f"{isolated} nodes have"
         warnings.warn(f"data {name}: {nodes} no neighbour", stacklevel=2)
     return graph
+
+
+def _check_mask(graph: Graph, part: str) -> None:
+    name, mask = graph.name, getattr(graph, part).view(-1, graph.num_nodes)
+    if not mask.any(dim=1).all():
+        raise InputError(
+            f"data {name}: no {part} node; change data.protocol, data.split or data.num_nodes"
+        )
+    if unlabelled := int((mask.any(dim=0) & (graph.y < 0)).sum()):
+        raise InputError(
+            f"data {name}: {unlabelled} {part} nodes have no label; draw other nodes with "
+            "data.split_sizes=[0.6,0.2,0.2] or mend the raw data"
+        )
 
 
 def count_isolated(edges: Tensor, num_nodes: int) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from oversmoothing.data import fetch
 from oversmoothing.data.graphs import pyg
+from oversmoothing.data.graphs.duplicates import first_of_each
 from oversmoothing.data.graphs.graph import Graph, check_graph, row_normalised, symmetrised, to_csr
 from oversmoothing.errors import InputError
 
@@ -39,6 +40,7 @@ def load(
     row_normalize: bool = True,
     root: str = "data",
     cache: str = "outputs/cache",
+    filtered: bool = False,
 ) -> Graph:
     """Loads one of the four graphs; raw files are downloaded if missing, and always verified.
 
@@ -56,10 +58,12 @@ def load(
         row_normalize: divide each feature row by its sum + 1e-6.
         root: folder with the data; only read, unless something must be downloaded.
         cache: folder for torch-geometric's processed files.
+        filtered: Chameleon and Squirrel without duplicate nodes; see ``duplicates``. The masks are
+            those of the remaining nodes.
 
     Raises:
-        InputError: unknown name or protocol, no such split, or raw files that are missing, altered
-            or truncated.
+        InputError: unknown name or protocol, no such split, no filtered form, or raw files that are
+            missing, altered or truncated.
     """
     _check("data.name", name, get_args(Name))
     _check("data.protocol", protocol, get_args(Protocol))
@@ -69,6 +73,11 @@ def load(
         raise InputError(
             f"data.split: {name} has ten splits only with data.protocol=geom-gcn; set it to 0"
         )
+    if filtered and "WikipediaNetwork" not in FOLDERS[name][0]:
+        raise InputError(
+            f"data.filtered: {name} has no filtered form, only chameleon and squirrel; set it to "
+            "false"
+        )
     folder = FOLDERS[name][protocol == "geom-gcn"]
     raw = Path(root) / "graphs" / folder / "raw"
     sources = fetch.catalogue()[f"{folder}/raw"]
@@ -76,6 +85,8 @@ def load(
     checksum = fetch.checksum(sources)
     dataset, inner = _dataset(folder), folder.split("/", 1)[1]
     data = pyg.read(dataset, raw, inner, Path(cache) / "graphs" / checksum)
+    if filtered:
+        data = data.subgraph(first_of_each(data.edge_index, data.y))
     return check_graph(_graph(name, data, protocol, split, row_normalize, checksum))
 
 

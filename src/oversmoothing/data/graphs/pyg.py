@@ -33,7 +33,7 @@ def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache
     Raises:
         InputError: the cache cannot be written, or a raw file would run code.
     """
-    root = cache / f"pyg-{importlib.metadata.version('torch-geometric')}"
+    root = cache / f"pyg-{version()}"
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock"):
@@ -51,6 +51,11 @@ def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache
             f"{raw}: a raw file is no array, list or dict ({error}), so it is not read; "
             "delete the folder to download it again"
         ) from error
+
+
+def version() -> str:
+    """The installed version of torch-geometric; each writes processed files of its own."""
+    return importlib.metadata.version("torch-geometric")
 
 
 def _link(link: Path, target: Path) -> None:

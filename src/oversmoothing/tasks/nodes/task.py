@@ -35,7 +35,8 @@ class Nodes(Task):
         Raises:
             InputError: data that are no graph, or what backbone and aggregators refuse.
         """
-        wanted = "task nodes needs a graph; choose data=cora, citeseer, chameleon, squirrel or sbm"
+        known = "cora, citeseer, chameleon, squirrel, sbm, pyg or ogb"
+        wanted = f"task nodes needs a graph; choose data={known}"
         require_data(parts.data, Graph, wanted)
         graph = parts.data.to(device)
         model = parts.backbone(

@@ -1,0 +1,179 @@
+"""Data sets of torch-geometric: found by name, read without network, refused in one line."""
+
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from oversmoothing.config.instantiate import build
+from oversmoothing.data.graphs import graphs
+from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.data.graphs.pyg_datasets import load
+from oversmoothing.errors import InputError
+from oversmoothing.launch.command import Problems, configs
+
+SPLIT = [0.6, 0.2, 0.2]
+ROMAN = {"dataset": "HeterophilousGraphDataset", "options": {"name": "Roman-empire"}}
+RAW = Path("graphs/HeterophilousGraphDataset/roman_empire/raw/roman_empire.npz")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*_, **__):
+        raise urllib.error.URLError("no network here")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(dataset: str, **arguments) -> Graph:
+        own = {"root": str(tmp_path / "data"), "cache": str(tmp_path / "cache")} | arguments
+        return load(dataset=dataset, **own)
+
+    return read
+
+
+@pytest.fixture
+def roman(tmp_path) -> dict[str, np.ndarray]:
+    """A small graph in the layout of the raw file, with three splits."""
+    rng, N = np.random.default_rng(0), 60
+    part = rng.permuted(np.tile(np.arange(N) % 3, (3, 1)), axis=1)
+    arrays = {
+        "node_features": rng.standard_normal((N, 8)).astype(np.float32),
+        "node_labels": np.arange(N) % 4,
+        "edges": np.stack([np.arange(N), (np.arange(N) * 7 + 1) % N], axis=1),
+    }
+    arrays |= {f"{p}_masks": part == i for i, p in enumerate(("train", "val", "test"))}
+    path = tmp_path / "data" / RAW
+    path.parent.mkdir(parents=True)
+    np.savez(path, **arrays)
+    return arrays
+
+
+def test_own_masks_are_one_split_or_all(read, roman):
+    graph = read(**ROMAN, split=2)
+    assert torch.equal(graph.train, torch.from_numpy(roman["train_masks"][2]))
+    every = read(**ROMAN, split="each")
+    assert torch.equal(every.test, torch.from_numpy(roman["test_masks"]))
+    assert every.masks([4])["val"][0].tolist() == np.flatnonzero(roman["val_masks"][1]).tolist()
+    assert torch.equal(graph.x, torch.from_numpy(roman["node_features"]))
+    assert graph.checksum == every.checksum and read(**ROMAN, split=2) is graph
+    with pytest.raises(InputError, match="has 3 splits; expected 0 to 2 or each, got 3"):
+        read(**ROMAN, split=3)
+
+
+def test_a_read_only_data_folder_is_enough(read, roman, tmp_path):
+    before = sorted((tmp_path / "data").rglob("*"))
+    graph = read(**ROMAN)
+    assert sorted((tmp_path / "data").rglob("*")) == before
+    [processed] = (tmp_path / "cache").rglob("data.pt")
+    processed.write_bytes(processed.read_bytes()[:100])
+    own = {"root": str(tmp_path / "data"), "cache": str(tmp_path / "cache")}  # as a new process
+    with pytest.warns(UserWarning, match="unreadable, thrown away and made again"):
+        again = load.__wrapped__(**ROMAN, **own)
+    assert again.checksum == graph.checksum
+
+
+def test_cora_is_the_same_as_by_its_own_name(read, data_root, tmp_path):
+    own = graphs.load("cora", "public", 0, True, str(data_root), str(tmp_path / "own"))
+    planetoid = {"name": "Cora"}
+    got = read("Planetoid", options=planetoid, row_normalize=True, root=str(data_root))
+    assert torch.equal(got.edges, own.edges) and torch.equal(got.train, own.train)
+    assert torch.equal(got.x.to_dense(), own.x.to_dense()) and torch.equal(got.y, own.y)
+
+
+@pytest.mark.parametrize("split", [0, "each"])
+def test_a_data_set_without_masks_is_divided_at_random(read, split):
+    graph = read("KarateClub", split_sizes=[1, 5, 10], split=split)
+    assert graph.train.shape == ((34,) if split == 0 else (10, 34))
+    assert (graph.train.sum(dim=-1) == 4).all() and (graph.val.sum(dim=-1) == 5).all()
+
+
+def test_a_generated_data_set_follows_from_the_seed_alone(read, tmp_path):
+    options = {"avg_num_nodes": 80, "edge_dim": 1}
+    graph = read("FakeDataset", options=options, split_sizes=SPLIT)
+    before = torch.random.get_rng_state()
+    again = read("FakeDataset", options=options, split_sizes=SPLIT, cache=str(tmp_path / "other"))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert graph.checksum == again.checksum and graph is not again
+    other = read("FakeDataset", options=options, split_sizes=SPLIT, seed=1)
+    assert other.checksum != graph.checksum
+    A = torch.zeros(80 * 3, 80 * 3).index_put_(tuple(graph.edges), graph.weights)
+    assert torch.equal(A, A.T) and 0 < graph.weights.min() < graph.weights.max() <= 1
+    assert read("FakeDataset", options=options, split_sizes=SPLIT, weights=False).weights is None
+
+
+class Malicious:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)
+
+
+def test_a_processed_file_never_runs_code(read, roman, tmp_path):
+    read(**ROMAN)
+    [processed] = (tmp_path / "cache").rglob("data.pt")
+    torch.save(Malicious(tmp_path / "ran"), processed)
+    own = {"root": str(tmp_path / "data"), "cache": str(tmp_path / "cache")}
+    with pytest.warns(UserWarning, match="thrown away"):
+        load.__wrapped__(**ROMAN, **own)
+    assert not (tmp_path / "ran").exists()
+
+
+BAD = {
+    "no 'FakeDatset'; did you mean 'FakeDataset'": {"dataset": "FakeDatset"},
+    "no 'Data'; ": {"dataset": "Data"},
+    r"data.options.name: HeterophilousGraphDataset needs it; add data.options.name=": {
+        "dataset": "HeterophilousGraphDataset"
+    },
+    "data.options.nam: no such key; did you mean 'name'": {
+        "dataset": "WebKB",
+        "options": {"nam": "Texas", "name": "Texas"},
+    },
+    "data.options.name: expected a text, got 3": {"dataset": "WebKB", "options": {"name": 3}},
+    r"data.options: WebKB refuses \{'name': 'Utah'\} \(AssertionError": {
+        "dataset": "WebKB",
+        "options": {"name": "Utah"},
+    },
+    "KarateClub: it comes with not all three masks; .*data.split_sizes=": {"dataset": "KarateClub"},
+    "FakeDataset: it comes with no masks; .*data.split_sizes=": {"dataset": "FakeDataset"},
+    "FakeDataset: it has 3 graphs": {"dataset": "FakeDataset", "options": {"num_graphs": 3}},
+    "its nodes are of several types": {"dataset": "FakeHeteroDataset", "split_sizes": SPLIT},
+    "no node features": {
+        "dataset": "FakeDataset",
+        "options": {"num_channels": 0},
+        "split_sizes": SPLIT,
+    },
+    "roman_empire/raw: raw files .* not downloaded .*no network here.*roman_empire.npz": ROMAN,
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_cannot_be_used_is_refused_in_one_line(read, message, tmp_path):
+    with pytest.raises(InputError, match=message) as caught:
+        read(**BAD[message])
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("data/graphs/*/*"))  # nor is an empty folder left behind
+
+
+def test_offline_nothing_is_downloaded(read, monkeypatch):
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
+    with pytest.raises(InputError, match="OVERSMOOTHING_OFFLINE=1 forbids downloads.*put them"):
+        read(**ROMAN)
+
+
+def test_options_come_from_the_command_line(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    words = ["data=pyg", "data.dataset=FakeDataset", "data.split_sizes=[0.6,0.2,0.2]"]
+    [config] = configs([*words, "data.options.avg_num_nodes=90", "data.split=each"])
+    assert build(config.data).train.shape[0] == 10
+    with pytest.raises(Problems, match="data.options.avg_num_nodes: expected a whole number"):
+        configs([*words, "data.options.avg_num_nodes=x"])

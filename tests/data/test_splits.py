@@ -1,0 +1,58 @@
+"""Random splits of nodes: disjoint, stratified, of the sizes asked for."""
+
+import pytest
+import torch
+
+from oversmoothing.data.graphs.splits import NUM_SPLITS, chosen, drawn
+from oversmoothing.errors import InputError
+
+Y = torch.arange(600) % 3
+Y[torch.arange(30)] = -1  # ten nodes of every class have no label
+
+
+def test_fractions_hold_in_every_class():
+    masks = drawn("toy", Y, [0.6, 0.2, 0.2], seed=0)
+    assert {mask.shape for mask in masks} == {(NUM_SPLITS, 600)}
+    assert torch.equal(sum(mask.int() for mask in masks), (Y >= 0).int().expand(NUM_SPLITS, -1))
+    for mask, count in zip(masks, (114, 38, 38)):
+        assert all(Y[split].bincount().tolist() == [count] * 3 for split in mask)
+
+
+def test_numbers_are_training_nodes_of_a_class_and_other_nodes():
+    train, val, test = drawn("toy", Y, [20, 100, 200], seed=0)
+    assert all(Y[split].bincount().tolist() == [20] * 3 for split in train)
+    assert (val.sum(dim=1) == 100).all() and (test.sum(dim=1) == 200).all()
+    assert (train.int() + val.int() + test.int()).max() == 1
+    assert not (train | val | test)[:, Y < 0].any()
+
+
+@pytest.mark.parametrize("sizes", [[0.6, 0.2, 0.2], [20, 100, 200]])
+def test_splits_differ_and_follow_from_the_seed(sizes):
+    first, again, other = (drawn("toy", Y, sizes, seed) for seed in (0, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(first, again))
+    assert len(torch.cat([first[0], other[0]]).unique(dim=0)) == 2 * NUM_SPLITS
+    shares = torch.cat([first[0], other[0]]).double().mean(dim=0)[Y >= 0]
+    assert shares.min() >= 0 and shares.std() < 0.15  # every node is as likely as another
+
+
+def test_one_split_is_chosen_or_all():
+    masks = drawn("toy", Y, [0.6, 0.2, 0.2], seed=0)
+    assert torch.equal(chosen("toy", masks, 3)[0], masks[0][3])
+    assert chosen("toy", masks, "each") is masks
+    with pytest.raises(InputError, match="toy has 10 splits; expected 0 to 9 or each, got 10"):
+        chosen("toy", masks, 10)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ([0.6, 0.2], "expected three fractions"),
+        ([0.6, 0.3, 0.2], "expected three fractions"),
+        ([20, 0.2, 0.2], "expected three fractions"),
+        ([20, 500, 100], "needs 660 nodes with labels .* toy has 570"),
+        ([191, 1, 1], "191 of every class; .* smallest class 190"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(sizes, said):
+    with pytest.raises(InputError, match=said):
+        drawn("toy", Y, sizes, seed=0)
