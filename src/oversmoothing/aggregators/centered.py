@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.running_mean import RunningMean
 from oversmoothing.errors import InputError
 
 
@@ -61,10 +62,15 @@ class Centered(Inside):
         self.gamma, self.warmup = gamma, warmup
         self.prefix_in_mean, self.row_sum = prefix_in_mean, row_sum
         self.progress = 0.0 if warmup else 1.0  # factor on γ during the warm-up
+        self.running_mean: RunningMean | None = None  # for training on parts of a graph
 
     def advance(self, step: int) -> None:
         if self.warmup:
             self.progress = min(1.0, step / self.warmup)
+
+    def settle(self) -> None:
+        if self.running_mean is not None:
+            self.running_mean.settle()
 
     def get_extra_state(self) -> dict[str, float] | None:
         return {"progress": self.progress} if self.warmup else None
@@ -74,7 +80,10 @@ class Centered(Inside):
             self.progress = state["progress"]
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
-        mean = _mean(v, 0 if self.prefix_in_mean else context.prefix, mixed.shape[-2], context)
+        if self.running_mean is not None:
+            mean = self.running_mean(v)
+        else:
+            mean = _mean(v, 0 if self.prefix_in_mean else context.prefix, mixed.shape[-2], context)
         if self.row_sum and context.row_sum is not None:
             mean = context.row_sum * mean
         shift = self.progress * self.gamma * mean

@@ -1,6 +1,6 @@
 """The training loop of node classification: full batch, all seeds at once, resumable."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,9 @@ from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.layers import of_layers
-from oversmoothing.tasks.nodes.recipe import FullBatchAdam
+
+if TYPE_CHECKING:
+    from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 
 class FullBatchLoop:
@@ -31,7 +33,7 @@ class FullBatchLoop:
         model: nn.Module,
         graph: Graph,
         seeds: list[int],
-        trainer: FullBatchAdam,
+        trainer: "FullBatchAdam",
         recorder: Recorder,
         layer_metrics: bool,
     ) -> None:

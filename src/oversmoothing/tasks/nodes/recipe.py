@@ -1,11 +1,12 @@
 """Adam on the full batch, as ContraNorm's code trains its graph networks."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
 from oversmoothing.errors import InputError
+from oversmoothing.tasks.nodes.loop import FullBatchLoop
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,16 @@ class FullBatchAdam:
             not risen for so many epochs; training ends when this holds for every seed. None: train
             all epochs.
 
+    Attributes:
+        loop: what trains by this recipe.
+        on_host: whether the graph stays in the host's memory, whatever the device.
+
     Raises:
         InputError: epochs or eval_every below 1, or lr not above 0.
     """
 
+    loop: ClassVar[type[FullBatchLoop]] = FullBatchLoop
+    on_host: ClassVar[bool] = False
     epochs: int = 200
     lr: float = 0.005
     weight_decay: float = 5e-4
@@ -55,6 +62,13 @@ class FullBatchAdam:
                 "trainer.patience: expected 1 or more epochs, with trainer.selection=best-val, got "
                 f"{self.patience} with {self.selection}"
             )
+
+    def fits(self, network: nn.Module) -> None:
+        """Refuses a network that the loop cannot train.
+
+        Raises:
+            InputError: naming the way out.
+        """
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameters with their weight decay.

@@ -8,7 +8,6 @@ from torch import nn
 
 from oversmoothing.data.graphs.graph import Graph, to_csr
 from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data
-from oversmoothing.tasks.nodes.loop import FullBatchLoop
 
 
 def _two_nodes() -> Graph:
@@ -38,7 +37,7 @@ class Nodes(Task):
         known = "cora, citeseer, chameleon, squirrel, sbm, pyg or ogb"
         wanted = f"task nodes needs a graph; choose data={known}"
         require_data(parts.data, Graph, wanted)
-        graph = parts.data.to(device)
+        graph = _held(parts, device)
         model = parts.backbone(
             aggregators=parts.aggregators,
             x=graph.x,
@@ -49,6 +48,10 @@ class Nodes(Task):
         )
         return model.to(device)
 
+    def check(self, network: nn.Module, parts: Parts) -> None:
+        if parts.trainer is not None:
+            parts.trainer.fits(network)
+
     def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
         """Trains all networks at once.
 
@@ -56,8 +59,13 @@ class Nodes(Task):
             Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, the
             ``epoch`` they are from, and ``layers`` (metric -> value per layer) when asked for.
         """
-        graph, recorder = job.parts.data.to(job.device), job.recorder
-        trainer = job.parts.trainer
-        loop = FullBatchLoop(network, graph, job.seeds, trainer, recorder, self.layer_metrics)
+        graph, trainer = _held(job.parts, job.device), job.parts.trainer
+        loop = trainer.loop(network, graph, job.seeds, trainer, job.recorder, self.layer_metrics)
         loop.fit()
         return dict(zip(job.seeds, loop.chosen))
+
+
+def _held(parts: Parts, device: torch.device) -> Graph:
+    """The graph where the recipe wants it."""
+    on_host = parts.trainer is not None and parts.trainer.on_host
+    return parts.data.to("cpu" if on_host else device)

@@ -1,0 +1,102 @@
+"""How far the mean that centered aggregation uses on parts of a graph is from that of all nodes.
+
+    DATA_ROOT=… python benchmarks/part_means.py data=squirrel backbone.depth=4
+
+Networks are trained on random parts and on METIS parts, with each way to estimate the mean. At every
+step, the mean that a layer uses is compared with the mean of its values over all nodes of the whole
+graph, at the same weights and without dropout: |used − exact| / |exact|, the median over the steps of
+all epochs but the first. "noise" is the share of the squared error that changes from step to step;
+the rest, the bias, is the same in all steps of an epoch.
+"""
+
+import argparse
+import copy
+import statistics
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from measure import text
+from torch import Tensor
+
+from oversmoothing.aggregators.running_mean import RunningMean, measuring
+from oversmoothing.config.compose import compose_config
+from oversmoothing.launch.script import run_script
+from oversmoothing.launch.start import Start
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
+
+LOADERS = {
+    "random, 10 parts": ["trainer=minibatch_random"],
+    "METIS, 5 of 50": ["trainer=minibatch_cluster"],
+}
+EVERY = [
+    "backbone=pyg",
+    "aggregator=centered",
+    "task=nodes",
+    "logger=none",
+    "seeds=[0]",
+    "threads=1",
+]
+
+
+class Watched(MiniBatchLoop):
+    """Compares the means of every step with those over all nodes."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.used: dict[int, Tensor] = {}
+        self.errors: list[list[float]] = []
+        for layer, mean in enumerate(self.means[0]):
+            mean.register_forward_hook(lambda _, __, out, layer=layer: self._keep(layer, out))
+
+    def _keep(self, layer: int, out: Tensor) -> None:
+        self.used[layer] = out.detach()
+
+    def _backward(self, i: int, batch: object) -> Tensor:
+        exact = self._exact()
+        sums = super()._backward(i, batch)
+        used = [self.used[layer] for layer in range(len(exact))]
+        self.errors.append([float((a - b).norm() / b.norm()) for a, b in zip(used, exact)])
+        return sums
+
+    @torch.no_grad()
+    def _exact(self) -> list[Tensor]:
+        net = copy.deepcopy(self.model.nets[0]).eval()
+        means = [module for module in net.modules() if isinstance(module, RunningMean)]
+        with measuring(means):
+            net(self.model.x, self.model.edge_index, self.model.edge_weight)
+        return [mean.value for mean in means]
+
+
+def errors(words: list[str]) -> list[float]:
+    """Median relative error of every layer."""
+    config = compose_config([*EVERY, *words])
+    start = Start(config)
+    graph, trainer = start.parts.data, start.parts.trainer
+    with TemporaryDirectory() as folder:
+        loop = Watched(start.network([0]), graph, [0], trainer, Recorder(Path(folder), [0]), False)
+        loop.fit()
+    later = loop.errors[len(loop.errors) // trainer.epochs :]
+    return [statistics.median(of_layer) for of_layer in zip(*later)]
+
+
+def main() -> None:
+    words = arguments().words
+    table = []
+    for name, loader in LOADERS.items():
+        for mean in ("exact", "running", "batch"):
+            found = errors([*loader, f"trainer.mean={mean}", *words])
+            table.append([name, mean, *(f"{100 * value:.1f}" for value in found)])
+    layers = [f"layer {n}" for n in range(1, len(table[0]) - 1)]
+    print(text([["loader", "mean", *layers], *table]))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", help="as of train.py, such as data=squirrel")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_script(main)
