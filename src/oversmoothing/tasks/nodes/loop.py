@@ -74,11 +74,15 @@ class FullBatchLoop:
         self.model(hidden)
         return of_layers(hidden, self.graph.edges)
 
+    def _predictions(self) -> Tensor:
+        """Returns the class of every node, (S, N)."""
+        return self.model().argmax(dim=-1)
+
     @torch.no_grad()
     def _accuracies(self) -> dict[str, list[float]]:
         """Returns accuracies in percent, per mask and seed."""
         self.model.eval()
-        right = (self.model().argmax(dim=-1) == self.graph.y).double()
+        right = (self._predictions() == self.graph.y).double()
         return {
             f"{name}_accuracy": [
                 100 * right[i, own].mean().item() for i, own in enumerate(self.nodes[name])

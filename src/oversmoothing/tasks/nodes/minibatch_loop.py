@@ -15,6 +15,7 @@ from oversmoothing.data.batches import mixed_seed
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.blocks import in_blocks
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class MiniBatchLoop(FullBatchLoop):
     continues bit-equally, and several processes compute what one would.
 
     Args:
-        model: has a network for each seed in ``nets``, on the device; called without arguments, it
-            returns logits (S, N, K) for the graph, on the host.
+        model: has a network for each seed in ``nets``, on the device, and the whole graph in ``x``,
+            ``edge_index`` and ``edge_weight``, on the host.
         graph: on the host.
         seeds: of the networks.
         trainer: the recipe.
@@ -144,7 +145,12 @@ class MiniBatchLoop(FullBatchLoop):
     def _measure_means(self) -> None:
         """Measures the mean over all nodes in every layer."""
         with self._on_host(), measuring([mean for means in self.means for mean in means]):
-            self.model()
+            self._predictions()
+
+    def _predictions(self) -> Tensor:
+        model = self.model
+        whole = model.x, model.edge_index, model.edge_weight
+        return torch.stack([net(*whole).argmax(dim=-1) for net in model.nets])
 
     def _accuracies(self) -> dict[str, list[float]]:
         with self._on_host():
@@ -159,7 +165,7 @@ class MiniBatchLoop(FullBatchLoop):
         """Context for passes over the whole graph, in evaluation and without gradient."""
         self.model.nets.to(HOST)
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), in_blocks(self.model):
             yield
         self.model.nets.to(self.device)
 

@@ -1,0 +1,73 @@
+"""Time and peak memory of an epoch on parts of a graph, beside the full batch.
+
+    python benchmarks/minibatch.py data=sbm data.num_nodes=100000 backbone.depth=8
+    python benchmarks/minibatch.py --rounds 0 …     # memory only
+
+The peak is what a process needs above the graph and the networks; each has a process of its own.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+
+from oversmoothing.config.compose import compose_config
+from oversmoothing.launch.script import run_script
+from oversmoothing.launch.start import Start
+from oversmoothing.store.recorder import Recorder
+
+PARTS = ["trainer=minibatch_cluster", "trainer.num_parts=500", "trainer.parts_per_batch=10"]
+FORMS = {
+    "full batch": ["trainer=adam"],
+    "METIS, 10 of 500 parts": PARTS,
+    "METIS, 10 of 500 parts, mean=running": [*PARTS, "trainer.mean=running"],
+    "random, 50 parts": ["trainer=minibatch_random", "trainer.num_parts=50"],
+    "evaluation": ["trainer=minibatch_random"],
+}
+EVERY = ["task=nodes", "backbone=pyg", "aggregator=centered", "logger=none", "seeds=[0]"]
+
+
+def main() -> None:
+    given = arguments()
+    words = [*EVERY, f"threads={given.threads}", *given.words]
+    with TemporaryDirectory() as folder:
+        if given.peak_of:
+            step = epoch(given.peak_of, words, Path(folder))
+            print(peak_bytes(step, torch.device("cpu")))
+            return
+        memory = {form: in_fresh_process("--peak-of", form) for form in FORMS}
+        steps = {form: epoch(form, words, Path(folder)) for form in FORMS if given.rounds}
+        seconds = interleaved(steps, given.rounds) if given.rounds else {}
+    table = [["", "peak, MB", "ratio", "seconds an epoch", "ratio"]]
+    first = next(iter(FORMS))
+    for form in FORMS:
+        row = [form, f"{memory[form]:.0f}", f"{memory[form] / memory[first]:.2f}"]
+        if seconds:
+            ratio = median_ratio(seconds[form], seconds[first])
+            row += [f"{statistics.median(seconds[form]):.2f}", f"{ratio:.2f}"]
+        table.append(row)
+    print(text([row[: len(table[-1])] for row in table]))
+
+
+def epoch(form: str, words: list[str], folder: Path):
+    """An epoch of training after a first one, or one evaluation."""
+    start = Start(compose_config([*words, *FORMS[form]]))
+    trainer, recorder = start.parts.trainer, Recorder(folder, [0])
+    loop = trainer.loop(start.network([0]), start.parts.data, [0], trainer, recorder, False)
+    return loop._accuracies if form == "evaluation" else loop._step
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", help="as of train.py, such as data=squirrel")
+    parser.add_argument("--rounds", type=int, default=3, help="0: no times")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,46 @@
+"""Graph convolutions of all nodes with little memory."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+MOST = 8
+
+
+@contextmanager
+def in_blocks(model: nn.Module) -> Iterator[None]:
+    """Context in which convolutions compute their messages in up to 8 blocks of channels.
+
+    The messages (E, C) are the largest tensors of a pass over a whole graph without gradient. This
+    sets ``decomposed_layers`` of torch-geometric's convolutions. Those whose messages need all
+    channels at once, such as TransformerConv, are left as they are.
+    """
+    convs = [module for module in model.modules() if _divides(module)]
+    held = [vars(conv).get("propagate") for conv in convs]
+    for conv in convs:
+        conv.decomposed_layers = _number(conv)
+    try:
+        yield
+    finally:
+        for conv, propagate in zip(convs, held):
+            conv.decomposed_layers = 1
+            vars(conv).pop("propagate", None)
+            if propagate is not None:
+                conv.propagate = propagate
+
+
+def _divides(module: nn.Module) -> bool:
+    """Whether each channel of the messages depends on this channel of x_j only."""
+    if not hasattr(module, "decomposed_layers") or [*module.aggr_module.parameters()]:
+        return False
+    of_nodes = {n for n in inspect.signature(module.message).parameters if n[-2:] in ("_i", "_j")}
+    return of_nodes == {"x_j"}
+
+
+def _number(conv: nn.Module) -> int:
+    """Largest number k of blocks into which both numbers of channels divide: C ≥ k (k − 1)."""
+    sizes = [getattr(conv, name, None) for name in ("in_channels", "out_channels")]
+    least = min((size for size in sizes if isinstance(size, int) and size > 0), default=1)
+    return max(k for k in range(1, MOST + 1) if least >= k * (k - 1))
