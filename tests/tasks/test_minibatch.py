@@ -23,6 +23,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.nodes import cluster
+from oversmoothing.tasks.nodes.blocks import in_blocks
 from oversmoothing.tasks.nodes.cluster import ClusterAdam
 from oversmoothing.tasks.nodes.minibatch import to_data
 from oversmoothing.tasks.nodes.minibatch_loop import rows
@@ -173,6 +174,29 @@ def test_metis_makes_parts_of_like_size_with_few_edges_between() -> None:
     assert part.bincount().tolist() == pytest.approx([25] * 4, abs=2)
     assert (part[edges[0]] != part[edges[1]]).sum() <= 8
     assert torch.equal(part, cluster.metis(edges, 100, 4))
+
+
+@pytest.mark.parametrize(
+    ("conv", "divides"),
+    [
+        ("GCNConv", True),
+        ("SAGEConv", True),
+        ("GATConv", True),
+        ("GCN2Conv", True),
+        ("TransformerConv", False),  # scalar products over all channels
+    ],
+)
+def test_convolutions_in_blocks_of_channels_are_the_same(conv: str, divides: bool) -> None:
+    given = graph()
+    net = networks(given, conv=conv, hidden=12).nets[0].eval()
+    whole = net(given.x, given.edges.flip(0))
+    before = {name: sorted(vars(module)) for name, module in net.named_modules()}
+    with in_blocks(net):
+        numbers = {m.decomposed_layers for m in net.modules() if hasattr(m, "decomposed_layers")}
+        assert torch.allclose(net(given.x, given.edges.flip(0)), whole, rtol=0, atol=1e-14)
+    assert (numbers != {1}) == divides
+    assert torch.equal(net(given.x, given.edges.flip(0)), whole)
+    assert before == {name: sorted(vars(module)) for name, module in net.named_modules()}
 
 
 def test_rows_of_sparse_features() -> None:

@@ -113,7 +113,8 @@ class Network(nn.Module):
         edge_index, edge_weight = self._edges(edge_index, edge_weight, x)
         h = self.dense["first"](self._dropped(x)).relu() if self.design.reads_in else x
         edges = self.design.convolution.arguments(edge_index, edge_weight, h)
-        outputs = self._convolve(h, edges, context)
+        keeps = hidden is not None or self.jumping is not None
+        outputs = self._convolve(h, edges, context, keeps)
         if hidden is not None:
             hidden.extend(outputs)
         if not self.design.reads_out:
@@ -124,8 +125,10 @@ class Network(nn.Module):
     def _dropped(self, x: Tensor) -> Tensor:
         return dropped(x, self.design.dropout, self.training)
 
-    def _convolve(self, h: Tensor, edges: dict[str, Tensor], context: Context) -> list[Tensor]:
-        """Returns the outputs of all layers."""
+    def _convolve(
+        self, h: Tensor, edges: dict[str, Tensor], context: Context, keeps: bool
+    ) -> list[Tensor]:
+        """Returns the outputs of all layers, or that of the last one, which saves memory."""
         interval = self.design.interval if self.design.skip == "residual" else 0
         initial, outputs, skipped = h, [], 0.0
         if self.design.reads_in:
@@ -134,7 +137,7 @@ class Network(nn.Module):
             h = layer(h, edges if outputs else self._wide(layer, h, edges), initial, context)
             if interval and not layer.logits and position % interval == 0:
                 h = skipped = h + skipped
-            outputs.append(h)
+            outputs = [*outputs, h] if keeps else [h]
         return outputs
 
     def _wide(self, layer: Layer, x: Tensor, edges: dict[str, Tensor]) -> dict[str, Tensor]:

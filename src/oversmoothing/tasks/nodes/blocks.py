@@ -21,9 +21,12 @@ def in_blocks(model: nn.Module) -> Iterator[None]:
     held = [vars(conv).get("propagate") for conv in convs]
     for conv in convs:
         conv.decomposed_layers = _number(conv)
+    hooks = [conv.register_propagate_forward_pre_hook(_of_sources) for conv in convs]
     try:
         yield
     finally:
+        for hook in hooks:
+            hook.remove()
         for conv, propagate in zip(convs, held):
             conv.decomposed_layers = 1
             vars(conv).pop("propagate", None)
@@ -39,8 +42,16 @@ def _divides(module: nn.Module) -> bool:
     return of_nodes == {"x_j"}
 
 
+def _of_sources(_: nn.Module, arguments: tuple) -> tuple:
+    """Leaves the targets' features out, which no message reads and torch-geometric cannot divide."""
+    edge_index, size, kwargs = arguments
+    x = kwargs["x"]
+    return edge_index, size, kwargs | {"x": x[0] if isinstance(x, tuple) else x}
+
+
 def _number(conv: nn.Module) -> int:
-    """Largest number k of blocks into which both numbers of channels divide: C ≥ k (k − 1)."""
-    sizes = [getattr(conv, name, None) for name in ("in_channels", "out_channels")]
+    """Largest number k of blocks that input and output have channels for: C ≥ k (k − 1)."""
+    names = ("in_channels", "out_channels", "channels")
+    sizes = [getattr(conv, name, None) for name in names]
     least = min((size for size in sizes if isinstance(size, int) and size > 0), default=1)
     return max(k for k in range(1, MOST + 1) if least >= k * (k - 1))
