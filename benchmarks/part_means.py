@@ -29,14 +29,8 @@ LOADERS = {
     "random, 10 parts": ["trainer=minibatch_random"],
     "METIS, 5 of 50": ["trainer=minibatch_cluster"],
 }
-EVERY = [
-    "backbone=pyg",
-    "aggregator=centered",
-    "task=nodes",
-    "logger=none",
-    "seeds=[0]",
-    "threads=1",
-]
+EVERY = ["task=nodes", "backbone=pyg", "aggregator=centered", "logger=none", "seeds=[0]"]
+STRIDE = 5
 
 
 class Watched(MiniBatchLoop):

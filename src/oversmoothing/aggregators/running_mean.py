@@ -1,8 +1,8 @@
 """The mean over all nodes of a graph, in a network that is trained on parts of the graph.
 
-The mean b of the values of a part differs from the mean over all nodes: by chance where the nodes of
-a part are drawn at random, and by more where they form a cluster of similar nodes. What the term γ·b
-of ``Centered`` misses is the same for all nodes of the part, and another one for the next part.
+The mean of the values of a part differs from the mean over all nodes: by chance where the nodes of
+a part are drawn at random, and by more where they form a cluster of similar nodes. The difference
+shifts all nodes of the part alike, and is another one for the next part.
 """
 
 import copy

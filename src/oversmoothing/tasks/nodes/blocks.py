@@ -43,7 +43,7 @@ def _divides(module: nn.Module) -> bool:
 
 
 def _of_sources(_: nn.Module, arguments: tuple) -> tuple:
-    """Leaves the targets' features out, which no message reads and torch-geometric cannot divide."""
+    """Leaves out the features of targets: no message reads them, and they cannot be divided."""
     edge_index, size, kwargs = arguments
     x = kwargs["x"]
     return edge_index, size, kwargs | {"x": x[0] if isinstance(x, tuple) else x}
