@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+import oversmoothing as osm
 from oversmoothing.aggregators.base import settle
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.running_mean import RunningMean, measuring, use_running_means
@@ -138,6 +139,19 @@ def test_layers_that_share_an_aggregator_have_means_of_their_own() -> None:
     settle(net)
     for mean, v in zip(means, values):
         assert torch.allclose(mean.value, v.mean(dim=0, keepdim=True))
+
+
+def test_an_applied_aggregator_and_no_batch_norm_gets_a_running_mean() -> None:
+    from torch_geometric.nn.models import GCN as Model
+
+    model = Model(F, 8, 3, norm="batch_norm").double()
+    osm.apply(model, "centered")
+    means = use_running_means(model, 0.5)
+    assert len(means) == 3
+    assert model.norms[0].module.running_mean.shape == (8,)
+    model(graph().x, graph().edges)
+    settle(model)
+    assert [mean.value.shape for mean in means] == [(1, 8)] * 3
 
 
 def batches(trainer: Any, given: Graph) -> list[Any]:

@@ -62,15 +62,15 @@ class Centered(Inside):
         self.gamma, self.warmup = gamma, warmup
         self.prefix_in_mean, self.row_sum = prefix_in_mean, row_sum
         self.progress = 0.0 if warmup else 1.0  # factor on γ during the warm-up
-        self.running_mean: RunningMean | None = None  # for training on parts of a graph
+        self.node_mean: RunningMean | None = None  # for training on parts of a graph
 
     def advance(self, step: int) -> None:
         if self.warmup:
             self.progress = min(1.0, step / self.warmup)
 
     def settle(self) -> None:
-        if self.running_mean is not None:
-            self.running_mean.settle()
+        if self.node_mean is not None:
+            self.node_mean.settle()
 
     def get_extra_state(self) -> dict[str, float] | None:
         return {"progress": self.progress} if self.warmup else None
@@ -80,8 +80,8 @@ class Centered(Inside):
             self.progress = state["progress"]
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
-        if self.running_mean is not None:
-            mean = self.running_mean(v)
+        if self.node_mean is not None:
+            mean = self.node_mean(v)
         else:
             mean = _mean(v, 0 if self.prefix_in_mean else context.prefix, mixed.shape[-2], context)
         if self.row_sum and context.row_sum is not None:

@@ -98,11 +98,11 @@ def use_running_means(model: nn.Module, momentum: float = 0.1) -> list[RunningMe
     found: list[RunningMean] = []
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
-            if hasattr(child, "running_mean"):
-                if child.running_mean in found:
+            if hasattr(child, "node_mean"):
+                if child.node_mean in found:
                     child = parent._modules[name] = copy.deepcopy(child)
-                child.running_mean = RunningMean(momentum).to(_device(model))
-                found.append(child.running_mean)
+                child.node_mean = RunningMean(momentum).to(_device(model))
+                found.append(child.node_mean)
     return found
 
 
