@@ -3,16 +3,17 @@
     python benchmarks/minibatch.py data=sbm data.num_nodes=100000 backbone.depth=8
     python benchmarks/minibatch.py --rounds 0 …     # memory only
 
-The peak is what a process needs above the graph and the networks; each has a process of its own.
+The peak is what a process of its own needs above the graph and the networks, METIS included.
 """
 
 import argparse
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from measure import Step, in_fresh_process, interleaved, median_ratio, peak_bytes, text
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.script import run_script
@@ -23,7 +24,7 @@ PARTS = ["trainer=minibatch_cluster", "trainer.num_parts=500", "trainer.parts_pe
 FORMS = {
     "full batch": ["trainer=adam"],
     "METIS, 10 of 500 parts": PARTS,
-    "METIS, 10 of 500 parts, mean=running": [*PARTS, "trainer.mean=running"],
+    "METIS, 10 of 500 parts, mean=exact": [*PARTS, "trainer.mean=exact"],
     "random, 50 parts": ["trainer=minibatch_random", "trainer.num_parts=50"],
     "evaluation": ["trainer=minibatch_random"],
 }
@@ -35,11 +36,12 @@ def main() -> None:
     words = [*EVERY, f"threads={given.threads}", *given.words]
     with TemporaryDirectory() as folder:
         if given.peak_of:
-            step = epoch(given.peak_of, words, Path(folder))
-            print(peak_bytes(step, torch.device("cpu")))
+            make = prepared(given.peak_of, words, Path(folder))
+            print(peak_bytes(lambda: make()(), torch.device("cpu")))
             return
         memory = {form: in_fresh_process("--peak-of", form) for form in FORMS}
-        steps = {form: epoch(form, words, Path(folder)) for form in FORMS if given.rounds}
+        forms = FORMS if given.rounds else ()
+        steps = {form: prepared(form, words, Path(folder))() for form in forms}
         seconds = interleaved(steps, given.rounds) if given.rounds else {}
     table = [["", "peak, MB", "ratio", "seconds an epoch", "ratio"]]
     first = next(iter(FORMS))
@@ -52,12 +54,17 @@ def main() -> None:
     print(text([row[: len(table[-1])] for row in table]))
 
 
-def epoch(form: str, words: list[str], folder: Path):
-    """An epoch of training after a first one, or one evaluation."""
+def prepared(form: str, words: list[str], folder: Path) -> Callable[[], Step]:
+    """Returns what makes the step: an epoch of training, or an evaluation."""
     start = Start(compose_config([*words, *FORMS[form]]))
-    trainer, recorder = start.parts.trainer, Recorder(folder, [0])
-    loop = trainer.loop(start.network([0]), start.parts.data, [0], trainer, recorder, False)
-    return loop._accuracies if form == "evaluation" else loop._step
+    network, trainer = start.network([0]), start.parts.trainer
+
+    def make() -> Step:
+        recorder = Recorder(folder, [0])
+        loop = trainer.loop(network, start.parts.data, [0], trainer, recorder, False)
+        return loop._accuracies if form == "evaluation" else loop._step
+
+    return make
 
 
 def arguments() -> argparse.Namespace:

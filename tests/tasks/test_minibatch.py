@@ -26,9 +26,8 @@ from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.nodes import cluster
 from oversmoothing.tasks.nodes.blocks import in_blocks
 from oversmoothing.tasks.nodes.cluster import ClusterAdam
-from oversmoothing.tasks.nodes.minibatch import to_data
-from oversmoothing.tasks.nodes.minibatch_loop import rows
 from oversmoothing.tasks.nodes.neighbor import NeighborAdam
+from oversmoothing.tasks.nodes.parts import rows, to_data
 from oversmoothing.tasks.nodes.random_nodes import RandomNodeAdam
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 from oversmoothing.tasks.nodes.task import Nodes
@@ -73,10 +72,10 @@ def weights(loop: Any) -> Tensor:
 @pytest.mark.parametrize(
     "recipe",
     [
-        partial(RandomNodeAdam, num_parts=1),
+        partial(RandomNodeAdam, num_parts=1, mean="exact"),
         partial(RandomNodeAdam, num_parts=1, mean="batch"),
         partial(RandomNodeAdam, num_parts=1, mean="running", momentum=1.0),
-        partial(ClusterAdam, num_parts=4, parts_per_batch=4),
+        partial(ClusterAdam, num_parts=4, parts_per_batch=4, mean="batch"),
     ],
 )
 def test_one_batch_with_all_nodes_is_the_full_batch(
@@ -268,8 +267,8 @@ def test_sampled_neighbours_come_after_the_nodes_that_were_drawn() -> None:
 
 SAME = {"epochs": 6, "eval_every": 6, "lr": 0.05}
 EACH = [
-    RandomNodeAdam(num_parts=4, mean="running", accumulate=2, **SAME),
-    RandomNodeAdam(num_parts=3, mean="exact", accumulate=2, **SAME),  # the last step has one batch
+    RandomNodeAdam(num_parts=5, mean="running", accumulate=2, **SAME),  # the last step has one
+    RandomNodeAdam(num_parts=4, mean="exact", accumulate=4, **SAME),
 ]
 
 

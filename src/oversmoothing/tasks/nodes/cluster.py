@@ -7,7 +7,8 @@ from torch import Tensor
 
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.nodes.minibatch import MiniBatchAdam, Sample, shuffled, to_data
+from oversmoothing.tasks.nodes.minibatch import MiniBatchAdam
+from oversmoothing.tasks.nodes.parts import Sample, shuffled, to_data
 
 
 @dataclass(frozen=True)

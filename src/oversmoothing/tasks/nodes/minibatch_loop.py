@@ -16,7 +16,9 @@ from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.blocks import in_blocks
+from oversmoothing.tasks.nodes.gradients import average
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.tasks.nodes.parts import rows
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -57,8 +59,8 @@ class MiniBatchLoop(FullBatchLoop):
         momentum = {"exact": 0.0, "running": trainer.momentum, "batch": 1.0}[trainer.mean]
         self.means = [use_running_means(net, momentum) for net in model.nets]
         super().__init__(model, graph, seeds, trainer, recorder, layer_metrics)
-        self.training = torch.zeros(len(seeds), graph.num_nodes, dtype=torch.bool)
-        for own, nodes in zip(self.training, self.nodes["train"]):
+        self.trains = torch.zeros(len(seeds), graph.num_nodes, dtype=torch.bool)
+        for own, nodes in zip(self.trains, self.nodes["train"]):
             own[nodes] = True
         plans = self._plans()
         if min(map(len, plans)) < distributed.world():
@@ -106,7 +108,7 @@ class MiniBatchLoop(FullBatchLoop):
             for k in range(distributed.rank(), len(plan), distributed.world()):
                 torch.manual_seed(mixed_seed("step", self.seeds[i], self.epoch, start + k))
                 sums[:, i] += self._backward(i, self.sample(plan[k]))
-        sums = self._averaged(sums)
+        sums = average(self.model.nets, sums)
         self.optimizer.step()
         settle(self.model)
         return sums
@@ -119,28 +121,12 @@ class MiniBatchLoop(FullBatchLoop):
         weight = batch.get("edge_weight")
         edges = [None if t is None else t.to(self.device) for t in (batch.edge_index, weight)]
         logits = self.model.nets[i](rows(self.graph.x, nodes).to(self.device), *edges)[:first]
-        own, y = self.training[i][nodes[:first]], self.graph.y[nodes[:first]]
-        loss = F.cross_entropy(logits[own.to(self.device)], y[own].to(self.device), reduction="sum")
-        if own.any():
+        own = self.trains[i][nodes[:first]].nonzero()[:, 0]
+        y = self.graph.y[nodes[own]].to(self.device)
+        loss = F.cross_entropy(logits[own.to(self.device)], y, reduction="sum")
+        if len(own):
             loss.backward()
-        return torch.stack([loss.detach(), own.sum().to(loss)])
-
-    def _averaged(self, sums: Tensor) -> Tensor:
-        """Turns gradients of sums into gradients of means over the step, of all processes.
-
-        A network without training node in the step gets no gradient, so Adam leaves it alone.
-        """
-        held = [[p for p in net.parameters() if p.requires_grad] for net in self.model.nets]
-        every = [p for of_net in held for p in of_net]
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in every]
-        flat = torch.cat([sums.flatten(), *(grad.flatten() for grad in grads)])
-        [flat] = distributed.sum_over_processes([flat])
-        sums, *grads = flat.split([sums.numel(), *(p.numel() for p in every)])
-        sums = sums.view(2, -1)
-        counts = [count for count, of_net in zip(sums[1].tolist(), held) for _ in of_net]
-        for p, grad, count in zip(every, grads, counts):
-            p.grad = (grad / count).view_as(p) if count else None
-        return sums
+        return torch.stack([loss.detach(), loss.new_tensor(len(own))])
 
     def _measure_means(self) -> None:
         """Measures the mean over all nodes in every layer."""
@@ -168,16 +154,3 @@ class MiniBatchLoop(FullBatchLoop):
         with torch.no_grad(), in_blocks(self.model):
             yield
         self.model.nets.to(self.device)
-
-
-def rows(x: Tensor, nodes: Tensor) -> Tensor:
-    """Rows of features as a dense tensor. Shapes: x, dense or CSR, (N, F), nodes (n,) -> (n, F)."""
-    if x.layout == torch.strided:
-        return x[nodes]
-    starts, counts = x.crow_indices()[nodes].long(), x.crow_indices().diff()[nodes].long()
-    row = torch.repeat_interleave(counts)
-    before = counts.cumsum(0) - counts
-    entry = torch.arange(len(row), device=row.device) + (starts - before)[row]
-    dense = x.values().new_zeros(len(nodes), x.shape[1])
-    dense[row, x.col_indices()[entry].long()] = x.values()[entry]
-    return dense
