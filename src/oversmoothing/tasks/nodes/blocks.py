@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 MOST = 8
@@ -43,10 +44,15 @@ def _divides(module: nn.Module) -> bool:
 
 
 def _of_sources(_: nn.Module, arguments: tuple) -> tuple:
-    """Leaves out the features of targets: no message reads them, and they cannot be divided."""
-    edge_index, size, kwargs = arguments
+    """Leaves out the features of targets: no message reads them, and they cannot be divided.
+
+    A sparse matrix in the place of the edges forms no messages, and is left alone.
+    """
+    edges, size, kwargs = arguments
     x = kwargs["x"]
-    return edge_index, size, kwargs | {"x": x[0] if isinstance(x, tuple) else x}
+    if edges.layout != torch.strided or not isinstance(x, tuple):
+        return arguments
+    return edges, size, kwargs | {"x": x[0]}
 
 
 def _number(conv: nn.Module) -> int:
