@@ -37,7 +37,7 @@ setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -e '.[repro,mmseg,dev]' 2>/dev/null || { $(INSTALL) -e '.[train,dev]' && \
-	  for extra in crf mmseg text digits; do \
+	  for extra in crf mmseg text digits metis; do \
 	    $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \
 	      || echo "optional extra '$$extra' could not be installed; parts that need it name it"; \
 	  done; }

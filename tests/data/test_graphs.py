@@ -72,6 +72,17 @@ def test_masks_never_overlap(load, name, protocol):
     assert {mask.shape for mask in (graph.train, graph.val, graph.test)} == {graph.y.shape}
 
 
+def test_each_split_is_that_of_its_number(load):
+    every = load("chameleon", "geom-gcn", "each")
+    assert every.train.shape == (10, every.num_nodes)
+    for split in (0, 3, 9):
+        one = load("chameleon", "geom-gcn", split)
+        nodes = every.masks([split, split + 10])
+        for name in ("train", "val", "test"):
+            expected = getattr(one, name).nonzero()[:, 0]
+            assert all(torch.equal(found, expected) for found in nodes[name])
+
+
 def test_public_masks_are_planetoids(load):
     graph = load("cora", "public")
     assert graph.y[graph.train].bincount().tolist() == [20] * 7
