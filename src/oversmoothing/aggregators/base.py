@@ -39,9 +39,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
+from oversmoothing.aggregators.neighbours import Neighbours
 from oversmoothing.errors import InputError
 
 
@@ -69,15 +69,13 @@ class Context:
     causal: bool = False
 
     @cached_property
-    def strangers(self) -> Tensor | None:
-        """Boolean (N, N): true where two nodes are neither equal nor neighbours; None if dense."""
+    def neighbours(self) -> Neighbours | None:
+        """The entries of a sparse M, sorted at the first use; None if M is dense."""
         if self.edges is None:
             return None
-        if (N := self.num_nodes) is None:
+        if self.num_nodes is None:
             raise InputError("Context: edges need num_nodes, too; give the number of nodes")
-        mask = torch.ones(N, N, dtype=torch.bool, device=self.edges.device)
-        mask[self.edges[0], self.edges[1]] = False
-        return mask
+        return Neighbours(self.edges, self.num_nodes)
 
 
 PLAIN = Context()  # dense mixing of tokens that all see each other
@@ -92,11 +90,14 @@ class Aggregator(nn.Module):
             and ``Context.mask`` hide from it. Causal models refuse aggregators that lack this.
         reads_edges: whether ``forward`` may look at ``Context.edges``; if not, the graphs of a
             batch can be aggregated together.
+        draws: whether ``forward`` draws random numbers. The generator is then part of the state of
+            the module, and a backbone that trains several seeds builds one instance for each.
     """
 
     site: ClassVar[str]
     can_be_causal: ClassVar[bool] = False
     reads_edges: ClassVar[bool] = True
+    draws: bool = False
 
     def advance(self, step: int) -> None:
         """Prepares for a training step, for example to warm up; does nothing by default.

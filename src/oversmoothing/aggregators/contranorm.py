@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.negatives import Negatives
+from oversmoothing.aggregators.strangers import average
 from oversmoothing.errors import InputError
 
 EPS = 1e-12  # lower bound of norms, as in F.normalize
@@ -20,8 +22,8 @@ HALF = (torch.float16, torch.bfloat16)
 class ContraNorm(After):
     """ContraNorm over tokens.
 
-    Time is quadratic in N. The N×N matrix is formed only if ``dual`` or N ≤ C; the mask of
-    neighbours on graphs is N×N too.
+    Time is quadratic in N, or linear with ``negatives``. Memory is linear: the N×N matrix is formed
+    only in a dense mixing, if ``dual`` or N ≤ C.
 
     Args:
         dim: channels C.
@@ -30,7 +32,7 @@ class ContraNorm(After):
         identity: compute (1 + s) x − s·Px, as on graphs and in BERT; else x − s·Px, as in ViT and
             ALBERT.
         dual: add the softmax over columns to P. It is the second term of the loss, which the form
-            with stop-gradient drops. Forms the N×N matrix.
+            with stop-gradient drops.
         pre_norm: use x̂ instead of x everywhere.
         learnable: learn one s for each channel, from ``scale``. With ``identity`` the result is
             s⊙x − s⊙Px: as in the authors' code, without the 1.
@@ -38,10 +40,16 @@ class ContraNorm(After):
         layernorm: apply LayerNorm at the end, as in ViT.
         mask_neighbours: on a graph, compare a node neither with itself nor with its neighbours;
             no effect if the mixing is dense.
+        negatives: compare with that many nodes, drawn without replacement in every training step,
+            the same for all nodes; None, or N and more: with all. Both sums of the softmax, Σ_j
+            E_ij x_j and Σ_j E_ij over strangers j, then run over the drawn strangers. Each is
+            unbiased up to one factor; their ratio Px has a bias of order 1/negatives and a
+            standard deviation of order 1/√negatives. A node without strangers among the drawn
+            is not pushed. Evaluation compares with the same nodes every time.
 
     Raises:
-        InputError: the temperature is not above 0, ``positive`` without ``learnable``, or
-            ``learnable`` with a scale that is not above 0.
+        InputError: the temperature is not above 0, ``positive`` without ``learnable``,
+            ``learnable`` with a scale that is not above 0, or ``negatives`` below 1.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -58,9 +66,12 @@ class ContraNorm(After):
         positive: bool = False,
         layernorm: bool = False,
         mask_neighbours: bool = True,
+        negatives: int | None = None,
     ) -> None:
         super().__init__()
-        _check(scale, temperature, learnable, positive)
+        _check(scale, temperature, learnable, positive, negatives)
+        self.negatives = None if negatives is None else Negatives(negatives)
+        self.draws = negatives is not None
         self.temperature, self.mask_neighbours = temperature, mask_neighbours
         self.identity, self.dual, self.pre_norm = identity, dual, pre_norm
         self.log_scale = positive
@@ -71,12 +82,19 @@ class ContraNorm(After):
         self.norm = nn.LayerNorm(dim, eps=1e-6) if layernorm else nn.Identity()
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        *_, N, C = x.shape
         x = F.normalize(x, dim=-1) if self.pre_norm else x
-        mask, lonely = _attendable(context.strangers if self.mask_neighbours else None)
+        return self.norm(self._pushed(x, self._contrast(x, context)))
+
+    def _contrast(self, x: Tensor, context: Context) -> Tensor:
+        """Computes P x, or (P + Pᵀ) x if ``dual``."""
+        *_, N, C = x.shape
+        neighbours = context.neighbours if self.mask_neighbours else None
+        sampled = self.negatives is not None and self.negatives.count < N
+        if sampled or neighbours is not None:
+            chosen = self.negatives(N, x.device) if sampled else None
+            return average(x, neighbours, self.temperature, self.dual, chosen)
         # Up to N = C the N×N matrix is not larger than the tokens, and forming it is faster.
-        contrast = self._explicit if self.dual or N <= C else self._fused
-        return self.norm(self._pushed(x, contrast(x, mask, lonely)))
+        return self._explicit(x) if self.dual or N <= C else self._fused(x)
 
     def _pushed(self, x: Tensor, contrast: Tensor) -> Tensor:
         """Returns x or (1 + s) x, minus s·Px."""
@@ -86,22 +104,16 @@ class ContraNorm(After):
         scale = self.scale.exp() if self.log_scale else self.scale
         return (scale * x if self.identity else x) - scale * contrast
 
-    def _fused(self, x: Tensor, mask: Tensor | None, lonely: Tensor | None) -> Tensor:
+    def _fused(self, x: Tensor) -> Tensor:
         """Computes P x as fused attention of x̂ with itself, without the N×N matrix."""
         x_hat = F.normalize(x, dim=-1)
         q, v = (t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x))
-        out = F.scaled_dot_product_attention(q, q, v, attn_mask=mask, scale=1 / self.temperature)
-        out = out.view(x.shape)
-        return out if lonely is None else out.masked_fill(lonely, 0.0)
+        out = F.scaled_dot_product_attention(q, q, v, scale=1 / self.temperature)
+        return out.view(x.shape)
 
-    def _explicit(self, x: Tensor, mask: Tensor | None, lonely: Tensor | None) -> Tensor:
+    def _explicit(self, x: Tensor) -> Tensor:
         """Computes P x, or (P + Pᵀ) x if ``dual``: Pᵀ is the softmax over columns."""
-        similarity = _similarity(x, self.temperature)
-        if mask is not None:
-            similarity = similarity.masked_fill(~mask, -torch.inf)
-        rows = similarity.softmax(dim=-1)
-        if lonely is not None:
-            rows = rows.masked_fill(lonely, 0.0)
+        rows = _similarity(x, self.temperature).softmax(dim=-1)
         return (rows + rows.mT if self.dual else rows) @ x
 
 
@@ -119,21 +131,14 @@ def _similarity(x: Tensor, temperature: float) -> Tensor:
     return gram * inverse.unsqueeze(-1) * inverse.unsqueeze(-2)
 
 
-def _attendable(strangers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Returns the attention mask, and the rows (N, 1) without anything to compare with, if any.
-
-    A softmax over an empty set is NaN, so these rows attend to all, and their result is dropped.
-    """
-    if strangers is None:
-        return None, None
-    lonely = ~strangers.any(dim=-1, keepdim=True)
-    return (strangers | lonely, lonely) if lonely.any() else (strangers, None)
-
-
-def _check(scale: float, temperature: float, learnable: bool, positive: bool) -> None:
+def _check(
+    scale: float, temperature: float, learnable: bool, positive: bool, negatives: int | None
+) -> None:
     if not temperature > 0:
         raise InputError(f"aggregator.temperature: expected a number above 0, got {temperature}")
     if positive and not learnable:
         raise InputError("aggregator.positive: set aggregator.learnable=true, or positive=false")
     if learnable and not scale > 0:
         raise InputError(f"aggregator.scale: expected above 0 with learnable=true, got {scale}")
+    if negatives is not None and negatives < 1:
+        raise InputError(f"aggregator.negatives: expected null (all) or 1 or more, got {negatives}")

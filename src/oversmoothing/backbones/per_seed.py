@@ -55,8 +55,8 @@ class Seeds(nn.Module):
 class PerSeed(nn.Module):
     """An aggregator for the tokens (S, N, C) of S networks.
 
-    An aggregator without parameters and buffers serves all seeds at once. Otherwise every seed has
-    its own instance.
+    An aggregator without parameters, buffers and random numbers serves all seeds at once. Otherwise
+    every seed has its own instance.
 
     Args:
         copies: one aggregator for each seed.
@@ -77,7 +77,7 @@ class PerSeed(nn.Module):
 
 
 def once(factory: Factory) -> Factory:
-    """Wraps a factory so that an aggregator without parameters and buffers is built only once.
+    """Wraps a factory so that an aggregator which can serve all seeds is built only once.
 
     Further calls with the same arguments return the same instance.
     """
@@ -96,4 +96,5 @@ def once(factory: Factory) -> Factory:
 
 
 def _stateless(aggregator: Aggregator) -> bool:
-    return not any(True for _ in (*aggregator.parameters(), *aggregator.buffers()))
+    held = any(True for _ in (*aggregator.parameters(), *aggregator.buffers()))
+    return not (held or aggregator.draws)

@@ -1,0 +1,79 @@
+"""The pairs of nodes that are not compared with each other, sorted once a graph."""
+
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Neighbours:
+    """A sparse boolean N×N matrix: the entries of the adjacency.
+
+    Args:
+        edges: row and column of every entry, (2, E), in any order; repeated ones count once.
+        num_nodes: N.
+    """
+
+    def __init__(self, edges: Tensor, num_nodes: int) -> None:
+        self.num_nodes = num_nodes
+        keys = (edges[0] * num_nodes + edges[1]).unique()  # sorted by row, then column
+        self.rows, self.columns = keys // num_nodes, keys % num_nodes
+        self._tiles: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether every entry has its mirror image."""
+        N = self.num_nodes
+        mirrored = (self.columns * N + self.rows).sort().values
+        return torch.equal(mirrored, self.rows * N + self.columns)
+
+    def tiles(self, size: int) -> tuple[Tensor, Tensor]:
+        """Sorts the entries on and above the diagonal by square tiles, row of tiles after row.
+
+        Returns:
+            The position of every entry inside its tile, and on the CPU where those of each tile
+            begin, with the end of the last, (1, tiles + 1); (2, tiles + 1) with the same of the
+            transpose, unless it is the same matrix.
+        """
+        if size not in self._tiles:
+            entries = (self.rows, self.columns)
+            lists = [self._by_tile(size, *entries)]
+            if not self.symmetric:
+                lists.append(self._by_tile(size, *entries[::-1]))
+            positions, counts = zip(*lists)
+            bounds = F.pad(torch.cat(counts).cumsum(0), (1, 0)).cpu()
+            tiles = len(counts[0])
+            bounds = torch.stack(
+                [bounds[k * tiles : (k + 1) * tiles + 1] for k in range(len(lists))]
+            )
+            self._tiles[size] = torch.cat(positions), bounds
+        return self._tiles[size]
+
+    def _by_tile(self, size: int, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the positions of entries inside their tiles, and their number in each tile."""
+        n = -(-self.num_nodes // size)
+        upper = rows // size <= columns // size
+        rows, columns = rows[upper], columns[upper]
+        i, j = rows // size, columns // size
+        number = i * n - i * (i - 1) // 2 + j - i
+        width = (self.num_nodes - j * size).clamp(max=size)
+        positions = rows % size * width + columns % size
+        return positions[number.argsort(stable=True)], number.bincount(minlength=n * (n + 1) // 2)
+
+    def strips(self, size: int, chosen: Tensor | None) -> tuple[Tensor, ...]:
+        """Returns the positions of the entries inside every strip of ``size`` rows.
+
+        Args:
+            size: rows of a strip.
+            chosen: the columns that a strip has, in their order; None: all.
+        """
+        rows, columns, K = self.rows, self.columns, self.num_nodes
+        if chosen is not None:
+            K = len(chosen)
+            place = columns.new_full((self.num_nodes,), -1)
+            place[chosen] = torch.arange(K, device=chosen.device)
+            kept = place[columns] >= 0
+            rows, columns = rows[kept], place[columns[kept]]
+        counts = (rows // size).bincount(minlength=-(-self.num_nodes // size))
+        return (rows % size * K + columns).split(counts.tolist())

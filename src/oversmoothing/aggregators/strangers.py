@@ -1,0 +1,105 @@
+"""ContraNorm's average over strangers, without an N×N matrix.
+
+.. math:: (P x)_i = \\sum_j E_{ij} x_j / \\sum_j E_{ij}, \\quad E_{ij} = \\exp(x̂_i · x̂_j / τ)
+
+over the nodes j that are neither i nor its neighbours. A node without strangers gets 0. Time is
+quadratic in N, or linear with a subset of the nodes; memory is linear, also in the backward pass,
+which computes E again.
+"""
+
+import math
+from itertools import repeat
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from oversmoothing.aggregators.kernel import kernel_sums
+from oversmoothing.aggregators.neighbours import Neighbours
+
+SHARP = 0.025  # below this temperature exp(1/τ)² nears the largest float32: rows are shifted
+TILE = {"cpu": 384}  # two tiles fit into the cache of a core
+LARGE_TILE = 4096
+CELLS = 2**18  # entries of a strip
+MIN_ROWS = 16
+
+
+def average(
+    x: Tensor,
+    neighbours: Neighbours | None,
+    temperature: float,
+    dual: bool = False,
+    chosen: Tensor | None = None,
+) -> Tensor:
+    """Computes P x, or (P + Pᵀ) x.
+
+    Args:
+        x: nodes, (..., N, C).
+        neighbours: pairs that are not compared; None: compare all.
+        temperature: τ.
+        dual: add Pᵀ x.
+        chosen: indices of the nodes to compare with; None: all.
+
+    Shapes: -> (..., N, C).
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        values = x.float() if x.element_size() < 4 else x
+        q = F.normalize(values, dim=-1) * (math.log2(math.e) / temperature) ** 0.5
+        if chosen is None and neighbours is not None and temperature >= SHARP:
+            return _by_tiles(q, values, neighbours, dual).to(x.dtype)
+        return _by_strips(q, values, neighbours, dual, chosen).to(x.dtype)
+
+
+def _by_tiles(q: Tensor, x: Tensor, neighbours: Neighbours, dual: bool) -> Tensor:
+    """Uses that E is symmetric."""
+    *_, N, C = shape = x.shape
+    largest = TILE.get(x.device.type, LARGE_TILE)
+    size = 16 * math.ceil(N / math.ceil(N / largest) / 16)  # about equal ones
+    skipped = (*neighbours.tiles(size), size)
+    q, x = q.reshape(-1, N, C), x.reshape(-1, N, C)
+    sums, totals = kernel_sums(q, x, *skipped)
+    shares = _inverse(totals)[..., None]
+    out = shares * sums
+    if dual:
+        positions, bounds, size = skipped
+        out = out + kernel_sums(q, shares * x, positions, bounds.flip(0), size)[0]
+    return out.view(shape)
+
+
+def _by_strips(
+    q: Tensor, x: Tensor, neighbours: Neighbours | None, dual: bool, chosen: Tensor | None
+) -> Tensor:
+    """Computes some rows after the other, each shifted by its maximum."""
+    keys, values = (q, x) if chosen is None else (q[..., chosen, :], x[..., chosen, :])
+    size = max(MIN_ROWS, CELLS // keys.shape[-2])
+    skipped = repeat(None) if neighbours is None else neighbours.strips(size, chosen)
+    strips = [
+        checkpoint(_strip, *own, keys, values, dual, use_reentrant=False, preserve_rng_state=False)
+        for own in zip(q.split(size, -2), x.split(size, -2), skipped)
+    ]
+    out = torch.cat([rows for rows, _ in strips], dim=-2)
+    if not dual:
+        return out
+    columns = sum(column for _, column in strips)
+    return out + columns if chosen is None else out.index_add(-2, chosen, columns)
+
+
+def _strip(
+    q: Tensor, x: Tensor, skipped: Tensor | None, keys: Tensor, values: Tensor, dual: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Returns the rows (..., R, C) of P x and, if ``dual``, what they add to Pᵀ x (..., K, C)."""
+    E = q @ keys.mT
+    with torch.no_grad():  # where E is 0, so is its gradient
+        if skipped is not None:
+            E.flatten(-2).index_fill_(-1, skipped, -torch.inf)
+        highest = E.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(E.dtype).min)
+    E = E.sub_(highest).exp2_()
+    share = _inverse(E.sum(dim=-1, keepdim=True))
+    return share * (E @ values), E.mT @ (share * x) if dual else None
+
+
+def _inverse(totals: Tensor) -> Tensor:
+    """Returns 1 / totals, and 0 where there is nothing to sum."""
+    some = totals > 0
+    return some / totals.where(some, 1)

@@ -1,0 +1,203 @@
+"""ContraNorm over strangers, against the dense formula in float64; its memory; its sample."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.profiler import profile
+
+from oversmoothing.aggregators import strangers
+from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.data.graphs.graphs import load
+
+N, C = 70, 6
+
+
+def graph(directed: bool = False) -> Context:
+    """A random graph with repeated edges; node 0 neighbours everyone, node 1 only itself."""
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(2, N, (2, 150), generator=generator)
+    edges = edges if directed else torch.cat([edges, edges.flip(0)], dim=1)
+    hub = torch.stack([torch.zeros(N, dtype=torch.long), torch.arange(N)])
+    loops = torch.arange(N).expand(2, -1)
+    return Context(edges=torch.cat([edges, hub, hub.flip(0), loops], dim=1), num_nodes=N)
+
+
+def tokens(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def dense(x: Tensor, context: Context, temperature: float = 1.0, dual: bool = False) -> Tensor:
+    """P x or (P + Pᵀ) x by its definition, with N×N matrices."""
+    x_hat = F.normalize(x, dim=-1)
+    hidden = torch.zeros(x.shape[-2], x.shape[-2], dtype=torch.bool)
+    hidden[context.edges[0], context.edges[1]] = True
+    P = (x_hat @ x_hat.mT / temperature).masked_fill(hidden, -torch.inf).softmax(dim=-1)
+    P = P.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
+    return (P + P.mT if dual else P) @ x
+
+
+def both(form, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What a form gives, and the gradient of a fixed function of it."""
+    x = x.detach().clone().requires_grad_()
+    out = form(x)
+    upstream = tokens(*out.shape).cos().to(x.dtype)
+    return out.detach(), torch.autograd.grad(out, x, upstream)[0]
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that do not divide N, and several strips."""
+    monkeypatch.setattr(strangers, "TILE", {"cpu": 32})
+    monkeypatch.setattr(strangers, "CELLS", 16 * N)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.1, 0.003])
+def test_equals_the_dense_formula(
+    small_tiles: None, temperature: float, directed: bool, dual: bool
+) -> None:
+    """By tiles and, where exp(1/τ) would overflow, by strips: values and gradients."""
+    context, x = graph(directed), tokens(2, N, C)
+    found = both(lambda x: strangers.average(x, context.neighbours, temperature, dual), x)
+    expected = both(lambda x: dense(x, context, temperature, dual), x)
+    for ours, theirs in zip(found, expected):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-9 / temperature)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.2},
+        {"learnable": True, "positive": True},
+        {"pre_norm": True, "layernorm": True, "identity": False},
+    ],
+)
+def test_every_parameter_gets_the_gradient_of_the_dense_formula(options: dict) -> None:
+    context, x = graph(), tokens(2, N, C)
+    ours, theirs = (ContraNorm(C, **options).double() for _ in range(2))
+    theirs._contrast = lambda x, context: dense(x, context, theirs.temperature)
+    found, expected = (both(lambda x, m=m: m(x, context), x) for m in (ours, theirs))
+    assert torch.allclose(torch.stack(found), torch.stack(expected), atol=1e-10)
+    for pair in zip(ours.parameters(), theirs.parameters()):
+        a, b = (
+            torch.autograd.grad(m(x, context).sin().sum(), parameter)[0]
+            for m, parameter in zip((ours, theirs), pair)
+        )
+        assert torch.allclose(a, b, atol=1e-10) and a.abs().max() > 0
+
+
+@pytest.mark.parametrize("name, seeds", [("cora", 2), ("squirrel", 1)])
+def test_float32_is_within_1e_5_of_the_dense_formula_on_real_graphs(
+    name: str, seeds: int, data_root: Path, tmp_path: Path
+) -> None:
+    """Every fifth row of P, and its gradient to all nodes."""
+    edges = load(name, root=str(data_root), cache=str(tmp_path)).edges
+    num_nodes = int(edges.max()) + 1
+    i = torch.arange(num_nodes)
+    context = Context(edges=torch.cat([edges, i.expand(2, -1)], dim=1), num_nodes=num_nodes)
+    x, rows = tokens(seeds, num_nodes, 32), i[::5]
+    hidden = torch.zeros(num_nodes, num_nodes, dtype=torch.bool)
+    hidden[context.edges[0], context.edges[1]] = True
+
+    def some_rows(x: Tensor) -> Tensor:
+        x_hat = F.normalize(x, dim=-1)
+        cosines = x_hat[:, rows] @ x_hat.mT
+        return 2 * x[:, rows] - cosines.masked_fill(hidden[rows], -torch.inf).softmax(dim=-1) @ x
+
+    found = both(lambda x: ContraNorm(32)(x, context)[:, rows], x.float())
+    for ours, theirs in zip(found, both(some_rows, x)):
+        assert torch.allclose(ours.double(), theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.003}, {"negatives": 100}, {"dual": True}]
+)
+def test_no_tensor_is_n_by_n(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 1500
+    monkeypatch.setattr(strangers, "TILE", {"cpu": 384})
+    monkeypatch.setattr(strangers, "CELLS", 128 * many)
+    i = torch.arange(many)
+    context = Context(edges=torch.stack([i, i]), num_nodes=many)
+    x = torch.randn(many, C, requires_grad=True)
+    with profile(profile_memory=True) as watched:
+        ContraNorm(C, **options)(x, context).sum().backward()
+    largest = max(event.self_cpu_memory_usage for event in watched.events())
+    assert 4 * many * C <= largest < many**2
+
+
+def test_low_precision_is_computed_in_float32() -> None:
+    context, x = graph(), tokens(N, C).bfloat16()
+    expected = strangers.average(x.float(), context.neighbours, 1.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = strangers.average(x, context.neighbours, 1.0)
+        wide = strangers.average(x.float(), context.neighbours, 1.0)
+    assert found.dtype == torch.bfloat16 and torch.equal(found, expected.bfloat16())
+    assert torch.equal(wide, expected)
+
+
+def test_compiles_as_a_whole_once_the_graph_is_sorted() -> None:
+    context, x, layer = graph(), tokens(N, C), ContraNorm(C, 0.5)
+    expected = both(lambda x: layer(x, context), x)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    found = both(lambda x: compiled(x, context), x)
+    assert torch.allclose(torch.stack(found), torch.stack(expected), atol=1e-12)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("dual", [False, True])
+def test_a_sample_is_the_formula_over_the_drawn(
+    small_tiles: None, directed: bool, dual: bool
+) -> None:
+    """The columns that are not drawn are hidden, as neighbours are."""
+    context, x, chosen = graph(directed), tokens(2, N, C), torch.arange(1, N, 3)
+    hidden = torch.ones(N, dtype=torch.bool)
+    hidden[chosen] = False
+    columns = torch.arange(N)[hidden]
+    more = torch.cartesian_prod(torch.arange(N), columns).mT
+    subset = Context(edges=torch.cat([context.edges, more], dim=1), num_nodes=N)
+    found = both(lambda x: strangers.average(x, context.neighbours, 0.5, dual, chosen), x)
+    expected = both(lambda x: dense(x, subset, 0.5, dual), x)
+    assert torch.allclose(torch.stack(found), torch.stack(expected), atol=1e-10)
+
+
+@pytest.mark.parametrize("context", [graph(), Context()])
+def test_more_negatives_come_nearer_to_all(context: Context) -> None:
+    """The mean over draws has a small bias; the spread falls as 1/√k; k = N is exact."""
+    x = tokens(N, C)
+    exact = ContraNorm(C)(x, context)
+    assert torch.equal(ContraNorm(C, negatives=N)(x, context), exact)
+    spread = {}
+    for count in (8, 32):
+        layer = ContraNorm(C, negatives=count)
+        errors = torch.stack([layer(x, context) - exact for _ in range(300)])[:, 1:]
+        spread[count] = errors.square().mean().sqrt()
+        assert errors.mean(dim=0).square().mean().sqrt() < spread[count] / 5
+    expected = math.sqrt(32 / 8 * (1 - 8 / N) / (1 - 32 / N))  # drawn without replacement
+    assert 0.8 < spread[8] / spread[32] / expected < 1.25
+
+
+def test_draws_resume_and_evaluation_draws_nothing() -> None:
+    x, context = tokens(N, C), graph()
+    layer, other = ContraNorm(C, negatives=9), ContraNorm(C, negatives=9)
+    assert not torch.equal(layer(x, context), layer(x, context))
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(layer.eval()(x, context), layer(x, context))
+    assert torch.equal(layer.train()(x, context), other(x, context))
+
+
+def test_every_seed_draws_for_itself() -> None:
+    def logits(*seeds: int) -> Tensor:
+        factory = [lambda dim: ContraNorm(dim, negatives=9)]
+        x = torch.eye(N).to_sparse_csr()
+        net = GCN(factory, x, graph().edges, 3, list(seeds), depth=3, hidden=C)
+        return net()
+
+    together, alone = logits(0, 1), logits(1)
+    assert torch.equal(together[1], alone[0])
