@@ -50,11 +50,16 @@ def peak_bytes(step: Step, device: torch.device) -> int:
 
 def in_fresh_process(*words: str) -> float:
     """MB (10⁶ bytes) that this script prints as bytes when called with these words more."""
+    return int(printed_by_fresh_process(*words)[-1]) / 1e6
+
+
+def printed_by_fresh_process(*words: str) -> list[str]:
+    """The words that this script prints when called with these words more."""
     command = [sys.executable, *sys.argv, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    return int(done.stdout.split()[-1]) / 1e6
+    return done.stdout.split()
 
 
 def text(table: Sequence[Sequence[str]]) -> str:

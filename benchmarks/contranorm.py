@@ -1,0 +1,117 @@
+"""ContraNorm on graphs: beside the form with an N×N mask, and on a graph that has no room for one.
+
+    python benchmarks/contranorm.py
+    python benchmarks/contranorm.py --nodes 169343 --edges 1166243 --channels 32 --negatives 1024
+    python benchmarks/contranorm.py --nodes 169343 --edges 1166243 --channels 128   # exact: minutes
+
+Without ``--nodes``: forward and backward of five seeds of 32 channels on Cora and Squirrel, in turns
+with fused attention under a boolean N×N mask. With it: seconds of forward and of backward, and the
+peak of memory, of one seed on a random graph. On a busy machine set OMP_NUM_THREADS=1.
+|Δ| is the largest difference of outputs and gradients, over the largest value.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from torch import Tensor
+
+from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.data.graphs import graphs
+from oversmoothing.data.graphs.graph import symmetrised
+from oversmoothing.launch.script import run_script
+
+SEEDS, CHANNELS = 5, 32
+
+
+def main() -> None:
+    options = arguments()
+    if options.nodes:
+        return on_random(options)
+    root = os.environ.get("DATA_ROOT") or "data"
+    rows = [["5 seeds × 32 channels", "tiles, s", "N×N mask, s", "×", "tiles, MB", "mask, MB", "|Δ|"]]
+    for name in ("cora", "squirrel"):
+        edges = graphs.load(name, root=root).edges
+        forms = in_both_forms(with_loops(edges, int(edges.max()) + 1))
+        if options.peak_of == [name, "tiles"] or options.peak_of == [name, "mask"]:
+            return print(peak_bytes(forms[options.peak_of[1]], torch.device("cpu")))
+        if not options.peak_of:
+            rows.append(row(name, forms, options.rounds))
+    print(text(rows))
+
+
+def with_loops(edges: Tensor, num_nodes: int) -> Context:
+    loops = torch.arange(num_nodes).expand(2, -1)
+    return Context(edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
+
+
+def in_both_forms(context: Context) -> dict:
+    """Forward and backward of both; each gives output and gradient."""
+    N = context.num_nodes
+    x = torch.randn(SEEDS, N, CHANNELS, requires_grad=True)
+    upstream = torch.randn_like(x)
+    layer, mask = ContraNorm(CHANNELS), []
+
+    def attention() -> Tensor:
+        if not mask:
+            mask.append(torch.ones(N, N, dtype=torch.bool))
+            mask[0][context.edges[0], context.edges[1]] = False
+        q, v = F.normalize(x, dim=-1)[:, None], x[:, None]
+        mixed = F.scaled_dot_product_attention(q, q, v, attn_mask=mask[0], scale=1.0)
+        return 2 * x - mixed[:, 0]
+
+    def step(form) -> tuple[Tensor, Tensor]:
+        out = form()
+        return out.detach(), torch.autograd.grad(out, x, upstream)[0]
+
+    return {"tiles": lambda: step(lambda: layer(x, context)), "mask": lambda: step(attention)}
+
+
+def row(name: str, forms: dict, rounds: int) -> list[str]:
+    seconds = interleaved(forms, rounds)
+    ours, theirs = (min(seconds[form]) for form in ("tiles", "mask"))
+    gap = max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(forms["tiles"](), forms["mask"]()))
+    peaks = [in_fresh_process("--peak-of", name, form) for form in ("tiles", "mask")]
+    ratio = median_ratio(seconds["mask"], seconds["tiles"])
+    words = [f"{ours:.2f}", f"{theirs:.2f}", f"{ratio:.2f}", *(f"{peak:.0f}" for peak in peaks)]
+    return [name, *words, f"{gap:.0e}"]
+
+
+def on_random(options: argparse.Namespace) -> None:
+    """One forward and one backward pass on a random graph."""
+    N, C = options.nodes, options.channels
+    context = with_loops(symmetrised(torch.randint(N, (2, options.edges)), N), N)
+    layer = ContraNorm(C, negatives=options.negatives)
+    x = torch.randn(N, C, requires_grad=True)
+    seconds = []
+
+    def step() -> None:
+        started = time.perf_counter()
+        out = layer(x, context)
+        seconds.append(time.perf_counter() - started)
+        out.backward(torch.ones_like(out))
+        seconds.append(time.perf_counter() - started - seconds[0])
+
+    peak = peak_bytes(step, torch.device("cpu")) / 1e6
+    print(f"{N} nodes, {options.edges} edges, C = {C}, negatives: {options.negatives or 'all'}")
+    print(f"forward {seconds[0]:.2f} s, backward {seconds[1]:.2f} s, peak {peak:.0f} MB above the data")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--nodes", type=int)
+    parser.add_argument("--edges", type=int, default=1_166_243, help="each in both directions")
+    parser.add_argument("--channels", type=int, default=CHANNELS)
+    parser.add_argument("--negatives", type=int, help="default: all nodes")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # graph, form
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_script(main)
