@@ -4,16 +4,18 @@
     python benchmarks/contranorm.py --nodes 169343 --edges 1166243 --channels 32 --negatives 1024
     python benchmarks/contranorm.py --nodes 169343 --edges 1166243 --channels 128   # exact: minutes
 
-Without ``--nodes``: forward and backward of five seeds of 32 channels on Cora and Squirrel, in turns
-with fused attention under a boolean N×N mask. With it: seconds of forward and of backward, and the
-peak of memory, of one seed on a random graph. On a busy machine set OMP_NUM_THREADS=1.
-|Δ| is the largest difference of outputs and gradients, over the largest value.
+Without ``--nodes``: forward and backward of five seeds of 32 channels on Cora and Squirrel,
+by turns with fused attention under a boolean N×N mask. |Δ| is the largest difference of outputs and
+gradients, over the largest value.
+
+With ``--nodes``: one seed on a random graph, once: CPU seconds, which other processes disturb less
+than the clock does, and the peak of memory above what holds graph and input. Set OMP_NUM_THREADS=1.
 """
 
 import argparse
 import os
 import time
-from pathlib import Path
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +36,9 @@ def main() -> None:
     if options.nodes:
         return on_random(options)
     root = os.environ.get("DATA_ROOT") or "data"
-    rows = [["5 seeds × 32 channels", "tiles, s", "N×N mask, s", "×", "tiles, MB", "mask, MB", "|Δ|"]]
+    rows = [
+        ["5 seeds × 32 channels", "tiles, s", "N×N mask, s", "×", "tiles, MB", "mask, MB", "|Δ|"]
+    ]
     for name in ("cora", "squirrel"):
         edges = graphs.load(name, root=root).edges
         forms = in_both_forms(with_loops(edges, int(edges.max()) + 1))
@@ -75,7 +79,10 @@ def in_both_forms(context: Context) -> dict:
 def row(name: str, forms: dict, rounds: int) -> list[str]:
     seconds = interleaved(forms, rounds)
     ours, theirs = (min(seconds[form]) for form in ("tiles", "mask"))
-    gap = max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(forms["tiles"](), forms["mask"]()))
+    gap = max(
+        ((a - b).abs().max() / b.abs().max()).item()
+        for a, b in zip(forms["tiles"](), forms["mask"]())
+    )
     peaks = [in_fresh_process("--peak-of", name, form) for form in ("tiles", "mask")]
     ratio = median_ratio(seconds["mask"], seconds["tiles"])
     words = [f"{ours:.2f}", f"{theirs:.2f}", f"{ratio:.2f}", *(f"{peak:.0f}" for peak in peaks)]
@@ -88,18 +95,20 @@ def on_random(options: argparse.Namespace) -> None:
     context = with_loops(symmetrised(torch.randint(N, (2, options.edges)), N), N)
     layer = ContraNorm(C, negatives=options.negatives)
     x = torch.randn(N, C, requires_grad=True)
-    seconds = []
+    upstream, times = torch.randn(N, C), [time.process_time()]
 
     def step() -> None:
-        started = time.perf_counter()
+        assert context.neighbours.symmetric  # sorts them; a network does so once
+        times.append(time.process_time())
         out = layer(x, context)
-        seconds.append(time.perf_counter() - started)
-        out.backward(torch.ones_like(out))
-        seconds.append(time.perf_counter() - started - seconds[0])
+        times.append(time.process_time())
+        out.backward(upstream)
+        times.append(time.process_time())
 
     peak = peak_bytes(step, torch.device("cpu")) / 1e6
+    _, *seconds = (later - earlier for earlier, later in pairwise(times))
     print(f"{N} nodes, {options.edges} edges, C = {C}, negatives: {options.negatives or 'all'}")
-    print(f"forward {seconds[0]:.2f} s, backward {seconds[1]:.2f} s, peak {peak:.0f} MB above the data")
+    print("forward {:.2f} s, backward {:.2f} s, peak {:.0f} MB".format(*seconds, peak))
 
 
 def arguments() -> argparse.Namespace:

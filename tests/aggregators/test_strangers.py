@@ -1,6 +1,7 @@
 """ContraNorm over strangers, against the dense formula in float64; its memory; its sample."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,14 @@ def test_compiles_as_a_whole_once_the_graph_is_sorted() -> None:
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     found = both(lambda x: compiled(x, context), x)
     assert torch.allclose(torch.stack(found), torch.stack(expected), atol=1e-12)
+
+
+def test_a_graph_is_sorted_once() -> None:
+    """Also where a context is replaced in every step, as with DropEdge."""
+    context = graph()
+    again = replace(context, row_sum=torch.ones(N, 1))
+    assert again.neighbours is context.neighbours
+    assert replace(context, edges=context.edges[:, :9]).neighbours is not context.neighbours
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -41,7 +41,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.neighbours import Neighbours
+from oversmoothing.aggregators.neighbours import Neighbours, neighbours_of
 from oversmoothing.errors import InputError
 
 
@@ -75,7 +75,7 @@ class Context:
             return None
         if self.num_nodes is None:
             raise InputError("Context: edges need num_nodes, too; give the number of nodes")
-        return Neighbours(self.edges, self.num_nodes)
+        return neighbours_of(self.edges, self.num_nodes)
 
 
 PLAIN = Context()  # dense mixing of tokens that all see each other

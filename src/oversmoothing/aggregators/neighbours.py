@@ -5,6 +5,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 
 class Neighbours:
@@ -77,3 +78,13 @@ class Neighbours:
             rows, columns = rows[kept], place[columns[kept]]
         counts = (rows // size).bincount(minlength=-(-self.num_nodes // size))
         return (rows % size * K + columns).split(counts.tolist())
+
+
+_sorted: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def neighbours_of(edges: Tensor, num_nodes: int) -> Neighbours:
+    """Returns the ``Neighbours`` of a tensor of edges, sorted once as long as the tensor lives."""
+    if edges not in _sorted:
+        _sorted[edges] = Neighbours(edges, num_nodes)
+    return _sorted[edges]

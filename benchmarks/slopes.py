@@ -1,0 +1,174 @@
+"""Time and memory of an epoch over the number of nodes: 10³ to 10⁶ at degree 10.
+
+    OMP_NUM_THREADS=1 python benchmarks/slopes.py            # 15 minutes of one core
+    python benchmarks/slopes.py --largest 100000 --limit 10  # 2 minutes
+    python benchmarks/slopes.py --draw                       # the figure alone, from the CSV
+
+An epoch is one training step of one seed: a GCN of two layers with 32 hidden channels on data=sbm
+with 32 features. Time: the least CPU seconds of several epochs, which other processes disturb less
+than the clock does. Memory: the peak of the resident size while the network is built and makes its
+first epoch, above that of the process with the graph. Each pair of method and size has a process of
+its own. A method is not measured beyond the size at which an epoch takes more than ``--limit``
+seconds. Slopes are fitted to log N from 10⁴ nodes on: below, fixed costs count.
+
+Writes results/slopes.csv and results/figures/slopes.png.
+"""
+
+import argparse
+import csv
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import torch.nn.functional as F
+from measure import peak_bytes, printed_by_fresh_process, text
+
+from oversmoothing.aggregators.centered import Centered
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.aggregators.pairnorm import PairNorm
+from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.data.graphs import csbm
+from oversmoothing.drawing import files
+from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.launch.script import run_script
+
+METHODS: dict[str, list[Callable]] = {
+    "vanilla": [],
+    "LayerNorm": [LayerNorm],
+    "centered": [Centered],
+    "PairNorm": [PairNorm],
+    "ContraNorm": [ContraNorm],
+    "ContraNorm, 256 negatives": [partial(ContraNorm, negatives=256)],
+}
+SIZES = [round(10 ** (k / 2)) for k in range(6, 13)]
+FITTED_FROM = 10**4
+HEADER = ["method", "nodes", "seconds", "mb"]
+OUT = Path(__file__).parents[1] / "results"
+Row = tuple[str, int, float, float]
+
+
+def main() -> None:
+    options = arguments()
+    if options.of:
+        return print(*measured(options.of[0], int(options.of[1])))
+    path = OUT / "slopes.csv"
+    if not options.draw:
+        rows = [row for name in METHODS for row in of_method(name, options)]
+        lines = [[name, n, f"{seconds:.3g}", f"{mb:.3g}"] for name, n, seconds, mb in rows]
+        files.write_csv(path, HEADER, lines)
+    with path.open() as file:
+        rows = [(name, int(n), float(s), float(mb)) for name, n, s, mb in [*csv.reader(file)][1:]]
+    print(text(table(rows)))
+    draw(rows)
+
+
+def of_method(name: str, options: argparse.Namespace) -> list[Row]:
+    rows: list[Row] = []
+    for size in [size for size in SIZES if size <= options.largest]:
+        if rows and rows[-1][2] > options.limit:
+            break
+        seconds, peak = printed_by_fresh_process("--of", name, str(size))
+        rows.append((name, size, float(seconds), int(peak) / 1e6))
+        print(*rows[-1], flush=True)
+    return rows
+
+
+def measured(name: str, size: int) -> tuple[float, int]:
+    """CPU seconds of an epoch, and bytes."""
+    _epoch(name, 1000)()  # what is loaded only once must not count
+    graph = _graph(size)
+    seconds: list[float] = []
+    steps: list[Callable[[], None]] = []
+
+    def first() -> None:
+        steps.append(_epoch(name, size))
+        seconds.append(_seconds(steps[0]))
+
+    peak = peak_bytes(first, torch.device("cpu"))
+    assert graph is _graph(size)  # so it was there before, and did not count
+    while sum(seconds) < 3 and len(seconds) < 20:
+        seconds.append(_seconds(steps[0]))
+    return min(seconds), peak
+
+
+def _graph(size: int) -> csbm.Graph:
+    return csbm.generate(num_nodes=size, features=32)
+
+
+def _epoch(name: str, size: int) -> Callable[[], None]:
+    """One training step, and its network."""
+    graph = _graph(size)
+    net = GCN(METHODS[name], graph.x, graph.edges, graph.num_classes, [0], depth=2, hidden=32)
+    optimizer = torch.optim.Adam(net.parameters())
+
+    def step() -> None:
+        loss = F.cross_entropy(net()[0, graph.train], graph.y[graph.train])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _seconds(step: Callable[[], None]) -> float:
+    started = time.process_time()
+    step()
+    return time.process_time() - started
+
+
+def slopes(rows: list[Row], name: str) -> tuple[float, float]:
+    """Exponents of time and of memory over N."""
+    large = np.array([row[1:] for row in rows if row[0] == name and row[1] >= FITTED_FROM])
+    if len(large) < 2:
+        return math.nan, math.nan
+    n, seconds, mb = np.log(large).T
+    return np.polyfit(n, seconds, 1)[0], np.polyfit(n, mb, 1)[0]
+
+
+def table(rows: list[Row]) -> list[list[str]]:
+    """The largest size that was measured, and the slopes."""
+    lines = [["", "nodes", "s per epoch", "MB", "slope of time", "of memory"]]
+    for name in dict.fromkeys(row[0] for row in rows):
+        _, size, seconds, mb = [row for row in rows if row[0] == name][-1]
+        fitted = (f"{slope:.2f}" for slope in slopes(rows, name))
+        lines.append([name, f"{size:,}", f"{seconds:.3g}", f"{mb:.0f}", *fitted])
+    return lines
+
+
+def draw(rows: list[Row]) -> None:
+    with plt.rc_context(LINES):
+        figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
+        for axis, column, label in zip(axes, (2, 3), ("CPU seconds per epoch", "peak memory, MB")):
+            for name, colour, marker in zip(METHODS, COLOURS, MARKERS):
+                own = [row for row in rows if row[0] == name]
+                slope = slopes(rows, name)[column - 2]
+                axis.loglog(
+                    [row[1] for row in own],
+                    [row[column] for row in own],
+                    color=colour,
+                    marker=marker,
+                    markersize=4,
+                    label=f"{name}: {slope:.2f}",
+                )
+            axis.set(xlabel="nodes", ylabel=label)
+            axis.legend(title="slope from 10⁴ nodes", fontsize=7, title_fontsize=7, frameon=False)
+        files.save(figure, OUT / "figures" / "slopes")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--largest", type=int, default=SIZES[-1], help="number of nodes")
+    parser.add_argument("--limit", type=float, default=10, help="seconds, see above")
+    parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--of", nargs=2, help=argparse.SUPPRESS)  # method, nodes
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_script(main)
