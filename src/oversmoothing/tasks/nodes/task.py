@@ -8,6 +8,7 @@ from torch import nn
 
 from oversmoothing.data.graphs.graph import Graph, to_csr
 from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data
+from oversmoothing.tasks.nodes.memory import require_memory
 
 
 def _two_nodes() -> Graph:
@@ -32,11 +33,14 @@ class Nodes(Task):
         """A batch of networks, one a seed.
 
         Raises:
-            InputError: data that are no graph, or what backbone and aggregators refuse.
+            InputError: data that are no graph, too large a graph, or what backbone and aggregators
+                refuse.
         """
         known = "cora, citeseer, chameleon, squirrel, sbm, pyg or ogb"
         wanted = f"task nodes needs a graph; choose data={known}"
         require_data(parts.data, Graph, wanted)
+        if parts.trainer is None or not parts.trainer.on_host:  # these train on the whole graph
+            require_memory(parts.data, parts.backbone, parts.aggregators, len(seeds), device)
         graph = _held(parts, device)
         model = parts.backbone(
             aggregators=parts.aggregators,

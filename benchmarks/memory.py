@@ -1,0 +1,110 @@
+"""How near the estimate of memory comes that refuses a graph which does not fit.
+
+    OMP_NUM_THREADS=1 python benchmarks/memory.py
+
+Peak of the resident size while the network is built and makes two training steps, each case in a
+process of its own, beside ``oversmoothing.tasks.nodes.memory``. Exit code 1 when a ratio leaves ½
+to 2.
+"""
+
+import sys
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from measure import in_fresh_process, peak_bytes, text
+
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.backbones.pyg.networks import Networks
+from oversmoothing.data.graphs import csbm
+from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.launch.script import run_script
+from oversmoothing.tasks.nodes import memory
+
+NORM = [LayerNorm]
+SAMPLED = [partial(ContraNorm, negatives=256), LayerNorm]
+# network, its options, aggregators, nodes, neighbours of a node, features, seeds
+CASES = [
+    (GCN, {"depth": 2, "hidden": 32}, [], 100_000, 10, 32, 1),
+    (GCN, {"depth": 2, "hidden": 32}, NORM, 300_000, 10, 100, 1),
+    (GCN, {"depth": 2, "hidden": 128}, NORM, 100_000, 40, 32, 1),
+    (GCN, {"depth": 8, "hidden": 32}, NORM, 30_000, 10, 100, 5),
+    (GCN, {"depth": 8, "hidden": 128}, NORM, 50_000, 10, 100, 1),
+    (GCN, {"depth": 32, "hidden": 32}, NORM, 30_000, 10, 32, 1),
+    (GCN, {"depth": 8, "hidden": 32}, SAMPLED, 50_000, 10, 32, 2),
+    (Networks, {"depth": 2, "hidden": 32}, NORM, 100_000, 10, 100, 1),
+    (Networks, {"depth": 8, "hidden": 32}, NORM, 20_000, 10, 32, 2),
+    (Networks, {"depth": 4, "hidden": 64, "conv": "SAGEConv"}, NORM, 50_000, 20, 32, 1),
+    (Networks, {"depth": 4, "hidden": 32, "conv": "GATConv"}, NORM, 50_000, 10, 32, 1),
+]
+
+
+def main() -> int:
+    if len(sys.argv) == 3:
+        print(measured(int(sys.argv[2])))
+        return 0
+    rows = [
+        ["network", "aggregators", "N", "degree", "F", "S", "measured, MB", "estimate", "ratio"]
+    ]
+    ratios = []
+    for index, (network, options, aggregators, *sizes) in enumerate(CASES):
+        peak = in_fresh_process("--of", str(index))
+        expected = memory.estimate(graph(index), *factory(index), sizes[-1]) / 1e6
+        ratios.append(expected / peak)
+        name = " ".join([network.__name__, *(str(value) for value in options.values())])
+        used = [str(size) for size in sizes]
+        rows.append(
+            [
+                name,
+                str(len(aggregators)),
+                *used,
+                f"{peak:.0f}",
+                f"{expected:.0f}",
+                f"{ratios[-1]:.2f}",
+            ]
+        )
+        print("  ".join(rows[-1]), flush=True)
+    print(text(rows))
+    return int(not all(0.5 < ratio < 2 for ratio in ratios))
+
+
+def graph(index: int) -> Graph:
+    *_, nodes, degree, features, _ = CASES[index]
+    return csbm.generate(num_nodes=nodes, degree=degree, features=features)
+
+
+def factory(index: int) -> tuple:
+    network, options, aggregators, *_ = CASES[index]
+    return partial(network, **options), aggregators
+
+
+def measured(index: int) -> int:
+    build, aggregators = factory(index)
+    small = csbm.generate(num_nodes=1000, features=CASES[index][-2])
+    steps(build, aggregators, small, 1)  # what is loaded only once must not count
+    large = graph(index)
+    seeds = CASES[index][-1]
+    return peak_bytes(lambda: steps(build, aggregators, large, seeds), torch.device("cpu"))
+
+
+def steps(build: partial, aggregators: list, graph: Graph, num_seeds: int) -> None:
+    net = build(
+        aggregators=aggregators,
+        x=graph.x,
+        edges=graph.edges,
+        num_classes=graph.num_classes,
+        seeds=list(range(num_seeds)),
+    )
+    optimizer = torch.optim.Adam(net.parameters())
+    for _ in range(2):
+        logits = net()[:, graph.train].flatten(0, 1)
+        loss = F.cross_entropy(logits, graph.y[graph.train].repeat(num_seeds))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    run_script(main)
