@@ -4,7 +4,7 @@
     python benchmarks/graphs.py --depths 16 --official ../ContraNorm/gnn
 
 An epoch is one optimisation step of all five seeds. `ours` is what train.py runs: seeds batched,
-sparse features, no N×N matrix but ContraNorm's mask. `reference` trains one seed after the other
+sparse features, no N×N matrix. `reference` trains one seed after the other
 with dense features and ContraNorm's explicit N×N softmax. `official` are the authors' own layers.
 The official code also evaluates after each epoch; none of these numbers counts that.
 
@@ -53,7 +53,7 @@ def speed_table(bench: Bench, shown: list[str], options: argparse.Namespace) -> 
     head.append("|Δ logits|")
     rows, agree = [], True
     for depth in options.depths:
-        for method in METHODS:
+        for method in options.methods:
             cells = {form: bench.make(form, method, depth) for form in bench.forms(method)}
             gap, rounding = disagreement(cells)
             agree &= gap <= max(ATOL, 4 * rounding)
@@ -119,6 +119,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--epochs", type=int, default=1, help="per round")
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 8])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     parser.add_argument("--rounds", type=int, default=5, help="the forms take turns in each")
     parser.add_argument("--official", type=Path, help="gnn folder of a ContraNorm checkout")
     parser.add_argument("--peak-of", nargs=3, help=argparse.SUPPRESS)  # form, method, depth

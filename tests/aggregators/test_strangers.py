@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import profile
 
-from oversmoothing.aggregators import strangers
+from oversmoothing.aggregators import neighbours, strangers
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.backbones.gcn.gcn import GCN
@@ -54,7 +54,8 @@ def both(form, x: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles that do not divide N, and several strips."""
-    monkeypatch.setattr(strangers, "TILE", {"cpu": 32})
+    monkeypatch.setattr(neighbours, "CPU_TILE", 32)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(strangers, "CELLS", 16 * N)
 
 
@@ -122,7 +123,7 @@ def test_float32_is_within_1e_5_of_the_dense_formula_on_real_graphs(
 )
 def test_no_tensor_is_n_by_n(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     many = 1500
-    monkeypatch.setattr(strangers, "TILE", {"cpu": 384})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(strangers, "CELLS", 128 * many)
     i = torch.arange(many)
     context = Context(edges=torch.stack([i, i]), num_nodes=many)

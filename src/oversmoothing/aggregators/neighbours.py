@@ -1,11 +1,15 @@
 """The pairs of nodes that are not compared with each other, sorted once a graph."""
 
+import math
 from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
+
+CPU_TILE = 384  # for one thread: two tiles fit into the cache of its core
+TILE = 4096  # on other devices
 
 
 class Neighbours:
@@ -20,7 +24,6 @@ class Neighbours:
         self.num_nodes = num_nodes
         keys = (edges[0] * num_nodes + edges[1]).unique()  # sorted by row, then column
         self.rows, self.columns = keys // num_nodes, keys % num_nodes
-        self._tiles: dict[int, tuple[Tensor, Tensor]] = {}
 
     @cached_property
     def symmetric(self) -> bool:
@@ -29,27 +32,22 @@ class Neighbours:
         mirrored = (self.columns * N + self.rows).sort().values
         return torch.equal(mirrored, self.rows * N + self.columns)
 
-    def tiles(self, size: int) -> tuple[Tensor, Tensor]:
-        """Sorts the entries on and above the diagonal by square tiles, row of tiles after row.
+    @cached_property
+    def tiles(self) -> tuple[Tensor, Tensor, int]:
+        """The entries on and above the diagonal, sorted by square tiles, row of tiles after row.
 
         Returns:
-            The position of every entry inside its tile, and on the CPU where those of each tile
-            begin, with the end of the last, (1, tiles + 1); (2, tiles + 1) with the same of the
-            transpose, unless it is the same matrix.
+            The position of every entry inside its tile; on the CPU where those of each tile begin,
+            with the end of the last, (1, tiles + 1), or (2, tiles + 1) with the same of the
+            transpose unless it is the same matrix; rows of a tile.
         """
-        if size not in self._tiles:
-            entries = (self.rows, self.columns)
-            lists = [self._by_tile(size, *entries)]
-            if not self.symmetric:
-                lists.append(self._by_tile(size, *entries[::-1]))
-            positions, counts = zip(*lists)
-            bounds = F.pad(torch.cat(counts).cumsum(0), (1, 0)).cpu()
-            tiles = len(counts[0])
-            bounds = torch.stack(
-                [bounds[k * tiles : (k + 1) * tiles + 1] for k in range(len(lists))]
-            )
-            self._tiles[size] = torch.cat(positions), bounds
-        return self._tiles[size]
+        size = _tile(self.num_nodes, self.rows.device)
+        lists = [self._by_tile(size, self.rows, self.columns)]
+        if not self.symmetric:
+            lists.append(self._by_tile(size, self.columns, self.rows))
+        positions, counts = zip(*lists)
+        ends, tiles = F.pad(torch.cat(counts).cumsum(0), (1, 0)).cpu(), len(counts[0])
+        return torch.cat(positions), ends.unfold(0, tiles + 1, tiles), size
 
     def _by_tile(self, size: int, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the positions of entries inside their tiles, and their number in each tile."""
@@ -78,6 +76,12 @@ class Neighbours:
             rows, columns = rows[kept], place[columns[kept]]
         counts = (rows // size).bincount(minlength=-(-self.num_nodes // size))
         return (rows % size * K + columns).split(counts.tolist())
+
+
+def _tile(num_nodes: int, device: torch.device) -> int:
+    """Returns the rows of a tile, which divide N into about equal parts."""
+    largest = CPU_TILE * math.isqrt(torch.get_num_threads()) if device.type == "cpu" else TILE
+    return 16 * math.ceil(num_nodes / math.ceil(num_nodes / largest) / 16)
 
 
 _sorted: WeakTensorKeyDictionary = WeakTensorKeyDictionary()

@@ -19,8 +19,6 @@ from oversmoothing.aggregators.kernel import kernel_sums
 from oversmoothing.aggregators.neighbours import Neighbours
 
 SHARP = 0.025  # below this temperature exp(1/τ)² nears the largest float32: rows are shifted
-TILE = {"cpu": 384}  # two tiles fit into the cache of a core
-LARGE_TILE = 4096
 CELLS = 2**18  # entries of a strip
 MIN_ROWS = 16
 
@@ -54,16 +52,13 @@ def average(
 def _by_tiles(q: Tensor, x: Tensor, neighbours: Neighbours, dual: bool) -> Tensor:
     """Uses that E is symmetric."""
     *_, N, C = shape = x.shape
-    largest = TILE.get(x.device.type, LARGE_TILE)
-    size = 16 * math.ceil(N / math.ceil(N / largest) / 16)  # about equal ones
-    skipped = (*neighbours.tiles(size), size)
     q, x = q.reshape(-1, N, C), x.reshape(-1, N, C)
-    sums, totals = kernel_sums(q, x, *skipped)
+    sums, totals = kernel_sums(q, x, *neighbours.tiles)
     shares = _inverse(totals)[..., None]
     out = shares * sums
     if dual:
-        positions, bounds, size = skipped
-        out = out + kernel_sums(q, shares * x, positions, bounds.flip(0), size)[0]
+        skipped, bounds, size = neighbours.tiles
+        out = out + kernel_sums(q, shares * x, skipped, bounds.flip(0), size)[0]
     return out.view(shape)
 
 
