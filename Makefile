@@ -104,6 +104,7 @@ submission: setup  ## zip for VOC's test server, of a trained run: make submissi
 
 bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/graphs.py
+	$(PY) benchmarks/contranorm.py
 	$(PY) benchmarks/centering.py
 	$(PY) benchmarks/em.py
 	$(PY) benchmarks/optimizer.py

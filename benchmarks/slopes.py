@@ -157,7 +157,8 @@ def draw(rows: list[Row]) -> None:
                     label=f"{name}: {slope:.2f}",
                 )
             axis.set(xlabel="nodes", ylabel=label)
-            axis.legend(title="slope from 10⁴ nodes", fontsize=7, title_fontsize=7, frameon=False)
+            look = {"fontsize": 7, "title_fontsize": 7, "frameon": False}
+            axis.legend(title="slope from 10⁴ nodes", loc="lower right", **look)
         files.save(figure, OUT / "figures" / "slopes")
 
 

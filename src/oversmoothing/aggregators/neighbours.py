@@ -47,7 +47,7 @@ class Neighbours:
             lists.append(self._by_tile(size, self.columns, self.rows))
         positions, counts = zip(*lists)
         ends, tiles = F.pad(torch.cat(counts).cumsum(0), (1, 0)).cpu(), len(counts[0])
-        return torch.cat(positions), ends.unfold(0, tiles + 1, tiles), size
+        return torch.cat(positions), ends.unfold(0, tiles + 1, tiles).contiguous(), size
 
     def _by_tile(self, size: int, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the positions of entries inside their tiles, and their number in each tile."""
