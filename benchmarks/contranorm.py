@@ -6,10 +6,9 @@
 
 Without ``--nodes``: forward and backward of five seeds of 32 channels on Cora and Squirrel,
 by turns with fused attention under a boolean N×N mask. |Δ| is the largest difference of outputs and
-gradients, over the largest value.
-
-With ``--nodes``: one seed on a random graph, once: CPU seconds, which other processes disturb less
-than the clock does, and the peak of memory above what holds graph and input. Set OMP_NUM_THREADS=1.
+gradients, over the largest value. With it: one seed on a random graph, once, and the peak of memory
+above graph and input. All times are CPU seconds, which other processes disturb less than the clock
+does; set OMP_NUM_THREADS=1.
 """
 
 import argparse
@@ -77,7 +76,7 @@ def in_both_forms(context: Context) -> dict:
 
 
 def row(name: str, forms: dict, rounds: int) -> list[str]:
-    seconds = interleaved(forms, rounds)
+    seconds = interleaved(forms, rounds, time.process_time)
     ours, theirs = (min(seconds[form]) for form in ("tiles", "mask"))
     gap = max(
         ((a - b).abs().max() / b.abs().max()).item()

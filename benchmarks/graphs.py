@@ -4,11 +4,12 @@
     python benchmarks/graphs.py --depths 16 --official ../ContraNorm/gnn
 
 An epoch is one optimisation step of all five seeds. `ours` is what train.py runs: seeds batched,
-sparse features, no N×N matrix. `reference` trains one seed after the other
-with dense features and ContraNorm's explicit N×N softmax. `official` are the authors' own layers.
+sparse features, no N×N matrix. `reference` trains one seed after the other with dense features and
+ContraNorm's explicit N×N softmax. `official` are the authors' own layers.
 The official code also evaluates after each epoch; none of these numbers counts that.
 
-On a busy machine set OMP_NUM_THREADS=1: threads that wait for a core distort the ratios.
+On a busy machine set OMP_NUM_THREADS=1, as threads that wait for a core distort the ratios, and add
+--cpu-seconds.
 Uses Cora where DATA_ROOT (default: data) has it, else the embedded graph.
 |Δ logits| is the largest difference, at the same weights and without dropout, from the reference
 in float64. Exit code 1 when it exceeds 1e-5 and is not float32's own: below four times that of the
@@ -18,6 +19,7 @@ reference in float32.
 import argparse
 import statistics
 from pathlib import Path
+from time import perf_counter, process_time
 
 import torch
 from cells import METHODS, SEEDS, Bench, Cell
@@ -89,7 +91,8 @@ def time(cells: dict[str, Cell], options: argparse.Namespace) -> dict[str, list[
             cell.epoch()
 
     steps = {form: lambda cell=cell: epochs(cell) for form, cell in cells.items()}
-    seconds = interleaved(steps, options.rounds)
+    clock = process_time if options.cpu_seconds else perf_counter
+    seconds = interleaved(steps, options.rounds, clock)
     return {form: [value / options.epochs for value in values] for form, values in seconds.items()}
 
 
@@ -121,6 +124,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     parser.add_argument("--rounds", type=int, default=5, help="the forms take turns in each")
+    parser.add_argument("--cpu-seconds", action="store_true", help="not those of the clock")
     parser.add_argument("--official", type=Path, help="gnn folder of a ContraNorm checkout")
     parser.add_argument("--peak-of", nargs=3, help=argparse.SUPPRESS)  # form, method, depth
     return parser.parse_args()

@@ -14,17 +14,21 @@ from pathlib import Path
 import torch
 
 Step = Callable[[], object]
+Clock = Callable[[], float]
 
 
-def interleaved(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+def interleaved(
+    steps: dict[str, Step], rounds: int, clock: Clock = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of every step, one value a round: A B C A B C …, after a round of warm-up.
 
-    Whatever else a machine does in the meantime then slows all of them alike.
+    Whatever else a machine does in the meantime then slows all of them alike. The clock may be
+    ``time.process_time``, which does not count the time in which other processes have the core.
     """
     seconds = {name: [] for name in steps}
     for _ in range(rounds + 1):
         for name, step in steps.items():
-            seconds[name].append(_seconds(step))
+            seconds[name].append(_seconds(step, clock))
     return {name: values[1:] for name, values in seconds.items()}
 
 
@@ -70,12 +74,12 @@ def text(table: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
-def _seconds(step: Step) -> float:
+def _seconds(step: Step, clock: Clock) -> float:
     _wait()
-    started = time.perf_counter()
+    started = clock()
     step()
     _wait()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def _wait() -> None:
