@@ -1,6 +1,6 @@
 """Time and memory of an epoch over the number of nodes: 10³ to 10⁶ at degree 10.
 
-    OMP_NUM_THREADS=1 python benchmarks/slopes.py            # 15 minutes of one core
+    OMP_NUM_THREADS=1 python benchmarks/slopes.py            # 10 minutes of one core
     python benchmarks/slopes.py --largest 100000 --limit 10  # 2 minutes
     python benchmarks/slopes.py --draw                       # the figure alone, from the CSV
 
@@ -143,7 +143,7 @@ def table(rows: list[Row]) -> list[list[str]]:
 
 def draw(rows: list[Row]) -> None:
     with plt.rc_context(LINES):
-        figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
+        figure, axes = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")
         for axis, column, label in zip(axes, (2, 3), ("CPU seconds per epoch", "peak memory, MB")):
             for name, colour, marker in zip(METHODS, COLOURS, MARKERS):
                 own = [row for row in rows if row[0] == name]
@@ -157,8 +157,8 @@ def draw(rows: list[Row]) -> None:
                     label=f"{name}: {slope:.2f}",
                 )
             axis.set(xlabel="nodes", ylabel=label)
-            look = {"fontsize": 7, "title_fontsize": 7, "frameon": False}
-            axis.legend(title="slope from 10⁴ nodes", loc="lower right", **look)
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2}
+            axis.legend(title="slope from 10⁴ nodes", fontsize=8, frameon=False, **below)
         files.save(figure, OUT / "figures" / "slopes")
 
 
