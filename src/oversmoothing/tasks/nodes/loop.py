@@ -49,7 +49,7 @@ class FullBatchLoop:
         with self.recorder.progress(self.trainer.epochs, self.recorder.folder.name) as bar:
             bar.update(self.epoch)
             while self.epoch < self.trainer.epochs and not self._stopped():
-                losses = self._step()
+                losses = self.step()
                 self.epoch += 1
                 if self._evaluates():
                     self._record(losses)
@@ -90,7 +90,7 @@ class FullBatchLoop:
             for name in ("test", "val", "train")
         }
 
-    def _step(self) -> Tensor:
+    def step(self) -> Tensor:
         """Makes one optimization step; returns the loss (S,) of every seed before it."""
         advance(self.model, self.epoch)
         self.model.train()

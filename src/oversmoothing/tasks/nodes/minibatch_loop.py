@@ -70,7 +70,7 @@ class MiniBatchLoop(FullBatchLoop):
             )
         self.sample = trainer.sampler(graph)
 
-    def _step(self) -> Tensor:
+    def step(self) -> Tensor:
         """Trains for an epoch; returns the mean loss (S,) of every seed in it."""
         if self.trainer.mean == "exact":
             self._measure_means()
