@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from measure import Step, interleaved, median_ratio, text
+
 from oversmoothing.drawing.files import write_csv
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.script import run_script
