@@ -34,20 +34,42 @@ def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool)
 def summary(
     study: Study, found: Mapping[Cell, Measured], compared: Mapping[Cell, Comparison]
 ) -> str:
-    """How much each method adds to the network without one, over the graphs, by depth."""
+    """How much each method adds to the first network, by depth, for each kind of graphs."""
     network = next(iter(study.networks))
-    depths = [d for d in SHOWN if d in study.networks[network]["layers"]]
-    lines = []
+    own = {cell: c for cell, c in compared.items() if cell.network == network}
+    plain = {cell: m for cell, m in found.items() if cell[1::2] == (network, BASELINE)}
+    depths = [d for d in SHOWN if any(cell.layers == d for cell in own)]
+    parts = [
+        _of_kind(study, own, plain, kind, depths)
+        for kind in dict.fromkeys(about["kind"] for about in study.graphs.values())
+    ]
+    done, every = len(found), len(study.cells())
+    plan = f"; `make cures PLAN=1` lists the {every - done} others" if done < every else ""
+    return "\n\n".join([*parts, f"{done} of {every} cells are measured{plan}."])
+
+
+def _of_kind(
+    study: Study,
+    compared: Mapping[Cell, Comparison],
+    plain: Mapping[Cell, Measured],
+    kind: str,
+    depths: Sequence[int],
+) -> str:
+    """A table of methods × depths over the graphs of a kind."""
+    graphs = {graph for graph, about in study.graphs.items() if about["kind"] == kind}
+    rows = []
     for method in study.methods:
-        cells = [c for c in compared if (c.method, c.network) == (method, network)]
+        cells = [c for c in compared if c.method == method and c.graph in graphs]
         by_depth = [[compared[c] for c in cells if c.layers == d] for d in depths]
         if method != BASELINE:
-            lines.append([method, *map(_effect, by_depth)])
-    missing = len(study.cells()) - len(found)
-    counts = f"{len(found)} of {len(study.cells())} cells are measured"
-    plan = f"{counts}; `make cures PLAN=1` lists the {missing} others." if missing else f"{counts}."
-    head = [f"points over {BASELINE}, {network}", *(f"L = {d}" for d in depths)]
-    return f"{_table(head, lines)}\n\n{plan}"
+            rows.append([method, *map(_effect, by_depth)])
+    first = [
+        ", ".join(f"{c.graph} {m.mean:.1f}" for c, m in plain.items()
+                  if c.layers == d and c.graph in graphs) or "missing"
+        for d in depths
+    ]  # fmt: skip
+    head = [f"{kind} graphs", *(f"L = {d}" for d in depths)]
+    return _table(head, [[f"{BASELINE}: accuracy", *first], *rows])
 
 
 def _effect(compared: Sequence[Comparison]) -> str:
