@@ -49,7 +49,7 @@ def step(cell: Cell) -> Step:
     recorder = Recorder(folder, whole.seeds, checkpoint_seconds=1e9)
     trainer = start.parts.trainer
     network, data = start.network(whole.seeds), start.parts.data
-    loop = trainer.loop(network, data, whole.seeds, trainer, recorder, False)
+    loop = trainer.loop(network, data, trainer, recorder, False)
     return loop.step
 
 

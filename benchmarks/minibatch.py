@@ -61,7 +61,7 @@ def prepared(form: str, words: list[str], folder: Path) -> Callable[[], Step]:
 
     def make() -> Step:
         recorder = Recorder(folder, [0])
-        loop = trainer.loop(network, start.parts.data, [0], trainer, recorder, False)
+        loop = trainer.loop(network, start.parts.data, trainer, recorder, False)
         return loop._accuracies if form == "evaluation" else loop.step
 
     return make

@@ -57,6 +57,8 @@ TRANSFORMERS = "needs transformers"
 NOT_HERE = {  # whole data sets and weights that only a user's machine has: what is missing is said
     "data/voc": (DATA,),
     "data/coco_voc": (DATA,),
+    "data/pyg": ("data.options.name: HeterophilousGraphDataset needs it",),
+    "data/ogb": ("no such file; download",),
     "experiment/wsss_voc": (DATA, WEIGHTS),
     "experiment/wsss_coco": (DATA, WEIGHTS),
     **{f"data/{name}": (FOLDER,) for name in ("imagenet", "imagenet100")},

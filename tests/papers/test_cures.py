@@ -10,7 +10,7 @@ from oversmoothing.papers import RESULTS
 from oversmoothing.papers.cures import compare, records, run
 from oversmoothing.papers.cures.records import Measured, Record
 from oversmoothing.papers.cures.study import Cell, Study, select, study
-from oversmoothing.papers.cures.write import write_all
+from oversmoothing.papers.cures.write import summary, write_all
 from oversmoothing.store.identity import run_id
 
 TINY = Study(
@@ -128,3 +128,12 @@ def test_every_method_composes_in_every_network() -> None:
 def test_an_unknown_name_is_answered_with_the_closest() -> None:
     with pytest.raises(InputError, match="no method 'residuals'; did you mean 'residual'"):
         select(study().cells(), methods=["residuals"])
+
+
+def test_the_guide_shows_the_committed_records() -> None:
+    """Fails when records or the study changed and `make cures` did not write the page."""
+    whole = study()
+    found = records.measured(whole, records.read(RESULTS / "cures.csv"))
+    page = (RESULTS.parent / "docs/guides/cures.md").read_text(encoding="utf-8")
+    shown = summary(whole, found, compare.compare(found))
+    assert f"<!-- cures:start -->\n{shown}\n<!-- cures:end -->" in page

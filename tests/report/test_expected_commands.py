@@ -79,7 +79,7 @@ def test_latex_knows_every_letter(cells: list[Cell], table: str) -> None:
 
 def test_what_was_published_says_where(cells: list[Cell]) -> None:
     papers = {"centered": "Centered", "hemnet": "HEMNet", "contranorm": "ContraNorm"}
-    papers |= {"external": "External Attention"}
+    papers |= {"external": "External Attention", "gcnii": "GCNII"}
     assert FILES.keys() == papers.keys() | {"ours"}
     for name, tables in FILES.items():
         for table in tables:

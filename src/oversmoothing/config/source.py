@@ -56,7 +56,7 @@ def _arguments(module: str, name: str) -> dict[str, Argument]:
 def _of_function(module: str, node: ast.FunctionDef) -> dict[str, Argument]:
     if node.args.kwarg:
         raise LookupError("takes any argument")
-    _decorated(node, "cache", "lru_cache")
+    _decorated(node, "cache", "lru_cache", "kept")
     positional = [*node.args.posonlyargs, *node.args.args]
     optional = {a.arg for a in positional[len(positional) - len(node.args.defaults) :]}
     keywords = zip(node.args.kwonlyargs, node.args.kw_defaults)

@@ -28,7 +28,7 @@ def chosen(graph, folder, seeds, **options):
     torch.manual_seed(0)
     model = GCNII([], graph.x, graph.edges, graph.num_classes, seeds)
     recorder = Recorder(folder, seeds, checkpoint_seconds=1000)
-    loop = FullBatchLoop(model, graph, seeds, FullBatchAdam(**options), recorder, False)
+    loop = FullBatchLoop(model, graph, FullBatchAdam(**options), recorder, False)
     loop.fit()
     return loop
 

@@ -22,9 +22,9 @@ class FullBatchLoop:
     Args:
         model: the networks; called without arguments, it returns logits (S, N, K).
         graph: with its masks.
-        seeds: of the networks; they choose the masks if the graph has several splits.
         trainer: the recipe.
-        recorder: takes logs and checkpoints.
+        recorder: takes logs and checkpoints; its seeds are those of the networks, and choose the
+            masks if the graph has several splits.
         layer_metrics: whether to measure smoothness after every layer at every evaluation.
     """
 
@@ -32,14 +32,13 @@ class FullBatchLoop:
         self,
         model: nn.Module,
         graph: Graph,
-        seeds: list[int],
         trainer: "FullBatchAdam",
         recorder: Recorder,
         layer_metrics: bool,
     ) -> None:
         self.model, self.graph, self.trainer, self.recorder = model, graph, trainer, recorder
         self.layer_metrics = layer_metrics
-        self.nodes = graph.masks(seeds)
+        self.nodes = graph.masks(recorder.seeds)
         self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr)
         self.epoch = 0
         self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation

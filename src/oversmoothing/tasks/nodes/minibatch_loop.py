@@ -38,9 +38,8 @@ class MiniBatchLoop(FullBatchLoop):
         model: has a network for each seed in ``nets``, on the device, and the whole graph in ``x``,
             ``edge_index`` and ``edge_weight``, on the host.
         graph: on the host.
-        seeds: of the networks.
         trainer: the recipe.
-        recorder: takes logs and checkpoints.
+        recorder: takes logs and checkpoints; its seeds are those of the networks.
         layer_metrics: whether to measure smoothness after every layer at every evaluation.
     """
 
@@ -50,16 +49,15 @@ class MiniBatchLoop(FullBatchLoop):
         self,
         model: nn.Module,
         graph: Graph,
-        seeds: list[int],
         trainer: "MiniBatchAdam",
         recorder: Recorder,
         layer_metrics: bool,
     ) -> None:
-        self.device, self.seeds = next(model.parameters()).device, seeds
+        self.device, self.seeds = next(model.parameters()).device, recorder.seeds
         momentum = {"exact": 0.0, "running": trainer.momentum, "batch": 1.0}[trainer.mean]
         self.means = [use_running_means(net, momentum) for net in model.nets]
-        super().__init__(model, graph, seeds, trainer, recorder, layer_metrics)
-        self.trains = torch.zeros(len(seeds), graph.num_nodes, dtype=torch.bool)
+        super().__init__(model, graph, trainer, recorder, layer_metrics)
+        self.trains = torch.zeros(len(self.seeds), graph.num_nodes, dtype=torch.bool)
         for own, nodes in zip(self.trains, self.nodes["train"]):
             own[nodes] = True
         plans = self._plans()

@@ -64,7 +64,7 @@ class Nodes(Task):
             ``epoch`` they are from, and ``layers`` (metric -> value per layer) when asked for.
         """
         graph, trainer = _held(job.parts, job.device), job.parts.trainer
-        loop = trainer.loop(network, graph, job.seeds, trainer, job.recorder, self.layer_metrics)
+        loop = trainer.loop(network, graph, trainer, job.recorder, self.layer_metrics)
         loop.fit()
         return dict(zip(job.seeds, loop.chosen))
 

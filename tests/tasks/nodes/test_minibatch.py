@@ -56,7 +56,7 @@ def networks(given: Graph, **options: Any) -> Networks:
 
 def looped(trainer: FullBatchAdam, folder: Path, given: Graph, **options: Any) -> Any:
     recorder = Recorder(folder, SEEDS, checkpoint_seconds=0)
-    return trainer.loop(networks(given, **options), given, SEEDS, trainer, recorder, False)
+    return trainer.loop(networks(given, **options), given, trainer, recorder, False)
 
 
 def trained(trainer: FullBatchAdam, folder: Path, **options: Any) -> tuple[Tensor, list[dict]]:
@@ -244,7 +244,7 @@ def test_whole_neighbourhoods_with_exact_means_give_the_loss_of_the_full_batch(
     trainer = WholeNeighbourhoods(fanouts=[-1] * 2, batch_size=4, accumulate=7, mean="exact")
     options = {"depth": 2, "adjacency": "row"}
     loop = looped(trainer, tmp_path, graph(), **options)
-    losses = loop._step()
+    losses = loop.step()
     model = networks(graph(), **options)
     expected = torch.nn.functional.cross_entropy(model()[0][:25], graph().y[:25])
     assert losses[0].item() == pytest.approx(expected.item(), rel=1e-6)

@@ -312,7 +312,7 @@ def test_a_layer_of_several_seeds_is_that_of_each(tmp_path: Path) -> None:
         recipe = FullBatchAdam(epochs=epochs, eval_every=3)
         recorder = Recorder(tmp_path / folder, seeds, checkpoint_seconds=0.0)
         torch.rand(epochs)  # what else draws does not matter
-        FullBatchLoop(model, data, seeds, recipe, recorder, layer_metrics=True).fit()
+        FullBatchLoop(model, data, recipe, recorder, layer_metrics=True).fit()
         return model.nets[-1].state_dict()
 
     whole = trained("whole", [3, 1], 9)
