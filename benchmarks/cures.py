@@ -21,6 +21,7 @@ from oversmoothing.launch.start import Start
 from oversmoothing.papers import RESULTS
 from oversmoothing.papers.cures.compare import BASELINE
 from oversmoothing.papers.cures.study import Cell, study
+from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.recorder import Recorder
 
 
@@ -37,7 +38,17 @@ def main() -> int:
     head = ["graph", "network", "layers", "method", "seconds", "ratio"]
     print(text([head, *([*map(str, row)] for row in rows)]))
     print(write_csv(RESULTS / "cures_time.csv", head, rows))
+    print(*show_in_pages(RESULTS, "cures_time", page(options, rows)), sep="\n")
     return 0
+
+
+def page(options: argparse.Namespace, rows: list[list[object]]) -> str:
+    """The ratios as a table of methods × depths, for the guide."""
+    ratios = {(row[3], row[2]): row[-1] for row in rows}
+    columns = [f"L = {layers}" for layers in options.layers]
+    lines = [[f"{options.network}, {options.graph}", *columns], ["---"] * (len(columns) + 1)]
+    lines += [[m, *(f"{ratios[m, d]}×" for d in options.layers)] for m in options.methods]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def step(cell: Cell) -> Step:

@@ -15,18 +15,16 @@ COLUMNS = 3
 
 @matplotlib.rc_context(LINES)
 def draw(study: Study, measured: Mapping[Cell, Measured], network: str = "GCN") -> Figure:
-    """Draws the measured cells of a network.
-
-    Methods whose name has a + are pairs and have dashed lines.
-    """
-    graphs = [g for g in study.graphs if any(c.graph == g for c in measured)]
+    """Draws the measured cells of a network on the graphs with more than one depth."""
+    own = {cell: m for cell, m in measured.items() if cell.network == network}
+    depths = {graph: {c.layers for c in own if c.graph == graph} for graph in study.graphs}
+    graphs = [graph for graph, found in depths.items() if len(found) > 1]
     rows = max(1, -(-len(graphs) // COLUMNS))
     figure = Figure(figsize=(3.0 * COLUMNS, 2.3 * rows + 1.1), layout="constrained")
-    axes = figure.subplots(rows, COLUMNS, squeeze=False).flat
+    axes = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
     for axis, graph in zip(axes, graphs):
-        of_graph = {c: m for c, m in measured.items() if (c.graph, c.network) == (graph, network)}
-        _panel(axis, study, of_graph, graph)
-    for axis in list(axes)[len(graphs) :]:
+        _panel(axis, study, {c: m for c, m in own.items() if c.graph == graph}, graph)
+    for axis in axes[len(graphs) :]:
         axis.axis("off")
     lines = {line.get_label(): line for axis in figure.axes for line in axis.get_lines()}
     ordered = [lines[method] for method in study.methods if method in lines]
