@@ -89,9 +89,10 @@ class ContraNorm(After):
         """Computes P x, or (P + Pᵀ) x if ``dual``."""
         *_, N, C = x.shape
         neighbours = context.neighbours if self.mask_neighbours else None
-        sampled = self.negatives is not None and self.negatives.count < N
-        if sampled or neighbours is not None:
-            chosen = self.negatives(N, x.device) if sampled else None
+        chosen = None
+        if self.negatives is not None and self.negatives.count < N:
+            chosen = self.negatives(N, x.device)
+        if chosen is not None or neighbours is not None:
             return average(x, neighbours, self.temperature, self.dual, chosen)
         # Up to N = C the N×N matrix is not larger than the tokens, and forming it is faster.
         return self._explicit(x) if self.dual or N <= C else self._fused(x)

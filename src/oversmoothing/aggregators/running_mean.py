@@ -98,8 +98,8 @@ def use_running_means(model: nn.Module, momentum: float = 0.1) -> list[RunningMe
     found: list[RunningMean] = []
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
-            if hasattr(child, "node_mean"):
-                if child.node_mean in found:
+            if child is not None and hasattr(child, "node_mean"):
+                if any(child.node_mean is mean for mean in found):
                     child = parent._modules[name] = copy.deepcopy(child)
                 child.node_mean = RunningMean(momentum).to(_device(model))
                 found.append(child.node_mean)

@@ -8,6 +8,7 @@ which computes E again.
 """
 
 import math
+from functools import reduce
 from itertools import repeat
 
 import torch
@@ -76,7 +77,7 @@ def _by_strips(
     out = torch.cat([rows for rows, _ in strips], dim=-2)
     if not dual:
         return out
-    columns = sum(column for _, column in strips)
+    columns = reduce(torch.add, (column for _, column in strips if column is not None))
     return out + columns if chosen is None else out.index_add(-2, chosen, columns)
 
 
