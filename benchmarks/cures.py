@@ -68,9 +68,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--graph", default="Cora")
     parser.add_argument("--network", default="GCN")
-    parser.add_argument("--layers", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("--layers", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--methods", nargs="+", default=[*study().methods])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()
 
 
