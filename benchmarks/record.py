@@ -1,0 +1,181 @@
+"""The record of all measurements: ``results/bench.json``, and the tables of the speed page.
+
+A benchmark makes a :func:`row` for each thing that it measures and hands all of them to
+:func:`save`. Rows of other commands stay as they are. A row says by which command, on which
+machine and at which commit it was measured; the tables in docs/guides/speed.md are written from
+the rows, between the markers ``<!-- bench-NAME:start -->`` and ``<!-- bench-NAME:end -->``.
+"""
+
+import datetime
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+
+from oversmoothing.report.markers import show_in_pages
+from oversmoothing.store.environment import environment
+from oversmoothing.store.files import write_text
+
+RESULTS = Path(__file__).parents[1] / "results"
+Row = dict[str, Any]
+
+
+def row(
+    work: str,
+    measure: str,
+    ours: Sequence[float],
+    *,
+    peer: str | None = None,
+    theirs: Sequence[float] | None = None,
+    overhead: bool = False,
+    goal: float | None = None,
+    note: str = "",
+) -> Row:
+    """Returns one measurement, alone or beside a peer's.
+
+    Args:
+        work: what is done, such as "GCN with LayerNorm, 8 layers".
+        measure: what is measured and its unit, such as "s per epoch of 5 seeds" or "MB".
+        ours: values, one a round.
+        peer: whose code ``theirs`` was measured with.
+        theirs: values of the same rounds. The ratio of the row is the median of theirs / ours.
+        overhead: the ratio is ours / theirs instead, as for a part that adds to the peer's work.
+        goal: the ratio to reach, at least (with ``overhead``: at most). Without a peer: the value
+            of ours to stay below.
+        note: one sentence, such as the floor where a goal is missed.
+    """
+    made: Row = {"work": work, "measure": measure, "ours": _spread(ours)}
+    if theirs is not None:
+        pairs = zip(ours, theirs, strict=True)
+        made |= {"peer": peer, "theirs": _spread(theirs)}
+        made["ratio"] = _spread([a / b if overhead else b / a for a, b in pairs])
+        made["overhead"] = overhead
+    if goal is not None:
+        made |= {"goal": goal, "met": _met(made, goal)}
+    return made | ({"note": note} if note else {})
+
+
+def save(rows: Sequence[Row], name: str | None = None) -> None:
+    """Writes rows into ``results/bench.json`` and shows them on the speed page.
+
+    A row replaces an earlier one of the same benchmark, work, measure and peer.
+
+    Args:
+        name: of the benchmark; default: that of the script.
+    """
+    name = name or Path(sys.argv[0]).stem
+    path, origin = RESULTS / "bench.json", _origin()
+    with FileLock(RESULTS / ".bench.lock"):
+        kept = {_key(old): old for old in load().get(name, [])}
+        kept |= {_key(new): new | origin for new in rows}
+        everything = load() | {name: list(kept.values())}
+        text = json.dumps(dict(sorted(everything.items())), indent=1, ensure_ascii=False)
+        write_text(path, text + "\n")
+        show(name, everything[name])
+
+
+def load() -> dict[str, list[Row]]:
+    """All rows by benchmark."""
+    path = RESULTS / "bench.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def show(name: str, rows: Sequence[Row]) -> None:
+    """Writes the table of a benchmark into the pages that have its markers."""
+    show_in_pages(RESULTS, f"bench-{name}", table(rows))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown, with the commands that measured them."""
+    head = ["work", "measure", "ours", "peer", "theirs", "ratio", "goal"]
+    used = [i for i, key in enumerate(head) if i < 3 or any(row.get(key) for row in rows)]
+    lines = [head, ["---"] * len(head), *([_cells(row) for row in rows])]
+    shown = ["| " + " | ".join(line[i] for i in used) + " |" for line in lines]
+    notes = [f"- {row['work']}, {row['measure']}: {row['note']}" for row in rows if "note" in row]
+    origins = list(dict.fromkeys(_caption(row) for row in rows))
+    return "\n".join([*shown, "", *([*notes, ""] if notes else []), *origins])
+
+
+def _cells(row: Row) -> list[str]:
+    texts = [row["work"], row["measure"], _text(row["ours"])]
+    if "theirs" not in row:
+        return [*texts, "", "", "", _goal(row)]
+    sign = "ours is {}× theirs" if row["overhead"] else "{}×"
+    return [*texts, row["peer"], _text(row["theirs"]), sign.format(_text(row["ratio"])), _goal(row)]
+
+
+def _goal(row: Row) -> str:
+    if "goal" not in row:
+        return ""
+    at_most = "theirs" not in row or row["overhead"]
+    return f"{'≤' if at_most else '≥'} {row['goal']:g}: {'met' if row['met'] else 'missed'}"
+
+
+def _caption(row: Row) -> str:
+    """The command, once for all rows that it measured."""
+    dirty = ", with changes" if row["dirty"] else ""
+    where = f"{row['machine']}, {row['threads']} threads".replace(" 1 threads", " 1 thread")
+    return f"`{row['command']}` ({row['date']}, {where}, commit {row['git']}{dirty})  "
+
+
+def _met(row: Row, goal: float) -> bool:
+    if "theirs" not in row:
+        return row["ours"]["median"] <= goal
+    ratio = row["ratio"]["median"]
+    return ratio <= goal if row["overhead"] else ratio >= goal
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, smallest and largest value, to four digits; n values."""
+    pick = {"median": statistics.median(values), "low": min(values), "high": max(values)}
+    return {name: float(f"{value:.4g}") for name, value in pick.items()} | {"n": len(values)}
+
+
+def _text(spread: dict[str, float]) -> str:
+    middle, low, high = (f"{spread[key]:.3g}" for key in ("median", "low", "high"))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    return row["work"], row["measure"], row.get("peer") or ""
+
+
+def _origin() -> Row:
+    """How the running process measures."""
+    found = environment("auto")
+    script = Path(sys.argv[0])
+    place = script.resolve().relative_to(RESULTS.parent)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    words = [*([f"OMP_NUM_THREADS={threads}"] if threads else []), "python", place.as_posix()]
+    return {
+        "command": shlex.join([*words, *map(_public, sys.argv[1:])]),
+        "git": found["git"],
+        "dirty": found["dirty"],
+        "machine": _machine(found["device"]),
+        "threads": torch.get_num_threads(),
+        "torch": found["torch"],
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def _public(word: str) -> str:
+    """A word of the command; of an absolute path only its name, as it differs by machine."""
+    return Path(word).name if Path(word).is_absolute() else word
+
+
+def _machine(device: str) -> str:
+    """The GPU, or the model of the processor."""
+    if device != "cpu":
+        return device
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores"

@@ -1,0 +1,89 @@
+"""CPU seconds until a command answers: help, a skipped run, refusals, the report.
+
+    python benchmarks/startup.py
+    python benchmarks/startup.py --results 10000 --rounds 5
+
+CPU seconds of the process and its children, which other work on the machine changes little. The
+report is made of copies of one real run, each with an id and a seed of its own.
+"""
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from record import Row, row, save
+
+from oversmoothing.launch.script import run_script
+
+ROOT = Path(__file__).parents[1]
+RUN = ["train.py", "trainer.epochs=2", "backbone.depth=2", "seeds=[0]", "logger=none"]
+SWEEP = ["-m", "backbone.depth=range(2,202)", "seeds=[0],[x]"]
+# name, words of the command, exit code, CPU seconds at most
+COMMANDS = (
+    ("--help", ["train.py", "--help"], 0, 1),
+    ("a misspelt option", ["train.py", "aggregator.gama=1"], 2, 1),
+    ("a misspelt group", ["train.py", "data=corra"], 2, 1),
+    ("a name that the data do not have", ["train.py", "data.num_nodes=-1"], 2, 3),
+    ("an unknown architecture", ["train.py", "experiment=wsss_scenes", "backbone.name=foo"], 2, 3),
+    ("a refused sweep of 400 runs", ["train.py", *SWEEP], 2, 5),
+)
+
+
+def main() -> None:
+    options = arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = f"paths.outputs={folder}"
+        cpu_seconds([*RUN, outputs], 0)
+        skip = ("a run that is already there", [*RUN, outputs], 0, 3)
+        rows = [measured(*command, options.rounds) for command in (*COMMANDS, skip)]
+        multiply(Path(folder), options.results)
+        name = f"report.py, {options.results:,} results"
+        words = ["scripts/report.py", "--outputs", folder, "--page", f"{folder}/page.html"]
+        rows.append(measured(name, words, 0, 30, 1))
+    save(rows)
+
+
+def measured(name: str, words: Sequence[str], code: int, most: float, rounds: int) -> Row:
+    seconds = [cpu_seconds(words, code) for _ in range(rounds)]
+    print(f"{name}: {', '.join(f'{value:.2f}' for value in seconds)} s", flush=True)
+    return row(name, "CPU s", seconds, goal=most)
+
+
+def cpu_seconds(words: Sequence[str], code: int) -> float:
+    """CPU seconds of a command, which must end with this code."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != code:
+        raise RuntimeError(f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def multiply(outputs: Path, number: int) -> None:
+    """Copies the one result until there are ``number`` of them."""
+    [found] = outputs.glob("*/result.json")
+    result, stem = json.loads(found.read_text()), found.parent.name.rpartition("-")[0]
+    for i in range(number - 1):
+        folder = outputs / f"{stem}-{i:010x}"
+        shutil.copytree(found.parent, folder)
+        changed = result | {"id": folder.name} if "id" in result else result
+        (folder / "result.json").write_text(json.dumps(changed))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--results", type=int, default=10_000, help="of the report")
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_script(main)
