@@ -1,6 +1,6 @@
 """Writes the tables of docs/guides/speed.md from results/bench.json, without measuring.
 
-    python benchmarks/page.py
+python benchmarks/page.py
 """
 
 from record import load, show

@@ -4,7 +4,7 @@
     python benchmarks/startup.py --results 10000 --rounds 5
 
 CPU seconds of the process and its children, which other work on the machine changes little. The
-report is made of copies of one real run, each with an id and a seed of its own.
+report reads the recorded results and copies of them that have other ids.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from oversmoothing.launch.script import run_script
 
 ROOT = Path(__file__).parents[1]
 RUN = ["train.py", "trainer.epochs=2", "backbone.depth=2", "seeds=[0]", "logger=none"]
-SWEEP = ["-m", "backbone.depth=range(2,202)", "seeds=[0],[x]"]
+SWEEP = ["-m", "backbone.depth=range(2,102)", "backbone.dropout=0.5,2"]
 # name, words of the command, exit code, CPU seconds at most
 COMMANDS = (
     ("--help", ["train.py", "--help"], 0, 1),
@@ -31,7 +31,7 @@ COMMANDS = (
     ("a misspelt group", ["train.py", "data=corra"], 2, 1),
     ("a name that the data do not have", ["train.py", "data.num_nodes=-1"], 2, 3),
     ("an unknown architecture", ["train.py", "experiment=wsss_scenes", "backbone.name=foo"], 2, 3),
-    ("a refused sweep of 400 runs", ["train.py", *SWEEP], 2, 5),
+    ("a refused sweep of 200 runs", ["train.py", *SWEEP], 2, 5),
 )
 
 
@@ -42,10 +42,12 @@ def main() -> None:
         cpu_seconds([*RUN, outputs], 0)
         skip = ("a run that is already there", [*RUN, outputs], 0, 3)
         rows = [measured(*command, options.rounds) for command in (*COMMANDS, skip)]
-        multiply(Path(folder), options.results)
-        name = f"report.py, {options.results:,} results"
-        words = ["scripts/report.py", "--outputs", folder, "--page", f"{folder}/page.html"]
-        rows.append(measured(name, words, 0, 30, 1))
+        results = Path(folder) / "results"
+        shutil.copytree(ROOT / "results", results)
+        multiply(results, options.results)
+        words = ["--results", str(results), "--page", f"{folder}/page.html"]
+        name = f"the report of {options.results:,} results"
+        rows.append(measured(name, ["scripts/report.py", *words], 0, 30, 1))
     save(rows)
 
 
@@ -67,15 +69,12 @@ def cpu_seconds(words: Sequence[str], code: int) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def multiply(outputs: Path, number: int) -> None:
-    """Copies the one result until there are ``number`` of them."""
-    [found] = outputs.glob("*/result.json")
-    result, stem = json.loads(found.read_text()), found.parent.name.rpartition("-")[0]
-    for i in range(number - 1):
-        folder = outputs / f"{stem}-{i:010x}"
-        shutil.copytree(found.parent, folder)
-        changed = result | {"id": folder.name} if "id" in result else result
-        (folder / "result.json").write_text(json.dumps(changed))
+def multiply(results: Path, number: int) -> None:
+    """Adds copies of recorded results with ids of their own, until there are ``number``."""
+    path = results / "table5.jsonl"
+    recorded = [json.loads(line) for line in path.read_text().splitlines()]
+    made = (recorded[i % len(recorded)] | {"id": f"{i:010x}"} for i in range(number))
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in [*recorded, *made]))
 
 
 def arguments() -> argparse.Namespace:

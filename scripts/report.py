@@ -38,36 +38,38 @@ OTHERS = (  # name of a figure, title, text, and files below results/ that are s
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
-    page = parser.parse_args().page
-    others = [_section(*of) for of in OTHERS]
-    cells = load(RESULTS / "expected")
-    tables = [_table(cells, name) for name in dict.fromkeys(cell.table for cell in cells)]
-    sections = [section for section in others if section.rows or section.figures]
-    with writing(page):
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of all results")
+    page, results = (options := parser.parse_args()).page, options.results
+    with writing(page, "--page"):
         page.parent.mkdir(parents=True, exist_ok=True)
+        page.touch()
+    cells = load(results / "expected")
+    tables = [_table(results, cells, name) for name in dict.fromkeys(cell.table for cell in cells)]
+    others = [_section(results, *of) for of in OTHERS]
+    sections = [section for section in others if section.rows or section.figures]
     write_page(page, "Oversmoothing: published and measured", sections + tables)
     print(page.resolve().as_uri())
     return 0
 
 
-def _section(name: str, title: str, text: str, files: str) -> Section:
-    paths = _existing(*files.split())
+def _section(results: Path, name: str, title: str, text: str, files: str) -> Section:
+    paths = _existing(results, *files.split())
     rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
     figures = [path for path in paths if path.suffix == ".png"]
     return Section(title, text, f"make figure NAME={name}", rows=rows, figures=figures)
 
 
-def _table(cells: list[Cell], name: str) -> Section:
-    entries = judge([p.pair for p in collect(select(cells, name), [], RESULTS / f"{name}.jsonl")])
+def _table(results: Path, cells: list[Cell], name: str) -> Section:
+    entries = judge([p.pair for p in collect(select(cells, name), [], results / f"{name}.jsonl")])
     about = entries[0].cell.about
     title = about.title if about.ours else f"{about.source}: {about.title}"
     text = "; ".join([about.source] * about.ours + [f"unit: {about.unit}"] * bool(about.unit))
-    figures = _existing(f"figures/{name}.png", f"figures/{name}_curves.png")
+    figures = _existing(results, f"figures/{name}.png", f"figures/{name}_curves.png")
     return Section(title, text, f"make table NAME={name}", entries=entries, figures=figures)
 
 
-def _existing(*names: str) -> list[Path]:
-    return [RESULTS / name for name in names if (RESULTS / name).exists()]
+def _existing(results: Path, *names: str) -> list[Path]:
+    return [results / name for name in names if (results / name).exists()]
 
 
 def _rows(path: Path) -> list[list[str]]:

@@ -4,6 +4,7 @@ import inspect
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from hydra.utils import get_object
@@ -68,9 +69,10 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
         ]
     lines += _fit_problems(config)
     broken = {*found} | ({"data"} if "paths" in found else set())
+    values = OmegaConf.to_container(config, resolve=True)
     for part, step in _steps(config).items():
         if part not in broken:
-            said = _said(part, config, step, known)
+            said = _said(part, values, config, step, known)
             broken |= {part} if said else set()
             lines += said
     return lines + _network_problems(config, broken)
@@ -104,9 +106,15 @@ def _steps(config: DictConfig) -> dict[str, Callable[[], object]]:
     return steps | {"device": partial(_try_device, config.device)}
 
 
-def _said(part: str, config: DictConfig, step: Callable[[], object], known: Known) -> list[str]:
+def _said(
+    part: str,
+    values: dict[str, Any],
+    config: DictConfig,
+    step: Callable[[], object],
+    known: Known,
+) -> list[str]:
     """Complaints of a part, looked up where another config of the command has the same part."""
-    text = json.dumps([part, OmegaConf.to_container(config, resolve=True)[part]])
+    text = json.dumps([part, values[part]])
     if text not in known:
         known[text] = _complaints(part, config, step)
     return known[text]
