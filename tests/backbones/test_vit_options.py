@@ -192,3 +192,12 @@ def test_blocks_without_attention_have_no_map() -> None:
     maps = list(vit(Swap, blocks=[1], depth=3).attention_maps(images(1, 3, 16, 16)))
     assert [M is None for M in maps] == [False, True, False]
     assert not any(M.requires_grad for M in maps if M is not None)
+
+
+def test_names_are_those_of_timm() -> None:
+    from oversmoothing.backbones import timm_names
+    from oversmoothing.backbones.cnn.cnn import MODULES as CNN
+    from oversmoothing.backbones.vit.vit import MODULES as VIT
+
+    for module in {**VIT, **CNN}:
+        assert sorted(timm_names._models(module)) == sorted(timm.list_models(module=module))

@@ -15,9 +15,11 @@ from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.cnn.unit import unit
 from oversmoothing.backbones.options import MEAN, STD, check_choice, check_positive, per_channel
+from oversmoothing.backbones.timm_names import check_name
 from oversmoothing.errors import InputError
 
 MULTI_GRID = [1, 2, 4]  # EMANet
+MODULES = {"resnet": "", "efficientnet": "mobilenetv2_"}  # of timm: first letters of names
 
 
 class CNN(nn.Module):
@@ -72,6 +74,7 @@ class CNN(nn.Module):
         std: list[float] = STD,
         same_padding: bool = False,
     ) -> None:
+        check_name(name, MODULES, "a ResNet or MobileNetV2", "resnet50")
         from oversmoothing.backbones.cnn import timm_cnn  # imports timm, which takes seconds
 
         super().__init__()

@@ -12,8 +12,12 @@ from oversmoothing.adapters.blocks import chosen
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.options import MEAN, STD, check_choice
+from oversmoothing.backbones.timm_names import check_name
 from oversmoothing.backbones.vit.attention import NORMS, equip
 from oversmoothing.backbones.vit.tokens import TokenStream
+
+EXAMPLE = "deit_small_patch16_224"
+MODULES = {"vision_transformer": "", "deit": ""}  # of timm: first letters of names
 
 
 class ViT(TokenStream):
@@ -64,6 +68,7 @@ class ViT(TokenStream):
         image_size: int | None = None,
         patch: int | None = None,
     ) -> None:
+        check_name(name, MODULES, "a vision transformer", EXAMPLE)
         from oversmoothing.backbones.vit import timm_vit  # imports timm, which takes seconds
 
         loaded = weights != "none"
