@@ -85,7 +85,8 @@ $(TABLES): setup
 
 cures: setup  ## which method at which depth: make cures GRAPHS='Cora SBM-0.9' LAYERS='2 8' PLAN=1
 	$(PY) scripts/figure.py cures $(if $(GRAPHS),--graphs $(GRAPHS)) $(if $(LAYERS),--layers $(LAYERS)) \
-	  $(if $(NETWORKS),--networks $(NETWORKS)) $(if $(METHODS),--methods $(METHODS)) $(if $(PLAN),--plan) $(RUNS)
+	  $(if $(NETWORKS),--networks $(NETWORKS)) $(if $(METHODS),--methods $(METHODS)) $(if $(PLAN),--plan) \
+	  $(if $(FRESH),--fresh) $(RUNS)
 
 figure: setup  ## draw a figure or compute another result: make figure NAME=hem_fig3
 	$(PY) scripts/figure.py $(NAME) $(DRAW)

@@ -258,7 +258,9 @@ def test_skips_and_jumps_train_every_parameter(conv: str, skip: str, jumping: st
     model = networks(conv, [osm.Centered, osm.LayerNorm], skip=skip, jumping=jumping, dropout=0.1)
     hidden: list[Tensor] = []
     model(hidden).logsumexp(dim=-1).square().sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() for p in model.parameters())
+    for name, p in model.named_parameters():
+        inside_softmax = name.endswith("jumping.att.bias")  # its gradient is 0 but for rounding
+        assert p.grad is not None and (inside_softmax or p.grad.abs().sum()), name
     assert len(hidden) == 3 and hidden[0].shape == (1, N, 8)
     plain = networks(conv, skip="none", jumping=jumping, dropout=0.1)
     if skip != "none":

@@ -10,6 +10,7 @@ import pytest
 
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
+from oversmoothing.launch.command import compose_config
 from oversmoothing.report.collect import (
     Planned,
     collect,
@@ -21,6 +22,7 @@ from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.plan import describe, estimate
 from oversmoothing.report.publish import markdown
+from oversmoothing.store.identity import former_id, run_id
 
 ROOT = Path(__file__).parents[2]
 TABLE = """
@@ -98,6 +100,30 @@ def test_a_partial_run_here_does_not_replace_a_recorded_one(tmp_path: Path, cell
     assert not any(p.missing for p in planned)
     write_records(path, planned)
     assert all(set(record["seeds"]) == {"0", "1"} for record in read_records(path).values())
+
+
+def test_a_record_of_an_earlier_version_is_shown_until_the_run_is_repeated(
+    tmp_path: Path, cells: list
+) -> None:
+    """It keeps its id and says so; new seeds are not merged with it."""
+    words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
+    config = collect(cells, words, None)[0].config
+    seeds = {"0": {"test_accuracy": 1.0}, "1": {"test_accuracy": 3.0}}
+    earlier = {"id": former_id(config), "name": "x", "seconds": 1.0, "seeds": seeds, "config": {}}
+    path = tmp_path / "small.jsonl"
+    path.write_text(json.dumps(earlier) + "\n")
+    run_all([compose_config([f"experiment={cells[0].experiment}", *cells[0].overrides, *words,
+                             "seeds=[0]"])], 1)  # fmt: skip
+    shown = collect(cells, words, path)
+    assert [p.missing for p in shown] == [False, True]
+    assert shown[0].measured.values == (1.0, 3.0)
+    assert "earlier" in shown[0].measured.conditions
+    write_records(path, shown)
+    assert read_records(path) == {earlier["id"]: earlier}
+    assert len(collect(cells, words, None)[0].result["seeds"]) == 1, "only the new seed"
+    run_all([config], 1)
+    write_records(path, collect(cells, words, path))
+    assert [*read_records(path)] == [run_id(config)]
 
 
 def test_damaged_records_are_one_line(tmp_path: Path) -> None:

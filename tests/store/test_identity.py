@@ -11,7 +11,7 @@ from omegaconf import open_dict
 from oversmoothing.config.compose import compose_config
 from oversmoothing.config.folders import CONFIGS
 from oversmoothing.store import identity as module
-from oversmoothing.store.identity import current, hashed, identity, run_id, run_name
+from oversmoothing.store.identity import current, former_id, hashed, identity, run_id, run_name
 
 RECORDS = sorted((Path(__file__).parents[2] / "results").glob("*.jsonl"))
 BASE = ["experiment=gnn_table5", "data=sbm", "aggregator=centered"]
@@ -50,7 +50,7 @@ def test_what_a_run_computes_names_it(other: list[str]) -> None:
 
 def test_an_identity_holds_public_names_and_what_is_not_frozen() -> None:
     node = identity(compose_config(["backbone.depth=5"]))["backbone"]
-    assert node == {"_part_": "backbone/gcn", "depth": 5.0}
+    assert node == {"_part_": "backbone/gcn", "depth": 5.0, "streams": 2.0}
 
 
 def test_the_name_is_readable_and_ends_in_the_id() -> None:
@@ -149,13 +149,18 @@ def test_every_part_has_a_name_and_every_option_a_frozen_default(target: str) ->
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_committed_records_keep_their_ids(path: Path) -> None:
-    """As today's code sees the config of each."""
+    """As today's code sees the config of each; a marked part tells a new run from its record."""
     for record in map(json.loads, path.read_text().splitlines()):
         assert hashed(record["config"]) == record["id"] == record["name"].rpartition("-")[2]
         node = json.loads(json.dumps(record["config"]), object_hook=_as_config)
-        assert identity(node) == record["config"]
+        assert record["id"] in (former_id(node), run_id(node))
+        part = module._table()["parts"].get(record["config"]["backbone"].get("_part_"), {})
+        earlier = not part.get("marks", {}).keys() <= record["config"]["backbone"].keys()
+        assert (run_id(node) != record["id"]) == earlier
 
 
 def _as_config(node: dict) -> dict:
-    name = node.pop("_part_", None)
+    if (name := node.pop("_part_", None)) is not None:
+        for mark in module._table()["parts"][name].get("marks", {}):
+            node.pop(mark, None)
     return node | ({"_target_": module._table()["parts"][name]["targets"][0]} if name else {})

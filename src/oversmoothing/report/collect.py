@@ -16,12 +16,13 @@ from oversmoothing.launch.execute import run_folder
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.verdict import Measured, Pair
 from oversmoothing.store.files import write_text
-from oversmoothing.store.identity import identity, run_id
+from oversmoothing.store.identity import former_id, identity, run_id
 from oversmoothing.store.metric import look_up
 from oversmoothing.store.migrate import json_lines
 from oversmoothing.store.recorder import read_result
 
 Records = Mapping[str, dict[str, Any]]  # run id -> result
+EARLIER = "with the random numbers of earlier versions; `make {} FRESH=1` measures again"
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,13 @@ class Planned:
 
     Args:
         config: None if there is nothing to run.
+        earlier: whether the result is that of an earlier version, with other random numbers.
     """
 
     cell: Cell
     config: DictConfig | None
     result: dict[str, Any] | None = None
+    earlier: bool = False
 
     @property
     def missing(self) -> bool:
@@ -53,7 +56,8 @@ class Planned:
             return None
         run, found = self.result["id"], [self.result["seeds"][str(seed)] for seed in seeds]
         values = tuple(look_up(result, self.cell.metric, f"run {run}") for result in found)
-        words = str(found[0].get("weights", "")), conditions(found[0], self.cell.metric)
+        how = EARLIER.format(self.cell.table) if self.earlier else ""
+        words = str(found[0].get("weights", "")), how or conditions(found[0], self.cell.metric)
         return Measured(values, run, self.result["seconds"], seeds, *words)
 
     @property
@@ -64,14 +68,18 @@ class Planned:
         """Looks for the result with the most of the wanted seeds.
 
         Candidates, the first of which wins a tie: the result in the output folder, the present one,
-        the recorded one.
+        the recorded one, that of the same run in an earlier version.
         """
         if self.config is None:
             return self
-        recorded = (records or {}).get(run_id(self.config))
-        found = filter(None, (read_result(run_folder(self.config)), self.result, recorded))
-        best = max(found, key=lambda result: len(self._seeds(result)), default=None)
-        return replace(self, result=best)
+        return self.best(read_result(run_folder(self.config)), records or {})
+
+    def best(self, found: dict[str, Any] | None, records: Records) -> "Planned":
+        """Chooses among a result that was found, the present one and the recorded ones."""
+        names = run_id(self.config), former_id(self.config)
+        results = filter(None, (found, self.result, *map(records.get, names)))
+        best = max(results, key=lambda result: len(self._seeds(result)), default=None)
+        return replace(self, result=best, earlier=best is not None and best["id"] != names[0])
 
     def _seeds(self, result: dict[str, Any] | None) -> tuple[int, ...]:
         """The wanted seeds that a result has."""
@@ -130,13 +138,15 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """
     known = read_records(path)
     runs = {run_id(p.config): p for p in planned if p.config is not None}
-    kept = [_record(p) if p.result else known[i] for i, p in runs.items() if p.result or i in known]
-    text = json_lines(kept)
+    kept = [p.best(None, known) for p in runs.values()]
+    text = json_lines(_record(p) for p in kept if p.result)
     if text or path.exists():
         write_text(path, text)
 
 
 def _record(planned: Planned) -> dict[str, Any]:
     """A result with only the part of its config that decides the numbers."""
+    if planned.earlier:
+        return planned.result
     kept = {key: planned.result[key] for key in ("id", "name", "seeds", "env", "seconds")}
     return {**kept, "config": identity(planned.config)}

@@ -3,7 +3,8 @@
 A run is named by what decides its numbers: the composed config without the parts that do not
 (seeds, device, paths, logger). Every part is hashed under the public name that ``identity.yaml``
 gives it, without the options whose value is the one frozen there. So code can be moved, options can
-be added and defaults can be changed, and no run is taken for another.
+be added and defaults can be changed, and no run is taken for another. A part whose random numbers
+have changed bears a mark, which earlier runs lack.
 """
 
 import dataclasses
@@ -33,6 +34,12 @@ def hashed(identity: Node) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
+def former_id(config: DictConfig) -> str:
+    """The id that the run had before its parts got marks."""
+    unmarked = {key: _unmarked(node) for key, node in identity(config).items()}
+    return hashed(unmarked)
+
+
 def run_name(config: DictConfig, frozen: bool = False) -> str:
     """Folder of a run: task, data, aggregator, id; ``frozen`` as in ``identity``."""
     parts = [short_name(config.task), config.data.get("name") or short_name(config.data)]
@@ -48,7 +55,8 @@ def identity(config: DictConfig, frozen: bool = False) -> Node:
 
     Args:
         config: composed, or an identity as records hold it.
-        frozen: an option that the config lacks has its frozen value, not today's default.
+        frozen: the config is of an earlier version. An option that it lacks has its frozen value,
+            not today's default, and its parts have no marks.
     """
     plain = OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config
     nodes = {key: _canonical(plain.get(key) or {}, frozen) for key in IDENTITY}
@@ -102,11 +110,20 @@ def _canonical(node: Any, frozen: bool) -> Any:
         return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
     if not (name := part_name(node) if {"_target_", "_part_"} & node.keys() else ""):
         return {key: _canonical(value, frozen) for key, value in node.items()}
-    known = _table()["parts"].get(name, {}).get("defaults", {})
-    given = node if frozen or "_target_" not in node else _defaults(node["_target_"]) | node
+    about = _table()["parts"].get(name, {})
+    known, today = about.get("defaults", {}), not frozen and "_target_" in node
+    given = _defaults(node["_target_"]) | node | about.get("marks", {}) if today else node
     kept = {k: _canonical(v, frozen) for k, v in given.items() if not _is_how(k, v)}
     own = {k: v for k, v in kept.items() if k not in known or v != _canonical(known[k], True)}
     return {"_part_": name, **own}
+
+
+def _unmarked(node: Any) -> Any:
+    """An identity's node without the marks of its part; only whole parts have some."""
+    if not isinstance(node, dict):
+        return node
+    marks = _table()["parts"].get(node.get("_part_"), {}).get("marks", {})
+    return {key: value for key, value in node.items() if key not in marks}
 
 
 def _is_how(key: str, value: Any) -> bool:

@@ -50,9 +50,9 @@ class Adjacency:
 
     def dropped(self, rate: float, seeds: Seeds) -> "Dropped":
         """Draws a graph with fewer edges for each seed; self-loops stay."""
-        kept = seeds.keep((int(self._pairs.max()) + 1,), rate) > 0
+        kept = seeds.keep((self._pairs[1],), rate) > 0
         loops = self.edges[0] == self.edges[1]
-        weights = self.weights * (kept[:, self._pairs] | loops)
+        weights = self.weights * (kept[:, self._pairs[0]] | loops)
         values = [_normalised(self.edges, own, self.num_nodes, self.kind) for own in weights]
         contexts = [self._context(own) for own in values]
         row_sum = torch.stack([context.row_sum for context in contexts])
@@ -60,10 +60,11 @@ class Adjacency:
         return Dropped(products, replace(self.context, row_sum=row_sum))
 
     @cached_property
-    def _pairs(self) -> Tensor:
-        """Number of each entry's edge, the same for both directions, (E,)."""
+    def _pairs(self) -> tuple[Tensor, int]:
+        """Number of each entry's edge, the same for both directions, (E,); how many edges."""
         low, high = self.edges.min(dim=0).values, self.edges.max(dim=0).values
-        return (low * self.num_nodes + high).unique(return_inverse=True)[1]
+        edges, number = (low * self.num_nodes + high).unique(return_inverse=True)
+        return number, len(edges)
 
     def _context(self, values: Tensor) -> Context:
         row_sum = values.new_zeros(self.num_nodes).index_add_(0, self.edges[0], values)[:, None]

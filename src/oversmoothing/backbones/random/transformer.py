@@ -108,8 +108,8 @@ class RandomTransformer:
         start = torch.eye(num_tokens, dim, dtype=dtype, device=device)
         self.state = (start.repeat(len(seeds), copies, 1, 1),) * self.block.parts
         self.layer, self.shared = 0, shared
-        generators = self.seeds.generators
-        self.weights = RandomWeights(generators, dim, weights, weight_std, shared, value)
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.weights = RandomWeights(self.generators, dim, weights, weight_std, shared, value)
 
     def _sites(self, factories: list[Factory]) -> nn.ModuleDict:
         """Builds the aggregators of every seed, ready to evaluate."""
@@ -148,13 +148,14 @@ class RandomTransformer:
 
     def state_dict(self) -> dict:
         """Returns the state from which ``load_state_dict`` continues at the present layer."""
-        state = {"layer": self.layer, "generators": self.seeds.get_extra_state()}
+        state = {"layer": self.layer, "generators": [g.get_state() for g in self.generators]}
         return state | {"state": [part.cpu() for part in self.state]}
 
     def load_state_dict(self, state: dict) -> None:
         """Continues at the layer where a network with the same arguments saved its state."""
         self.layer = state["layer"]
-        self.seeds.set_extra_state(state["generators"])
+        for generator, own in zip(self.generators, state["generators"]):
+            generator.set_state(own)
         self.state = tuple(part.to(self.device, self.dtype) for part in state["state"])
 
 

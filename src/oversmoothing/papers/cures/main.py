@@ -11,7 +11,7 @@ from oversmoothing.errors import InputError, one_line_warnings
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.cures import records
 from oversmoothing.papers.cures.records import Record
-from oversmoothing.papers.cures.run import run_cell
+from oversmoothing.papers.cures.run import run_cell, today
 from oversmoothing.papers.cures.study import Cell, Study, select, study
 from oversmoothing.papers.cures.write import write_all
 
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     names = (options.graphs, options.networks, options.layers, options.methods)
     wanted = select(whole.cells(), *names)
     known = records.read(path)
-    missing = _missing(whole, wanted, known)
+    missing = _missing(whole, wanted, today(whole, known) if options.fresh else known)
     if options.plan:
         print(*(cell.command for cell in missing), f"{len(missing)} cells are missing", sep="\n")
         return 0
@@ -48,7 +48,7 @@ def _run(
             failed += 1
             print(f"error: {outcome}", file=sys.stderr, flush=True)
             continue
-        every |= set(outcome)
+        every = {record for record in every if record.cell != outcome[0].cell} | set(outcome)
         records.write(path, every)
         print(f"cell {done} of {len(missing)}: {', '.join(map(str, outcome[0].cell))}", flush=True)
     return failed
@@ -88,6 +88,7 @@ def arguments(argv: list[str]) -> Namespace:
     parser.add_argument("--methods", nargs="*", default=[], help="only these methods")
     parser.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     parser.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
+    parser.add_argument("--fresh", action="store_true", help="repeat runs of earlier versions")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("overrides", nargs="*", help="after --: overrides for all runs")
     return parser.parse_args(argv)

@@ -7,6 +7,7 @@ from oversmoothing.launch.attempts import attempt
 from oversmoothing.launch.command import compose_config
 from oversmoothing.papers.cures.records import Record, chosen
 from oversmoothing.papers.cures.study import Cell, Study
+from oversmoothing.store.identity import run_id
 
 
 def run_cell(
@@ -15,13 +16,14 @@ def run_cell(
     """Measures a cell and returns its records.
 
     Args:
-        known: records of the cell; a run whose seeds are all known is not started.
+        known: records of the cell; a run whose seeds are all known is not started. Those of other
+            runs, as of an earlier version, do not count.
         extra: overrides that say how to compute, such as ``device=cpu``.
 
     Raises:
         InputError: a run failed; its error is printed before.
     """
-    records = list(known)
+    records = today(study, known)
     for words in study.candidates(cell):
         records += _run(study, cell, words, study.tuning, records, extra)
     runs: dict[str, list[Record]] = {}
@@ -29,6 +31,13 @@ def run_cell(
         runs.setdefault(record.candidate, []).append(record)
     best = next(w for w in study.candidates(cell) if " ".join(w) == chosen(study, cell, runs))
     return records + _run(study, cell, best, study.seeds, records, extra)
+
+
+def today(study: Study, known: Sequence[Record]) -> list[Record]:
+    """Leaves out records of runs that the present version would not repeat."""
+    keys = {(record.cell, record.candidate) for record in known}
+    ids = {key: run_id(compose_config(study.words(key[0], key[1].split()))) for key in keys}
+    return [record for record in known if record.run == ids[record.cell, record.candidate]]
 
 
 def _run(
@@ -43,11 +52,11 @@ def _run(
     from oversmoothing.launch.execute import execute  # imports torch
 
     name = " ".join(words)
-    have = {record.seed for record in known if record.candidate == name}
-    if have >= set(seeds):
-        return []
     wanted = f"seeds=[{','.join(map(str, seeds))}]"
     config = compose_config([*study.words(cell, words), wanted, *extra])
+    have = {r.seed for r in known if (r.candidate, r.run) == (name, run_id(config))}
+    if have >= set(seeds):
+        return []
     if failed := attempt(config, wait=True):
         raise InputError(f"{cell}: {failed}")
     result = execute(config)

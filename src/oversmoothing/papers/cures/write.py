@@ -8,6 +8,7 @@ from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.papers.cures.compare import BASELINE, Comparison, compare
 from oversmoothing.papers.cures.draw import draw
 from oversmoothing.papers.cures.records import Measured, Record, measured
+from oversmoothing.papers.cures.run import today
 from oversmoothing.papers.cures.study import Cell, Study
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.files import write_text
@@ -28,7 +29,9 @@ def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool)
     paths.append(tables / "cures.md")
     if found:
         paths += save(draw(study, found), results / "figures" / "cures", pdf)
-    return paths + show_in_pages(results, "cures", summary(study, found, compared))
+    return paths + show_in_pages(
+        results, "cures", summary(study, found, compared) + _earlier(study, records, found)
+    )
 
 
 def summary(
@@ -46,6 +49,18 @@ def summary(
     done, every = len(found), len(study.cells())
     plan = f"; `make cures PLAN=1` lists the {every - done} others" if done < every else ""
     return "\n\n".join([*parts, f"{done} of {every} cells are measured{plan}."])
+
+
+def _earlier(study: Study, records: Sequence[Record], found: Mapping[Cell, Measured]) -> str:
+    """How many of the measured cells are of an earlier version."""
+    shown = [r for r in records if r.cell in found and r.candidate == found[r.cell].candidate]
+    cells = {record.cell for record in set(shown) - set(today(study, shown))}
+    if not cells:
+        return ""
+    return (
+        f" {len(cells)} of them are of an earlier version, with other random numbers; "
+        "`make cures FRESH=1` measures them again."
+    )
 
 
 def _of_kind(
