@@ -10,6 +10,7 @@ python scripts/evaluate.py --run FOLDER                       # that scripts/exp
 import statistics
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.voc import unlabelled
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
+from oversmoothing.launch.flags import add_trust
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.lookup import weights_of
@@ -32,7 +34,8 @@ def main() -> int:
     if options.split == "test" and not options.export:
         raise InputError("--split test: its masks are not public, so nothing can be measured; give "
                          "--export FOLDER")  # fmt: skip
-    run = loading.load(options.run, (options.seed or [None])[0], options.device)
+    load = partial(loading.load, on=options.device, trust=options.trust)
+    run = load(options.run, (options.seed or [None])[0])
     seeds = options.seed or sorted(weights_of(run.folder, run.config))
     config = configured(run.config, words)
     if options.split != "test":
@@ -41,7 +44,7 @@ def main() -> int:
     task = checked(config, run.network)
     data = unlabelled(config.data) if options.split == "test" else build(config.data)
     for seed in seeds:
-        each = run if seed == run.seed else loading.load(run.folder, seed, options.device)
+        each = run if seed == run.seed else load(run.folder, seed)
         if options.export:
             folder = options.export / f"seed{seed}" if len(seeds) > 1 else options.export
             print(_export(each, data, task, folder, options.split), flush=True)
@@ -62,6 +65,7 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--split", choices=("val", "train", "test"), default="val")
     parser.add_argument("--export", type=Path, help="folder for the zip that VOC's server takes")
     parser.add_argument("--device", default="auto")
+    add_trust(parser)
     return parser.parse_args([word for word in argv if word not in words]), words
 
 

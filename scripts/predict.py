@@ -19,6 +19,7 @@ from oversmoothing.data.images.photo import open_photo
 from oversmoothing.drawing.files import save
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading, predict
+from oversmoothing.launch.flags import add_trust
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.files import writing
 
@@ -27,10 +28,11 @@ TASKS = {"wsss": predict.of_wsss, "segmentation": predict.of_segmentation}
 
 def main() -> int:
     options = _options()
-    run = loading.load(options.run, options.seed, options.device, tuple(TASKS))
+    run = loading.load(options.run, options.seed, options.device, tuple(TASKS), options.trust)
     other = None
     if options.compare:
-        other = loading.load(options.compare, options.seed, options.device, (run.task_name,))
+        tasks = (run.task_name,)
+        other = loading.load(options.compare, options.seed, options.device, tasks, options.trust)
         predict.require_same_classes(run, other)
     draw = TASKS[run.task_name](run, other, options.labels, options.crf)
     with writing(options.out):
@@ -62,6 +64,7 @@ def _options() -> Namespace:
     parser.add_argument("--out", type=Path, default=Path("outputs/predictions"))
     parser.add_argument("--pdf", action="store_true", help="save PDFs, too")
     parser.add_argument("--device", default="auto")
+    add_trust(parser)
     return parser.parse_args()
 
 

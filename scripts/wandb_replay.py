@@ -13,6 +13,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from oversmoothing.errors import InputError
+from oversmoothing.launch.flags import add_trust
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.wandb_replay import replay
 
@@ -23,10 +24,11 @@ def main() -> int:
     parser.add_argument("--project", default="oversmoothing", help="W&B project")
     modes = "offline writes files for `wandb sync`; online needs `wandb login`"
     parser.add_argument("--mode", choices=("offline", "online"), default="offline", help=modes)
+    add_trust(parser)
     options, failed = parser.parse_args(), False
     for folder in dict.fromkeys(options.folders):
         try:
-            print(replay(folder, options.project, options.mode), flush=True)
+            print(replay(folder, options.project, options.mode, options.trust), flush=True)
         except InputError as error:
             failed = True
             print(f"error: {error}", file=sys.stderr)

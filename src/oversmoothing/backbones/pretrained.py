@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from oversmoothing.backbones import hub
 from oversmoothing.errors import InputError
+from oversmoothing.store import tensors
 
 HEADS = ("head.", "head_dist.")  # classifiers of vision transformers, not used here
 RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm resizes these silently
@@ -95,7 +95,7 @@ def read(path: Path) -> dict[str, Tensor]:
     try:
         with path.open("rb"):
             safe = path.suffix == ".safetensors"
-            content = load_file(path) if safe else torch.load(path, "cpu", weights_only=True)
+            content = load_file(path) if safe else tensors.load(path)
     except OSError as error:
         raise InputError(_no_file(path, error.strerror)) from error
     except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, LookupError) as error:

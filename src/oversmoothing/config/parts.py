@@ -72,6 +72,20 @@ def config_problems(config: DictConfig, imported: bool = True) -> dict[str, list
     return problems
 
 
+def run_problems(config: DictConfig) -> list[str]:
+    """One line for every mistake in the parts of a run that was composed earlier, or elsewhere."""
+    try:
+        plain = OmegaConf.to_container(config, resolve=True)
+    except (OmegaConfBaseException, RecursionError) as error:
+        return [f"an interpolation ${{…}} cannot be resolved: {one_line(error)}"]
+    return [
+        line
+        for part in PARTS
+        if part != "logger"
+        for line in _part_problems(part, plain.get(part), imported=True)
+    ]
+
+
 def _out_of_range(plain: dict[str, Any]) -> list[str]:
     seeds, threads, least = plain["seeds"], plain["threads"], plain["checkpoint_seconds"]
     problems = []

@@ -1,18 +1,26 @@
-"""Signatures read from source files: importing the classes and functions would import torch."""
+"""Signatures read from source files: importing the classes and functions would import torch.
+
+Nothing is imported or run: modules are found by their files, and type hints are evaluated only
+where they consist of built-in types and those of ``typing``.
+"""
 
 import ast
 import builtins
 import inspect
+import pathlib
 import sys
+import typing
+from collections import abc
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
 from oversmoothing.config.types import Signature
 
 Argument = tuple[Any, bool]  # type hint, whether there is a default
+TYPES = {"typing": vars(typing), "collections.abc": vars(abc), "pathlib": vars(pathlib)}
+HINT = (ast.Name, ast.Subscript, ast.Tuple, ast.List, ast.Constant, ast.BinOp, ast.BitOr, ast.Load)
 
 
 @cache
@@ -77,6 +85,8 @@ def _hint(module: str, annotation: ast.expr | None) -> Any:
     """A type hint; Any for what is neither built in nor defined in the same package."""
     if annotation is None:
         return Any
+    if not all(isinstance(node, HINT) for node in ast.walk(annotation)):
+        return Any  # a call, or an attribute of a module: its value would have to be run
     names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
     known = {name: _value(module, name) for name in names}
     try:
@@ -87,14 +97,14 @@ def _hint(module: str, annotation: ast.expr | None) -> Any:
 
 def _value(module: str, name: str) -> Any:
     """What a name in a type hint stands for: ``str``, ``Literal``, or an alias of a hint."""
-    if hasattr(builtins, name):
+    if isinstance(getattr(builtins, name, None), type):
         return getattr(builtins, name)
     where, name = _imported(module, name)
-    package = where.split(".")[0]
-    if package in sys.stdlib_module_names:
-        return getattr(import_module(where), name)
+    if where in TYPES:
+        return TYPES[where].get(name, Any)
+    same = where.split(".")[0] == module.split(".")[0]
     try:
-        found = _definition(where, name) if package == module.split(".")[0] else None
+        found = _definition(where, name) if same else None
     except LookupError:  # a module, such as torch
         return Any
     return _hint(where, found.value) if isinstance(found, ast.Assign) else Any
@@ -120,4 +130,16 @@ def _definition(module: str, name: str) -> Any:
 
 @cache
 def _tree(module: str) -> ast.Module:
-    return ast.parse(Path(find_spec(module).origin).read_text("utf-8"))
+    return ast.parse(Path(_spec(module).origin).read_text("utf-8"))
+
+
+def _spec(module: str) -> ModuleSpec:
+    """Where a module is. Unlike ``find_spec`` of importlib, it imports no package around it."""
+    parent, found = module.rpartition(".")[0], sys.modules.get(module)
+    if found is not None and found.__spec__ is not None:
+        return found.__spec__
+    places = _spec(parent).submodule_search_locations if parent else None
+    spec = PathFinder.find_spec(module, places)
+    if spec is None:
+        raise LookupError(f"no module {module}")
+    return spec

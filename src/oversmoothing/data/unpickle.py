@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import math
 import os
 import pickle
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +13,17 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from scipy.sparse import csr_matrix
+
+from oversmoothing.store.pickles import Unpickler, in_memory
+
+WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+DENSE = 2**29  # entries of a sparse matrix, which its reader may make dense
+_LOCK = threading.Lock()
+_reconstruct = np.empty(0).__reduce__()[0]
+
+
+def _refuse(what: str) -> pickle.UnpicklingError:
+    return pickle.UnpicklingError(f"it has {what}")
 
 
 def _latin1(text: str, encoding: str) -> bytes:
@@ -20,38 +33,103 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_reconstruct = np.empty(0).__reduce__()[0]
+def _dtype(name: str, align: Any = False, copy: Any = True) -> np.dtype:
+    """A type of numbers or texts, never one that numpy shares with other arrays; or object."""
+    if not re.fullmatch(r"[<>|=]?([biufc]\d{1,2}|[SU]\d{1,4}|O8?)", name):
+        raise _refuse(f"an array of {name!r}")
+    return np.dtype(name, False, True)
 
-WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-_LOCK = threading.Lock()
+
+def _empty_array(kind: Any, shape: tuple, code: Any) -> np.ndarray:
+    if kind is not np.ndarray or shape != (0,):
+        raise _refuse("an array of an unknown form")
+    return _reconstruct(np.ndarray, (0,), b"b")
+
+
+def _lists(kind: Any) -> defaultdict:
+    if kind is not list:
+        raise _refuse("a dict of an unknown form")
+    return defaultdict(list)
+
 
 # Everything that the raw files refer to, some of it under the names of Python 2 or older numpy.
 ALLOWED = {
-    ("numpy", "dtype"): np.dtype,
+    ("numpy", "dtype"): _dtype,
     ("numpy", "ndarray"): np.ndarray,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.multiarray", "_reconstruct"): _empty_array,
+    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
     ("_codecs", "encode"): _latin1,
     ("scipy.sparse.csr", "csr_matrix"): csr_matrix,
-    ("collections", "defaultdict"): defaultdict,
+    ("scipy.sparse._csr", "csr_matrix"): csr_matrix,
+    ("collections", "defaultdict"): _lists,
     ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
 }
 
 
-class RestrictedUnpickler(pickle.Unpickler):
-    """Builds arrays, sparse matrices, lists and dicts, and nothing else."""
+class RestrictedUnpickler(Unpickler):
+    """Builds arrays, sparse matrices, lists and dicts, and nothing else.
+
+    An array of objects must be a scalar, as ``numpy.save`` makes of a dict. Sizes are compared with
+    the bytes that are there.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         """Looks up a global. UnpicklingError: it is not in ``ALLOWED``."""
-        try:
-            return ALLOWED[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it names {module}.{name}") from None
+        return ALLOWED.get((module, name)) or super().find_class(module, name)
+
+    def make(self, kind: Any, arguments: tuple) -> Any:
+        if kind is not csr_matrix or arguments:
+            super().make(kind, arguments)
+        return csr_matrix.__new__(csr_matrix)
+
+    def restore(self, made: Any, state: Any) -> None:
+        if isinstance(made, np.dtype):
+            _order(made, state)
+        elif isinstance(made, np.ndarray):
+            _fill(made, *state)
+        elif isinstance(made, csr_matrix):
+            _fill_sparse(made, state)
+        else:
+            super().restore(made, state)
+
+
+def _order(made: np.dtype, state: tuple) -> None:
+    """Sets the byte order of a type; what else a state may hold is not read."""
+    version, order, *parts = state[:5]
+    if version not in (3, 4) or order not in ("<", ">", "|", "=") or any(parts):
+        raise _refuse("a type of an unknown form")
+    sizes = (made.itemsize, made.alignment) if made.kind in "SU" else (-1, -1)
+    made.__setstate__((3, order, None, None, None, *sizes, 63 if made.hasobject else 0))
+
+
+def _fill(made: np.ndarray, version: int, shape: tuple, kind: np.dtype, fortran: Any, content: Any):
+    if not isinstance(kind, np.dtype) or any(type(n) is not int or n < 0 for n in shape):
+        raise _refuse("an array of an unknown form")
+    if kind.hasobject:
+        if shape or type(content) is not list or len(content) != 1:
+            raise _refuse("an array of objects")
+    else:
+        content = content.encode("latin1") if isinstance(content, str) else content
+        if type(content) is not bytes or len(content) != math.prod(shape) * kind.itemsize:
+            raise _refuse("an array of another size than its content")
+    made.__setstate__((1, shape, kind, bool(fortran), content))
+
+
+def _fill_sparse(made: csr_matrix, state: dict) -> None:
+    shape = state.get("_shape")
+    parts = [state.get(key) for key in ("data", "indices", "indptr")]
+    if not all(isinstance(p, np.ndarray) and p.ndim == 1 and p.dtype.kind in "biuf" for p in parts):
+        raise _refuse("a sparse matrix of an unknown form")
+    if len(shape) != 2 or min(shape) < 0 or math.prod(shape) > DENSE:
+        raise _refuse(f"a sparse matrix of {shape} entries")
+    made.__init__(tuple(parts), shape=shape)
+    made.check_format(full_check=True)  # or its own routines would read beyond its arrays
 
 
 def load(file: BinaryIO, **options: Any) -> Any:
     """Does what ``pickle.load`` does, with the restricted unpickler."""
-    return RestrictedUnpickler(file, **options).load()
+    return RestrictedUnpickler(in_memory(file), **options).load()
 
 
 def loads(content: bytes, **options: Any) -> Any:
@@ -63,17 +141,19 @@ def loads(content: bytes, **options: Any) -> Any:
 def restricted() -> Iterator[None]:
     """Makes torch-geometric read pickles with the restricted unpickler, and tensors only.
 
-    torch-geometric has no setting for this: ``pickle.load`` and ``pickle.loads`` are replaced for
-    the whole process, and ``torch.load`` is told by its environment variable.
+    torch-geometric has no setting for this: the functions of ``pickle`` are replaced for the whole
+    process, and ``torch.load`` is told by its environment variable.
     """
+    own = {"load": load, "loads": loads, "Unpickler": RestrictedUnpickler}
     with _LOCK:  # or a second thread would restore what the first one has replaced
-        originals, forced = (pickle.load, pickle.loads), os.environ.get(WEIGHTS_ONLY)
-        pickle.load, pickle.loads = load, loads
+        originals = {name: getattr(pickle, name) for name in own}
+        forced = os.environ.get(WEIGHTS_ONLY)
+        vars(pickle).update(own)
         os.environ[WEIGHTS_ONLY] = "1"
         try:
             yield
         finally:
-            pickle.load, pickle.loads = originals
+            vars(pickle).update(originals)
             os.environ.pop(WEIGHTS_ONLY)
             if forced is not None:
                 os.environ[WEIGHTS_ONLY] = forced

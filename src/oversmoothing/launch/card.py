@@ -63,7 +63,7 @@ def card(run: TrainedRun, metrics: dict[str, Any]) -> str:
     method = short_name(config.aggregator)
     tags = ["oversmoothing", kind, name, *([method] if method != "none" else [])]
     result = metrics["seeds"].get(str(run.seed), {})
-    command = command_of(config_of(run.folder, (kind,)), run.seed)
+    command = command_of(config_of(run.folder, (kind,), trust=True), run.seed)
     commands = ["python scripts/predict.py IMAGE --run FOLDER"]
     if kind == "wsss":
         commands.append("python scripts/evaluate.py --run FOLDER")

@@ -21,13 +21,14 @@ PATHS = {
 }
 
 
-def export(run: str, folder: Path, seed: int | None = None) -> list[Path]:
+def export(run: str, folder: Path, seed: int | None = None, trust: bool = False) -> list[Path]:
     """Writes ``model.safetensors``, ``config.yaml``, ``metrics.json`` and ``README.md``.
 
     Args:
         run: folder of a run, or its name or id below ``outputs``.
         folder: a new or empty one.
         seed: of the network; needed if several were trained.
+        trust: as for ``load``.
 
     Returns:
         The files.
@@ -37,13 +38,13 @@ def export(run: str, folder: Path, seed: int | None = None) -> list[Path]:
             that has files already.
     """
     source = find(run)
-    found = weights_of(source, config_of(source, tuple(TASKS)))
+    found = weights_of(source, config_of(source, tuple(TASKS), trust))
     if seed is None and len(found) > 1:
         seeds = " or ".join(map(str, sorted(found)))
         raise InputError(f"{source}: trained with several seeds; choose one with --seed {seeds}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: exists already; choose another folder with --to")
-    trained = load(source, seed, "cpu", tuple(TASKS))
+    trained = load(source, seed, "cpu", tuple(TASKS), trust)
     config, metrics = _shared(trained), _metrics(trained)
     with writing(folder, "--to"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +57,7 @@ def export(run: str, folder: Path, seed: int | None = None) -> list[Path]:
 
 def _shared(run: TrainedRun) -> DictConfig:
     """The config for others: one seed, and no folders of this machine."""
-    config = config_of(run.folder, (run.task_name,))
+    config = config_of(run.folder, (run.task_name,), trust=True)  # it was checked before
     config.seeds, config.paths = [run.seed], PATHS
     return config
 

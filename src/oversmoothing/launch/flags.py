@@ -38,6 +38,12 @@ def read(argv: list[str]) -> argparse.Namespace:
     return given
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--trust`` to the parser of a script that reads the folder of a run."""
+    what = "run classes and functions of other packages that the run's config.yaml names"
+    parser.add_argument("--trust", action="store_true", help=what)
+
+
 def _misused(given: argparse.Namespace) -> list[str]:
     """Flags that are not offered, or not together."""
     problems = []

@@ -11,8 +11,9 @@ from torch import nn
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.config.instantiate import build
+from oversmoothing.config.parts import run_problems
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, Problems
 from oversmoothing.launch import published
 from oversmoothing.launch.execute import run_folder
 from oversmoothing.launch.start import parts
@@ -74,9 +75,13 @@ class TrainedRun:
 
 
 def load(
-    run: str | Path, seed: int | None = None, on: str = "auto", tasks: Sequence[str] = ("wsss",)
+    run: str | Path,
+    seed: int | None = None,
+    on: str = "auto",
+    tasks: Sequence[str] = ("wsss",),
+    trust: bool = False,
 ) -> TrainedRun:
-    """Loads a trained network without running code from its files.
+    """Loads a trained network without running code from its files, or code that they name.
 
     Args:
         run: folder of a run or of an exported one, its name or id below ``outputs``, or
@@ -84,16 +89,17 @@ def load(
         seed: of the network; None: the first that was trained.
         on: device, as in a config.
         tasks: accepted tasks.
+        trust: let the config name classes and functions of other packages, which are then called.
 
     Raises:
         InputError: no such run, one of another task, no weights yet, no such seed, weights that
-            are damaged or do not fit the config, or a config on the hub that names foreign code.
+            are damaged or do not fit the config, or a config that is wrong or names foreign code.
     """
     on_hub = str(run).startswith(published.PREFIX)
     folder = published.download(str(run)) if on_hub else find(run)
-    config = config_of(folder, tasks)
-    if on_hub:
-        published.refuse_foreign_code(config, str(run))
+    config = config_of(folder, tasks, trust)
+    if problems := run_problems(config):
+        raise Problems([f"{folder / 'config.yaml'}: {line}" for line in problems])
     found = weights_of(folder, config)
     seed = min(found) if seed is None else seed
     if seed not in found:

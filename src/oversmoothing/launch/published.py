@@ -2,15 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError
 from oversmoothing.store import portable
-from oversmoothing.store.identity import current, part_name
 
 PREFIX = "hf:"
 FILES = ("config.yaml", portable.NAME, "metrics.json")
@@ -39,26 +34,3 @@ def download(run: str) -> Path:
         except Exception as error:  # the hub and its HTTP library raise many types
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     raise InputError(f"{run}: not available ({reason}); give --run a folder that export.py wrote")
-
-
-def refuse_foreign_code(config: DictConfig, run: str) -> None:
-    """Refuses a config whose parts are not this package's: building one would call it.
-
-    Raises:
-        InputError: naming the part.
-    """
-    for target in _targets(OmegaConf.to_container(config, resolve=False)):
-        if not part_name(current({"_target_": target})).count("/"):
-            raise InputError(
-                f"{run}: config.yaml names {target}, which is no part of oversmoothing and could "
-                "run any code; download the folder, read it, and give --run its path"
-            )
-
-
-def _targets(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if "_target_" in node:
-            yield str(node["_target_"])
-        node = list(node.values())
-    for value in node if isinstance(node, list) else ():
-        yield from _targets(value)

@@ -18,6 +18,7 @@ from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
+from oversmoothing.launch.flags import add_trust
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.predict import require_same_classes
 from oversmoothing.papers import RESULTS, figure_parser
@@ -39,11 +40,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--images", nargs="+", help="ids of the runs' data set")
     parser.add_argument("--rows", type=int, default=4, help="number of images")
     parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
+    add_trust(parser)
     options = parser.parse_args(argv)
     if options.rows < 1:
         raise InputError(f"--rows: expected 1 or more, got {options.rows}")
     runs = [
-        loading.load(run or loading.of_command(words, options.seed), options.seed)
+        loading.load(
+            run or loading.of_command(words, options.seed), options.seed, trust=options.trust
+        )
         for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
     ]
     ids = options.images or distinct_classes(runs[1].data, options.rows)

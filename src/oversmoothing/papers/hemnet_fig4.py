@@ -30,6 +30,7 @@ from oversmoothing.drawing.grid import coloured
 from oversmoothing.drawing.style import STYLE
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
+from oversmoothing.launch.flags import add_trust
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_fig3.gradients import em_of
 from oversmoothing.tasks.segmentation.network import Segmenter
@@ -50,9 +51,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--number", type=int, default=3, help="bases, and channels, to show")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
+    add_trust(parser)
     options = parser.parse_args(argv)
     folder = options.run or loading.of_command(RUN, options.seed)
-    run = loading.load(folder, options.seed, options.device, tasks=("segmentation",))
+    run = loading.load(folder, options.seed, options.device, ("segmentation",), options.trust)
     id = options.image or _several_labels(run.data)
     data = run.data
     if id not in data.image_files:

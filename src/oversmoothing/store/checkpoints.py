@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from oversmoothing.store import tensors
 from oversmoothing.store.files import read_or_set_aside, write_atomically
 
 NAMES = ("checkpoint.pt", "checkpoint-before.pt")
@@ -52,7 +53,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    payload = torch.load(path, "cpu", weights_only=True)
+    payload = tensors.load(path)
     if not isinstance(payload, dict) or payload.keys() != {"state", "seeds", "logged_bytes"}:
         raise ValueError("it is not a checkpoint of a run")
     return payload

@@ -94,6 +94,11 @@ def _table() -> Node:
     return yaml.safe_load(text)
 
 
+def part_targets() -> list[str]:
+    """Today's and former paths of all parts that a run can be made of."""
+    return [*_names()]
+
+
 @functools.cache
 def _names() -> dict[str, str]:
     """Today's and former paths of classes and functions -> names."""

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.store import portable
+from oversmoothing.store import portable, tensors
 from oversmoothing.store.identity import current, short_name
+from oversmoothing.store.trust import read_config
 
 OUTPUTS = Path("outputs")
 
@@ -32,17 +31,23 @@ def find(run: str | Path) -> Path:
     raise InputError(f"{run}: no such run; expected a run's folder, name or id; {hint}")
 
 
-def config_of(folder: Path, tasks: Sequence[str]) -> DictConfig:
+def config_of(folder: Path, tasks: Sequence[str], trust: bool = False) -> DictConfig:
     """Reads the config of a run; ``paths.outputs`` becomes the folder that it lies in now.
 
+    Args:
+        folder: of the run.
+        tasks: accepted tasks.
+        trust: let the config name any class or function; see ``store.trust``.
+
     Raises:
-        InputError: the config is damaged, or the run is of another task.
+        InputError: the config is damaged or names foreign code, or the run is of another task.
     """
     path = folder / "config.yaml"
+    plain = read_config(path, trust)
     try:
-        config = OmegaConf.create(current(OmegaConf.to_container(OmegaConf.load(path))))
+        config = OmegaConf.create(current(plain))
         task = short_name(config.task)
-    except (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError) as error:
+    except (OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: cannot be read as a run's config; run it again") from error
     if task not in tasks:
         raise InputError(f"{folder}: a run of task={task}; expected task={' or '.join(tasks)}")
@@ -77,8 +82,11 @@ def read_weights(path: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
         return portable.read(path)
     try:
-        return torch.load(path, "cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        state = tensors.load(path)
+        if not isinstance(state, dict):
+            raise ValueError("no mapping of names to tensors")
+        return state
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
         raise InputError(
             f"{path}: damaged, cannot be read as weights; remove the folder's result.json and this "
             "file, and run its command again"

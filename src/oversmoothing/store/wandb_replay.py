@@ -8,21 +8,23 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError
 from oversmoothing.store.identity import run_id
+from oversmoothing.store.trust import read_config
 from oversmoothing.store.wandb_sink import WandbSink, final_numbers, read_lines
 
 
-def replay(folder: Path, project: str, mode: str) -> str:
+def replay(folder: Path, project: str, mode: str, trust: bool = False) -> str:
     """Sends ``metrics.jsonl`` as history and ``result.json`` as summary; returns what was sent.
 
     Args:
         folder: of the run. If one of its files is damaged, nothing is sent.
         project: W&B project.
         mode: ``offline`` or ``online``.
+        trust: let the config name classes and functions of other packages, which are then imported.
 
     Raises:
         InputError: the folder is missing or damaged, or W&B refuses the run.
     """
-    config, result = _config(folder), _result(folder)
+    config, result = _config(folder, trust), _result(folder)
     rows = len(read_lines(folder / "metrics.jsonl"))
     if not rows and not result:
         raise InputError(f"{folder}: neither metrics.jsonl nor result.json; nothing was run here")
@@ -34,13 +36,13 @@ def replay(folder: Path, project: str, mode: str) -> str:
     return sent if mode == "online" else f"{sent}; wandb sync {sink.run.settings.sync_dir}"
 
 
-def _config(folder: Path) -> DictConfig:
+def _config(folder: Path, trust: bool) -> DictConfig:
     """Reads the config of a run. InputError: it is missing, damaged, or no run's config."""
     path = folder / "config.yaml"
     if not path.is_file():
         raise InputError(f"{folder}: no run folder (it has no config.yaml); give outputs/<run>")
+    config = OmegaConf.create(read_config(path, trust))
     try:
-        config = OmegaConf.load(path)
         run_id(config)
     except Exception as error:  # a damaged file, or one of other code, may raise anything
         raise _damaged(path, error) from None

@@ -18,6 +18,7 @@ from oversmoothing.data.graphs.build import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.data.graphs.kept import kept
 from oversmoothing.errors import InputError, meant
+from oversmoothing.store.tensors import load as load_tensors
 
 PARTS = ("train", "valid", "test")
 
@@ -132,14 +133,14 @@ def _cached(folder: Path, name: str, files: dict[str, Path]) -> dict[str, Tensor
         with FileLock(folder / ".lock"):
             if path.exists():
                 try:
-                    return torch.load(path, weights_only=True)
+                    return load_tensors(path)
                 except Exception:  # a damaged archive raises errors of many types
                     warnings.warn(f"{path}: unreadable, made again", stacklevel=2)
-            tensors = _read(name, files)
+            read = _read(name, files)
             temporary = path.with_suffix(".tmp")
-            torch.save(tensors, temporary)
+            torch.save(read, temporary)
             temporary.replace(path)
-            return tensors
+            return read
     except OSError as error:
         raise InputError(
             f"{folder}: cannot be written ({error.strerror or error}); choose another folder with "

@@ -7,6 +7,7 @@ from pathlib import Path
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.errors import InputError, complain
 from oversmoothing.launch.diagnose.subject import Request, Subject
+from oversmoothing.launch.flags import add_trust
 from oversmoothing.store.environment import device
 from oversmoothing.store.files import writing
 
@@ -26,6 +27,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=64, help="number of samples")
     parser.add_argument("--seed", type=int, help="of a run, and of random weights")
     parser.add_argument("--device", default="auto")
+    add_trust(parser)
     parser.add_argument("--out", type=Path, help="folder; default: outputs/diagnose/SOURCE")
 
 
@@ -61,7 +63,7 @@ def run(options: Namespace) -> int:
 
 def find(options: Namespace) -> Subject:
     """Finds the model and the inputs that a command names."""
-    own = ("source", "images", "text", "weights", "seed", "batch", "limit")
+    own = ("source", "images", "text", "weights", "seed", "batch", "limit", "trust")
     request = Request(**{k: getattr(options, k) for k in own}, device=device(options.device))
     library, _, name = options.source.partition(":")
     if library == "timm" and name:

@@ -23,7 +23,8 @@ def of_run(request: Request) -> Subject:
         InputError: no such run, no weights, or data that are missing.
     """
     refuse(request, images=request.images, text=request.text, weights=request.weights)
-    run: Any = load(request.source, request.seed, str(request.device), tuple(BATCHES))
+    device = str(request.device)
+    run: Any = load(request.source, request.seed, device, tuple(BATCHES), request.trust)
     batches = BATCHES[run.task_name](run, request)
     count = min(request.limit, len(run.data.val))
     described = f"{count} examples of {run.data.name} val, seed {run.seed}"

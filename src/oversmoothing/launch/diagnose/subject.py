@@ -26,6 +26,7 @@ class Request:
         batch: samples in a forward pass.
         limit: number of samples.
         device: of the model.
+        trust: let the config of a run name classes and functions of other packages.
     """
 
     source: str
@@ -36,6 +37,7 @@ class Request:
     batch: int
     limit: int
     device: torch.device
+    trust: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,7 @@ from oversmoothing.drawing.style import LINES
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
 from oversmoothing.launch.command import configs
+from oversmoothing.launch.flags import add_trust
 from oversmoothing.launch.script import split_words
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_fig3.claims import claims, numbers
@@ -138,7 +139,7 @@ def _source(
     if options.run and words:
         raise InputError("--run: its config is fixed; leave out the overrides after --")
     if options.run:
-        run = loading.load(options.run, options.seed, tasks=("segmentation",))
+        run = loading.load(options.run, options.seed, tasks=("segmentation",), trust=options.trust)
         return run.config, run.network, run.data
     [config] = configs([f"experiment={options.experiment}", *words])
     if config.threads:
@@ -168,7 +169,10 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=40, help="number of training steps")
     parser.add_argument("--every", type=int, default=20, help="steps between measurements")
     parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results go")
+    add_trust(parser)
     options = parser.parse_args(argv)
+    if options.seed < 0:
+        raise InputError(f"--seed: expected 0 or more, got {options.seed}")
     for name in ("samples", "steps", "every"):
         if getattr(options, name) < 1:
             raise InputError(f"--{name}: expected 1 or more, got {getattr(options, name)}")
