@@ -24,8 +24,9 @@ def load(path: Path) -> Any:
     """Loads tensors, numbers, texts, lists and dicts to the CPU.
 
     Raises:
-        pickle.UnpicklingError: the file names anything else, or its sizes do not fit it.
-        OSError, RuntimeError, EOFError: it cannot be read, or is damaged.
+        pickle.UnpicklingError: the file names anything else, its sizes do not fit it, or it is
+            damaged.
+        OSError: it cannot be read.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -37,7 +38,12 @@ def load(path: Path) -> Any:
             outline = _Outline(in_memory(file, size), size)
             for _ in range(LEGACY):
                 outline.load()
-    return torch.load(path, "cpu", weights_only=True)
+    try:
+        return torch.load(path, "cpu", weights_only=True)
+    except (OSError, pickle.UnpicklingError):
+        raise
+    except (Exception, MemoryError) as error:  # whatever a damaged file makes torch raise
+        raise pickle.UnpicklingError(f"it is damaged ({error})") from error
 
 
 def _look_into_zip(file: BinaryIO, size: int) -> None:

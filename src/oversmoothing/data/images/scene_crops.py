@@ -2,7 +2,6 @@
 
 import io
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from oversmoothing.data.images.labelled_images import InMemory, LabelledImages
 from oversmoothing.data.images.scenes import VERSION as OF_SCENES
 from oversmoothing.data.images.scenes import scene
 from oversmoothing.data.images.shapes import CLASSES
+from oversmoothing.store import arrays
 from oversmoothing.store.files import write_atomically, writing
 
 VERSION = 1  # increase it when the code changes the crops of the same arguments
@@ -72,9 +72,9 @@ def _crops(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pixels (n, 3, S, S) and classes (n,), drawn if their file is missing or damaged."""
     try:
-        with np.load(path) as file:
-            return file["pixels"], file["targets"]
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        pixels, targets = arrays.load(path, ("pixels", "targets")).values()
+        return pixels, targets
+    except ValueError:
         pass
     drawn = [
         crop(size, np.random.default_rng([seed, stream, i]), easy)

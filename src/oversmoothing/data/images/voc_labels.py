@@ -120,14 +120,14 @@ def read_onehot(path: Path) -> dict[str, list[str]]:
             (header or np.lib.format.read_array_header_2_0)(file)
             content = load(file).item()
         return {str(name): _names(np.asarray(vector)) for name, vector in content.items()}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, KeyError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: expected a .npy file with a pickled dict ({why})") from error
     except pickle.UnpicklingError as error:
         raise InputError(
             f"{path}: more than arrays and dicts ({error}), so it is not read; set data.labels to "
             "masks or xml instead"
         ) from error
+    except (Exception, MemoryError) as error:  # whatever a damaged file makes numpy raise
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: expected a .npy file with a pickled dict ({why})") from error
 
 
 def _names(vector: np.ndarray) -> list[str]:

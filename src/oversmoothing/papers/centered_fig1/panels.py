@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from omegaconf import DictConfig
@@ -11,6 +10,7 @@ from omegaconf import DictConfig
 from oversmoothing.drawing.files import write_csv
 from oversmoothing.errors import InputError
 from oversmoothing.launch.execute import run_folder
+from oversmoothing.store import arrays
 from oversmoothing.store.recorder import read_result
 
 BLOCKS = {"pre_ln": "Pre-LN", "post_ln": "Post-LN", "resi_dual": "ResiDual", "plain": "Plain"}
@@ -74,9 +74,8 @@ def read_panel(backbone: DictConfig, folder: Path, seed: int) -> Panel:
     """
     names, path = ("gamma", "depth", "rank", "effective_rank"), folder / f"curves-seed{seed}.npz"
     try:
-        with np.load(path) as arrays:
-            data = {name: arrays[name] for name in names}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        data = arrays.load(path, names)
+    except ValueError as error:
         why = f"no curves can be read ({error}); delete the run's folder"
         raise InputError(f"{path}: {why}") from None
     if np.isnan(data["gamma"]).any():
