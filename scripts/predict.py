@@ -19,7 +19,7 @@ from oversmoothing.data.images.photo import open_photo
 from oversmoothing.drawing.files import save
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading, predict
-from oversmoothing.launch.flags import add_trust
+from oversmoothing.launch.flags import add_trust, whole
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.files import writing
 
@@ -55,12 +55,14 @@ def _options() -> Namespace:
     parser.add_argument("images", nargs="+", help="files, or ids of the run's data set")
     what = "folder, name or id of a run, the folder of an exported one, or hf:ORG/NAME"
     parser.add_argument("--run", required=True, help=what)
-    parser.add_argument("--seed", type=int, help="default: the first that was trained")
+    parser.add_argument("--seed", type=whole(0), help="default: the first that was trained")
     parser.add_argument("--compare", help="another run of this task, shown beside it")
     parser.add_argument("--labels", help="cat,person; default: the image's, or what is found")
     parser.add_argument("--truth", type=Path, help="folder of masks <image>.png")
     parser.add_argument("--crf", action="store_true", help="refine the mask by a dense CRF")
-    parser.add_argument("--longest", type=int, default=512, help="larger images are shrunk to it")
+    parser.add_argument(
+        "--longest", type=whole(), default=512, help="larger images are shrunk to it"
+    )
     parser.add_argument("--out", type=Path, default=Path("outputs/predictions"))
     parser.add_argument("--pdf", action="store_true", help="save PDFs, too")
     parser.add_argument("--device", default="auto")

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import compose_config, configs
+from oversmoothing.launch.flags import whole
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import Planned, collect, read_records, write_records
@@ -86,7 +87,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--latex", action="store_true", help="also write the table as LaTeX")
     parser.add_argument("--out", type=Path, default=Path("outputs/tables"), help="folder of LaTeX")
     parser.add_argument("--pdf", action="store_true", help="also save the figure as PDF")
-    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--jobs", type=whole(), default=1, help="processes side by side")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)
     options.overrides = overrides

@@ -53,7 +53,13 @@ def closest(name: str, candidates: Mapping[str, str], cutoff: float = 0.6) -> st
 def complain(*lines: str) -> None:
     """Prints errors, one line each; under torchrun only the first process prints."""
     if os.environ.get("RANK", "0") == "0":
-        print(*(f"error: {line}" for line in lines), sep="\n", file=sys.stderr)
+        print(*(f"error: {shortened(line)}" for line in lines), sep="\n", file=sys.stderr)
+
+
+def shortened(line: str, most: int = 2000) -> str:
+    """A line without its middle, if it is longer than ``most`` characters."""
+    half = most // 2
+    return line if len(line) <= most else f"{line[:half]} … {line[-half:]}"
 
 
 def one_line_warnings() -> None:

@@ -9,7 +9,8 @@ run failed, 2 for bad input.
 import os
 import sys
 
-from oversmoothing.errors import Problems, complain, one_line_warnings
+from oversmoothing.errors import InputError, complain, one_line_warnings
+from oversmoothing.launch.script import run_script
 
 
 def main() -> int:
@@ -26,8 +27,8 @@ def main() -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         checked = command(sys.argv[1:])
-    except Problems as problems:
-        complain(*problems.lines)
+    except InputError as refused:
+        complain(*refused.lines)
         return 2
     if checked.hydra is not None:
         run_by_hydra(checked.hydra)
@@ -39,7 +40,7 @@ def main() -> int:
 def run() -> None:
     """Runs ``main`` as a command: exits with its code, and on Ctrl-C in one line."""
     try:
-        sys.exit(main())
+        run_script(main)
     except KeyboardInterrupt:
         sys.exit("stopped; the same command continues from the last checkpoints")
 

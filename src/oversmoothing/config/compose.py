@@ -48,7 +48,7 @@ def parse(words: list[str]) -> tuple[list[Override], list[str]]:
     for word in words:
         try:
             override = parser.parse_override(word)
-        except HydraException:
+        except (HydraException, ValueError):  # a number of thousands of digits
             hint = _QUOTE if "=" in word else "expected key=value, without spaces"
             problems.append(f"{word!r}: {hint}")
             continue
@@ -76,6 +76,9 @@ def base(words: tuple[str, ...]) -> DictConfig:
     """
     try:
         return loader().load_configuration("config", list(words), RunMode.RUN, from_shell=False)
+    except UnicodeDecodeError as error:
+        line = f"{' '.join(words)}: one of these YAML files is no text ({one_line(error)})"
+        raise Problems([line]) from error
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise Problems([one_line(error)]) from error
 

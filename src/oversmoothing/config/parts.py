@@ -1,6 +1,7 @@
 """Checks a composed config as far as possible without building anything."""
 
 import logging
+import os
 import re
 import sys
 import traceback
@@ -27,6 +28,7 @@ PARTS = {
     "trainer": (),
     "logger": ("folder", "config"),
 }
+LARGEST_SEED, MOST_SEEDS = 2**63 - 1, 10_000
 OPTIONAL = ("data", "backbone", "trainer", "logger")  # may be empty
 COMPLETED = ("backbone", "aggregator", "then", "logger")  # need _partial_: built when it is run
 
@@ -86,13 +88,27 @@ def run_problems(config: DictConfig) -> list[str]:
     ]
 
 
+def most_threads() -> int:
+    """More threads than any use here has; thousands of them crash OpenMP."""
+    return max(256, 4 * (os.cpu_count() or 1))
+
+
 def _out_of_range(plain: dict[str, Any]) -> list[str]:
     seeds, threads, least = plain["seeds"], plain["threads"], plain["checkpoint_seconds"]
     problems = []
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        problems.append(f"seeds: expected a list of different whole numbers from 0, got {seeds}")
-    if threads is not None and threads < 1:
-        problems.append(f"threads: expected 1 or more, or null for torch's choice, got {threads}")
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
+        problems.append(
+            f"seeds: expected a list of different whole numbers from 0 to 2^63 − 1, got {seeds}"
+        )
+    if len(seeds) > MOST_SEEDS:
+        problems.append(
+            f"seeds: expected at most {MOST_SEEDS:,} in a command, got {len(seeds):,}; a later "
+            "command adds more"
+        )
+    if threads is not None and not 1 <= threads <= most_threads():
+        problems.append(
+            f"threads: expected 1 to {most_threads()}, or null for torch's choice, got {threads}"
+        )
     if least < 0:
         problems.append(f"checkpoint_seconds: expected 0 or more, got {least}")
     for name, path in plain["paths"].items():
@@ -118,6 +134,8 @@ def _node_problems(
     """What is wrong with a node that has a ``_target_``, and with those inside it."""
     if not isinstance(name := node["_target_"], str):
         return [f"{key}._target_: expected module.Class, got {name!r}"]
+    if name.split(".")[0] in sys.stdlib_module_names:
+        return [f"{key}._target_: {name} belongs to Python itself; expected a class of your own"]
     try:
         found = types.signature(_target(key, name)) if imported else source.signature(name)
     except InputError as error:

@@ -60,8 +60,9 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
     from oversmoothing.launch.execute import execute, finished, run_folder  # torch takes a second
     from oversmoothing.store.claims import Busy
 
-    name, already = run_folder(config).name, finished(config)
+    name = run_folder(config).name
     try:
+        already = finished(config)
         print(summary(execute(config, wait, start), already), flush=True)
         return None
     except Busy as other:
@@ -89,8 +90,9 @@ def trial(config: DictConfig) -> float:
     """
     from oversmoothing.launch.execute import execute, finished, run_folder
 
-    name, already = run_folder(config).name, finished(config)
+    name = run_folder(config).name
     try:
+        already = finished(config)
         if problems := source_problems([config]) or part_problems([config]):
             raise Problems(problems)
         result = execute(config, wait=True)
@@ -105,7 +107,12 @@ def unfinished(configs: Sequence[DictConfig]) -> int:
     """Counts the runs that have no result, and prints the count if there are any."""
     from oversmoothing.launch.execute import finished
 
-    missing = sum(not finished(config) for config in configs)
+    missing = 0
+    for config in configs:
+        try:
+            missing += not finished(config)
+        except InputError:  # it was said when the run was tried
+            missing += 1
     if missing:
         complain(f"{missing} of {len(configs)} runs have no result")
     return missing

@@ -1,5 +1,6 @@
 """Runs that Hydra starts: by a launcher or sweeper of its plugins, or to show a config."""
 
+import signal
 import sys
 
 import hydra
@@ -9,9 +10,13 @@ from omegaconf import DictConfig
 from oversmoothing.config.folders import CONFIGS
 from oversmoothing.launch.attempts import attempt, trial
 
+SHOWING = {"--help", "-h", "--cfg", "-c", "--info", "-i", "--hydra-help", "--version"}
+
 
 def run_by_hydra(words: list[str]) -> None:
     """Hands a checked command line over to Hydra."""
+    if SHOWING & {word.split("=")[0] for word in words} and hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # or Hydra prints it as an error: `| head`
     sys.argv[1:] = words
     train()
 

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing import distributed
 from oversmoothing.config.instantiate import build
+from oversmoothing.errors import InputError
 from oversmoothing.launch.start import Start
 from oversmoothing.store import checkpoints
 from oversmoothing.store.claims import claimed
@@ -40,7 +41,7 @@ def execute(config: DictConfig, wait: bool = False, start: Start | None = None) 
     """
     folder = run_folder(config)
     with distributed.group(device(config.device)), claimed(folder, wait):
-        known = read_result(folder) or {}
+        known = known_result(config)
         if not (missing := missing_seeds(config, known)):
             return known
         _describe(folder, config)
@@ -84,7 +85,28 @@ def _sink(folder: Path, config: DictConfig) -> Iterator[Any]:
 
 def finished(config: DictConfig) -> bool:
     """Whether the store has a result for every seed of a config."""
-    return not missing_seeds(config, read_result(run_folder(config)) or {})
+    return not missing_seeds(config, known_result(config))
+
+
+def known_result(config: DictConfig) -> dict[str, Any]:
+    """What the store has of a config's run; empty if it has nothing.
+
+    Raises:
+        InputError: ``result.json`` belongs to another run, or is no result.
+    """
+    folder = run_folder(config)
+    result = read_result(folder) or {}
+    expected = {"id": run_id(config), "name": folder.name, "seconds": result.get("seconds")}
+    wrong = [key for key, value in expected.items() if result and result.get(key) != value]
+    if result and not isinstance(expected["seconds"], (int, float)):
+        wrong.append("seconds")
+    if wrong:
+        raise InputError(
+            f"{folder / 'result.json'}: {wrong[0]}: expected {expected[wrong[0]] or 'a number'}, "
+            f"got {result.get(wrong[0])!r}; restore the file, or remove it and run the command "
+            "again"
+        )
+    return result
 
 
 def missing_seeds(config: DictConfig, result: dict[str, Any]) -> list[int]:

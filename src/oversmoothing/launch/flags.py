@@ -1,6 +1,7 @@
 """The flags of a command line: Hydra's, which its public modules do not offer."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from oversmoothing.errors import Problems, meant
@@ -42,6 +43,19 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     """Adds ``--trust`` to the parser of a script that reads the folder of a run."""
     what = "run classes and functions of other packages that the run's config.yaml names"
     parser.add_argument("--trust", action="store_true", help=what)
+
+
+def whole(least: int = 1) -> Callable[[str], int]:
+    """Returns the type of an argument that is a whole number, not less than ``least``."""
+
+    def read(text: str) -> int:
+        number = int(text) if len(text) < 20 else least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"expected {least} or more, got {text[:20]}")
+        return number
+
+    read.__name__ = "int"  # which argparse names for a word that is no number
+    return read
 
 
 def _misused(given: argparse.Namespace) -> list[str]:

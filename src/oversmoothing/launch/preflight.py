@@ -15,11 +15,10 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.config.instantiate import build
 from oversmoothing.config.parts import config_problems, reason
 from oversmoothing.errors import InputError
-from oversmoothing.launch.execute import finished, missing_seeds, run_folder
+from oversmoothing.launch.execute import finished, known_result, missing_seeds
 from oversmoothing.launch.start import Start
 from oversmoothing.store.environment import device
 from oversmoothing.store.identity import short_name
-from oversmoothing.store.recorder import read_result
 from oversmoothing.tasks.base import Parts, Task
 
 AGGREGATORS = ("aggregator", "then")
@@ -34,7 +33,7 @@ def started(config: DictConfig) -> tuple[Start | None, list[str]]:
     """
     refused: list[str] = []
     if not config_problems(config) and not _fit_problems(config):
-        if not (seeds := missing_seeds(config, read_result(run_folder(config)) or {})):
+        if not (seeds := missing_seeds(config, known_result(config))):
             return None, []
         try:
             start = Start(config)

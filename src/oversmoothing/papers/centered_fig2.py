@@ -18,7 +18,7 @@ from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
-from oversmoothing.launch.flags import add_trust
+from oversmoothing.launch.flags import add_trust, whole
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.predict import require_same_classes
 from oversmoothing.papers import RESULTS, figure_parser
@@ -36,14 +36,12 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--with", dest="centered", help="run; default: the subset's, γ = −1")
     parser.add_argument("--without", help="run; default: the subset's without centering")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=whole(0), default=0)
     parser.add_argument("--images", nargs="+", help="ids of the runs' data set")
-    parser.add_argument("--rows", type=int, default=4, help="number of images")
+    parser.add_argument("--rows", type=whole(), default=4, help="number of images")
     parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
     add_trust(parser)
     options = parser.parse_args(argv)
-    if options.rows < 1:
-        raise InputError(f"--rows: expected 1 or more, got {options.rows}")
     runs = [
         loading.load(
             run or loading.of_command(words, options.seed), options.seed, trust=options.trust

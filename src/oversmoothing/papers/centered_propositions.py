@@ -9,6 +9,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute
+from oversmoothing.launch.flags import whole
 from oversmoothing.launch.script import split_words
 from oversmoothing.papers import RESULTS, figure_parser, other_runs
 from oversmoothing.store.files import write_text
@@ -25,7 +26,7 @@ WEIGHTS = {
 def main(argv: list[str]) -> int:
     """Writes ``propositions.md``; returns 1 if some run failed."""
     parser = figure_parser(__name__, __doc__, pdf=False)
-    parser.add_argument("--jobs", type=int, default=1, help="number of processes side by side")
+    parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     words, overrides = split_words(argv)
     jobs = parser.parse_args(words).jobs
     if other_runs(["experiment=prop1"], overrides):

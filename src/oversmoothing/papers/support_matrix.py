@@ -24,6 +24,7 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
 from oversmoothing.launch.command import CONFIGS, compose_config
+from oversmoothing.launch.flags import whole
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.environment import environment
@@ -145,7 +146,7 @@ def _step(forward: Callable[[], Tensor]) -> float:
 def main(argv: list[str]) -> int:
     """Writes ``matrix.json``, and the table into the page that shows it."""
     parser = figure_parser(__name__, __doc__, pdf=False)
-    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each pair")
+    parser.add_argument("--rounds", type=whole(), default=5, help="timed steps of each pair")
     parser.add_argument("--draw", action="store_true", help="write what is known, measure nothing")
     parser.add_argument("--columns", nargs="*", help="beginnings of titles; default: all columns")
     options = parser.parse_args(argv)

@@ -59,6 +59,8 @@ def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
         return None
     try:
         return read(path)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); mend that first") from error
     except Exception as error:  # whatever a damaged file makes the reader raise

@@ -16,6 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from oversmoothing import distributed
+from oversmoothing.errors import InputError
 from oversmoothing.store import checkpoints
 from oversmoothing.store.files import read_or_set_aside, write_atomically, write_text, writing
 
@@ -120,6 +121,9 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     """Reads ``result.json`` of a run folder, or ``metrics.json`` of an exported run.
 
     Returns None if there is neither, or if it is damaged.
+
+    Raises:
+        InputError: it holds something else than results of seeds.
     """
     paths = [Path(folder) / name for name in ("result.json", "metrics.json")]
     return read_or_set_aside(next(filter(Path.exists, paths), paths[0]), _parse_result)
@@ -129,6 +133,12 @@ def _parse_result(path: Path) -> dict[str, Any]:
     result = json.loads(path.read_text())
     if not isinstance(result, dict) or not isinstance(result.get("seeds"), dict):
         raise ValueError("it has no seeds")
+    for seed, own in result["seeds"].items():
+        if not (seed.isascii() and seed.isdigit() and isinstance(own, dict)):
+            raise InputError(
+                f"{path}: seeds.{seed}: expected the results of a seed; restore the file, or "
+                "remove it and run the command again"
+            )
     return result
 
 

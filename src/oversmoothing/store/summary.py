@@ -1,5 +1,6 @@
 """A result in one line."""
 
+import math
 import statistics
 from typing import Any
 
@@ -12,7 +13,7 @@ def summary(result: dict[str, Any], already: bool) -> str:
         already: whether it was there before the command.
     """
     seeds = list(result["seeds"].values())
-    values = {key: [seed.get(key) for seed in seeds] for key in seeds[0]}
+    values = {key: [seed.get(key) for seed in seeds] for key in (seeds[0] if seeds else ())}
     numbers = {k: v for k, v in values.items() if all(isinstance(x, (int, float)) for x in v)}
     shown = [f"{key} {_spread(over_seeds)}" for key, over_seeds in numbers.items()]
     shown = shown or ["no single number: see its result.json"]
@@ -27,6 +28,8 @@ def _spread(values: list[float]) -> str:
     if len(set(values)) == 1 and isinstance(values[0], int):
         return str(values[0])  # a count that all seeds share
     mean = statistics.fmean(values)
+    if not math.isfinite(mean):
+        return str(mean)
     return f"{mean:.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
 
 

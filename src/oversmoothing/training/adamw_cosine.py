@@ -44,6 +44,7 @@ class AdamWCosine(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.require_adam(self.betas, self.eps)
         self.require(0, "weight_decay", "warmup", "warmup_lr", "min_lr")
         if max(self.min_lr, self.warmup_lr) > self.lr:
             raise InputError(

@@ -36,6 +36,7 @@ class AdamWLinear(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.require_adam(self.betas, self.eps)
         self.require(0, "weight_decay", "warmup")
         if self.epochs is not None and not self.epochs > 0:
             raise InputError(

@@ -58,6 +58,13 @@ class Recipe:
                     f"trainer.{key}: expected {least:g} or more, got {getattr(self, key)}"
                 )
 
+    def require_adam(self, betas: list[float], eps: float) -> None:
+        """Raises InputError for options that no Adam takes."""
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise InputError(f"trainer.betas: expected two numbers, 0 to below 1, got {betas}")
+        if not eps >= 0:
+            raise InputError(f"trainer.eps: expected 0 or more, got {eps}")
+
     def factor(self, step: int) -> float:
         """Learning rate at step ``step`` (from 0), relative to that of its group."""
         raise NotImplementedError

@@ -21,6 +21,7 @@ from oversmoothing.drawing.style import STYLE
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
+from oversmoothing.launch.flags import whole
 from oversmoothing.launch.script import split_words
 from oversmoothing.papers import RESULTS, figure_parser, other_runs
 from oversmoothing.papers.centered_fig1.claim import claim_table, write_claim
@@ -30,6 +31,7 @@ from oversmoothing.papers.centered_fig1.panels import (
     write_effective_ranks,
     write_ranks,
 )
+from oversmoothing.store.files import writing
 
 EXPERIMENT = "experiment=rank_fig1"
 COLOURS = "viridis"  # perceptually uniform
@@ -40,7 +42,7 @@ LARGER = {"font.size": 11, "axes.titlesize": 12, "axes.labelsize": 11, "figure.d
 def main(argv: list[str]) -> int:
     """Returns 1 if some run failed; its panel is left blank."""
     parser = figure_parser(__name__, __doc__)
-    parser.add_argument("--jobs", type=int, default=1, help="number of processes side by side")
+    parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     parser.add_argument("--folder", type=Path, help="where the figure of another grid goes")
     words, overrides = split_words(argv)
     options = parser.parse_args(words)
@@ -50,6 +52,8 @@ def main(argv: list[str]) -> int:
             "--folder: these overrides make another figure than the paper's; name a folder for it"
         )
     folder = options.folder or RESULTS / "fig1"
+    with writing(folder, "--folder"):  # before the runs
+        folder.mkdir(parents=True, exist_ok=True)
     failures = run_all(chosen, options.jobs)
     panels = panels_of(chosen)
     paths = draw_figures(panels, folder, options.pdf) + write_claim(panels, folder)

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from oversmoothing.errors import InputError, one_line_warnings
+from oversmoothing.launch.flags import whole
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.cures import records
 from oversmoothing.papers.cures.records import Record
@@ -89,6 +90,6 @@ def arguments(argv: list[str]) -> Namespace:
     parser.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     parser.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
     parser.add_argument("--fresh", action="store_true", help="repeat runs of earlier versions")
-    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--jobs", type=whole(), default=1, help="processes side by side")
     parser.add_argument("overrides", nargs="*", help="after --: overrides for all runs")
     return parser.parse_args(argv)

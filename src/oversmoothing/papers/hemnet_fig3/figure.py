@@ -34,19 +34,21 @@ from oversmoothing.drawing.style import LINES
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
 from oversmoothing.launch.command import configs
-from oversmoothing.launch.flags import add_trust
+from oversmoothing.launch.flags import add_trust, whole
 from oversmoothing.launch.script import split_words
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_fig3.claims import claims, numbers
 from oversmoothing.papers.hemnet_fig3.gradients import Profile, profile, watched, with_steps
 from oversmoothing.store.environment import device, environment
 from oversmoothing.store.files import write_text, writing
+from oversmoothing.store.identity import short_name
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.segmentation.network import Segmenter
 from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy
 from oversmoothing.training.batch import Batch
 from oversmoothing.training.loop import TrainingLoop
 
+EMS = ("em", "hem", "em_gradient")
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)
 COLOURS = "viridis_r"  # perceptually uniform; light is small
 Profiles = Mapping[int, Mapping[float, Profile]]  # training steps done -> η -> profile
@@ -142,6 +144,10 @@ def _source(
         run = loading.load(options.run, options.seed, tasks=("segmentation",), trust=options.trust)
         return run.config, run.network, run.data
     [config] = configs([f"experiment={options.experiment}", *words])
+    if short_name(config.task) != "segmentation" or short_name(config.aggregator) not in EMS:
+        raise InputError(
+            f"--experiment {options.experiment}: expected one of task=segmentation with EM or HEM"
+        )
     if config.threads:
         torch.set_num_threads(config.threads)
     data = build(config.data)
@@ -162,20 +168,15 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
     parser.add_argument("--experiment", default="seg_voc_subset")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=whole(0), default=0)
     parser.add_argument("--step-sizes", type=float, nargs="+", default=STEP_SIZES, help="η")
-    parser.add_argument("--iterations", type=int, default=12, help="T")
-    parser.add_argument("--samples", type=int, default=100, help="rounded up to whole batches")
-    parser.add_argument("--steps", type=int, default=40, help="number of training steps")
-    parser.add_argument("--every", type=int, default=20, help="steps between measurements")
+    parser.add_argument("--iterations", type=whole(), default=12, help="T")
+    parser.add_argument("--samples", type=whole(), default=100, help="rounded up to whole batches")
+    parser.add_argument("--steps", type=whole(), default=40, help="number of training steps")
+    parser.add_argument("--every", type=whole(), default=20, help="steps between measurements")
     parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results go")
     add_trust(parser)
     options = parser.parse_args(argv)
-    if options.seed < 0:
-        raise InputError(f"--seed: expected 0 or more, got {options.seed}")
-    for name in ("samples", "steps", "every"):
-        if getattr(options, name) < 1:
-            raise InputError(f"--{name}: expected 1 or more, got {getattr(options, name)}")
     return options
 
 

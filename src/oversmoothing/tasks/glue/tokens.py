@@ -80,7 +80,12 @@ def open_tokenizer(vocabulary: Path | None, backbone: BERT) -> Any:
 
 
 def _word_pieces(path: Path) -> Any:
-    words = path.read_text(encoding="utf-8").splitlines()
+    try:
+        words = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path}: cannot be read as text ({error}); give data.vocabulary a WordPiece vocabulary"
+        ) from error
     special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     if absent := [token for token in special if token not in words]:
         raise InputError(

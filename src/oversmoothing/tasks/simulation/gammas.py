@@ -11,6 +11,7 @@ from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.errors import InputError
 
 Factories = list[Callable[..., Aggregator]]
+MOST = 100_000
 Gammas = list[float] | str | None
 
 
@@ -39,6 +40,8 @@ def _steps(grid: str) -> list[float]:
             "task.gammas: expected start:stop:step with start <= stop and step > 0 "
             f"(-1.5:1.5:0.05), or a list, got {grid}"
         )
+    if count > MOST:
+        raise InputError(f"task.gammas: expected at most {MOST:,} values, got {grid}; split it")
     return [round(start + i * step, 10) for i in range(count)]  # -1 exactly, not -0.99999…
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oversmoothing.data.checks import at_least, require
+from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.tasks.wsss.crf import CRF
 
 
@@ -26,7 +26,7 @@ class Evaluation:
         workers: number of processes that read images, and of processes that run the CRF.
 
     Raises:
-        InputError: an unknown split, or a size or count below 1.
+        InputError: no split, one that is not measured, or a value out of range.
     """
 
     splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])
@@ -43,9 +43,14 @@ class Evaluation:
     workers: int = 2
 
     def __post_init__(self) -> None:
+        ms_splits = (self.ms_splits, {*self.ms_splits} <= {*self.splits}, f"some of {self.splits}")
         require(
             "task.evaluation",
             **at_least(1, size=self.size, batch=self.batch, ms_size=self.ms_size),
             **at_least(1, limit=self.limit, ms_limit=self.ms_limit),
+            **at_least(0, workers=self.workers),
+            **probability(background=self.background),
+            splits=("none", len(self.splits) > 0, "train, val or both"),
+            ms_splits=ms_splits,
             ms_scales=(self.ms_scales, min(self.ms_scales, default=1) > 0, "scales above 0"),
         )

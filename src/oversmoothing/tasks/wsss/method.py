@@ -29,7 +29,7 @@ class Method:
             that is NaN without background or without foreground pixels.
 
     Raises:
-        InputError: a weight below 0, background scores out of order, or a scale of 0 or less.
+        InputError: a weight below 0, background scores out of order, or a scale or σ of 0 or less.
     """
 
     aux_weight: float = 1.0
@@ -54,6 +54,8 @@ class Method:
             **at_least(0, aux_weight=self.aux_weight, seg_weight=self.seg_weight),
             **at_least(0, reg_weight=self.reg_weight, start=self.start),
             **at_least(0, par_iterations=self.par_iterations),
+            sigma_rgb=(self.sigma_rgb, self.sigma_rgb > 0, "above 0"),
+            sigma_xy=(self.sigma_xy, self.sigma_xy > 0, "above 0"),
             **rules,
             cam_scales=(self.cam_scales, min(self.cam_scales, default=0) > 0, "scales above 0"),
         )
