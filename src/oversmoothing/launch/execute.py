@@ -96,15 +96,13 @@ def known_result(config: DictConfig) -> dict[str, Any]:
     """
     folder = run_folder(config)
     result = read_result(folder) or {}
-    expected = {"id": run_id(config), "name": folder.name, "seconds": result.get("seconds")}
-    wrong = [key for key, value in expected.items() if result and result.get(key) != value]
-    if result and not isinstance(expected["seconds"], (int, float)):
-        wrong.append("seconds")
-    if wrong:
+    expected = {"id": run_id(config), "name": folder.name, "seconds": "a number"}
+    right = {key: result.get(key) == value for key, value in expected.items()}
+    right["seconds"] = isinstance(result.get("seconds"), (int, float))
+    for key in (key for key, good in right.items() if result and not good):
         raise InputError(
-            f"{folder / 'result.json'}: {wrong[0]}: expected {expected[wrong[0]] or 'a number'}, "
-            f"got {result.get(wrong[0])!r}; restore the file, or remove it and run the command "
-            "again"
+            f"{folder / 'result.json'}: {key}: expected {expected[key]}, got {result.get(key)!r}; "
+            "restore the file, or remove it and run the command again"
         )
     return result
 

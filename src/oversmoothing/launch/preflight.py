@@ -99,8 +99,9 @@ def _needs(config: DictConfig) -> tuple[str, ...]:
 
 def _steps(config: DictConfig) -> dict[str, Callable[[], object]]:
     """Part -> what tries it."""
-    parts = [part for part in ("data", "trainer") if part in _needs(config) and config[part]]
-    steps: dict[str, Callable[[], object]] = {p: partial(build, config[p]) for p in parts}
+    wanted = {"data": partial(_accept, config), "trainer": partial(build, config.trainer)}
+    parts = [part for part in wanted if part in _needs(config) and config[part]]
+    steps: dict[str, Callable[[], object]] = {part: wanted[part] for part in parts}
     steps |= {part: partial(_make, config[part]) for part in AGGREGATORS}
     return steps | {"device": partial(_try_device, config.device)}
 
@@ -113,7 +114,7 @@ def _said(
     known: Known,
 ) -> list[str]:
     """Complaints of a part, looked up where another config of the command has the same part."""
-    text = json.dumps([part, values[part]])
+    text = json.dumps([part, values["task"]["_target_"], values[part]])
     if text not in known:
         known[text] = _complaints(part, config, step)
     return known[text]
@@ -129,6 +130,12 @@ def _complaints(part: str, config: DictConfig, step: Callable[[], object]) -> li
     except Exception as error:  # a bug in the user's own class
         return [f"{part}: {config[part]._target_} cannot be built ({reason(error)})"]
     return []
+
+
+def _accept(config: DictConfig) -> None:
+    """Builds the data, and asks the task whether they are of its kind."""
+    data = build(config.data)
+    get_object(config.task._target_).accept(Parts([], data=data))
 
 
 def _make(node: DictConfig) -> None:

@@ -101,6 +101,14 @@ class Task(ABC):
             InputError: parts that do not fit the task or each other.
         """
 
+    @classmethod
+    def accept(cls, parts: Parts) -> None:  # noqa: B027
+        """Refuses data or a recipe of another kind than the task needs; called by ``network``.
+
+        Raises:
+            InputError: naming the group, what the task needs, and the choices that have it.
+        """
+
     def check(self, network: nn.Module, parts: Parts) -> None:  # noqa: B027 (most need no more)
         """Refuses options that do not fit the network or the parts.
 
@@ -128,6 +136,14 @@ class Task(ABC):
         """
 
 
+def require_trainer(trainer: Any, method: str, task: str, choices: str) -> None:
+    """Raises InputError unless a recipe has the method that a task calls; None is right."""
+    if trainer is not None and not hasattr(trainer, method):
+        raise InputError(
+            f"trainer: task {task} cannot train with {type(trainer).__name__}; choose {choices}"
+        )
+
+
 def require_data(data: Any, kinds: type | tuple[type, ...], wanted: str) -> None:
     """Raises InputError unless the data are of a kind that a task can use.
 
@@ -137,7 +153,7 @@ def require_data(data: Any, kinds: type | tuple[type, ...], wanted: str) -> None
         wanted: what the task needs and which data have it, for the message.
     """
     if not isinstance(data, kinds):
-        raise InputError(f"data {data.name}: {wanted}")
+        raise InputError(f"data {getattr(data, 'name', type(data).__name__)}: {wanted}")
 
 
 def weights_of(backbone: nn.Module) -> str:

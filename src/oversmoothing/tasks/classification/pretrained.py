@@ -38,6 +38,11 @@ class Pretrained(Task):
     toy: ClassVar[Any] = LabelledImages("toy", (), (), ("a",), None, None, "")
     evaluation: Evaluation
 
+    @classmethod
+    def accept(cls, parts: Parts) -> None:
+        wanted = "task classification_eval needs images; choose data=voc, imagenet or digits"
+        require_data(parts.data, (LabelledImages, ImageSet), wanted)
+
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> TokenStream:
         """The seed draws what has no weights.
 
@@ -45,8 +50,7 @@ class Pretrained(Task):
             InputError: data without images, a backbone without tokens, or what backbone and
                 aggregators refuse.
         """
-        wanted = "task classification_eval needs images; choose data=voc, imagenet or digits"
-        require_data(parts.data, (LabelledImages, ImageSet), wanted)
+        self.accept(parts)
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)

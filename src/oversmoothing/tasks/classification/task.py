@@ -19,6 +19,7 @@ from oversmoothing.tasks.base import (
     Task,
     require_data,
     require_patches,
+    require_trainer,
     weights_of,
 )
 from oversmoothing.tasks.classification.augment import Augment, labelled_image
@@ -50,17 +51,22 @@ class Classification(Task):
     evaluation: Evaluation
     repeats: int = 1
 
+    @classmethod
+    def accept(cls, parts: Parts) -> None:
+        wanted = (
+            "task classification needs one class an image; choose data=imagenet, imagenet100, "
+            "digits or scene_crops"
+        )
+        require_data(parts.data, LabelledImages, wanted)
+        require_trainer(parts.trainer, "factor", "classification", "trainer=deit")
+
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Classifier:
         """The seed draws the classifier, and the backbone where it has no weights.
 
         Raises:
             InputError: data without classes, or what backbone and aggregators refuse.
         """
-        wanted = (
-            "task classification needs one class an image; choose data=imagenet, imagenet100, "
-            "digits or scene_crops"
-        )
-        require_data(parts.data, LabelledImages, wanted)
+        self.accept(parts)
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)

@@ -34,6 +34,15 @@ class GLUE(Task):
     dropout: float = 0.1
     eval_batch: int = 8
 
+    @classmethod
+    def accept(cls, parts: Parts) -> None:
+        require_data(parts.data, TextSet, "task glue reads sentences; choose data=glue")
+        if parts.trainer is not None and not isinstance(parts.trainer, AdamWLinear):
+            raise InputError(
+                f"trainer: task glue trains with linear decay over epochs, not with "
+                f"{type(parts.trainer).__name__}; add trainer=bert"
+            )
+
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Network:
         """The seed draws the classifier, and the backbone where it has no weights.
 
@@ -41,12 +50,7 @@ class GLUE(Task):
             InputError: another kind of data, recipe or backbone, an option out of range, or what
                 backbone and aggregators refuse.
         """
-        require_data(parts.data, TextSet, "task glue reads sentences; choose data=glue")
-        if not isinstance(parts.trainer, AdamWLinear):
-            raise InputError(
-                f"trainer: task glue trains with linear decay over epochs, not with "
-                f"{type(parts.trainer).__name__}; add trainer=bert"
-            )
+        self.accept(parts)
         [seed] = seeds
         torch.manual_seed(seed)
         bert = parts.backbone(aggregators=parts.aggregators)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from oversmoothing.data.graphs.graph import Graph, to_csr
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data, require_trainer
 from oversmoothing.tasks.nodes.memory import require_memory
 
 
@@ -29,6 +29,12 @@ class Nodes(Task):
     toy: ClassVar[Any] = _two_nodes()
     layer_metrics: bool = False
 
+    @classmethod
+    def accept(cls, parts: Parts) -> None:
+        known = "cora, citeseer, chameleon, squirrel, sbm, pyg or ogb"
+        require_data(parts.data, Graph, f"task nodes needs a graph; choose data={known}")
+        require_trainer(parts.trainer, "loop", "nodes", "trainer=adam or minibatch_cluster")
+
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
         """A batch of networks, one a seed.
 
@@ -36,9 +42,7 @@ class Nodes(Task):
             InputError: data that are no graph, too large a graph, or what backbone and aggregators
                 refuse.
         """
-        known = "cora, citeseer, chameleon, squirrel, sbm, pyg or ogb"
-        wanted = f"task nodes needs a graph; choose data={known}"
-        require_data(parts.data, Graph, wanted)
+        self.accept(parts)
         if parts.trainer is None or not parts.trainer.on_host:  # these train on the whole graph
             require_memory(parts.data, parts.backbone, parts.aggregators, len(seeds), device)
         graph = _held(parts, device)

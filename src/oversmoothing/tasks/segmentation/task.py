@@ -9,7 +9,7 @@ from oversmoothing.backbones.cnn.cnn import synchronised
 from oversmoothing.data.images.joint import JointAugment, masked_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, require_trainer
 from oversmoothing.tasks.segmentation.evaluation import Evaluation
 from oversmoothing.tasks.segmentation.evaluator import Evaluator
 from oversmoothing.tasks.segmentation.network import Segmenter
@@ -35,6 +35,15 @@ class Segmentation(Task):
     dropout: float = 0.1
     aux_weight: float = 0.0
 
+    @classmethod
+    def accept(cls, parts: Parts) -> None:
+        if not hasattr(parts.data, "label_names"):
+            raise InputError(
+                f"data {parts.data.name}: has no masks, which task segmentation needs; choose "
+                "data=voc, voc_subset, context, coco_stuff or scenes"
+            )
+        require_trainer(parts.trainer, "factor", "segmentation", "trainer=emanet")
+
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Segmenter:
         """The seed draws the head. Batch norms are synchronised where processes share batches.
 
@@ -43,11 +52,7 @@ class Segmentation(Task):
         """
         if self.aux_weight < 0:
             raise InputError(f"task.aux_weight: expected 0 or more, got {self.aux_weight}")
-        if not hasattr(parts.data, "label_names"):
-            raise InputError(
-                f"data {parts.data.name}: has no masks, which task segmentation needs; choose "
-                "data=voc, voc_subset, context, coco_stuff or scenes"
-            )
+        self.accept(parts)
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)

@@ -9,7 +9,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.data.images.augment import Augment, labelled_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches
+from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, require_trainer
 from oversmoothing.tasks.wsss.adaptation import adapt
 from oversmoothing.tasks.wsss.crf import CRF, load_pydensecrf
 from oversmoothing.tasks.wsss.evaluation import Evaluation
@@ -40,6 +40,14 @@ class WSSS(Task):
     adaptation: int = 0
     aux_block: int = -3
 
+    @classmethod
+    def accept(cls, parts: Parts) -> None:
+        if not getattr(parts.data, "background", False):
+            raise InputError(
+                f"data {parts.data.name}: has no background, which CAMs need; choose VOC or COCO"
+            )
+        require_trainer(parts.trainer, "factor", "wsss", "trainer=toco")
+
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Network:
         """The seed draws the classifiers and the decoder.
 
@@ -49,10 +57,7 @@ class WSSS(Task):
         """
         [seed] = seeds
         torch.manual_seed(seed)
-        if not getattr(parts.data, "background", False):
-            raise InputError(
-                f"data {parts.data.name}: has no background, which CAMs need; choose VOC or COCO"
-            )
+        self.accept(parts)
         vit = parts.backbone(aggregators=parts.aggregators)
         if not -vit.depth <= self.aux_block < vit.depth:
             raise InputError(
