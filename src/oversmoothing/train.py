@@ -10,6 +10,7 @@ import os
 import sys
 
 from oversmoothing.errors import Problems, complain, one_line_warnings
+from oversmoothing.workers import follow_parent
 
 
 def main() -> int:
@@ -38,6 +39,8 @@ def main() -> int:
 
 def run() -> None:
     """Runs ``main`` as a command: exits with its code, and on Ctrl-C in one line."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        follow_parent()
     try:
         sys.exit(main())
     except KeyboardInterrupt:
