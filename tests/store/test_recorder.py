@@ -135,13 +135,14 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert names - {".lock", ".owner"} == set(kept)
 
 
+@pytest.mark.parametrize("size", [0, 7, 40])
 @pytest.mark.parametrize("name", ["checkpoint.pt", "result.json"])
-def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str) -> None:
+def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str, size: int) -> None:
     run = Recorder(tmp_path, [0])
     run.save_checkpoint({"epoch": 3})
-    write_result(tmp_path, {"seeds": {}})
+    write_result(tmp_path, {"seeds": {}, "text": "x" * 40})
     path = tmp_path / name
-    path.write_bytes(path.read_bytes()[:7])
+    path.write_bytes(path.read_bytes()[:size])
     with pytest.warns(UserWarning, match=rf"{name} cannot be read .*set aside"):
         read = run.load_checkpoint() if name == "checkpoint.pt" else read_result(tmp_path)
     assert read is None and not path.exists() and path.with_name(f"{name}.corrupt").exists()

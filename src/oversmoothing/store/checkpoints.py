@@ -1,5 +1,6 @@
 """The last two checkpoints of a run. Loading one never runs code from the file."""
 
+import errno
 import io
 import os
 import warnings
@@ -84,7 +85,12 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    payload = torch.load(path, "cpu", weights_only=True)
+    try:
+        payload = torch.load(path, "cpu", weights_only=True)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # torch has looked for an index before the first byte
+            raise
+        raise ValueError("it is too short") from error
     if not isinstance(payload, dict) or payload.keys() != {"state", "seeds", "logged_bytes"}:
         raise ValueError("it is not a checkpoint of a run")
     return payload
