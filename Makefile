@@ -16,7 +16,7 @@ NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs data plan table $(TABLES) cures figure fig1 fig2 report submission bench clean
+.PHONY: help setup lock demo test lint docs data plan table $(TABLES) cures figure fig1 fig2 report submission bench torture clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -114,6 +114,10 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/par.py $(if $(TOCO),--toco $(TOCO))
 	$(PY) benchmarks/energy.py
 	$(PY) benchmarks/wsss_step.py $(if $(TOCO),--toco $(TOCO))
+
+torture: setup  ## kills, full disks, wrong commands …: make torture N=20 ONLY='kills ranks' SEED=1
+	@$(PY) -c 'import hypothesis' 2>/dev/null || $(INSTALL) -e '.[dev]'
+	$(PY) scripts/torture.py -n $(or $(N),1) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove the environment, all outputs and the built documentation
 	rm -rf $(VENV) site

@@ -11,6 +11,7 @@ import sys
 
 from oversmoothing.errors import InputError, complain, one_line_warnings
 from oversmoothing.launch.script import run_script
+from oversmoothing.workers import follow_parent
 
 
 def main() -> int:
@@ -39,6 +40,8 @@ def main() -> int:
 
 def run() -> None:
     """Runs ``main`` as a command: exits with its code, and on Ctrl-C in one line."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        follow_parent()
     try:
         run_script(main)
     except KeyboardInterrupt:

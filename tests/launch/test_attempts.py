@@ -11,6 +11,8 @@ from oversmoothing.launch.attempts import BUSY, attempt, run_all
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import finished, run_folder
 from oversmoothing.store.claims import claimed
+from oversmoothing.store.identity import run_id
+from oversmoothing.store.recorder import write_result
 
 QUICK = ["data=sbm", "data.num_nodes=400", "seeds=[0]", "logger=none", "threads=1"]
 
@@ -48,3 +50,18 @@ def test_a_run_of_another_process_is_waited_for_at_the_end(configs: list[DictCon
     assert attempt(first) == BUSY
     assert run_all(configs) == []
     assert finished(first)
+
+
+def test_what_another_process_has_finished_was_already_there(
+    configs: list[DictConfig], capsys: pytest.CaptureFixture
+) -> None:
+    """The result comes while this process waits for the claim."""
+    with claimed(run_folder(configs[0])):
+        waiting = threading.Thread(target=attempt, args=(configs[0],), kwargs={"wait": True})
+        waiting.start()
+        time.sleep(0.3)
+        folder = run_folder(configs[0])
+        found = {"id": run_id(configs[0]), "name": folder.name, "seconds": 46.0}
+        write_result(folder, found | {"seeds": {"0": {"loss": 1.0}}})
+    waiting.join()
+    assert "(1 seed, already there)" in capsys.readouterr().out

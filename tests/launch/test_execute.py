@@ -13,6 +13,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch import execute as module
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, finished, run_folder
+from oversmoothing.store.recorder import Recorder
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.num_nodes=400", "trainer.epochs=40", "trainer.eval_every=5", "logger=none"]
@@ -41,6 +42,19 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert finished(asked)
     monkeypatch.setattr(module, "Start", lambda *_: pytest.fail("ran again"))
     assert execute(asked) == first
+
+
+def test_checkpoints_of_finished_seeds_are_removed(tmp_path: Path) -> None:
+    """The kill came after the result and before the checkpoints were removed."""
+    asked = config(tmp_path, "seeds=[0]")
+    execute(asked)
+    run = Recorder(run_folder(asked), [0])
+    run.save_checkpoint({"epoch": 40})
+    execute(asked)
+    assert not (run.folder / "checkpoint.pt").exists()
+    Recorder(run.folder, [0, 1]).save_checkpoint({"epoch": 1})  # of a training that goes on
+    execute(asked)
+    assert (run.folder / "checkpoint.pt").exists()
 
 
 def test_more_seeds_train_only_the_new_ones(tmp_path: Path) -> None:

@@ -69,13 +69,80 @@ def test_without_a_checkpoint_the_log_keeps_only_stored_results(tmp_path: Path) 
     assert (tmp_path / "metrics.jsonl").stat().st_size == stored
 
 
+def with_two_checkpoints(folder: Path) -> bytes:
+    """Logs and saves three times; returns the log at the second checkpoint."""
+    run, logs = Recorder(folder, [0]), []
+    for epoch in range(3):
+        run.log(epoch=epoch)
+        logs.append((folder / "metrics.jsonl").read_bytes())
+        run.save_checkpoint({"epoch": epoch})
+    return logs[1]
+
+
+def test_a_log_shorter_than_its_checkpoint_goes_back_to_the_one_before(tmp_path: Path) -> None:
+    """A loss of power can take the end of a file that was not flushed."""
+    kept, log = with_two_checkpoints(tmp_path), tmp_path / "metrics.jsonl"
+    log.write_bytes(kept + b'{"seeds": [0], "ep')
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl has lost lines that checkpoint\.pt"):
+        assert Recorder(tmp_path, [0]).load_checkpoint() == {"epoch": 1}
+    assert log.read_bytes() == kept
+
+
+def test_a_log_without_its_lines_starts_anew(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_bytes(with_two_checkpoints(tmp_path)[:10] + b"\0" * 200)
+    with pytest.warns(UserWarning, match="has lost lines"):
+        assert Recorder(tmp_path, [0]).load_checkpoint() is None
+    assert log.read_bytes() == b""
+
+
+def test_a_log_that_lost_lines_of_results_keeps_the_others(tmp_path: Path) -> None:
+    run = Recorder(tmp_path, [0])
+    for epoch in range(3):
+        run.log(epoch=epoch)
+    log = tmp_path / "metrics.jsonl"
+    lines, stored = log.read_bytes().splitlines(keepends=True), log.stat().st_size
+    log.write_bytes(lines[0] + b'{"seeds": [5], "epoch": 1}\n' + lines[1][:-3])
+    with pytest.warns(UserWarning, match="lost lines of finished seeds"):
+        Recorder(tmp_path, [5], logged_bytes=stored).load_checkpoint()
+    assert log.read_bytes() == lines[0]
+
+
+def test_the_log_is_on_the_disk_before_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, synced, real = Recorder(tmp_path, [0]), [], os.fsync
+
+    def fsync(number: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{number}").resolve().name)
+        real(number)
+
+    run.log(epoch=0)
+    monkeypatch.setattr(os, "fsync", fsync)
+    run.save_checkpoint({"epoch": 0})
+    assert synced[0] == "metrics.jsonl" and len(synced) == 2
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = [f".checkpoint-fresh.pt.{ended.pid}", f".config.yaml.{os.getpid()}"]
+    kept = [f".result.json.{os.getppid()}", ".note", "weights-seed0.pt"]
+    for name in left + kept:
+        (tmp_path / name).touch()
+    with claimed(tmp_path):
+        names = {path.name for path in tmp_path.iterdir()}
+    assert names - {".lock", ".owner"} == set(kept)
+
+
+@pytest.mark.parametrize("size", [0, 7, 40])
 @pytest.mark.parametrize("name", ["checkpoint.pt", "result.json"])
-def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str) -> None:
+def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str, size: int) -> None:
     run = Recorder(tmp_path, [0])
     run.save_checkpoint({"epoch": 3})
-    write_result(tmp_path, {"seeds": {}})
+    write_result(tmp_path, {"seeds": {}, "text": "x" * 40})
     path = tmp_path / name
-    path.write_bytes(path.read_bytes()[:7])
+    path.write_bytes(path.read_bytes()[:size])
     with pytest.warns(UserWarning, match=rf"{name} cannot be read .*set aside"):
         read = run.load_checkpoint() if name == "checkpoint.pt" else read_result(tmp_path)
     assert read is None and not path.exists() and path.with_name(f"{name}.corrupt").exists()

@@ -1,5 +1,7 @@
 """train.py in processes of its own, one of them killed in mid-training."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -33,3 +35,24 @@ def kill_after_a_checkpoint(folder: Path, *words: str) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+def with_mark(mark: str) -> set[int]:
+    """Living processes whose environment has MARK=<mark>, as those that such a process starts."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended, or is somebody else's
+            if f"MARK={mark}\0".encode() in (path / "environ").read_bytes():
+                found.add(int(path.name))
+    return found
+
+
+def all_ended(mark: str, seconds: float = 20) -> bool:
+    """Whether all processes with a mark end by themselves; those that do not are killed."""
+    limit = time.monotonic() + seconds
+    while with_mark(mark) and time.monotonic() < limit:
+        time.sleep(0.1)
+    left = with_mark(mark)
+    for number in left:
+        os.kill(number, signal.SIGKILL)
+    return not left

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from oversmoothing.data.batches import Batches, Example, Examples, stacked
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
+from oversmoothing.workers import follow_parent
 
 
 def train_batches(
@@ -84,6 +85,7 @@ def read_ahead(read: Callable[[Any], Any], keys: Sequence[Any], workers: int) ->
         sampler=keys,
         num_workers=workers,
         collate_fn=_unchanged,
+        worker_init_fn=follow_parent,
         generator=torch.Generator(),  # without one, the loader would draw from the global one
     )
     for item in loader:

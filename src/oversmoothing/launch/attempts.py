@@ -14,6 +14,7 @@ from oversmoothing.errors import InputError, Problems, complain, one_line_warnin
 from oversmoothing.launch.command import part_problems, source_problems
 from oversmoothing.store.metric import mean
 from oversmoothing.store.summary import summary
+from oversmoothing.workers import follow_parent
 
 if TYPE_CHECKING:
     from oversmoothing.launch.start import Start
@@ -38,13 +39,19 @@ def run_all(
     """
     if jobs > 1:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, context, initializer=one_line_warnings) as pool:
+        with ProcessPoolExecutor(jobs, context, initializer=set_up_worker) as pool:
             outcomes = list(pool.map(attempt, configs))
     else:
         outcomes = [attempt(config, start=start) for config in configs]
     busy = [config for config, said in zip(configs, outcomes) if said == BUSY]
     outcomes += [attempt(config, wait=True, start=start) for config in busy]
     return [said for said in outcomes if said not in (None, BUSY)]
+
+
+def set_up_worker() -> None:
+    """Prepares a process of a pool."""
+    one_line_warnings()
+    follow_parent()
 
 
 def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None) -> str | None:
@@ -57,13 +64,12 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
         None after a success, else the error in one line, or ``BUSY`` where another process holds
         the run and ``wait`` is off.
     """
-    from oversmoothing.launch.execute import execute, finished, run_folder  # torch takes a second
+    from oversmoothing.launch.execute import obtain, run_folder  # torch takes a second
     from oversmoothing.store.claims import Busy
 
     name = run_folder(config).name
     try:
-        already = finished(config)
-        print(summary(execute(config, wait, start), already), flush=True)
+        print(summary(*obtain(config, wait, start)), flush=True)
         return None
     except Busy as other:
         print(f"{other}: {BUSY}", flush=True)
@@ -88,14 +94,13 @@ def trial(config: DictConfig) -> float:
             Whatever else the run raises is passed on. What a failed trial means is up to the
             sweeper: it never gets a number from one.
     """
-    from oversmoothing.launch.execute import execute, finished, run_folder
+    from oversmoothing.launch.execute import obtain, run_folder
 
     name = run_folder(config).name
     try:
-        already = finished(config)
         if problems := source_problems([config]) or part_problems([config]):
             raise Problems(problems)
-        result = execute(config, wait=True)
+        result, already = obtain(config, wait=True)
         print(summary(result, already), flush=True)
         return mean(result, config.optimize, config.seeds, "optimize")
     except InputError as error:

@@ -1,5 +1,6 @@
 """Runs that Hydra starts: by a launcher or sweeper of its plugins, or to show a config."""
 
+import multiprocessing
 import signal
 import sys
 
@@ -9,6 +10,7 @@ from omegaconf import DictConfig
 
 from oversmoothing.config.folders import CONFIGS
 from oversmoothing.launch.attempts import attempt, trial
+from oversmoothing.workers import follow_parent
 
 SHOWING = {"--help", "-h", "--cfg", "-c", "--info", "-i", "--hydra-help", "--version"}
 
@@ -24,6 +26,8 @@ def run_by_hydra(words: list[str]) -> None:
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="config")
 def train(config: DictConfig) -> float | None:
     """Runs one config for Hydra; returns its metric to a sweeper that chooses the configs."""
+    if multiprocessing.parent_process():  # in a worker of hydra/launcher=processes
+        follow_parent()
     if HydraConfig.get().runtime.choices["hydra/sweeper"] != "basic":
         return trial(config)
     attempt(config, wait=True)

@@ -4,6 +4,7 @@ import contextlib
 import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,23 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.errors import InputError
 from oversmoothing.launch.start import Start
 from oversmoothing.store import checkpoints
+from oversmoothing.store.background import Background
 from oversmoothing.store.claims import claimed
 from oversmoothing.store.environment import device, environment
-from oversmoothing.store.files import write_text
+from oversmoothing.store.files import flush, write_text
 from oversmoothing.store.identity import run_id, run_name
 from oversmoothing.store.recorder import Recorder, read_result, write_result
 from oversmoothing.tasks.base import Job, Result
 
 
 def execute(config: DictConfig, wait: bool = False, start: Start | None = None) -> dict[str, Any]:
+    """Returns the first of what ``obtain`` returns."""
+    return obtain(config, wait, start)[0]
+
+
+def obtain(
+    config: DictConfig, wait: bool = False, start: Start | None = None
+) -> tuple[dict[str, Any], bool]:
     """Runs what a config asks for and its store lacks; a finished run costs nothing.
 
     Seeds do not take part in a run's identity: asking for more seeds trains only the new ones.
@@ -33,7 +42,8 @@ def execute(config: DictConfig, wait: bool = False, start: Start | None = None) 
         start: what the check has built of this run; None: it is built now.
 
     Returns:
-        The content of ``result.json``.
+        The content of ``result.json``, and whether all of it was there already, perhaps since
+        another process finished that was waited for.
 
     Raises:
         Busy: another process works on this run.
@@ -43,7 +53,9 @@ def execute(config: DictConfig, wait: bool = False, start: Start | None = None) 
     with distributed.group(device(config.device)), claimed(folder, wait):
         known = known_result(config)
         if not (missing := missing_seeds(config, known)):
-            return known
+            if distributed.rank() == 0:
+                checkpoints.remove_of(folder, [int(seed) for seed in known["seeds"]])
+            return known, True
         _describe(folder, config)
         with _leaving_errors(folder), _sink(folder, config) as sink:
             start = start or Start(config)
@@ -57,7 +69,7 @@ def execute(config: DictConfig, wait: bool = False, start: Start | None = None) 
                 fresh = start.task.run(start.network(seeds), job)
                 seconds = known.get("seconds", 0.0) + time.monotonic() - began
                 known = _store(folder, config, known, fresh, env, seconds)
-        return known
+        return known, False
 
 
 @contextlib.contextmanager
@@ -75,7 +87,8 @@ def _leaving_errors(folder: Path) -> Iterator[None]:
 def _sink(folder: Path, config: DictConfig) -> Iterator[Any]:
     """A second place for log lines, such as W&B; the first is the run's own file."""
     writes = config.logger and distributed.rank() == 0
-    sink = build(config.logger)(folder=folder, config=config) if writes else None
+    create = partial(build(config.logger), folder=folder, config=config) if writes else None
+    sink = Background(create, folder) if create else None
     try:
         yield sink
     finally:
@@ -127,6 +140,7 @@ def _store(
 ) -> dict[str, Any]:
     seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
     metrics = folder / "metrics.jsonl"
+    flush(metrics)  # before the result that counts its bytes
     result = {
         "id": run_id(config),
         "name": folder.name,

@@ -2,6 +2,8 @@
 
 import io
 import os
+import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +32,49 @@ def save(folder: Path, payload: dict[str, Any]) -> None:
     fresh.replace(newest)
 
 
-def load(folder: Path, seeds: list[int]) -> dict[str, Any] | None:
-    """Loads the newest checkpoint of ``seeds``; a damaged one is set aside."""
+def load(folder: Path, seeds: list[int], log: Path) -> dict[str, Any] | None:
+    """Loads the newest checkpoint of ``seeds`` whose part of the log is there.
+
+    A damaged checkpoint is set aside. One that counts more bytes of the log than there are is
+    passed over with a warning.
+    """
     for name in NAMES:
         payload = read_or_set_aside(folder / name, _parse)
-        if payload is not None and payload["seeds"] == seeds:
+        if payload is None or payload["seeds"] != seeds:
+            continue
+        if holds(log, payload["logged_bytes"]):
             return payload
+        warnings.warn(
+            f"{log} has lost lines that {name} counts; going back to before they were written",
+            stacklevel=2,
+        )
     return None
+
+
+def holds(log: Path, size: int) -> bool:
+    """Whether a log has whole lines in its first ``size`` bytes."""
+    if not size:
+        return True
+    if not log.exists() or log.stat().st_size < size:
+        return False
+    with open(log, "rb") as file:
+        file.seek(size - 1)
+        return file.read(1) == b"\n"
 
 
 def remove(folder: Path) -> None:
     """Deletes all checkpoints."""
     for name in NAMES + PASSING:
         (folder / name).unlink(missing_ok=True)
+
+
+def remove_of(folder: Path, finished: Collection[int]) -> None:
+    """Deletes the checkpoints if they are of finished seeds: a kill can come before ``remove``."""
+    if not any((folder / name).exists() for name in NAMES + PASSING):
+        return
+    found = [read_or_set_aside(folder / name, _parse) for name in NAMES]
+    if all(set(payload["seeds"]) <= set(finished) for payload in found if payload):
+        remove(folder)
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from oversmoothing import distributed
-from oversmoothing.store.files import writing
+from oversmoothing.store.files import remove_temporaries, writing
 
 
 class Busy(Exception):
@@ -52,4 +52,5 @@ def _acquire(lock: FileLock, folder: Path) -> str | None:
             known = owner.read_text().strip() if owner.exists() else ""
             return f"{folder.name} is being run by {known or 'another process'}"
         owner.write_text(f"process {os.getpid()} on {platform.node()}\n")
+        remove_temporaries(folder)
     return None

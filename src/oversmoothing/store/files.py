@@ -48,6 +48,34 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def remove_temporaries(folder: Path) -> None:
+    """Deletes what processes that were killed in ``write_atomically`` have left in a folder."""
+    for path in folder.glob(".*"):
+        name, _, number = path.name.rpartition(".")
+        if len(name) > 1 and number.isdigit() and not _alive(int(number)):
+            path.unlink(missing_ok=True)
+
+
+def _alive(number: int) -> bool:
+    """Whether there is another process of this number."""
+    if number == os.getpid():
+        return False
+    try:
+        os.kill(number, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
+def flush(path: Path) -> None:
+    """Returns when a file, if it exists, is on the disk: a loss of power no longer shortens it."""
+    if path.exists():
+        with writing(path), open(path, "rb+") as file:
+            os.fsync(file.fileno())
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a text in UTF-8, as ``write_atomically`` does."""
     write_atomically(path, lambda file: file.write(text.encode()))

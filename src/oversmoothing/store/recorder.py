@@ -8,6 +8,7 @@ again is written under a temporary name and then renamed, so it is whole after a
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,13 @@ from tqdm import tqdm
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
 from oversmoothing.store import checkpoints
-from oversmoothing.store.files import read_or_set_aside, write_atomically, write_text, writing
+from oversmoothing.store.files import (
+    flush,
+    read_or_set_aside,
+    write_atomically,
+    write_text,
+    writing,
+)
 
 
 class Recorder:
@@ -72,6 +79,7 @@ class Recorder:
             state: tensors, numbers, strings, lists and dicts only.
         """
         if self._writes:
+            flush(self._metrics)  # before the checkpoint that counts its bytes
             logged = self._metrics.stat().st_size if self._metrics.exists() else 0
             payload = {"state": state, "seeds": self.seeds, "logged_bytes": logged}
             checkpoints.save(self.folder, payload)
@@ -80,18 +88,37 @@ class Recorder:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Loads the last state, tensors on the CPU; None if there is no checkpoint.
 
-        The log is cut back to the moment of the checkpoint. A damaged checkpoint is set aside with
-        a warning, and the one before it is loaded.
+        The log is cut back to the moment of the checkpoint. A damaged checkpoint, or one that
+        counts lines that the log has lost, is passed over with a warning, and the one before it is
+        loaded.
         """
         return distributed.from_first(self._load() if self._writes else None)
 
     def _load(self) -> dict[str, Any] | None:
-        payload = checkpoints.load(self.folder, self.seeds)
-        if self._metrics.exists():
-            logged = payload["logged_bytes"] if payload else self._logged_bytes
+        payload = checkpoints.load(self.folder, self.seeds, self._metrics)
+        logged = payload["logged_bytes"] if payload else self._logged_bytes
+        if not checkpoints.holds(self._metrics, logged):
+            self._keep_other_seeds()
+        elif self._metrics.exists():
             with writing(self._metrics):
-                os.truncate(self._metrics, min(logged, self._metrics.stat().st_size))
+                os.truncate(self._metrics, logged)
         return payload["state"] if payload else None
+
+    def _keep_other_seeds(self) -> None:
+        """Rewrites a log that has lost lines of stored results, without lines of these seeds."""
+        warnings.warn(
+            f"{self._metrics} has lost lines of finished seeds; their results are whole",
+            stacklevel=2,
+        )
+        known = self._metrics.read_bytes() if self._metrics.exists() else b""
+        kept = [line for line in known.splitlines(keepends=True) if self._of_others(line)]
+        write_atomically(self._metrics, lambda file: file.write(b"".join(kept)))
+
+    def _of_others(self, line: bytes) -> bool:
+        try:
+            return line.endswith(b"\n") and json.loads(line)["seeds"] != self.seeds
+        except (ValueError, LookupError, TypeError):  # half of a line
+            return False
 
     def save_weights(self, weights: dict[str, Any]) -> Path:
         """Saves the state of a trained network as ``weights-seed<seeds>.pt``."""

@@ -28,7 +28,7 @@ def replay(folder: Path, project: str, mode: str, trust: bool = False) -> str:
     rows = len(read_lines(folder / "metrics.jsonl"))
     if not rows and not result:
         raise InputError(f"{folder}: neither metrics.jsonl nor result.json; nothing was run here")
-    sink = WandbSink(folder, config, project, mode)
+    sink = WandbSink(folder, config, project, mode, seconds=600.0)
     if result:
         sink.summarise(result)
     sink.close()

@@ -1,7 +1,9 @@
 """Copies the log of a run to Weights & Biases."""
 
 import json
+import os
 import statistics
+import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,15 +16,17 @@ from oversmoothing.store.identity import run_id
 class WandbSink:
     """Sends log lines to W&B under the run's own id. The step of a row is its line number.
 
-    W&B cannot merge the segments of an interrupted offline run. So the first log line sends all of
-    ``metrics.jsonl``, which a resumed run has cut back to its checkpoint by then: the newest
-    segment is always the whole run. Online, rows that W&B already has are not sent again.
+    The rows are read from ``metrics.jsonl``. W&B cannot merge the segments of an interrupted
+    offline run. So the first log line sends all of the file, which a resumed run has cut back to
+    its checkpoint by then: the newest segment is always the whole run. Online, rows that W&B
+    already has are not sent again.
 
     Args:
         folder: run folder; W&B's files go to ``<folder>/wandb``.
         config: composed config, shown in W&B.
         project: W&B project.
         mode: ``offline`` writes files for ``wandb sync``; ``online`` sends at once.
+        seconds: how long W&B may take to begin a run, and to end it.
 
     Raises:
         InputError: W&B refuses the run, for example because nobody is logged in.
@@ -34,11 +38,14 @@ class WandbSink:
         config: DictConfig,
         project: str = "oversmoothing",
         mode: Literal["offline", "online"] = "offline",
+        seconds: float = 20.0,
     ) -> None:
         import wandb  # slow to import
 
-        self._folder = folder
-        self._rows: int | None = None  # number of lines sent; None before the first
+        os.environ.setdefault("HOME", _home())  # W&B prints many lines where it is not set
+        self._path = folder / "metrics.jsonl"
+        self._sent = 0  # bytes of the file
+        self._rows = 0
         try:
             self.run = wandb.init(
                 project=project,
@@ -48,7 +55,7 @@ class WandbSink:
                 dir=str(folder),
                 config=OmegaConf.to_container(config, resolve=False),
                 resume="allow" if mode == "online" else None,
-                settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
+                settings=_settings(seconds),
             )
         except wandb.Error as error:
             reason = " ".join(str(error).split())
@@ -58,18 +65,14 @@ class WandbSink:
             ) from error
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """Sends one log line; ``metrics.jsonl`` already holds it."""
-        if self._rows is None:
-            self._send_file()
-        else:
-            self._send(line)
+        """Sends the lines that ``metrics.jsonl`` has gained; the given one is among them."""
+        self._send_new()
 
     def picture(self, name: str, path: Path) -> None:
         """Sends a picture of the run folder."""
         import wandb
 
-        if self._rows is None:
-            self._send_file()
+        self._send_new()
         self.run.log({name: wandb.Image(str(path))}, step=self._rows)
 
     def summarise(self, result: dict[str, Any]) -> None:
@@ -77,20 +80,36 @@ class WandbSink:
         self.run.summary.update(final_numbers(result))
 
     def close(self) -> None:
-        """Ends the W&B run; if nothing was logged, the file is sent first."""
-        if self._rows is None:
-            self._send_file()
+        """Ends the W&B run."""
+        self._send_new()
         self.run.finish()
 
-    def _send_file(self) -> None:
-        self._rows = 0
-        for line in read_lines(self._folder / "metrics.jsonl"):
-            self._send(line)
+    def _send_new(self) -> None:
+        if not self._path.exists():
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._sent)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):  # it is being written
+                return
+            if self._rows >= self.run.starting_step:
+                self.run.log(flatten(json.loads(line)), step=self._rows)
+            self._rows, self._sent = self._rows + 1, self._sent + len(line)
 
-    def _send(self, line: dict[str, Any]) -> None:
-        if self._rows >= self.run.starting_step:
-            self.run.log(flatten(line), step=self._rows)
-        self._rows += 1
+
+def _settings(seconds: float) -> Any:
+    import wandb
+
+    wanted = {"init_timeout": seconds, "finish_timeout": seconds, "finish_timeout_raises": True}
+    known = {key: value for key, value in wanted.items() if key in wandb.Settings.model_fields}
+    return wandb.Settings(silent=True, console="off", x_disable_stats=True, **known)
+
+
+def _home() -> str:
+    """A folder for the caches of W&B where the environment names none."""
+    home = os.path.expanduser("~")
+    return home if os.path.isabs(home) else tempfile.gettempdir()
 
 
 def flatten(line: dict[str, Any]) -> dict[str, Any]:

@@ -101,8 +101,8 @@ class Task(ABC):
             InputError: parts that do not fit the task or each other.
         """
 
-    @classmethod
-    def accept(cls, parts: Parts) -> None:  # noqa: B027
+    @classmethod  # noqa: B027 (most accept everything)
+    def accept(cls, parts: Parts) -> None:
         """Refuses data or a recipe of another kind than the task needs; called by ``network``.
 
         Raises:

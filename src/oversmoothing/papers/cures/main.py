@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from oversmoothing.errors import InputError, one_line_warnings
+from oversmoothing.errors import InputError
+from oversmoothing.launch.attempts import set_up_worker
 from oversmoothing.launch.flags import whole
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.cures import records
@@ -68,7 +69,7 @@ def _outcomes(
         yield from map(_outcome, tasks)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, context, initializer=one_line_warnings) as pool:
+    with ProcessPoolExecutor(options.jobs, context, initializer=set_up_worker) as pool:
         for future in as_completed([pool.submit(_outcome, task) for task in tasks]):
             yield future.result()
 

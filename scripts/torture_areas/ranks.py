@@ -1,0 +1,71 @@
+"""Two processes that train together, of which one is killed."""
+
+import random
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from torture_areas import Job, Trial
+from torture_areas.commands import words
+from torture_areas.compare import difference, run_folder
+from torture_areas.processes import Ended, Started
+
+SECONDS = 60.0  # within which the other one has to end
+TASKS = ("classification", "minibatch")
+
+
+def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
+    pairs = [(task, rank) for task in TASKS for rank in (0, 1)]
+    chosen = drawn.sample(pairs * number, 2 * number)
+    return [partial(_trial, task, rank, drawn.random(), folder) for task, rank in chosen]
+
+
+def _trial(task: str, rank: int, seed: float, folder: Path) -> Iterator[Trial]:
+    drawn, name = random.Random(seed), f"{task}: process {rank} of 2 is killed"
+    own = folder / f"{task}-{rank}-{seed}"
+    whole = _both(task, own / "undisturbed")
+    if faults := [one.fault or (one.code and one.err) for one in whole if one.fault or one.code]:
+        yield f"{task}: two processes", faults[0]
+        return
+    expected = run_folder(own / "undisturbed")
+    lines = len((expected / "metrics.jsonl").read_text().splitlines())
+    yield name, _one_killed(task, own / "killed", rank, drawn.randint(1, lines - 1))
+    ended = _both(task, own / "killed")
+    fault = next((one.fault or one.err for one in ended if one.fault or one.code), "")
+    yield f"{name}; again", fault or difference(expected, run_folder(own / "killed"))
+
+
+def _start(task: str, outputs: Path) -> list[Started]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [{"RANK": str(i), "LOCAL_RANK": str(i), **group} for i in range(2)]
+    return [Started(words(task, outputs), env) for env in ranks]
+
+
+def _both(task: str, outputs: Path) -> list[Ended]:
+    return [one.ended() for one in _start(task, outputs)]
+
+
+def _one_killed(task: str, outputs: Path, rank: int, line: int) -> str:
+    both = _start(task, outputs)
+    while all(one.running() for one in both):
+        logs = list(outputs.glob("*/metrics.jsonl"))
+        if logs and logs[0].read_bytes().count(b"\n") >= line:
+            break
+        time.sleep(0.01)
+    both[rank].stop(signal.SIGKILL)
+    ended = both[1 - rank].ended(SECONDS)
+    both[rank].ended()
+    if left := [name for one in both for name in one.orphans()]:
+        return f"processes are left: {left}"
+    if ended.code is None:
+        return f"the other one does not end within {SECONDS:.0f} s"
+    lines = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    if ended.fault or ended.code == 0:
+        return ended.fault or "the other one ends as if nothing had happened"
+    return "" if lines else f"no line that says why: {ended.err[-300:]}"

@@ -1,0 +1,65 @@
+"""Processes that were started by one that gets SIGKILL."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from processes import ROOT, all_ended, with_mark
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+READER = """
+import time
+from oversmoothing.data.loading import read_ahead
+
+def read(key):
+    print(key, flush=True)
+    time.sleep(600)
+
+for item in read_ahead(read, range(2), workers=2):
+    pass
+"""
+POOL = """
+import time
+from oversmoothing.launch import attempts
+
+if __name__ == "__main__":
+    attempts.attempt = time.sleep
+    attempts.run_all([600, 600], jobs=2)
+"""
+
+
+def started(mark: str, *command: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "MARK": mark}, stdout=subprocess.PIPE, text=True
+    )
+
+
+@linux
+@pytest.mark.parametrize(("script", "workers"), [(READER, 2), (POOL, 2)])
+def test_workers_end_with_a_killed_process(tmp_path: Path, script: str, workers: int) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    process = started(str(tmp_path), sys.executable, str(path))
+    while len(with_mark(str(tmp_path))) < 1 + workers:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    assert all_ended(str(tmp_path))
+
+
+@linux
+def test_a_sweep_in_processes_ends_with_its_command(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = ["-m", "hydra/launcher=processes", "backbone.depth=1,2", f"paths.outputs={tmp_path}"]
+    long = ["trainer.epochs=1000000", "data.num_nodes=400", "seeds=[0]", "logger=none", "threads=1"]
+    process = started(str(tmp_path), sys.executable, "train.py", *words, *long)
+    while len(list(tmp_path.glob("nodes-*/metrics.jsonl"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    assert all_ended(str(tmp_path))
