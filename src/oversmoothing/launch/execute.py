@@ -14,7 +14,7 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.launch.start import Start
 from oversmoothing.store import checkpoints
 from oversmoothing.store.claims import claimed
-from oversmoothing.store.environment import device, environment
+from oversmoothing.store.environment import device, environment, shared_environment
 from oversmoothing.store.files import write_text
 from oversmoothing.store.identity import run_id, run_name
 from oversmoothing.store.recorder import Recorder, read_result, write_result
@@ -40,7 +40,9 @@ def execute(config: DictConfig, wait: bool = False, start: Start | None = None) 
     """
     folder = run_folder(config)
     with distributed.group(device(config.device)), claimed(folder, wait):
-        known = read_result(folder) or {}
+        known = (
+            distributed.from_first(read_result(folder) if distributed.rank() == 0 else None) or {}
+        )
         if not (missing := missing_seeds(config, known)):
             return known
         _describe(folder, config)
@@ -106,13 +108,16 @@ def _store(
     seconds: float,
 ) -> dict[str, Any]:
     seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
+    envs = known.get("envs") or dict.fromkeys(known.get("seeds", {}), known.get("env", {}))
+    envs |= dict.fromkeys(map(str, fresh), env)
     metrics = folder / "metrics.jsonl"
     result = {
         "id": run_id(config),
         "name": folder.name,
         "config": OmegaConf.to_container(config, resolve=False),
         "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0]))),
-        "env": env,
+        "env": shared_environment(list(envs.values())),
+        "envs": envs,  # of every seed
         "seconds": round(seconds, 2),
         "logged_bytes": metrics.stat().st_size if metrics.exists() else 0,
     }
