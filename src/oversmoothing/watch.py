@@ -1,9 +1,9 @@
 """Watches the processes of ``torchrun``, so that a failure of one never strands the others.
 
-A process that has raised an error takes part in no more exchanges of its run, and an exchange waits
-for all processes. So the process writes into a store that it has failed, and a thread of every other
-process reads it there. That process then gets ``GRACE`` seconds to fail by itself, as all do where
-a file is missing. If it does not, it ends.
+An exchange waits for all processes, and one that has raised an error takes part in no more of them.
+So it writes into a store that it has failed, and a thread of every other process reads it there.
+The other process then gets ``GRACE`` seconds to fail by itself, as all do where a file is missing.
+If it does not, it ends.
 """
 
 import os

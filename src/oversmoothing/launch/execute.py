@@ -40,9 +40,8 @@ def execute(config: DictConfig, wait: bool = False, start: Start | None = None) 
     """
     folder = run_folder(config)
     with distributed.group(device(config.device)), claimed(folder, wait):
-        known = (
-            distributed.from_first(read_result(folder) if distributed.rank() == 0 else None) or {}
-        )
+        first = distributed.rank() == 0
+        known = distributed.from_first(read_result(folder) if first else None) or {}
         if not (missing := missing_seeds(config, known)):
             return known
         _describe(folder, config)
