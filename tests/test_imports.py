@@ -8,7 +8,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src/oversmoothing"
 FLOORS = (  # a folder imports its own modules, those of its floor's parents, and lower floors
-    {"errors", "distributed", "workers"},
+    {"errors", "workers"},
+    {"watch"},
+    {"distributed"},
     {"store"},
     {"config"},
     {"aggregators", "metrics"},

@@ -1,13 +1,25 @@
-"""Communication between the processes of ``torchrun``; without it there is one process."""
+"""Communication between the processes of ``torchrun``; without it there is one process.
 
+A command opens one process group and keeps it for all of its runs. Small values travel by gloo, so
+that no exchange of them waits for a GPU. While a run lasts, every process watches for failures of
+the others (``watch.py``): what one process raises ends all of them within seconds.
+"""
+
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from oversmoothing.errors import InputError
+from oversmoothing.watch import Watch
+
+TIMEOUT = timedelta(hours=1)  # of one exchange; a process may evaluate alone for so long
 
 
 def rank() -> int:
@@ -27,18 +39,53 @@ def local_rank() -> int:
 
 @contextlib.contextmanager
 def group(device: torch.device) -> Iterator[None]:
-    """Opens the process group of a run, and closes it when all processes have finished."""
-    if world() == 1 or dist.is_initialized():
+    """Opens the process group of the command if it is not open, and watches a run of all processes.
+
+    Raises:
+        InputError: the connection to another process broke, which has probably been killed.
+    """
+    if world() == 1 or (dist.is_initialized() and _watch is None):  # or the caller has its own
         yield
         return
+    watch = _joined(device)
+    try:
+        with watch:
+            yield
+            dist.barrier()
+    except RuntimeError as error:
+        if not _is_loss(error):
+            raise
+        raise InputError(
+            "another process of this command has ended; start the command again, and it continues "
+            "from the last checkpoints"
+        ) from error
+
+
+def end_unless_all_failed() -> None:
+    """Ends this process after a failed run, unless all processes can start the next one."""
+    if _watch is not None:
+        _watch.end_unless_all_failed()
+
+
+_watch: Watch | None = None
+
+
+def _joined(device: torch.device) -> Watch:
+    """Joins the process group of the command, at the first call."""
+    global _watch
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
+    if _watch is None:
+        nccl = torch.cuda.is_available() and dist.is_nccl_available()
+        dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=TIMEOUT)
+        atexit.register(dist.destroy_process_group)
+        _watch = Watch(rank(), world())
+    return _watch
+
+
+def _is_loss(error: RuntimeError) -> bool:
+    """Whether an error says that the connection to another process broke."""
+    return isinstance(error, dist.DistError) or "gloo/transport" in str(error)
 
 
 def from_first(value: Any) -> Any:

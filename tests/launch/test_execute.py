@@ -68,6 +68,17 @@ def test_more_seeds_train_only_the_new_ones(tmp_path: Path) -> None:
     assert [line["seeds"] for line in lines] == [[0, 2]] * 8 + [[1, 3]] * 8
 
 
+def test_every_seed_keeps_its_own_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = execute(config(tmp_path, "seeds=[0]"))
+    on_gpu = {**cpu["env"], "device": "H200"}
+    monkeypatch.setattr(module, "environment", lambda _: on_gpu)
+    both = execute(config(tmp_path, "seeds=[0,1]"))
+    assert [both["envs"][seed]["device"] for seed in "01"] == ["cpu", "H200"]
+    assert both["env"] == {**cpu["env"], "device": "cpu / H200"}
+
+
 STACKS = [("none", "none"), ("centered", "layernorm"), ("contranorm", "none")]
 
 

@@ -88,7 +88,8 @@ class ContraNorm(After):
     def _contrast(self, x: Tensor, context: Context) -> Tensor:
         """Computes P x, or (P + Pᵀ) x if ``dual``."""
         *_, N, C = x.shape
-        neighbours = context.neighbours if self.mask_neighbours else None
+        sparse = self.mask_neighbours and context.edges is not None
+        neighbours = context.neighbours if sparse else None  # its lock breaks compiled graphs
         chosen = None
         if self.negatives is not None and self.negatives.count < N:
             chosen = self.negatives(N, x.device)

@@ -64,6 +64,7 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
         None after a success, else the error in one line, or ``BUSY`` where another process holds
         the run and ``wait`` is off.
     """
+    from oversmoothing import distributed
     from oversmoothing.launch.execute import obtain, run_folder  # torch takes a second
     from oversmoothing.store.claims import Busy
 
@@ -80,6 +81,7 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
         traceback.print_exc()
         problem = f"{name}: {type(error).__name__}, see above"
     print(f"error: {problem}", file=sys.stderr, flush=True)
+    distributed.end_unless_all_failed()
     return problem
 
 

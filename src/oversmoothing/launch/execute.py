@@ -17,7 +17,7 @@ from oversmoothing.launch.start import Start
 from oversmoothing.store import checkpoints
 from oversmoothing.store.background import Background
 from oversmoothing.store.claims import claimed
-from oversmoothing.store.environment import device, environment
+from oversmoothing.store.environment import device, environment, shared_environment
 from oversmoothing.store.files import flush, write_text
 from oversmoothing.store.identity import run_id, run_name
 from oversmoothing.store.recorder import Recorder, read_result, write_result
@@ -51,7 +51,8 @@ def obtain(
     """
     folder = run_folder(config)
     with distributed.group(device(config.device)), claimed(folder, wait):
-        known = known_result(config)
+        first = distributed.rank() == 0
+        known = distributed.from_first(known_result(config) if first else None) or {}
         if not (missing := missing_seeds(config, known)):
             if distributed.rank() == 0:
                 checkpoints.remove_of(folder, [int(seed) for seed in known["seeds"]])
@@ -139,6 +140,8 @@ def _store(
     seconds: float,
 ) -> dict[str, Any]:
     seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
+    envs = known.get("envs") or dict.fromkeys(known.get("seeds", {}), known.get("env", {}))
+    envs |= dict.fromkeys(map(str, fresh), env)
     metrics = folder / "metrics.jsonl"
     flush(metrics)  # before the result that counts its bytes
     result = {
@@ -146,7 +149,8 @@ def _store(
         "name": folder.name,
         "config": OmegaConf.to_container(config, resolve=False),
         "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0]))),
-        "env": env,
+        "env": shared_environment(list(envs.values())),
+        "envs": envs,  # of every seed
         "seconds": round(seconds, 2),
         "logged_bytes": metrics.stat().st_size if metrics.exists() else 0,
     }

@@ -66,5 +66,6 @@ def _metrics(run: TrainedRun) -> dict[str, Any]:
     """The part of ``result.json`` that belongs to the seed."""
     result = read_result(run.folder) or {}
     own = result.get("seeds", {}).get(str(run.seed), {})
+    result["env"] = result.get("envs", {}).get(str(run.seed), result.get("env", {}))
     kept = {key: result[key] for key in ("id", "name", "env") if key in result}
     return {**kept, "seeds": {str(run.seed): own}}

@@ -1,5 +1,7 @@
 """What a run starts from: its task, its parts, and the network of its first seeds."""
 
+import os
+
 import torch
 from omegaconf import DictConfig
 from torch import nn
@@ -61,5 +63,7 @@ def _set_up(config: DictConfig) -> None:
     if config.threads:
         torch.set_num_threads(config.threads)
     wanted = config.deterministic != "off"
+    if wanted:  # without it, matrix products on a GPU refuse to be deterministic
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if wanted or torch.are_deterministic_algorithms_enabled():  # the call imports torch's compiler
         torch.use_deterministic_algorithms(wanted, warn_only=config.deterministic == "warn")

@@ -11,6 +11,8 @@ from filelock import FileLock, Timeout
 from oversmoothing import distributed
 from oversmoothing.store.files import remove_temporaries, writing
 
+ROUND = 10.0  # seconds
+
 
 class Busy(Exception):
     """Another process is working on this run."""
@@ -30,10 +32,12 @@ def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
         Busy: another process holds the run and ``wait`` is false.
         InputError: the folder cannot be written.
     """
-    lock = FileLock(folder / ".lock", timeout=-1 if wait else 0)
-    said = _acquire(lock, folder) if distributed.rank() == 0 else None
-    if said := distributed.from_first(said):
-        raise Busy(said)
+    lock = FileLock(folder / ".lock", timeout=ROUND if wait else 0)
+    while said := distributed.from_first(
+        _acquire(lock, folder) if distributed.rank() == 0 else None
+    ):
+        if not wait:  # else the processes meet in every round, so that no exchange lasts longer
+            raise Busy(said)
     try:
         yield
     finally:

@@ -57,6 +57,16 @@ def environment(name: str) -> dict[str, Any]:
     }
 
 
+def shared_environment(environments: list[dict[str, Any]]) -> dict[str, Any]:
+    """The environment of seeds together; values that differ are joined, as in ``cpu / H200``."""
+    keys = dict.fromkeys(key for env in environments for key in env)
+    values = {key: list(dict.fromkeys(env.get(key) for env in environments)) for key in keys}
+    return {
+        key: each[0] if len(each) == 1 else " / ".join(map(str, each))
+        for key, each in values.items()
+    }
+
+
 def _git(*words: str) -> str | None:
     if CHECKOUT is None:  # a wheel may lie inside another repository
         return None

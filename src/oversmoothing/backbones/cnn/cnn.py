@@ -163,6 +163,6 @@ def synchronised(network: nn.Module) -> nn.Module:
     """
     from timm.layers import convert_sync_batchnorm
 
-    on_gpus = dist.is_initialized() and dist.get_backend() == "nccl"
+    on_gpus = dist.is_initialized() and "nccl" in dist.get_backend_config()
     # timm's: torch's drops the activation that timm's MobileNets have in their batch norms
     return convert_sync_batchnorm(network) if on_gpus and dist.get_world_size() > 1 else network

@@ -14,6 +14,7 @@ from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.options import MEAN, STD, check_choice
 from oversmoothing.backbones.timm_names import check_name
 from oversmoothing.backbones.vit.attention import NORMS, equip
+from oversmoothing.backbones.vit.resample import resampling
 from oversmoothing.backbones.vit.tokens import TokenStream
 
 EXAMPLE = "deit_small_patch16_224"
@@ -86,4 +87,5 @@ class ViT(TokenStream):
     def embed(self, images: Tensor) -> Tensor:
         """Embeds patches, prefix and positions. Shapes: (B, 3, H, W) -> (B, N, C)."""
         net = self.network
-        return net.norm_pre(net._pos_embed(net.patch_embed(images)))
+        with resampling(images.device):
+            return net.norm_pre(net._pos_embed(net.patch_embed(images)))

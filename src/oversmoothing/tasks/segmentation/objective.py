@@ -43,4 +43,5 @@ class PixelCrossEntropy:
 
 def _summed(logits: Tensor, mask: Tensor) -> Tensor:
     logits = upsampled(logits, mask.shape[-2:])
-    return F.cross_entropy(logits, mask, ignore_index=IGNORE, reduction="sum")
+    each = F.cross_entropy(logits, mask, ignore_index=IGNORE, reduction="none")
+    return each.sum()  # reduction="sum" is not deterministic on GPUs

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.backbones.vit.vit import ViT
@@ -39,8 +38,8 @@ class Network(nn.Module):
     def forward(self, images: Tensor, segment: bool = True) -> Outputs:
         """Shapes: images (B, 3, H, W) in [0, 1], H and W divisible by the patch."""
         last, aux = self.features(images)
-        cls = self.classifier(F.adaptive_max_pool2d(last, 1)).flatten(1)
-        aux = self.aux_classifier(F.adaptive_max_pool2d(aux, 1)).flatten(1)
+        cls = self.classifier(_pooled(last)).flatten(1)
+        aux = self.aux_classifier(_pooled(aux)).flatten(1)
         return Outputs(cls, aux, self.decoder(last) if segment else None)
 
     def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,6 +63,14 @@ class Network(nn.Module):
         new = [p for head in heads for p in head.parameters()]
         old = [p for p in self.backbone.parameters() if p.requires_grad]
         return [{"params": old, "lr": lr}, {"params": new, "lr": lr * head_factor}]
+
+
+def _pooled(x: Tensor) -> Tensor:
+    """Maximum over pixels; unlike that of pooling, its gradient is deterministic on GPUs.
+
+    Shapes: (B, C, h, w) -> (B, C, 1, 1).
+    """
+    return x.flatten(2).max(dim=-1).values[..., None, None]
 
 
 class LargeFOV(nn.Module):

@@ -13,6 +13,7 @@ other lattice points is lost, so the result has a factor that depends on the dat
 """
 
 import math
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +61,7 @@ def _lift(features: Tensor) -> Tensor:
     N, D = features.shape
     i = torch.arange(1, D + 1, dtype=features.dtype, device=features.device)
     scaled = (features * ((D + 1) * math.sqrt(2 / 3) / (i * (i + 1)).sqrt())).T
-    tail = scaled.flip(0).cumsum(0).flip(0)
+    tail = torch.stack([*accumulate(scaled.flip(0))]).flip(0)  # cumsum may vary on GPUs
     lifted = torch.cat([tail, tail.new_zeros(1, N)])
     lifted[1:] -= i[:, None] * scaled
     return lifted

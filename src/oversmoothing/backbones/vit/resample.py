@@ -1,0 +1,47 @@
+"""Bicubic resampling of position embeddings whose gradient is deterministic on a GPU."""
+
+import contextlib
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+def resampling(device: torch.device) -> contextlib.AbstractContextManager:
+    """Context in which images are resampled deterministically, if the user asks for it.
+
+    torch has no deterministic gradient of antialiased interpolation on GPUs, which timm applies to
+    position embeddings.
+    """
+    wanted = torch.are_deterministic_algorithms_enabled() and device.type != "cpu"
+    return _ByMatrices() if wanted else contextlib.nullcontext()
+
+
+class _ByMatrices(TorchFunctionMode):
+    """Replaces antialiased interpolation by products with a matrix for each axis."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is F.interpolate and kwargs.get("antialias"):
+            return interpolated(*args, **kwargs)
+        return function(*args, **kwargs)
+
+
+def interpolated(x: Tensor, size: tuple[int, int], **options: Any) -> Tensor:
+    """``F.interpolate`` of images, as matrix products in float64, which TF32 leaves alone.
+
+    Shapes: (B, C, H, W) -> (B, C, *size).
+    """
+    rows, columns = (_matrix(n, m, x, options) for n, m in zip(x.shape[-2:], size))
+    return (rows.T @ x.double() @ columns).to(x.dtype)
+
+
+def _matrix(n: int, m: int, x: Tensor, options: dict[str, Any]) -> Tensor:
+    """Weights of n old pixels in m new ones, (n, m) float64."""
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        pixels = torch.eye(n, device=x.device)[None, :, :, None]
+        return F.interpolate(pixels, size=(m, 1), **options)[0, :, :, 0].double()

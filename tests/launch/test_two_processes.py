@@ -1,0 +1,156 @@
+"""Sweeps and failures of two processes, which torchrun would start, over gloo."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from oversmoothing import watch
+from oversmoothing.errors import InputError
+from oversmoothing.launch.attempts import run_all, unfinished
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import run_folder
+from oversmoothing.store import claims
+from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
+
+GNN = ["data.num_nodes=400", "backbone=pyg", "trainer=minibatch_random", "trainer.num_parts=2"]
+GNN += ["trainer.accumulate=2", "trainer.epochs=2", "trainer.eval_every=1", "seeds=[0]"]
+GNN += ["logger=none", "device=cpu"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Imports once what every process needs: they are forks of this one."""
+    words = [*GNN, "threads=1", f"paths.outputs={tmp_path_factory.mktemp('first')}"]
+    assert run_all([compose_config([*words, "backbone.depth=1"])]) == []
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> list[DictConfig]:
+    words = [*GNN, f"paths.outputs={tmp_path}"]
+    return [compose_config([*words, f"backbone.depth={depth}"]) for depth in (1, 2, 3)]
+
+
+class Two:
+    """Runs configs by two processes; nothing but their own watch ends one if the other fails.
+
+    Args:
+        change: called before the runs, in the processes ``changed``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        configs: list[DictConfig],
+        change: Callable[[], None] = lambda: None,
+        changed: Sequence[int] = (1,),
+    ) -> None:
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            self.port = str(free.getsockname()[1])
+        self.said = [folder / f"said{rank}" for rank in range(2)]
+        fork = multiprocessing.get_context("fork")
+        args = [(rank, configs, change if rank in changed else lambda: None) for rank in range(2)]
+        self.processes = [fork.Process(target=self._run, args=each) for each in args]
+        for process in self.processes:
+            process.start()
+
+    def _run(self, rank: int, configs: list[DictConfig], change: Callable) -> None:
+        output = os.open(self.said[rank], os.O_CREAT | os.O_WRONLY)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": self.port}
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+        torch.set_num_threads(1)
+        watch.GRACE = 1.0
+        change()
+        run_all(configs)
+        sys.exit(bool(unfinished(configs)))
+
+    def end(self) -> tuple[list[int | None], list[list[str]]]:
+        """Waits; returns the exit codes, and the lines of errors."""
+        limit = time.monotonic() + 60
+        for process in self.processes:
+            process.join(max(0.0, limit - time.monotonic()))
+        codes = [process.exitcode for process in self.processes]
+        for process in self.processes:
+            process.kill()
+        lines = [path.read_text().splitlines() for path in self.said]
+        assert not any("Traceback" in line for each in lines for line in each), lines
+        return codes, [[line for line in each if line.startswith("error")] for each in lines]
+
+
+def results(configs: list[DictConfig]) -> list[bool]:
+    return [(run_folder(config) / "result.json").exists() for config in configs]
+
+
+def fails_in_its_second_epoch() -> None:
+    """Makes networks of two layers fail."""
+    step = MiniBatchLoop.step
+
+    def fails(loop: MiniBatchLoop) -> torch.Tensor:
+        if loop.epoch == 1 and len(loop.model.nets[0].layers) == 2:
+            raise InputError("a file is damaged")
+        return step(loop)
+
+    MiniBatchLoop.step = fails
+
+
+def killed() -> None:
+    MiniBatchLoop.step = lambda loop: os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_sweep_goes_on_after_a_run_in_which_all_fail(
+    tmp_path: Path, sweep: list[DictConfig]
+) -> None:
+    codes, errors = Two(tmp_path, sweep, fails_in_its_second_epoch, changed=(0, 1)).end()
+    assert (codes, results(sweep)) == ([1, 1], [True, False, True])
+    assert all("a file is damaged" in lines[0] for lines in errors)
+
+
+def test_a_failure_of_one_process_ends_the_other_in_one_line_and_the_command_goes_on(
+    tmp_path: Path, sweep: list[DictConfig]
+) -> None:
+    codes, errors = Two(tmp_path, sweep, fails_in_its_second_epoch).end()
+    assert (codes, results(sweep)) == ([1, 1], [True, False, False])
+    [first], [second] = errors
+    assert "process 1 has failed" in first and second.endswith("a file is damaged")
+    assert Two(tmp_path, sweep).end() == ([0, 0], [[], []])
+
+
+def test_a_killed_process_ends_the_other_in_one_line(
+    tmp_path: Path, sweep: list[DictConfig]
+) -> None:
+    codes, [lines, _] = Two(tmp_path, sweep[:1], killed).end()
+    assert codes == [1, -signal.SIGKILL]
+    assert "another process of this command has ended" in lines[0]
+
+
+def test_a_wait_for_a_busy_run_is_no_long_exchange(
+    tmp_path: Path, sweep: list[DictConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes meet in every round, so that no exchange reaches its time limit."""
+    rounds = []
+    monkeypatch.setattr(claims, "ROUND", 0.05)
+    folder = run_folder(sweep[0])
+    with claims.claimed(folder):
+        monkeypatch.setattr(claims.distributed, "from_first", _freeing(rounds, folder))
+        with claims.claimed(folder, wait=True):
+            assert len(rounds) == 3
+
+
+def _freeing(rounds: list, folder: Path) -> Callable:
+    def exchange(said: str | None) -> str | None:
+        rounds.append(said)
+        return said if len(rounds) < 3 else None
+
+    return exchange
