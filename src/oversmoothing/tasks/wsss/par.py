@@ -67,14 +67,21 @@ class PAR(nn.Module):
         self.colour_share = 1.0 if toco_compat else 1 / (1 + w2)
         position = self.colour_share * w2 * _position(self.shifts, w1)
         self.register_buffer("position", position, persistent=False)
+        self.register_buffer("shift", torch.tensor(self.shifts), persistent=False)
 
     @torch.no_grad()
     def forward(self, images: Tensor, masks: Tensor) -> Tensor:
         _require_fit(images, masks)
-        affinity, masks = self.affinity(images), masks.to(images.dtype)
-        for _ in range(self.iterations):
-            masks = self._average(affinity, masks)
-        return masks
+        H, W = images.shape[-2:]
+        affinity, around = self.affinity(images), self._around(H, W)
+        first = torch.arange(H * W, device=around.device, dtype=around.dtype) * len(self.shifts)
+        refined = torch.empty_like(masks, dtype=images.dtype)
+        for weights, one, out in zip(affinity, masks.to(images.dtype), refined):
+            x, weights = one.flatten(1).T.contiguous(), weights.flatten(1).T.flatten()
+            for _ in range(self.iterations):  # one pass over all neighbours
+                x = F.embedding_bag(around, x, first, mode="sum", per_sample_weights=weights)
+            out.copy_(x.T.view_as(out))
+        return refined
 
     @torch.no_grad()
     def affinity(self, images: Tensor) -> Tensor:
@@ -83,7 +90,7 @@ class PAR(nn.Module):
         Shapes: images (B, 3, H, W) -> (B, neighbours, H, W).
         """
         B, _, H, W = images.shape
-        padded = self._pad(images)
+        padded = F.pad(images, [self.reach] * 4, mode="replicate")
         affinity = images.new_empty(B, len(self.shifts), H, W)
         for top, bottom in _row_chunks(images, 3 * B * W * len(self.shifts) // 8):
             colours = torch.stack(tuple(self._shifted(padded, top, bottom)))  # (n, B, 3, rows, W)
@@ -91,19 +98,15 @@ class PAR(nn.Module):
             torch.softmax(logits.transpose(0, 1), dim=1, out=affinity[:, :, top:bottom])
         return affinity.mul_(self.colour_share).add_(self.position.to(images.dtype))
 
-    def _average(self, affinity: Tensor, masks: Tensor) -> Tensor:
-        """Does one iteration on shifted views of one padded copy, without stacking them."""
-        B, K, H, W = masks.shape
-        padded = self._pad(masks)
-        refined = torch.zeros_like(masks)
-        for top, bottom in _row_chunks(masks, B * K * W):
-            rows, weights = refined[:, :, top:bottom], affinity[:, :, None, top:bottom].unbind(1)
-            for view, weight in zip(self._shifted(padded, top, bottom), weights):
-                rows.addcmul_(view, weight)
-        return refined
+    def _around(self, H: int, W: int) -> Tensor:
+        """Indices of the neighbours of every pixel, in the order of ``shifts``.
 
-    def _pad(self, x: Tensor) -> Tensor:
-        return F.pad(x, [self.reach] * 4, mode="replicate")
+        Shapes: -> (H·W·neighbours,), int32.
+        """
+        row, column = self.shift[:, 0, None, None], self.shift[:, 1, None, None]
+        rows, columns = (torch.arange(n, device=self.shift.device) for n in (H, W))
+        near = (rows[:, None] + row).clamp(0, H - 1) * W + (columns + column).clamp(0, W - 1)
+        return near.int().flatten(1).T.flatten()
 
     def _shifted(self, padded: Tensor, top: int, bottom: int) -> Iterator[Tensor]:
         """Yields views of the neighbours of the rows from top to bottom."""
