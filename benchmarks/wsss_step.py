@@ -60,6 +60,7 @@ def batch_of(options: argparse.Namespace) -> dict[str, Tensor]:
         "label": label.to(place),
         "box": box.to(place),
         "name": names,
+        "num_present": [2 if i % 2 == 0 and i != 14 else 1 for i in range(B)],
     }
 
 

@@ -62,6 +62,7 @@ class TrainingLoop:
         self.optimizer = trainer.optimizer(network)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.step = 0
+        self.unchecked: list[tuple[int, dict[str, Tensor], list[str]]] = []
 
     def fit(self) -> None:
         """Trains to the last iteration, starting from the checkpoint if there is one."""
@@ -76,10 +77,14 @@ class TrainingLoop:
                 losses = self._step(model, batch)
                 self.step, examples = self.step + 1, examples + self.trainer.batch_size
                 bar.update(1)
-                if self.step % self.trainer.log_every == 0 or self._last():
+                logs = self.step % self.trainer.log_every == 0 or self._last()
+                saves = self._last() or self.recorder.checkpoint_due()
+                if logs or saves:
+                    self._check_finite()
+                if logs:
                     self._log(losses, examples / (time.monotonic() - started))
                     started, examples = time.monotonic(), 0
-                if self._last() or self.recorder.checkpoint_due():
+                if saves:
                     self._save()
 
     def _batches(self) -> Iterator[Batch]:
@@ -127,22 +132,38 @@ class TrainingLoop:
                 with self._autocast():
                     losses = self.objective.losses(model, part, self.step)
                 loss = sum(losses.values())
-                self._check_finite(loss, losses, part)
+                losses = {name: value.detach() for name, value in losses.items()}
+                self._note(losses, part)
                 (loss * distributed.world()).backward()  # DDP takes the mean over processes
-            total = {name: total.get(name, 0) + value.detach() for name, value in losses.items()}
+            total = {name: total.get(name, 0) + value for name, value in losses.items()}
         return total
 
     def _autocast(self) -> torch.autocast:
         bf16 = self.trainer.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
 
-    def _check_finite(self, loss: Tensor, losses: dict[str, Tensor], part: Batch) -> None:
-        if not loss.isfinite():
-            values = ", ".join(f"{name} {value.item():g}" for name, value in losses.items())
-            raise InputError(
-                f"loss is not finite at iteration {self.step} ({values}) on examples "
-                f"{', '.join(part.get('name', []))}; lower trainer.lr, or look at these examples"
-            )
+    def _note(self, losses: dict[str, Tensor], part: Batch) -> None:
+        """Keeps losses for the next check, which a CPU makes at once and a GPU before it logs."""
+        self.unchecked.append((self.step, losses, part.get("name", [])))
+        if self.device.type == "cpu":
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        """Raises InputError if a loss since the last check is not finite; a GPU is waited for.
+
+        Every checkpoint comes after a check, so a run that diverges can go on from the last one.
+        """
+        unchecked, self.unchecked = self.unchecked, []
+        if not unchecked:
+            return
+        sums = torch.stack([sum(losses.values()) for _, losses, _ in unchecked])
+        for (step, losses, names), finite in zip(unchecked, sums.isfinite().tolist()):
+            if not finite:
+                values = ", ".join(f"{name} {value.item():g}" for name, value in losses.items())
+                raise InputError(
+                    f"loss is not finite at iteration {step} ({values}) on examples "
+                    f"{', '.join(names)}; lower trainer.lr, or look at these examples"
+                )
 
     def _log(self, losses: dict[str, Tensor], speed: float) -> None:
         names = list(losses)

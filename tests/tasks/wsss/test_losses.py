@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.tasks.wsss.objective import count_labels, segmentation_loss
@@ -10,14 +9,14 @@ from oversmoothing.tasks.wsss.objective import count_labels, segmentation_loss
 
 def made_up(B: int = 4) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(B, 4, 5, 6, generator=generator)
+    logits = torch.randn(B, 4, 10, 12, generator=generator)
     labels = torch.randint(0, 5, (B, 10, 12), generator=generator)
     return logits, torch.where(labels == 4, 255, labels)
 
 
 def test_it_is_the_mean_of_two_means() -> None:
     logits, labels = made_up()
-    up = F.interpolate(logits.double(), (10, 12), mode="bilinear").log_softmax(1)
+    up = logits.double().log_softmax(1)
     losses = {True: [], False: []}
     for b in range(len(labels)):
         for i in range(10):

@@ -107,9 +107,15 @@ class Augment:
 
 
 def labelled_crop(data: ImageSet, augment: Augment, id: str) -> dict[str, Any]:
-    """Reads and augments an image: ``name``, ``image`` (3, S, S), ``label`` (K,), ``box`` (4,)."""
+    """Reads and augments an image.
+
+    Returns:
+        ``name``, ``image`` (3, S, S) uint8, ``label`` (K,), ``box`` (4,), and ``num_present``, the
+        number of classes in the image.
+    """
     image, box = augment(data.pil_image(id))
-    return {"name": id, "image": image, "label": data.label(id), "box": box}
+    found = {"name": id, "image": image, "label": data.label(id), "box": box}
+    return found | {"num_present": len(data.present[id])}
 
 
 def _happens(p: float) -> bool:

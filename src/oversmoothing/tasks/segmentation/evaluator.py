@@ -31,7 +31,7 @@ class Evaluator(SplitEvaluator):
         scales, flip = (ev.ms_scales, ev.flip) if multi_scaled else ([1.0], False)
         with iterating(self.network, T):
             logits = multi_scale(self.network, image.to(self.device), scales, flip, ev.size)
-        return logits.argmax(0)
+        return logits.max(0).indices  # several times as fast as argmax on a CPU
 
     def counts(self, split: str) -> dict[str, Confusion]:
         """Counts this process's share of the pixels; reads each image once for all stages."""

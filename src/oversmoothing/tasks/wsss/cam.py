@@ -31,9 +31,13 @@ class Present(NamedTuple):
         return Present(self.index[images], self.valid[images])
 
 
-def present_classes(labels: Tensor) -> Present:
-    """Lists the classes of image-level labels (B, K), in ascending order."""
-    M = max(1, int((labels > 0).sum(dim=1).max()))
+def present_classes(labels: Tensor, most: int | None = None) -> Present:
+    """Lists the classes of image-level labels (B, K), in ascending order.
+
+    Args:
+        most: number of classes of the image that has most; None: counted, and waited for on a GPU.
+    """
+    M = max(1, int((labels > 0).sum(dim=1).max()) if most is None else most)
     order = (labels > 0).int().argsort(dim=1, descending=True, stable=True)[:, :M]
     valid = labels.gather(1, order) > 0
     return Present(order.masked_fill(~valid, 0), valid)

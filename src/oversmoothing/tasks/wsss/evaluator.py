@@ -102,7 +102,7 @@ class Evaluator(SplitEvaluator):
             "cam": lambda one, size: self._thresholded(last[one], present.part(one), size),
             "aux_cam": lambda one, size: self._thresholded(aux[one], present.part(one), size),
             "pseudo": lambda one, size: resized_labels(pseudo[one], size),
-            "seg": lambda one, size: resized(logits[one], size).argmax(1),
+            "seg": lambda one, size: resized(logits[one], size).max(1).indices,
         }
         places = [(slice(i, i + 1), item["image"].shape[-2:]) for i, item in enumerate(items)]
         return {stage: [at_own_size[stage](*p)[0] for p in places] for stage in self._stages()}

@@ -113,7 +113,7 @@ def _with_background(cam: Tensor, valid: Tensor, score: float) -> Tensor:
 
 def _classes(scores: Tensor, index: Tensor) -> Tensor:
     """Labels with the highest score, of background and present classes."""
-    best = scores.argmax(dim=1)
+    best = scores.max(dim=1).indices  # several times as fast as argmax on a CPU
     return torch.where(best > 0, _named((best - 1).clamp(min=0), index), 0)
 
 

@@ -37,7 +37,8 @@ class Objective:
         """Adds the pseudo labels ``pseudo`` (B, H, W) and their ``counts``, for L_seg."""
         if not self.joined(step):
             return batch
-        images, present = batch["image"], present_classes(batch["label"])
+        images, most = batch["image"], max(batch["num_present"])
+        present = present_classes(batch["label"], most)
         last, aux = self.labeller.cams(images, present)
         cam = aux if step < self.method.aux_labels_until else last
         pseudo = self.labeller.pseudo(cam, present, images, batch["box"])
@@ -51,19 +52,22 @@ class Objective:
         losses = {"cls": share * _classification(out.cls, part["label"])}
         if method.aux_weight:
             losses["aux"] = method.aux_weight * share * _classification(out.aux, part["label"])
-        if joined and method.seg_weight:
+        if not joined:
+            return losses
+        logits = F.interpolate(out.seg.float(), part["image"].shape[-2:], mode="bilinear")
+        if method.seg_weight:
             pseudo, counts = part["pseudo"], part["counts"]
-            seg = segmentation_loss(out.seg, pseudo, counts, method.toco_compat)
+            seg = segmentation_loss(logits, pseudo, counts, method.toco_compat)
             losses["seg"] = method.seg_weight * seg
-        if joined and method.reg_weight:
-            losses["reg"] = method.reg_weight * ENERGY_UNIT * self._energy(out.seg, part)
+        if method.reg_weight:
+            losses["reg"] = method.reg_weight * ENERGY_UNIT * self._energy(logits, part)
         return losses
 
     def _energy(self, logits: Tensor, part: dict[str, Any]) -> Tensor:
-        method, images = self.method, part["image"]
+        method = self.method
         return dense_energy(
-            images,
-            F.interpolate(logits.float(), images.shape[-2:], mode="bilinear"),
+            part["image"],
+            logits,
             part["pseudo"],
             part["box"],
             sigma_rgb=method.sigma_rgb,
@@ -94,17 +98,16 @@ def segmentation_loss(
     A mean over no pixels is 0, or NaN with ``toco_compat``, as in ToCo's code.
 
     Args:
-        logits: (b, 1 + K, h, w), a part of the batch; they are upsampled to the labels.
+        logits: (b, 1 + K, H, W), a part of the batch.
         labels: (b, H, W) in 0…K; 255 is ignored.
         counts: of the whole batch, so that the losses of the parts add up.
         toco_compat: see above.
 
     Shapes: -> scalar.
     """
-    logits = F.interpolate(logits.float(), labels.shape[-2:], mode="bilinear")
     each = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
-    background = each[labels == 0].sum()
-    foreground = each[(labels > 0) & (labels != IGNORE)].sum()
+    background = each.where(labels == 0, 0).sum()  # an index of booleans would wait for a GPU
+    foreground = each.where((labels > 0) & (labels != IGNORE), 0).sum()
     least = 0 if toco_compat else 1
     parts = (background, foreground), (n.clamp(min=least) for n in counts)
     return 0.5 * sum(total / n for total, n in zip(*parts))

@@ -43,6 +43,7 @@ class Lattice:
         self.splat_weight = self.weight.flatten()[order]
         self.splat_start = counts.cumsum(0) - counts
         self.neighbours = [_neighbours(lattice, step) for step in _steps(radix)]
+        self.nodes = len(lattice)
 
     def __call__(self, values: Tensor) -> Tensor:
         """Computes Σ_j exp(−½|f_i − f_j|²) v_j, j = i included, times a factor.
@@ -50,7 +51,8 @@ class Lattice:
         Shapes: values (B, N, C) -> (B, N, C).
         """
         flat = values.flatten(0, 1)
-        nodes = _gather(flat, self.splat_point, self.splat_weight, self.splat_start)
+        nodes = flat.new_zeros(self.nodes + 1, flat.shape[1])  # the last one stands for no node
+        nodes[:-1] = _gather(flat, self.splat_point, self.splat_weight, self.splat_start)
         for axis in self.neighbours:
             nodes = _blur(nodes, *axis)
         return _gather(nodes, self.vertex, self.weight).view_as(values)
@@ -127,17 +129,23 @@ def _steps(radix: Tensor) -> list[Tensor]:
 
 
 def _neighbours(lattice: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """Pairs (from, to) of existing lattice points that are one step apart."""
-    target = lattice + step
-    to = torch.searchsorted(lattice, target).clamp_(max=len(lattice) - 1)
-    (start,) = (lattice[to] == target).nonzero(as_tuple=True)
-    return start, to[start]
+    """Indices of the lattice points one step after and before each; their number for none.
+
+    The point that stands for no point is its own neighbour. The host waits for nothing.
+    """
+    n, target = len(lattice), lattice + step
+    after = torch.searchsorted(lattice, target)
+    exists = lattice[after.clamp(max=n - 1)] == target
+    after = F.pad(after.where(exists, n), (0, 1), value=n)
+    before = torch.full_like(after, n).scatter_(0, after, torch.arange(n + 1, device=after.device))
+    before[-1] = n
+    return after, before
 
 
-def _blur(nodes: Tensor, start: Tensor, to: Tensor) -> Tensor:
-    """Blurs by [½ 1 ½] along one axis; deterministic, as each index occurs at most once."""
+def _blur(nodes: Tensor, after: Tensor, before: Tensor) -> Tensor:
+    """Blurs by [½ 1 ½] along one axis."""
     half = nodes / 2
-    return nodes.index_add(0, start, half[to]).index_add_(0, to, half[start])
+    return (nodes + half[after]).add_(half[before])
 
 
 def _gather(x: Tensor, index: Tensor, weight: Tensor, start: Tensor | None = None) -> Tensor:
