@@ -67,6 +67,7 @@ MISTAKES = {
     "task.layer_metrics=yes": "task.layer_metrics: expected true or false, got 'yes'",
     "trainer.selection=best": "trainer.selection: expected one of last, best-val, got 'best'",
     "deterministic=true": "deterministic: expected one of off, warn, error, got true",
+    "matmul=tf32": "matmul: expected one of high, highest, got 'tf32'",
     "threads=many": "threads: expected a whole number or null, got 'many'",
     "threads=0": "threads: expected 1 or more, or null for torch's choice, got 0",
     "seeds=3": "seeds: expected a list [a,b,…], each a whole number, got 3",

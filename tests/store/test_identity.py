@@ -23,7 +23,7 @@ CENTERED = "oversmoothing.aggregators.centered.Centered"
     "same",
     [
         ["seeds=[7,8]"],
-        ["device=cuda", "threads=3", "deterministic=warn"],
+        ["device=cuda", "threads=3", "deterministic=warn", "matmul=highest"],
         ["paths.outputs=elsewhere", "paths.data=somewhere"],
         ["logger=none"],
         ["aggregator.gamma=-1", "backbone.depth=2"],  # -1 and -1.0, and what is default anyhow

@@ -22,10 +22,10 @@ class Start:
     """
 
     def __init__(self, config: DictConfig) -> None:
-        _set_up(config)
+        self.device = device(config.device)
+        _set_up(config, self.device)
         self.task: Task = build(config.task)
         self.parts = parts(config, data=build(config.data) if config.data else None)
-        self.device = device(config.device)
         self._built: tuple[list[int], nn.Module] | None = None
 
     def groups(self, seeds: list[int]) -> list[list[int]]:
@@ -58,10 +58,13 @@ def parts(config: DictConfig, data: object = None) -> Parts:
     return Parts(aggregators, *own, data)
 
 
-def _set_up(config: DictConfig) -> None:
-    """Sets threads and determinism, which decide how numbers are computed."""
+def _set_up(config: DictConfig, place: torch.device) -> None:
+    """Sets threads, precision of products and determinism: how numbers are computed."""
     if config.threads:
         torch.set_num_threads(config.threads)
+    matmul = config.get("matmul", "high") if place.type == "cuda" else "highest"
+    torch.set_float32_matmul_precision(matmul)
+    torch.backends.cudnn.allow_tf32 = matmul == "high"
     wanted = config.deterministic != "off"
     if wanted:  # without it, matrix products on a GPU refuse to be deterministic
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -84,7 +84,10 @@ class Segmentation(Task):
         evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder)
         for split in self.evaluation.splits:
             data.require_sizes(evaluator.ids(split))
+        # All crops have one size, so a GPU's convolutions may be timed once and chosen by speed.
+        torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
         TrainingLoop(network, PixelCrossEntropy(self.aux_weight), loader, trainer, *own).fit()
+        torch.backends.cudnn.benchmark = False
         job.recorder.save_weights(network.state_dict())
         results = evaluator.measure()
         leave_pictures(evaluator, job.recorder, seed)

@@ -4,7 +4,8 @@ No gradient is computed. The features are those of the dense CRF (Krähenbühl, 
 https://arxiv.org/abs/1210.5644, eq. 3).
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
@@ -58,9 +59,10 @@ def between(to: Tensor, features: Tensor, values: Tensor) -> Tensor:
     rows = max(1, (CPU_BLOCK if t.device.type == "cpu" else GPU_BLOCK) // len(f))
     A = t.new_empty(min(rows, len(t)), len(f))  # one buffer for all blocks
     filtered = values.new_empty(len(t), values.shape[1])
-    for block, out in zip(t.split(rows), filtered.split(rows)):
-        weights = torch.mm(block, f.T, out=A[: len(block)])
-        torch.mm(weights.clamp_(min=LOG_SMALLEST).exp_(), values, out=out)
+    with _all_bits():
+        for block, out in zip(t.split(rows), filtered.split(rows)):
+            weights = torch.mm(block, f.T, out=A[: len(block)])
+            torch.mm(weights.clamp_(min=LOG_SMALLEST).exp_(), values, out=out)
     return filtered
 
 
@@ -95,6 +97,17 @@ def toco(features: Tensor, values: Tensor) -> Tensor:
     Shapes: features (B, N, D), values (B, N, C) -> (B, N, C).
     """
     return Lattice(features)(values) / (1 + 2.0 ** -features.shape[-1])
+
+
+@contextlib.contextmanager
+def _all_bits() -> Iterator[None]:
+    """Turns TF32 off: its 11 bits are too few for a difference of squares."""
+    chosen = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(chosen)
 
 
 def _half_square(x: Tensor) -> Tensor:
