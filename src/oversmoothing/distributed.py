@@ -37,6 +37,12 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", 0))
 
 
+def cores() -> int:
+    """Number of cores for each process of this machine, at least 1."""
+    allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    return max(1, len(allowed) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
 @contextlib.contextmanager
 def group(device: torch.device) -> Iterator[None]:
     """Opens the process group of the command if it is not open, and watches a run of all processes.

@@ -140,7 +140,7 @@ def test_everything_comes_from_torchs_generator():
     again = augment(*pair)
     assert all(torch.equal(a, b) for a, b in zip(first, again))
     assert not torch.equal(first[0], second[0])
-    assert first[0].dtype == torch.float32 and first[1].dtype == torch.int64
+    assert first[0].dtype == torch.float32 and first[1].dtype == torch.uint8
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (3, 1)])

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from oversmoothing import distributed
 from oversmoothing.data.batches import Batches, Example, Examples, stacked
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
 from oversmoothing.workers import follow_parent
+
+MOST_WORKERS = 16  # each holds two batches in shared memory
 
 
 def train_batches(
@@ -23,7 +26,7 @@ def train_batches(
     start: int = 0,
     rank: int = 0,
     world: int = 1,
-    workers: int = 2,
+    workers: int | None = 2,
     collate: Callable[[list[Example]], Example] = stacked,
     repeats: int = 1,
 ) -> Iterator[Example]:
@@ -43,7 +46,7 @@ def train_batches(
         start: first batch, to resume.
         rank: of this process, which gets the ``rank``-th slice of each batch.
         world: number of processes.
-        workers: worker processes, of one thread each; 0: none.
+        workers: see ``read_ahead``.
         collate: examples -> batch; by default tensors are stacked and other values listed.
         repeats: see ``Batches``.
 
@@ -59,7 +62,7 @@ def train_batches(
 
 
 def evaluation_items(
-    data: ImageSet, ids: Sequence[str], workers: int = 2, masks: bool = True
+    data: ImageSet, ids: Sequence[str], workers: int | None = 2, masks: bool = True
 ) -> Iterator[dict[str, Any]]:
     """Yields images of any size, one by one, in the order of ``ids``.
 
@@ -73,12 +76,20 @@ def evaluation_items(
     return read_ahead(partial(_item, data, masks), ids, workers)
 
 
-def read_ahead(read: Callable[[Any], Any], keys: Sequence[Any], workers: int) -> Iterator[Any]:
+def read_ahead(
+    read: Callable[[Any], Any], keys: Sequence[Any], workers: int | None
+) -> Iterator[Any]:
     """Yields ``read(key)`` for every key, in order; raises the InputErrors of ``read``.
+
+    Tensors are in pinned memory where the process uses a GPU: nobody waits for their copies.
 
     Args:
         read: called in worker processes, or in this one if ``workers`` is 0.
+        workers: worker processes, of one thread each; 0: none; None: as many as there are cores,
+            at most ``MOST_WORKERS``.
     """
+    if workers is None:
+        workers = min(distributed.cores(), MOST_WORKERS)
     loader = DataLoader(
         _Guarded(read),
         batch_size=None,
@@ -86,6 +97,7 @@ def read_ahead(read: Callable[[Any], Any], keys: Sequence[Any], workers: int) ->
         num_workers=workers,
         collate_fn=_unchanged,
         worker_init_fn=follow_parent,
+        pin_memory=torch.cuda.is_initialized(),
         generator=torch.Generator(),  # without one, the loader would draw from the global one
     )
     for item in loader:

@@ -6,16 +6,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oversmoothing.data.images.convert import to_float
 from oversmoothing.training.recipe import Recipe
 
 Batch = dict[str, Any]
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Moves the tensors of a batch to a device."""
-    return {
+    """Moves the tensors of a batch to a device, and converts there what travels as uint8.
+
+    That is ``image``, to float32 in [0, 1], and ``mask``, to int64.
+    """
+    moved = {
         k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()
     }
+    for key, convert in {"image": to_float, "mask": Tensor.long}.items():
+        if key in moved and moved[key].dtype == torch.uint8:
+            moved[key] = convert(moved[key])
+    return moved
 
 
 def split(batch: Batch, parts: int) -> list[Batch]:

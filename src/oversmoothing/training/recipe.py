@@ -22,7 +22,7 @@ class Recipe:
         lr: learning rate.
         precision: fp32, or bf16 for autocast.
         compile: run the network through ``torch.compile``.
-        workers: processes that load data, per training process.
+        workers: processes that load data, per training process; None: as many as there are cores.
         log_every: steps between two log lines.
 
     Raises:
@@ -35,7 +35,7 @@ class Recipe:
     lr: float = 6e-5
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
-    workers: int = 2
+    workers: int | None = 2
     log_every: int = 50
 
     def __post_init__(self) -> None:
@@ -53,10 +53,8 @@ class Recipe:
     def require(self, least: float, *keys: str) -> None:
         """Raises InputError where one of these options is below ``least``."""
         for key in keys:
-            if getattr(self, key) < least:
-                raise InputError(
-                    f"trainer.{key}: expected {least:g} or more, got {getattr(self, key)}"
-                )
+            if (value := getattr(self, key)) is not None and value < least:
+                raise InputError(f"trainer.{key}: expected {least:g} or more, got {value}")
 
     def require_adam(self, betas: list[float], eps: float) -> None:
         """Raises InputError for options that no Adam takes."""

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from oversmoothing.backbones.options import MEAN, STD, per_channel
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.classification.augment import Augment
+from oversmoothing.tasks.classification.augment import Augment, collate, erased
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.mix import Mix
+from oversmoothing.training.batch import to_device
 
 MEANS, STDS = per_channel("mean", MEAN), per_channel("std", STD)
 
@@ -29,9 +30,16 @@ def picture(height: int = 60, width: int = 80) -> Image.Image:
     return Image.fromarray(image(height, width).permute(1, 2, 0).contiguous().numpy())
 
 
+def augmented(augment: Augment, given: Image.Image) -> Tensor:
+    """An image as the network gets it: alone in its batch."""
+    image, box, noise = augment(given)
+    batch = to_device(collate([{"image": image, "box": box, "noise": noise}]), torch.device("cpu"))
+    return erased(batch, MEANS, STDS)[0]
+
+
 def drawn(augment: Augment, seed: int) -> Tensor:
     torch.manual_seed(seed)
-    return augment(picture(), MEANS, STDS)
+    return augmented(augment, picture())
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -60,12 +68,24 @@ def test_pixels_are_erased_by_unit_noise_behind_the_normalisation() -> None:
     torch.manual_seed(0)
     noise = []
     for _ in range(30):
-        before, after = (a(picture(32, 32), MEANS, STDS) for a in (whole, erasing))
+        before, after = (augmented(a, picture(32, 32)) for a in (whole, erasing))
         changed = (before - after).abs().amax(dim=0) > 1e-5
         assert 0 < changed.double().mean() < 0.5
         noise.append(((after - MEANS) / STDS)[:, changed].flatten())
     noise = torch.cat(noise)
     assert abs(noise.mean()) < 0.05 and abs(noise.std() - 1) < 0.05
+
+
+def test_each_image_of_a_batch_gets_its_own_noise() -> None:
+    """As if each image were erased by itself."""
+    augment = Augment(32, erase=0.7)
+    torch.manual_seed(0)
+    alone = [augmented(augment, picture()) for _ in range(6)]
+    torch.manual_seed(0)
+    parts = [dict(zip(("image", "box", "noise"), augment(picture()))) for _ in range(6)]
+    sizes = {part["noise"].numel() for part in parts}
+    together = erased(to_device(collate(parts), torch.device("cpu")), MEANS, STDS)
+    assert torch.equal(together, torch.stack(alone)) and 0 in sizes and len(sizes) > 2
 
 
 def test_draws_depend_on_torchs_generator_and_leave_the_others_alone() -> None:
@@ -84,9 +104,9 @@ def test_draws_depend_on_torchs_generator_and_leave_the_others_alone() -> None:
 def test_evaluation_prepares_images_as_timm_does() -> None:
     reference = create_transform(32, interpolation="bicubic", crop_pct=0.875, normalize=False)
     found = Evaluation(size=32, crop=0.875).prepared(picture())
-    assert torch.equal(found, reference(picture()).float() / 255)
+    assert torch.equal(found, reference(picture()))
     own = Evaluation(size=60, crop=1.0).prepared(picture())
-    assert torch.equal(own, image()[:, :, 10:70].float() / 255)
+    assert torch.equal(own, image()[:, :, 10:70])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,13 @@ def batch(B: int = 6) -> dict:
     """Image i is constant, and says its class."""
     target = torch.arange(B) % K
     images = F.one_hot(target, K)[:, :, None, None].float().expand(B, K, 8, 8).clone()
-    return {"image": images, "target": target, "name": [str(i) for i in range(B)], "batch_size": B}
+    names, box = [str(i) for i in range(B)], torch.zeros(B, 4, dtype=torch.int64)
+    batch = {"image": images, "target": target, "name": names, "batch_size": B}
+    return batch | {"box": box, "noise": torch.zeros(0)}
+
+
+def objective(mix: Mix, seed: int = 0) -> Objective:
+    return Objective(mix, K, seed, mean=torch.zeros(K, 1, 1), std=torch.ones(K, 1, 1))
 
 
 @pytest.mark.parametrize("mix", [Mix(cutmix=0.0), Mix(mixup=0.0), Mix()])
@@ -32,17 +38,17 @@ def test_targets_are_mixed_in_the_shares_of_the_pixels(mix: Mix) -> None:
 
 
 def test_what_is_mixed_depends_on_seed_and_step_alone() -> None:
-    objective = Objective(Mix(), K, seed=0)
+    own = objective(Mix())
     state = np.random.get_state()[1].copy()
-    first, again = objective.prepare(batch(), 7), objective.prepare(batch(), 7)
+    first, again = own.prepare(batch(), 7), own.prepare(batch(), 7)
     assert torch.equal(first["image"], again["image"]) and torch.equal(first["soft"], again["soft"])
-    assert not torch.equal(first["soft"], objective.prepare(batch(), 8)["soft"])
-    assert not torch.equal(first["soft"], Objective(Mix(), K, 1).prepare(batch(), 7)["soft"])
+    assert not torch.equal(first["soft"], own.prepare(batch(), 8)["soft"])
+    assert not torch.equal(first["soft"], objective(Mix(), seed=1).prepare(batch(), 7)["soft"])
     assert (np.random.get_state()[1] == state).all()
 
 
 def test_without_mixing_targets_are_only_smoothed() -> None:
-    found = Objective(Mix(prob=0.0, smoothing=0.2), K, 0).prepare(batch(5), 0)
+    found = objective(Mix(prob=0.0, smoothing=0.2)).prepare(batch(5), 0)
     assert torch.equal(found["image"], batch(5)["image"])
     torch.testing.assert_close(found["soft"], 0.8 * F.one_hot(batch(5)["target"], K) + 0.05)
 
@@ -53,10 +59,10 @@ class Means(nn.Module):
 
 
 def test_parts_add_up_to_the_mean_cross_entropy_of_the_batch() -> None:
-    objective = Objective(Mix(prob=0.0, smoothing=0.1), K, 0)
-    whole = objective.prepare(batch(), 0)
+    own = objective(Mix(prob=0.0, smoothing=0.1))
+    whole = own.prepare(batch(), 0)
     logits = Means()(whole["image"]).double()
     expected = F.cross_entropy(logits, batch()["target"], label_smoothing=0.1)
     parts = split(whole, 3)
-    found = sum(objective.losses(Means(), part, 0)["cls"] for part in parts)
+    found = sum(own.losses(Means(), part, 0)["cls"] for part in parts)
     assert len(parts) == 3 and float(found) == pytest.approx(float(expected), rel=1e-6)

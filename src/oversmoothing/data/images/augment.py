@@ -8,7 +8,7 @@ from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 
 from oversmoothing.data.checks import at_least, probability, require
-from oversmoothing.data.images.convert import to_float, to_tensor
+from oversmoothing.data.images.convert import to_tensor
 from oversmoothing.data.images.image_set import ImageSet
 
 
@@ -66,12 +66,12 @@ class Augment:
 
         The box is (row0, row1, col0, col1), half-open.
 
-        Shapes: RGB image -> (3, S, S) float32 in [0, 1], (4,) int64.
+        Shapes: RGB image -> (3, S, S) uint8, (4,) int64.
         """
         crop, box = self._cropped(image)
         if self.toco_compat and _happens(0.5):
             crop = ImageOps.mirror(crop)
-        return to_float(to_tensor(self._recoloured(crop))), torch.tensor(box)
+        return to_tensor(self._recoloured(crop)), torch.tensor(box)
 
     def _cropped(self, image: Image.Image) -> tuple[Image.Image, list[int]]:
         """Scales, flips and crops; computes only the part of the scaled image in the crop."""

@@ -56,13 +56,13 @@ class JointAugment:
     def __call__(self, image: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Returns a crop and its labels; computes only the part of the scaled image in the crop.
 
-        Shapes: (3, H, W) uint8, (H, W) uint8 -> (3, S, S) float32 in [0, 1], (S, S) int64.
+        Shapes: (3, H, W) uint8, (H, W) uint8 -> (3, S, S) float32 in [0, 1], (S, S) uint8.
         """
         _, H, W = image.shape
         S, factor = self.crop, self._factor()
         y, x = (_places(side, max(1, int(side * factor)), S) for side in (H, W))
         pixels = self.fill.repeat(1, S, S)
-        labels = torch.full((S, S), IGNORE)
+        labels = torch.full((S, S), IGNORE, dtype=torch.uint8)
         pixels[:, : len(y.nearest), : len(x.nearest)] = _interpolated(image, y, x)
         labels[: len(y.nearest), : len(x.nearest)] = mask[y.nearest[:, None], x.nearest]
         if torch.rand(()).item() < self.flip:

@@ -34,7 +34,8 @@ def of_run(request: Request) -> Subject:
 def _classified(run: Any, request: Request) -> Iterator[Tensor]:
     """Images as the accuracy is measured on."""
     for ids in in_batches(evenly_spaced(run.data.val, request.limit), request.batch):
-        yield torch.stack([run.task.evaluation.prepared(run.data.pil_image(id)) for id in ids])
+        images = [run.task.evaluation.prepared(run.data.pil_image(id)) for id in ids]
+        yield to_float(torch.stack(images))
 
 
 def _squashed(run: Any, request: Request) -> Iterator[Tensor]:

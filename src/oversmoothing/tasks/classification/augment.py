@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from oversmoothing.data.batches import stacked
 from oversmoothing.data.checks import at_least, probability, require
-from oversmoothing.data.images.convert import to_float
 from oversmoothing.data.images.labelled_images import LabelledImages
 
 
@@ -69,26 +69,61 @@ class Augment:
         )
         self.erase = RandomErasing(erase, mode="pixel", device="cpu")
 
-    def __call__(self, image: Image.Image, mean: Tensor, std: Tensor) -> Tensor:
-        """Augments an image.
+    def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor, Tensor]:
+        """Augments an image; ``erased`` puts the noise into it.
 
-        Args:
-            image: RGB.
-            mean, std: of the backbone's normalisation.
+        Returns:
+            The image; where it is erased, (row0, row1, col0, col1), half-open; and the noise.
 
-        Shapes: mean and std (3, 1, 1) -> (3, S, S) float32.
+        Shapes: RGB image -> (3, S, S) uint8, (4,) int64, (3, rows, columns) float32.
         """
         with seeded(int(torch.randint(2**62, ()))):
-            pixels = to_float(self.distort(image))
-            return self.erase((pixels - mean) / std) * std + mean
+            pixels = self.distort(image)
+            noise = self.erase(torch.full(pixels.shape, torch.nan))
+        rows, columns = (~noise[0].isnan().all(dim=axis) for axis in (1, 0))
+        box = [*_range(rows), *_range(columns)]
+        return pixels, torch.tensor(box), noise[:, box[0] : box[1], box[2] : box[3]]
 
 
-def labelled_image(
-    data: LabelledImages, augment: Augment, mean: Tensor, std: Tensor, id: str
-) -> dict[str, Any]:
-    """Reads and augments a training image: ``name``, ``image`` (3, S, S) and ``target`` ()."""
-    image = augment(data.pil_image(id), mean, std)
-    return {"name": id, "image": image, "target": torch.tensor(data.target(id))}
+def erased(batch: dict[str, Any], mean: Tensor, std: Tensor) -> Tensor:
+    """Returns the images of a batch, with the noise where they are erased; on their device.
+
+    Args:
+        batch: ``image``, ``box`` and ``noise``, as from ``collate``.
+        mean, std: of the backbone's normalisation, (3, 1, 1).
+
+    Shapes: -> (B, 3, S, S) float32.
+    """
+    images, noise = (batch["image"] - mean) / std, batch["noise"]
+    row0, row1, column0, column1 = batch["box"].T[:, :, None, None, None]
+    rows, columns = (torch.arange(n, device=images.device) for n in images.shape[-2:])
+    rows = rows[:, None]
+    inside = (rows >= row0) & (rows < row1) & (columns >= column0) & (columns < column1)
+    return images.masked_scatter_(inside, noise) * std + mean
+
+
+def labelled_image(data: LabelledImages, augment: Augment, id: str) -> dict[str, Any]:
+    """Reads and augments a training image.
+
+    Returns:
+        ``name``, ``image`` (3, S, S) uint8, ``target`` (), and ``box`` and ``noise`` of what is
+        erased.
+    """
+    image, box, noise = augment(data.pil_image(id))
+    target = torch.tensor(data.target(id))
+    return {"name": id, "image": image, "target": target, "box": box, "noise": noise}
+
+
+def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stacks examples; the noise of all of them is joined to one vector."""
+    noise = torch.cat([example.pop("noise").flatten() for example in examples])
+    return stacked(examples) | {"noise": noise}
+
+
+def _range(chosen: Tensor) -> tuple[int, int]:
+    """First and last + 1 of the true entries, which are neighbours; 0 and 0 without any."""
+    places = chosen.nonzero()[:, 0].tolist()
+    return (places[0], places[-1] + 1) if places else (0, 0)
 
 
 def _in_order(values: Sequence[float]) -> bool:

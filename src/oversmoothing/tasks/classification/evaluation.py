@@ -7,7 +7,7 @@ from PIL import Image
 from torch import Tensor
 
 from oversmoothing.data.checks import at_least, require
-from oversmoothing.data.images.convert import to_float, to_tensor
+from oversmoothing.data.images.convert import to_tensor
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Evaluation:
         layer_images: number of validation images, evenly spaced, whose tokens are compared after
             every block; 0: none.
         batch: number of images per forward pass.
-        workers: number of processes that read images.
+        workers: number of processes that read images;
+            None: as many as there are cores.
 
     Raises:
         InputError: a value out of range.
@@ -33,7 +34,7 @@ class Evaluation:
     crop: float = 0.875
     layer_images: int = 64
     batch: int = 64
-    workers: int = 2
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -44,12 +45,12 @@ class Evaluation:
         )
 
     def prepared(self, image: Image.Image) -> Tensor:
-        """Resizes and crops an image. Shapes: RGB image -> (3, S, S) float32 in [0, 1]."""
+        """Resizes and crops an image. Shapes: RGB image -> (3, S, S) uint8."""
         from torchvision.transforms import functional as TF  # takes seconds
 
         side = math.floor(self.size / self.crop)
         resized = TF.resize(image, side, TF.InterpolationMode.BICUBIC)
-        return to_float(to_tensor(TF.center_crop(resized, self.size)))
+        return to_tensor(TF.center_crop(resized, self.size))
 
     def described(self) -> str:
         """Describes the preparation in words."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.backbones.vit.tokens import TokenStream
+from oversmoothing.data.images.convert import to_float
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.labelled_images import LabelledImages
 from oversmoothing.data.loading import evenly_spaced, read_ahead
@@ -47,7 +48,8 @@ class Evaluator:
         batches = [mine[start : start + size] for start in range(0, len(mine), size)]
         read = partial(_classified, self.data, self.evaluation)
         for images, targets in read_ahead(read, batches, self.evaluation.workers):
-            best = network(images.to(self.device)).topk(max(top), dim=-1).indices
+            images = to_float(images.to(self.device, non_blocking=True))
+            best = network(images).topk(max(top), dim=-1).indices
             hit = best == targets.to(self.device)[:, None]
             right += torch.stack([hit[:, :k].any(dim=-1).sum() for k in top])
         totals = distributed.sum_over_processes(list(right))
@@ -96,12 +98,13 @@ class Evaluator:
     def _images(self) -> Iterator[Tensor]:
         """Images for ``layers``, one by one, as their N×N attention maps need much memory."""
         for id in self.layer_ids():
-            yield self.evaluation.prepared(self.data.pil_image(id))[None].to(self.device)
+            image = self.evaluation.prepared(self.data.pil_image(id))
+            yield to_float(image[None].to(self.device))
 
 
 def _classified(
     data: LabelledImages, evaluation: Evaluation, ids: Sequence[str]
 ) -> tuple[Tensor, Tensor]:
-    """Reads a batch. Shapes: -> (b, 3, S, S), (b,)."""
+    """Reads a batch. Shapes: -> (b, 3, S, S) uint8, (b,)."""
     images = torch.stack([evaluation.prepared(data.pil_image(id)) for id in ids])
     return images, torch.tensor([data.target(id) for id in ids])

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.data.batches import mixed_seed
+from oversmoothing.tasks.classification.augment import erased
 from oversmoothing.tasks.classification.mix import Mix
 
 
@@ -23,17 +24,21 @@ class Objective:
         mix: mixes images and smooths targets.
         num_classes: K.
         seed: seeds the mixing, together with the step and the process.
+        mean, std: of the backbone's normalisation, in which noise is drawn.
     """
 
     mix: Mix
     num_classes: int
     seed: int
+    mean: Tensor
+    std: Tensor
 
     @torch.no_grad()
     def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
-        """Mixes the images, and adds ``soft`` targets (B, K)."""
+        """Erases and mixes the images, and adds ``soft`` targets (B, K)."""
         seed = mixed_seed(self.seed, "mix", step, distributed.rank())
-        images, soft = self.mix(batch["image"], batch["target"], self.num_classes, seed)
+        images = erased(batch, self.mean, self.std)
+        images, soft = self.mix(images, batch["target"], self.num_classes, seed)
         return batch | {"image": images, "soft": soft}
 
     def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from oversmoothing.tasks.base import (
     require_trainer,
     weights_of,
 )
-from oversmoothing.tasks.classification.augment import Augment, labelled_image
+from oversmoothing.tasks.classification.augment import Augment, collate, labelled_image
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
 from oversmoothing.tasks.classification.mix import Mix
@@ -100,10 +100,10 @@ class Classification(Task):
         [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
         host, evaluator = network.backbone, Evaluator(data, self.evaluation, job.device)
         before = evaluator.layers(host)
-        sample = partial(labelled_image, data, self.augment, host.mean.cpu(), host.std.cpu())
+        sample = partial(labelled_image, data, self.augment)
         how = {"seed": seed, "workers": trainer.workers, "repeats": self.repeats}
-        loader = partial(train_batches, data, sample, **how)
-        objective = Objective(self.mix, len(data.classes), seed)
+        loader = partial(train_batches, data, sample, collate=collate, **how)
+        objective = Objective(self.mix, len(data.classes), seed, host.mean, host.std)
         TrainingLoop(network, objective, loader, trainer, job.recorder, job.device).fit()
         job.recorder.save_weights(network.state_dict())
         results: Result = evaluator.accuracy(network)

@@ -21,7 +21,8 @@ class Evaluation:
             ``limit``.
         em_iterations: numbers T of EM iterations to measure single-scale as well (``seg_t<T>``),
             whatever T the network was trained with (HEMNet, Table 2); other aggregators ignore it.
-        workers: number of processes that read images.
+        workers: number of processes that read images;
+            None: as many as there are cores.
 
     Raises:
         InputError: no split, or a size, scale or count out of range.
@@ -34,7 +35,7 @@ class Evaluation:
     limit: int | None = None
     ms_limit: int | None = None
     em_iterations: list[int] = field(default_factory=list)
-    workers: int = 2
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         fewest = min(self.em_iterations, default=1)

@@ -24,7 +24,7 @@ Job = tuple[str, np.ndarray, np.ndarray]  # name, image (H, W, 3), probabilities
 def crf_labels(
     jobs: Iterable[Job],
     crf: CRF,
-    processes: int = 0,
+    processes: int | None = 0,
     desc: str = "dense CRF",
     total: int | None = None,
 ) -> Iterator[tuple[str, np.ndarray]]:
@@ -34,7 +34,7 @@ def crf_labels(
         jobs: name, image and probabilities as :func:`dense_crf` takes them; read on demand, so
             that at most two per process are in memory.
         crf: settings.
-        processes: number of worker processes; 0: work in this process.
+        processes: number of worker processes; 0: work in this process; None: one for each core.
         desc: text of the progress bar, which is shown on a terminal only.
         total: number of jobs, for the estimate of the remaining time.
 
@@ -43,6 +43,10 @@ def crf_labels(
         RuntimeError: any other failure; names the image.
     """
     load_pydensecrf()
+    if processes is None:
+        from oversmoothing.distributed import cores  # imports torch, which workers must not
+
+        processes = cores()
     labels = _in_parallel(jobs, crf, processes) if processes else (_label(j, crf) for j in jobs)
     yield from tqdm(labels, desc, total, leave=False, disable=None, dynamic_ncols=True)
 

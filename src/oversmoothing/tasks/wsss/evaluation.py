@@ -23,7 +23,8 @@ class Evaluation:
         limit: number of images, evenly spaced; None: all.
         ms_limit: number of images for multi-scale and CRF; None: as ``limit``.
         batch: number of squashed images per forward pass.
-        workers: number of processes that read images, and of processes that run the CRF.
+        workers: number of processes that read images, and of processes that run the CRF;
+            None: as many as there are cores.
 
     Raises:
         InputError: no split, one that is not measured, or a value out of range.
@@ -40,13 +41,14 @@ class Evaluation:
     limit: int | None = None
     ms_limit: int | None = None
     batch: int = 8
-    workers: int = 2
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         ms_splits = (self.ms_splits, {*self.ms_splits} <= {*self.splits}, f"some of {self.splits}")
         require(
             "task.evaluation",
             **at_least(1, size=self.size, batch=self.batch, ms_size=self.ms_size),
+            **at_least(0, workers=self.workers),
             **at_least(1, limit=self.limit, ms_limit=self.ms_limit),
             **at_least(0, workers=self.workers),
             **probability(background=self.background),
