@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.errors import InputError
 
 
@@ -19,7 +19,9 @@ class Groups(Protocol):
 
 
 class Sentences:
-    """The tokens of sentences with padding; sentences of one length are aggregated at once.
+    """The tokens of sentences with padding.
+
+    All sentences are aggregated at once by aggregators that read masks, else those of one length.
 
     Args:
         mask: true for tokens, false for padding, which may lie anywhere, (B, N).
@@ -27,15 +29,11 @@ class Sentences:
 
     def __init__(self, mask: Tensor) -> None:
         mask = mask.bool()
-        self.shape = mask.shape
-        lengths = mask.sum(dim=1)
-        rows = lengths.argsort(stable=True)
-        found, counts = lengths.unique(return_counts=True)
-        self.rows = list(zip(rows.split(counts.tolist()), found.tolist()))
-        self.back = rows.argsort()
-        first = torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]
-        # Without padding before tokens, they lie where they should.
-        self.order = None if (first == mask).all() else (~mask).long().argsort(dim=1, stable=True)
+        self.shape, self.lengths = mask.shape, mask.sum(dim=1)
+        # Tokens first, padding after them.
+        self.mask = torch.arange(mask.shape[1], device=mask.device) < self.lengths[:, None]
+        in_order = bool((self.mask == mask).all())
+        self.order = None if in_order else (~mask).long().argsort(dim=1, stable=True)
 
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
         """Applies an aggregator to tensors (B, ..., N, C); padding keeps its first values.
@@ -50,13 +48,30 @@ class Sentences:
             )
         if self.order is not None:
             tensors = tuple(_take(x, self.order) for x in tensors)
+        parts = [m for m in aggregator.modules() if isinstance(m, Aggregator)]
+        at_once = all(part.reads_mask for part in parts)
+        out = (self._at_once if at_once else self._by_length)(aggregator, tensors, context)
+        return out if self.order is None else _take(out, self.order.argsort(dim=1))
+
+    def _at_once(
+        self, aggregator: nn.Module, tensors: tuple[Tensor, ...], context: Context
+    ) -> Tensor:
+        B, N = self.shape
+        mask = self.mask.view(B, *[1] * (tensors[0].dim() - 2), N)
+        out = aggregator(*tensors, replace(context, mask=mask))
+        return torch.where(mask.mT, out, tensors[0].to(out.dtype))
+
+    def _by_length(
+        self, aggregator: nn.Module, tensors: tuple[Tensor, ...], context: Context
+    ) -> Tensor:
+        order = self.lengths.argsort(stable=True)
+        found, counts = self.lengths.unique(return_counts=True)
         pieces = []
-        for rows, length in self.rows:
+        for rows, length in zip(order.split(counts.tolist()), found.tolist()):
             piece = aggregator(*(x[rows][..., :length, :] for x in tensors), context)
             rest = tensors[0][rows][..., length:, :].to(piece.dtype)
             pieces.append(torch.cat([piece, rest], dim=-2))
-        out = torch.cat(pieces)[self.back]
-        return out if self.order is None else _take(out, self.order.argsort(dim=1))
+        return torch.cat(pieces)[order.argsort()]
 
 
 class Graphs:

@@ -90,6 +90,9 @@ class Aggregator(nn.Module):
             and ``Context.mask`` hide from it. Causal models refuse aggregators that lack this.
         reads_edges: whether ``forward`` may look at ``Context.edges``; if not, the graphs of a
             batch can be aggregated together.
+        reads_mask: whether ``forward`` follows a ``Context.mask`` that hides the same tokens from
+            all, (..., 1, N), such as the padding of sentences. If not, sentences of one length are
+            aggregated at a time, without their padding.
         draws: whether ``forward`` draws random numbers. The generator is then part of the state of
             the module, and a backbone that trains several seeds builds one instance for each.
     """
@@ -97,6 +100,7 @@ class Aggregator(nn.Module):
     site: ClassVar[str]
     can_be_causal: ClassVar[bool] = False
     reads_edges: ClassVar[bool] = True
+    reads_mask: bool = False
     draws: bool = False
 
     def advance(self, step: int) -> None:

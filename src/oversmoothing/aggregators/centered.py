@@ -43,6 +43,7 @@ class Centered(Inside):
 
     can_be_causal: ClassVar[bool] = True
     reads_edges: ClassVar[bool] = False
+    reads_mask = True
 
     def __init__(
         self,

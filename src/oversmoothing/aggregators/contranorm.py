@@ -72,6 +72,7 @@ class ContraNorm(After):
         _check(scale, temperature, learnable, positive, negatives)
         self.negatives = None if negatives is None else Negatives(negatives)
         self.draws = negatives is not None
+        self.reads_mask = negatives is None
         self.temperature, self.mask_neighbours = temperature, mask_neighbours
         self.identity, self.dual, self.pre_norm = identity, dual, pre_norm
         self.log_scale = positive
@@ -96,7 +97,8 @@ class ContraNorm(After):
         if chosen is not None or neighbours is not None:
             return average(x, neighbours, self.temperature, self.dual, chosen)
         # Up to N = C the N×N matrix is not larger than the tokens, and forming it is faster.
-        return self._explicit(x) if self.dual or N <= C else self._fused(x)
+        explicit = self.dual or N <= C
+        return self._explicit(x, context.mask) if explicit else self._fused(x, context.mask)
 
     def _pushed(self, x: Tensor, contrast: Tensor) -> Tensor:
         """Returns x or (1 + s) x, minus s·Px."""
@@ -106,16 +108,21 @@ class ContraNorm(After):
         scale = self.scale.exp() if self.log_scale else self.scale
         return (scale * x if self.identity else x) - scale * contrast
 
-    def _fused(self, x: Tensor) -> Tensor:
+    def _fused(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Computes P x as fused attention of x̂ with itself, without the N×N matrix."""
         x_hat = F.normalize(x, dim=-1)
         q, v = (t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x))
-        out = F.scaled_dot_product_attention(q, q, v, scale=1 / self.temperature)
+        if mask is not None:
+            mask = mask.expand(*x.shape[:-2], *mask.shape[-2:]).reshape(-1, 1, *mask.shape[-2:])
+        out = F.scaled_dot_product_attention(q, q, v, mask, scale=1 / self.temperature)
         return out.view(x.shape)
 
-    def _explicit(self, x: Tensor) -> Tensor:
+    def _explicit(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Computes P x, or (P + Pᵀ) x if ``dual``: Pᵀ is the softmax over columns."""
-        rows = _similarity(x, self.temperature).softmax(dim=-1)
+        similarity = _similarity(x, self.temperature)
+        if mask is not None:
+            similarity, x = similarity.masked_fill(~mask, -torch.inf), x * mask.mT
+        rows = similarity.softmax(dim=-1)
         return (rows + rows.mT if self.dual else rows) @ x
 
 

@@ -28,6 +28,7 @@ class ContraNormD(After):
     """
 
     reads_edges: ClassVar[bool] = False
+    reads_mask = True
 
     def __init__(
         self,
@@ -49,6 +50,8 @@ class ContraNormD(After):
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         compared = F.normalize(x, dim=-1) if self.normalize else x
+        if context.mask is not None:  # hidden tokens do not count in the sums over tokens
+            compared = compared * context.mask.mT
         p = (compared.mT @ compared / self.temperature).softmax(dim=-1)
         kept = (1 + self.scale) * x if self.identity else x
         return self.norm(kept - self.scale * (x @ p))

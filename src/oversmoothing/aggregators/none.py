@@ -12,6 +12,7 @@ class NoAggregator(Inside):
 
     can_be_causal: ClassVar[bool] = True
     reads_edges: ClassVar[bool] = False
+    reads_mask = True
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         return mixed

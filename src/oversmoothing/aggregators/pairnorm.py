@@ -29,6 +29,7 @@ class PairNorm(After):
     """
 
     reads_edges: ClassVar[bool] = False
+    reads_mask = True
 
     def __init__(
         self, mode: Literal["PN", "PN-SI", "PN-SCS"] = "PN", scale: float = 1.0, eps: float = 1e-6
@@ -39,18 +40,26 @@ class PairNorm(After):
         self.mode, self.scale, self.eps = mode, scale, eps
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        mean = x.mean(dim=-2, keepdim=True)
+        mean = _mean(x, context)
         if self.mode == "PN-SCS":
             return self.scale * x / self._norm(x) - mean
         centered = x - mean
-        norm = self._norm(centered) if self.mode == "PN-SI" else self._mean_norm(centered)
+        norm = self._norm(centered) if self.mode == "PN-SI" else self._mean_norm(centered, context)
         return self.scale * centered / norm
 
     def _norm(self, x: Tensor) -> Tensor:
         """Returns the norm of every token, (..., N, 1)."""
         return (self.eps + x.square().sum(dim=-1, keepdim=True)).sqrt()
 
-    def _mean_norm(self, x: Tensor) -> Tensor:
+    def _mean_norm(self, x: Tensor, context: Context) -> Tensor:
         """Returns the root of the mean squared norm of the tokens, (..., 1, 1)."""
         squared = x.square().sum(dim=-1, keepdim=True)
-        return (self.eps + squared.mean(dim=-2, keepdim=True)).sqrt()
+        return (self.eps + _mean(squared, context)).sqrt()
+
+
+def _mean(x: Tensor, context: Context) -> Tensor:
+    """Mean over the tokens that are seen. Shapes: (..., N, C) -> (..., 1, C)."""
+    if context.mask is None:
+        return x.mean(dim=-2, keepdim=True)
+    seen = context.mask.to(x.dtype)
+    return seen @ x / seen.sum(dim=-1, keepdim=True)

@@ -128,3 +128,14 @@ def test_features_too_far_apart() -> None:
     f = position_and_colour(torch.rand(1, 3, 8, 8), 1e-3, 1e-3)
     with pytest.raises(InputError, match="choose larger sigma_rgb and sigma_xy, or filter: exact"):
         lattice(f, torch.rand(1, 64, 1))
+
+
+def test_the_exact_filter_multiplies_in_all_bits(monkeypatch) -> None:
+    """TF32 would lose the difference of squares; what the user chose comes back."""
+    seen, plain = [], torch.mm
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", seen.append)
+    monkeypatch.setattr(torch, "mm", lambda *a, **k: seen.append("product") or plain(*a, **k))
+    f = torch.rand(1, 6, 5)
+    exact(f, torch.rand(1, 6, 2))
+    assert seen == ["highest", "product", "product", "high"]

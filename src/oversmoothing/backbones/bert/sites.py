@@ -17,8 +17,8 @@ class Padding(Current):
     """The padding of the batch that a network computes; all its layers share it.
 
     ContraNorm's code for language has no mask: padding takes part in the aggregation, so the
-    result for a sentence depends on the other sentences of the batch. With ``masked``, aggregators
-    see sentences of one length at a time, each without its padding.
+    result for a sentence depends on the other sentences of the batch. With ``masked``, no
+    aggregator sees padding.
 
     Args:
         masked: whether to hide padding from aggregators.

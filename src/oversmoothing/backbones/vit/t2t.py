@@ -78,6 +78,7 @@ class T2TViT(TokenStream):
         check_rate("drop_path", drop_path)
         network = Network(SIZES[name], MIXINGS[tokens], drop_path)
         super().__init__(network, name, STRIDE, 1, False, mean, std)
+        self._sinusoids: Tensor | None = None
         indices = chosen(blocks, self.depth, "backbone.blocks")
         equip(network, indices, aggregators, self.prefix, after)
 
@@ -86,7 +87,15 @@ class T2TViT(TokenStream):
         patches = self.network.tokens(images)
         cls = self.network.cls_token.expand(len(images), -1, -1)
         x = torch.cat([cls, patches], dim=1)
-        return x + sinusoids(*x.shape[1:]).to(x)
+        return x + self._positions(x)
+
+    def _positions(self, x: Tensor) -> Tensor:
+        """The positions of tokens like x, kept for the next call. Shapes: -> (N, C)."""
+        N, C = x.shape[1:]
+        kept = self._sinusoids
+        if kept is None or (len(kept), kept.dtype, kept.device) != (N, x.dtype, x.device):
+            kept = self._sinusoids = sinusoids(N, C).to(x)
+        return kept
 
 
 class Network(nn.Module):
