@@ -151,6 +151,25 @@ def test_a_loss_that_is_not_finite_names_its_images(tmp_path: Path) -> None:
     assert run.load_checkpoint()["step"] == 3, "what was computed is kept"
 
 
+def test_a_gpu_is_asked_before_it_logs_and_still_names_the_step(tmp_path: Path) -> None:
+    class Late(TrainingLoop):
+        def _note(self, losses: dict[str, Tensor], part: dict) -> None:
+            self.unchecked.append((self.step, losses, part["name"]))
+
+    class Bad(Squares):
+        def losses(self, model: nn.Module, part: dict, step: int) -> dict[str, Tensor]:
+            bad = torch.tensor(float("inf") if step == 6 else 0.0)
+            return super().losses(model, part, step) | {"bad": bad}
+
+    run, recipe = Recorder(tmp_path, [0]), AdamWPoly(**RECIPE, log_every=5)
+    training = Late(Tiny(), Bad(), loader, recipe, run, torch.device("cpu"))
+    with pytest.raises(InputError, match=r"iteration 6 \(square .*bad inf\) on examples a, b, c"):
+        training.fit()
+    assert training.step == 10, "found at the next log line"
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1, "nothing bad is logged"
+    assert run.load_checkpoint() is None
+
+
 def test_out_of_memory_says_what_to_try() -> None:
     batch = {"image": torch.zeros(4, 3, 448, 448), "name": list("abcd")}
     line = out_of_memory(AdamWPoly(), batch)

@@ -20,6 +20,7 @@ from oversmoothing.data.batches import mixed_seed
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.training.batch import Batch, out_of_memory, split, to_device
+from oversmoothing.training.compiled import compiled
 from oversmoothing.training.recipe import Recipe
 
 
@@ -69,8 +70,11 @@ class TrainingLoop:
         self._resume()
         if self.step >= self.trainer.iterations:
             return
-        model = self._wrapped()
-        with self.recorder.progress(self.trainer.iterations, self.recorder.folder.name) as bar:
+        model, progress = self._wrapped(), self.recorder.progress
+        with (
+            compiled(self.network, self.trainer.compile),
+            progress(self.trainer.iterations, self.recorder.folder.name) as bar,
+        ):
             bar.update(self.step)
             started, examples = time.monotonic(), 0
             for batch in self._batches():
@@ -97,10 +101,9 @@ class TrainingLoop:
         return self.step == self.trainer.iterations
 
     def _wrapped(self) -> nn.Module:
-        model = torch.compile(self.network) if self.trainer.compile else self.network
         if distributed.world() == 1:
-            return model
-        return DistributedDataParallel(model, find_unused_parameters=True)  # WSSS: decoder
+            return self.network
+        return DistributedDataParallel(self.network, find_unused_parameters=True)  # WSSS: decoder
 
     def _step(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Makes one optimization step; returns the losses of this process's share before it."""

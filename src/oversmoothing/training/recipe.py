@@ -21,7 +21,7 @@ class Recipe:
         accumulate: parts that a batch is split into to save memory; the result is the same.
         lr: learning rate.
         precision: fp32, or bf16 for autocast.
-        compile: run the network through ``torch.compile``.
+        compile: train with the backbone run through ``torch.compile``.
         workers: processes that load data, per training process; None: as many as there are cores.
         log_every: steps between two log lines.
 
