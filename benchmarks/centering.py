@@ -1,6 +1,7 @@
 """Centered attention beside plain fused attention and beside the explicit N×N matrix.
 
     python benchmarks/centering.py
+    python benchmarks/centering.py --tokens 16384 --heads 1 --rounds 3
     python benchmarks/centering.py --device cuda --dtype bfloat16 --batch 64 --rounds 50
 
 q, k and v are views of one (B, N, 3, H, C) tensor and the heads are merged at the end, as in a ViT.
@@ -13,12 +14,12 @@ Exit code 1 when `centered` and `explicit` disagree.
 
 import argparse
 import math
-import statistics
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from record import Row, row, save, table
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
@@ -27,6 +28,7 @@ from oversmoothing.launch.script import run_script
 from oversmoothing.store.environment import device
 
 GAMMA = -1.0
+LARGEST_EXPLICIT = 1024  # tokens up to which the N × N form is run
 TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-2, "float16": 5e-3}
 CENTERED = Centered(GAMMA)
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -53,7 +55,7 @@ FORMS: dict[str, Attention] = {"plain": plain, "centered": centered, "explicit":
 
 
 class Layer:
-    """Attention from q, k, v in one tensor to merged heads, forward or forward and backward."""
+    """Attention from q, k, v in one tensor to merged heads, forward and backward."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         B, H, N, C = options.batch, options.heads, options.tokens, options.channels
@@ -67,16 +69,9 @@ class Layer:
         q, k, v = self.qkv.permute(2, 0, 3, 1, 4)
         return attention(q, k, v).transpose(1, 2).flatten(2)
 
-    def forward(self, attention: Attention) -> None:
-        with torch.no_grad():
-            self.output(attention)
-
     def both(self, attention: Attention) -> None:
         self.output(attention).backward(self.upstream)
         self.qkv.grad = None
-
-
-PASSES = {"forward": Layer.forward, "forward + backward": Layer.both}
 
 
 def main() -> int:
@@ -84,52 +79,55 @@ def main() -> int:
     if options.peak_of:
         print(peak(options))
         return 0
-    layer = Layer(options)
-    shape = f"{options.batch}×{options.heads} heads × {options.tokens} tokens × {options.channels}"
-    print(f"{shape}, {options.dtype}, {layer.qkv.device}, {torch.get_num_threads()} threads\n")
-    head = ["", "form", "ms", "× plain", "MB", "× plain"]
-    rows = [row for kind in PASSES for row in rows_of(kind, layer, options)]
-    print(text([head, *rows]))
-    with torch.no_grad():
-        gap = (layer.output(centered) - layer.output(explicit)).abs().max().item()
-    print(f"\nlargest difference of centered and explicit: {gap:.1e}")
+    gap, rows = 0.0, []
+    for N in list(options.tokens):
+        options.tokens = N
+        layer = Layer(options)
+        rows += rows_of(layer, options)
+        if N <= LARGEST_EXPLICIT:
+            with torch.no_grad():
+                gap = max(gap, (layer.output(centered) - layer.output(explicit)).abs().max().item())
+    print(table(save(rows)), f"\nlargest difference of centered and explicit: {gap:.1e}")
     return int(not gap <= TOLERANCE[options.dtype])
 
 
-def rows_of(kind: str, layer: Layer, options: argparse.Namespace) -> list[list[str]]:
-    """Time and memory of every form in one kind of pass."""
-    step = PASSES[kind]
-    steps = {name: lambda form=form: step(layer, form) for name, form in FORMS.items()}
-    seconds = interleaved(steps, options.rounds)
-    memory = {name: in_fresh_process("--peak-of", name, kind) for name in FORMS}
+def rows_of(layer: Layer, options: argparse.Namespace) -> list[Row]:
+    """Time and memory of forward and backward for one number of tokens."""
+    N = options.tokens
+    forms = [form for form in FORMS if form != "explicit" or N <= LARGEST_EXPLICIT]
+    steps = {form: lambda form=form: layer.both(FORMS[form]) for form in forms}
+    ms = scaled(interleaved(steps, options.rounds, clock(layer.qkv.device)), 1e3)
+    mb = {form: [in_fresh_process("--peak-of", form, str(N))] for form in forms}
+    work, shape = "attention", f"{options.batch} × {options.heads} × {N} × {options.channels}"
     rows = []
-    for name, values in seconds.items():
-        time = [f"{1e3 * statistics.median(values):.1f}"]
-        time.append(f"{median_ratio(values, seconds['plain']):.3f}")
-        space = [f"{memory[name]:.0f}", f"{memory[name] / memory['plain']:.3f}"]
-        rows.append(["" if rows else kind, name, *time, *space])
+    for measure, found in ((f"ms, {shape}", ms), (f"MB, {shape}", mb)):
+        fused = {"peer": "fused attention", "theirs": found["plain"], "overhead": True}
+        rows.append(row(f"centered {work}", measure, found["centered"], **fused, goal=1.05))
+        if "explicit" in found:
+            formed = {"peer": "with the N × N matrix", "theirs": found["explicit"]}
+            rows.append(row(f"centered {work}", measure, found["centered"], **formed))
     return rows
 
 
 def peak(options: argparse.Namespace) -> int:
     """Bytes that one form needs at most, its inputs included."""
-    name, kind = options.peak_of
+    form, options.tokens = options.peak_of[0], int(options.peak_of[1])
     chosen = device(options.device)
     small = argparse.Namespace(**{**vars(options), "batch": 1, "heads": 1, "tokens": 8})
-    PASSES[kind](Layer(small), FORMS[name])  # libraries that load at their first use
-    return peak_bytes(lambda: PASSES[kind](Layer(options), FORMS[name]), chosen)
+    Layer(small).both(FORMS[form])  # libraries that load at their first use
+    return peak_bytes(lambda: Layer(options).both(FORMS[form]), chosen)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--heads", type=int, default=6)
-    parser.add_argument("--tokens", type=int, default=785, help="784 patches of 448² and CLS")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[196, 785, 3136])
     parser.add_argument("--channels", type=int, default=64, help="of a head")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--dtype", choices=TOLERANCE, default="float32")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # form, kind of pass
+    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # form, tokens
     return parser.parse_args()
 
 

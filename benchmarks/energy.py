@@ -11,14 +11,14 @@ On a busy machine set OMP_NUM_THREADS=1.
 """
 
 import argparse
-import statistics
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
 from PIL import Image
+from record import Row, row, save, table
 from torch import Tensor
 
 from oversmoothing.errors import InputError
@@ -66,28 +66,26 @@ def main() -> int:
     if options.peak_of:
         print(peak(options))
         return 0
-    print(f"batch {options.batch}, {device(options.device)}, forward + backward\n")
-    head = ["side", "filter", "ms", "× lattice", "MB", "value / exact", "gradient error"]
-    print(text([head, *(row for side in options.sides for row in rows_of(side, options))]))
+    rows = [row for side in options.sides for row in rows_of(side, options)]
+    print(table(save(rows)))
     return 0
 
 
-def rows_of(side: int, options: argparse.Namespace) -> list[list[str]]:
-    """Time, memory and error of every filter at one size."""
+def rows_of(side: int, options: argparse.Namespace) -> list[Row]:
+    """Time and memory of every filter at one size, beside the exact one, and its error."""
     batch = Batch(options, side)
-    seconds = interleaved(
-        {name: lambda name=name: batch.energy(name) for name in FILTERS}, options.rounds
-    )
+    steps = {name: lambda name=name: batch.energy(name) for name in FILTERS}
+    ms = scaled(interleaved(steps, options.rounds, clock(device(options.device))), 1e3)
+    mb = {name: [in_fresh_process("--peak-of", name, str(side))] for name in FILTERS}
     value, gradient = batch.energy("exact")
     rows = []
-    for name, values in seconds.items():
+    for name in FILTERS[:-1]:
         found, slope = batch.energy(name)
         error = (slope - gradient).norm() / gradient.norm()
-        row = [f"{1e3 * statistics.median(values):.0f}"]
-        row.append(f"{median_ratio(values, seconds['lattice']):.2f}")
-        row.append(f"{in_fresh_process('--peak-of', name, str(side)):.0f}")
-        row += [f"{found / value:.3f}", f"{error:.3f}"]
-        rows.append(["" if rows else str(side), name, *row])
+        note = f"{found / value:.3f} of the exact value, {error:.3f} relative error of the gradient"
+        work = f"L_reg, filter {name}, {options.batch} × {side}²"
+        rows.append(row(work, "ms", ms[name], peer="exact", theirs=ms["exact"], note=note))
+        rows.append(row(work, "MB", mb[name], peer="exact", theirs=mb["exact"]))
     return rows
 
 

@@ -32,6 +32,16 @@ def interleaved(
     return {name: values[1:] for name, values in seconds.items()}
 
 
+def scaled(values: dict[str, list[float]], factor: float) -> dict[str, list[float]]:
+    """All values times a factor, such as 1e3 for milliseconds."""
+    return {name: [factor * value for value in each] for name, each in values.items()}
+
+
+def clock(place: torch.device) -> Clock:
+    """CPU seconds on a CPU, whatever else runs there; wall time on a GPU."""
+    return time.perf_counter if place.type == "cuda" else time.process_time
+
+
 def median_ratio(a: Sequence[float], b: Sequence[float]) -> float:
     """Median over rounds of a / b, each round's two values being neighbours in time."""
     return statistics.median(x / y for x, y in zip(a, b))
@@ -75,14 +85,15 @@ def text(table: Sequence[Sequence[str]]) -> str:
 
 
 def _seconds(step: Step, clock: Clock) -> float:
-    _wait()
+    wait()
     started = clock()
     step()
-    _wait()
+    wait()
     return clock() - started
 
 
-def _wait() -> None:
+def wait() -> None:
+    """Waits for a GPU, if there is one."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

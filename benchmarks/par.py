@@ -12,12 +12,12 @@ On a busy machine set OMP_NUM_THREADS=1. Exit code 1 when the two modules disagr
 
 import argparse
 import importlib.util
-import statistics
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from record import Row, row, save, table
 from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
@@ -63,40 +63,27 @@ def main() -> int:
         print(peak(options))
         return 0
     forms = modules(options)
-    print(f"{options.batch} × {options.side}², {device(options.device)}\n")
-    rows, gap = [["maps", "module", "ms", "× ours", "MB", "× ours"]], 0.0
+    rows, gap = [], 0.0
     for K in options.maps:
         images, masks = inputs(options, K)
         rows += rows_of(forms, images, masks, options.rounds)
         ours, *others = [form(images, masks) for form in forms.values()]
         gap = max([gap, *((ours - other).abs().max().item() for other in others)])
-    print(text(rows))
-    if len(forms) == 1:
-        print("\nToCo's module: give --toco to compare")
-        return 0
-    print(f"\nlargest difference of masks in [0, 1]: {gap:.1e}")
+    print(table(save(rows)), f"\nlargest difference of masks in [0, 1]: {gap:.1e}")
     return int(not gap <= TOLERANCE)
 
 
-def rows_of(
-    forms: dict[str, nn.Module], images: Tensor, masks: Tensor, rounds: int
-) -> list[list[str]]:
-    """Time and memory of every module for so many maps."""
-    K = masks.shape[1]
+def rows_of(forms: dict[str, nn.Module], images: Tensor, masks: Tensor, rounds: int) -> list[Row]:
+    """Time and memory for so many maps."""
+    B, K, H, W = masks.shape
     steps = {name: lambda form=form: form(images, masks) for name, form in forms.items()}
-    seconds = interleaved(steps, rounds)
-    memory = {name: in_fresh_process("--peak-of", name, str(K)) for name in forms}
-    return [
-        [
-            str(K) if name == "ours" else "",
-            name,
-            f"{1e3 * statistics.median(values):.0f}",
-            f"{median_ratio(values, seconds['ours']):.2f}",
-            f"{memory[name]:.0f}",
-            f"{memory[name] / memory['ours']:.2f}",
-        ]
-        for name, values in seconds.items()
-    ]
+    ms = scaled(interleaved(steps, rounds, clock(images.device)), 1e3)
+    mb = {name: [in_fresh_process("--peak-of", name, str(K))] for name in forms}
+    rows = []
+    for unit, found in (("ms", ms), ("MB", mb)):
+        peer = {"peer": "ToCo", "theirs": found["ToCo"]} if "ToCo" in found else {}
+        rows.append(row(f"PAR, {B} × {K} maps of {H} × {W}", unit, found["ours"], **peer))
+    return rows
 
 
 def peak(options: argparse.Namespace) -> int:

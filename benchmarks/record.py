@@ -63,8 +63,10 @@ def row(
     return made | ({"note": note} if note else {})
 
 
-def save(rows: Sequence[Row], name: str | None = None) -> None:
+def save(rows: Sequence[Row], name: str | None = None) -> list[Row]:
     """Writes rows into ``results/bench.json`` and shows them on the speed page.
+
+    Returns the rows as they are recorded, which :func:`table` can show.
 
     A row replaces an earlier one of the same benchmark, work, measure and peer.
 
@@ -80,6 +82,7 @@ def save(rows: Sequence[Row], name: str | None = None) -> None:
         text = json.dumps(dict(sorted(everything.items())), indent=1, ensure_ascii=False)
         write_text(path, text + "\n")
         show(name, everything[name])
+    return [new | origin for new in rows]
 
 
 def load() -> dict[str, list[Row]]:

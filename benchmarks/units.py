@@ -11,14 +11,14 @@ On a busy machine set OMP_NUM_THREADS=1. Exit code 1 when two forms disagree.
 """
 
 import argparse
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 import official_units
 import torch
-from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
 from official_units import Pair
+from record import Row, row, save, table
 from torch import Tensor
 
 from oversmoothing.errors import InputError
@@ -67,13 +67,11 @@ def main() -> int:
         name, form = options.peak_of
         print(peak_bytes(steps(made(name, options), options)[form], device(options.device)))
         return 0
-    print(f"batch {options.batch}, float32, {device(options.device)}\n")
-    table, gap = [["", "ours, ms", "official ×", "ours, MB", "official ×", "difference"]], 0.0
+    rows, gap = [], 0.0
     for name in [name for name, (checkout, _) in UNITS.items() if getattr(options, checkout)]:
-        line, found = row(name, options)
-        table.append(line)
-        gap = max(gap, found)
-    print(text(table))
+        found, difference = rows_of(name, options)
+        rows, gap = rows + found, max(gap, difference)
+    print(table(save(rows)), f"\nlargest difference: {gap:.1e}")
     return int(not gap <= TOLERANCE)
 
 
@@ -83,16 +81,18 @@ def difference(pair: Pair, options: argparse.Namespace) -> float:
     return max(((a - b).abs().max() / a.abs().max()).item() for a, b in zip(*both))
 
 
-def row(name: str, options: argparse.Namespace) -> tuple[list[str], float]:
-    """A line of the table, and how far the two forms differ."""
+def rows_of(name: str, options: argparse.Namespace) -> tuple[list[Row], float]:
+    """Time and memory, and how far the two forms differ."""
     pair = made(name, options)
     gap, forms = difference(pair, options), steps(pair, options)
-    seconds = interleaved(forms, options.rounds)
-    memory = {form: in_fresh_process("--peak-of", name, form) for form in forms}
-    time = statistics.median(seconds["ours"])
-    line = [name, f"{1e3 * time:.1f}", f"{median_ratio(seconds['official'], seconds['ours']):.2f}"]
-    space = [f"{memory['ours']:.0f}", f"{memory['official'] / memory['ours']:.2f}"]
-    return [*line, *space, f"{gap:.1e}"], gap
+    ms = scaled(interleaved(forms, options.rounds, clock(device(options.device))), 1e3)
+    mb = {form: [in_fresh_process("--peak-of", name, form)] for form in forms}
+    official = {"peer": f"{UNITS[name][0]}'s code", "goal": 0.95}
+    return [
+        row(name, f"{unit}, batch {options.batch}", found["ours"], theirs=found["official"],
+            **official)
+        for unit, found in (("ms", ms), ("MB", mb))
+    ], gap  # fmt: skip
 
 
 def arguments() -> argparse.Namespace:
