@@ -16,9 +16,11 @@ import math
 import statistics
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from record import Row, row, save, table
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
@@ -52,6 +54,10 @@ FORMS: dict[str, Callable[[int], Callable[[Tensor], Tensor]]] = {
 }
 
 
+QUADRATIC = ("attention", "explicit")
+LARGEST_QUADRATIC = 4096  # tokens up to which they are run
+
+
 class Layer:
     """One form on tokens of one size."""
 
@@ -78,26 +84,44 @@ def main() -> int:
     if options.peak_of:
         print(peak(options))
         return 0
-    print(
-        f"batch {options.batch}, {options.channels} channels, float32, {device(options.device)}, "
-        f"{torch.get_num_threads()} threads\n"
-    )
-    head = ["tokens", "form", "ms", "× attention", "MB", "× attention"]
-    print(text([head, *(row for side in options.sides for row in rows_of(side, options))]))
+    ms: dict[str, list[list[float]]] = {form: [] for form in FORMS}
+    mb: dict[str, list[list[float]]] = {form: [] for form in FORMS}
+    for side in options.sides:
+        layers = {form: Layer(form, side, options) for form in FORMS if fits(form, side)}
+        seconds = interleaved(
+            {form: layer.step for form, layer in layers.items()},
+            options.rounds,
+            clock(device(options.device)),
+        )
+        for form, values in scaled(seconds, 1e3).items():
+            ms[form].append(values)
+            mb[form].append([in_fresh_process("--peak-of", form, str(side))])
+    rows = [row for form in FORMS for row in rows_of(form, ms, mb, options.sides)]
+    print(table(save(rows)))
     return 0
 
 
-def rows_of(side: int, options: argparse.Namespace) -> list[list[str]]:
-    """Time and memory of every form at one size."""
-    layers = {name: Layer(name, side, options) for name in FORMS}
-    seconds = interleaved({name: layer.step for name, layer in layers.items()}, options.rounds)
-    memory = {name: in_fresh_process("--peak-of", name, str(side)) for name in FORMS}
+def fits(form: str, side: int) -> bool:
+    return form not in QUADRATIC or side**2 <= LARGEST_QUADRATIC
+
+
+def rows_of(
+    form: str,
+    ms: dict[str, list[list[float]]],
+    mb: dict[str, list[list[float]]],
+    sides: list[int],
+) -> list[Row]:
+    """Time and memory at the largest size, and their slopes over the tokens."""
+    sides = [side for side in sides if fits(form, side)]
     rows = []
-    for name, values in seconds.items():
-        time = [f"{1e3 * statistics.median(values):.1f}"]
-        time.append(f"{median_ratio(values, seconds['attention']):.3f}")
-        space = [f"{memory[name]:.0f}", f"{memory[name] / memory['attention']:.3f}"]
-        rows.append(["" if rows else str(side * side), name, *time, *space])
+    for unit, found in (("ms", ms[form]), ("MB", mb[form])):
+        rows.append(row(f"{form}, {sides[-1] ** 2:,} tokens", unit, found[-1]))
+        if len(sides) > 1:
+            tokens = np.log([side**2 for side in sides])
+            slope = np.polyfit(tokens, np.log([statistics.median(v) for v in found]), 1)[0]
+            most = {} if form in QUADRATIC else {"goal": 1.1}
+            span = f"{form}, {sides[0] ** 2:,} to {sides[-1] ** 2:,} tokens"
+            rows.append(row(span, f"exponent of {unit}", [float(slope)], **most))
     return rows
 
 
@@ -112,10 +136,10 @@ def peak(options: argparse.Namespace) -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--sides", type=int, nargs="+", default=[17, 33], help="of the map")
+    parser.add_argument("--sides", type=int, nargs="+", default=[32, 64, 128], help="of the map")
     parser.add_argument("--channels", type=int, default=512)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # form, side
     options = parser.parse_args()
     if min(options.sides) < 8:

@@ -1,7 +1,5 @@
-"""How fast training batches are read and augmented, and whether that keeps a step fed."""
+"""How fast training batches are read and augmented."""
 
-import argparse
-import math
 import time
 from functools import partial
 from pathlib import Path
@@ -12,20 +10,6 @@ from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
 
 FIRST, NUMBER = 4, 20  # batches: the worker starts and runs ahead; then these are timed
-
-
-def fed(options: argparse.Namespace, needed: float) -> str:
-    """Images/s that one worker gives, and how many workers a step needs.
-
-    Args:
-        options: ``images`` (folder of .jpg files, or None), ``crop``, ``batch``.
-        needed: images/s that the step takes.
-    """
-    if not options.images:
-        return "data loader: give --images to measure it"
-    speed = images_per_second(Path(options.images), options.crop, options.batch)
-    workers = math.ceil(needed / speed)
-    return f"data loader: {speed:.1f} images/s a worker; {workers} a process keep a step fed"
 
 
 def images_per_second(folder: Path, crop: int, batch: int) -> float:

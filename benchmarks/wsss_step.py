@@ -5,7 +5,8 @@
     python benchmarks/wsss_step.py --toco PATH --name deit_small_patch16_224 --crop 448 --batch 4 \\
         --device cuda --rounds 20
 
-A step: CAMs, PAR, pseudo labels, losses, backward, AdamW, of random weights, in float32. ToCo's is
+A step: CAMs, PAR, pseudo labels, losses, backward, AdamW, of random weights, in float32, and ours
+with trainer.precision=bf16 as well. ToCo's is
 its own code without its two contrastive losses. L_reg is ours on both sides, as ToCo's is C++ that
 must be built by hand; --no-energy leaves it out on both. Without centering the two start from the
 same weights, and their losses before the first step are printed.
@@ -23,10 +24,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from loader import fed
-from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from loader import images_per_second
+from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from record import row, save, table
 from toco import ToCoStep, copy_weights
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.none import NoAggregator
@@ -34,13 +37,19 @@ from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.environment import device
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.wsss.cam import present_classes
 from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.objective import Objective
 from oversmoothing.training.adamw_poly import AdamWPoly
 from oversmoothing.training.loop import TrainingLoop
 
-OURS = {"centered": partial(Centered, -1.0), "plain": NoAggregator}
+FORMS = {
+    "plain": (NoAggregator, "fp32"),
+    "centered": (partial(Centered, -1.0), "fp32"),
+    "plain, bf16": (NoAggregator, "bf16"),
+    "centered, bf16": (partial(Centered, -1.0), "bf16"),
+}
 TOLERANCE = 1e-2  # position embeddings are resampled a little differently
 Step = Callable[[], dict[str, Tensor]]
 
@@ -65,21 +74,41 @@ def batch_of(options: argparse.Namespace) -> dict[str, Tensor]:
 
 
 class OurStep:
-    """A step of the engine."""
+    """A step of the training loop."""
 
     def __init__(self, form: str, options: argparse.Namespace) -> None:
         torch.manual_seed(0)
-        vit = ViT([OURS[form], NoAggregator], name=options.name, weights="none")
-        self.network = Network(vit, num_classes=20).to(device(options.device))
-        method = Method(start=0) if options.energy else Method(start=0, reg_weight=0.0)
-        objective, trainer = Objective(method, self.network), AdamWPoly(batch_size=options.batch)
+        aggregator, precision = FORMS[form]
+        vit = ViT([aggregator, NoAggregator], name=options.name, weights="none")
         place = device(options.device)
+        self.network = Network(vit, num_classes=20).to(place)
+        method = Method(start=0) if options.energy else Method(start=0, reg_weight=0.0)
+        objective = Objective(method, self.network)
+        trainer = AdamWPoly(batch_size=options.batch, precision=precision)
         run = Recorder(Path(), [0], checkpoint_seconds=math.inf)
         self.training = TrainingLoop(self.network, objective, None, trainer, run, place)
         self.batch = batch_of(options)
 
     def __call__(self) -> dict[str, Tensor]:
         return self.training._step(self.network, self.batch)
+
+    def parts(self) -> dict[str, Step]:
+        """What the step is made of."""
+        labeller, batch = self.training.objective.labeller, self.batch
+        images, present = batch["image"], present_classes(batch["label"])
+        prepared = self.training.objective.prepare(batch | {"batch_size": len(images)}, 0)
+        last, _ = labeller.cams(images, present)
+
+        def learn() -> None:
+            losses = self.training.objective.losses(self.network, prepared, 0)
+            sum(losses.values()).backward()
+
+        return {
+            "CAMs": lambda: labeller.cams(images, present),
+            "PAR and pseudo labels": lambda: labeller.pseudo(last, present, images, batch["box"]),
+            "losses, forward and backward": learn,
+            "AdamW": self.training.optimizer.step,
+        }
 
 
 def step_of(form: str, options: argparse.Namespace) -> Step:
@@ -93,27 +122,49 @@ def main() -> int:
     options = arguments()
     if options.threads:
         torch.set_num_threads(options.threads)
+    place = device(options.device)
     if options.peak_of:
-        print(peak_bytes(step_of(options.peak_of, options), device(options.device)))
+        print(peak_bytes(step_of(options.peak_of, options), place))
         return 0
-    forms = [*OURS, *(["ToCo"] if options.toco else [])]  # ToCo last: it registers over timm's
+    forms = [*FORMS, *(["ToCo"] if options.toco else [])]  # ToCo last: it registers over timm's
     steps = {form: step_of(form, options) for form in forms}
-    energy = "ours" if options.energy else "left out"
-    print(f"{options.batch} × {options.crop}², {options.name}, {device(options.device)}, "
-          f"{torch.get_num_threads()} threads, L_reg {energy}\n")  # fmt: skip
     gap = compared(steps) if options.toco else 0.0
-    seconds = interleaved(steps, options.rounds)
-    rows = [["step", "ms", "images/s", "× plain", "MB", "× plain"]]
-    memory = {form: in_fresh_process("--peak-of", form) for form in forms}
-    for form, values in seconds.items():
-        middle = statistics.median(values)
-        ratio = median_ratio(values, seconds["plain"])
-        rows.append([form, f"{1e3 * middle:.0f}", f"{options.batch / middle:.2f}", f"{ratio:.2f}",
-                     f"{memory[form]:.0f}", f"{memory[form] / memory['plain']:.2f}"])  # fmt: skip
-    print(text(rows))
-    print()
-    print(fed(options, options.batch / statistics.median(seconds["centered"])))
+    ms = scaled(interleaved(steps, options.rounds, clock(place)), 1e3)
+    mb = {form: [in_fresh_process("--peak-of", form)] for form in forms}
+    parts = scaled(interleaved(steps["plain"].parts(), options.rounds, clock(place)), 1e3)
+    rows, floor = [], floor_of(steps["plain"])
+    for form in FORMS:
+        peer = {"peer": "ToCo", "theirs": ms["ToCo"], "goal": 4} if options.toco else {}
+        note = "" if "bf16" in form else floor
+        rows.append(row(work_of(form, options), "ms", ms[form], **peer, note=note))
+        peer = {"peer": "ToCo", "theirs": mb["ToCo"]} if options.toco else {}
+        rows.append(row(work_of(form, options), "MB", mb[form], **peer))
+    rows += [row(f"part of a plain step: {part}", "ms", values) for part, values in parts.items()]
+    if options.images:
+        speed = images_per_second(Path(options.images), options.crop, options.batch)
+        rows.append(row(f"loader of {options.crop}² crops", "images/s a worker", [speed]))
+    print(table(save(rows)))
     return int(not gap <= TOLERANCE)
+
+
+def work_of(form: str, options: argparse.Namespace) -> str:
+    energy = "" if options.energy else ", no L_reg"
+    return f"WSSS step, {form}, {options.name}, {options.batch} × {options.crop}²{energy}"
+
+
+def floor_of(step: Step) -> str:
+    """The time of a step's matrix products at the rate of one such product alone."""
+    with FlopCounterMode(display=False) as counter:
+        step()
+    place = step.batch["image"].device
+    x, w = (torch.randn(size, device=place) for size in ((1768, 192), (768, 192)))
+    seconds = interleaved({"product": lambda: F.linear(x, w)}, 50, clock(place))["product"]
+    rate = 2 * x.numel() * len(w) / statistics.median(seconds)
+    total = counter.get_total_flops()
+    return (
+        f"its {total / 1e9:.0f} GFLOP of matrix products alone take {1e3 * total / rate:.0f} ms "
+        f"at the {rate / 1e9:.0f} GFLOP/s of a float32 product of its sizes"
+    )
 
 
 def compared(steps: dict[str, Step]) -> float:
