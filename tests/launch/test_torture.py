@@ -1,5 +1,7 @@
-"""A short form of `make torture`, with fixed seeds; kills and sweeps are in test_execute.py,
-processes in test_orphans.py, and W&B in test_background.py."""
+"""A short form of `make torture`, with fixed seeds.
+
+Kills and sweeps are in test_execute.py, processes in test_orphans.py, W&B in test_background.py.
+"""
 
 import sys
 from pathlib import Path
