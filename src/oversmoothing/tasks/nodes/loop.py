@@ -39,7 +39,7 @@ class FullBatchLoop:
         self.model, self.graph, self.trainer, self.recorder = model, graph, trainer, recorder
         self.layer_metrics = layer_metrics
         self.nodes = graph.masks(recorder.seeds)
-        self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr)
+        self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr, fused=True)
         self.epoch = 0
         self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation
 
