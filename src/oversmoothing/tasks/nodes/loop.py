@@ -10,6 +10,7 @@ from oversmoothing.aggregators.base import advance
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.tasks.nodes.layers import of_layers
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class FullBatchLoop:
         self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr, fused=True)
         self.epoch = 0
         self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation
+
+        if graph.y.device.type == "cpu":
+            keep_freed_memory()
 
     def fit(self) -> None:
         self._resume()
