@@ -73,10 +73,9 @@ def one_by_one(graph: Graph, depth: int, seeds: list[int], rounds: int) -> recor
     steps = {"own": ours, "pyg": lambda: [step() for step in theirs]}
     seconds = interleaved(steps, rounds, time.process_time)
     measure = f"CPU s per epoch of {len(seeds)} seeds on {graph.name}"
-    return record.row(
-        f"GCN with LayerNorm, L = {depth}", measure, seconds["own"], peer="torch-geometric's GCNConv, seed by seed", theirs=seconds["pyg"],
-        goal=GOALS.get(depth),
-    )  # fmt: skip
+    about = {"peer": "torch-geometric's GCNConv, seed by seed", "goal": GOALS.get(depth)}
+    work = f"GCN with LayerNorm, L = {depth}"
+    return record.row(work, measure, seconds["own"], theirs=seconds["pyg"], **about)
 
 
 def wrapped(graph: Graph, name: str, depth: int, seeds: list[int], rounds: int) -> record.Row:
