@@ -46,9 +46,7 @@ def main() -> int:
     rate = 2 * 1000**3 / statistics.median(seconds["product"])
     flops = 10 * N**3 * len(GRID) * L  # three products with weights, two of attention
     shares = [100 * flops / s / rate for s in seconds["without measuring"]]
-    measuring = [
-        100 * (1 - b / a) for a, b in zip(seconds["ours"], seconds["without measuring"])
-    ]
+    measuring = [100 * (1 - b / a) for a, b in zip(seconds["ours"], seconds["without measuring"])]
     floor = statistics.median(seconds["loop"]) / (flops / rate)
     work = f"Figure 1, {len(GRID)} values of γ, {L} layers"
     note = (

@@ -31,6 +31,7 @@ from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.data.graphs.graphs import load
 from oversmoothing.data.graphs.sbm import generate
 from oversmoothing.launch.script import run_script
+from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 
 GOALS = {2: 25.0, 8: 10.0, 32: 6.0}
 PAIRS = {  # row: (own network, options of backbone=pyg)
@@ -43,6 +44,7 @@ PAIRS = {  # row: (own network, options of backbone=pyg)
 
 def main() -> None:
     options = arguments()
+    keep_freed_memory()  # as in train.py
     graph, seeds = cora(), [*range(options.seeds)]
     for depth in options.depths:
         rows = [one_by_one(graph, depth, seeds, options.rounds)]

@@ -38,6 +38,7 @@ from oversmoothing.data.graphs import csbm
 from oversmoothing.drawing import files
 from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.launch.script import run_script
+from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 
 METHODS: dict[str, tuple[int, list[Callable]]] = {  # layers, aggregators
     "vanilla": (2, []),
@@ -103,6 +104,7 @@ def of_method(name: str, options: argparse.Namespace) -> list[Row]:
 
 def measured(name: str, size: int) -> tuple[float, int]:
     """CPU seconds of an epoch, and bytes."""
+    keep_freed_memory()  # as in train.py
     _epoch(name, 1000)()  # what is loaded only once must not count
     graph = _graph(size)
     seconds: list[float] = []
