@@ -8,8 +8,8 @@ An epoch is one training step of one seed: a GCN of two or eight layers with 32 
 data=sbm with 32 features. Time: the least CPU seconds of several epochs, which other processes
 disturb less than the clock does. Memory: the peak of the resident size while the network is built
 and makes its first epoch, above that of the process with the graph. Each pair of method and size
-has a process of its own. A method is not measured beyond the size at which an epoch takes more than ``--limit``
-seconds. Slopes are fitted to log N from 10⁴ nodes on: below, fixed costs count.
+has a process of its own. A method is not measured beyond the size at which an epoch takes more than
+``--limit`` seconds. Slopes are fitted to log N from 10⁴ nodes on: below, fixed costs count.
 
 Writes results/slopes.csv and results/figures/slopes.png.
 """
