@@ -4,7 +4,8 @@
     python scripts/torture.py -n 20                    hours
     python scripts/torture.py --only kills --seed 7
 
-The counts go to results/torture.json and into docs/guides/robustness.md. Ctrl-C keeps them, too.
+The counts go to results/torture.json and into docs/guides/robustness.md, after every area and on
+Ctrl-C; areas that are not tried keep theirs.
 Exit code 1: something failed. Needs Linux, and `pip install hypothesis`.
 """
 
@@ -44,44 +45,54 @@ AREAS = {
 
 
 class Counts:
-    """What was tried and what passed, area by area; written after every area."""
+    """What was tried and what passed, area by area; written after every area.
 
-    def __init__(self, seed: int, number: int) -> None:
-        env = environment("cpu")
-        self.content: dict[str, Any] = {
-            "seed": seed,
-            "n": number,
-            "commit": env["git"],
-            "dirty": env["dirty"],
-            "torch": env["torch"],
-            "machine": f"{env['cpus']} cores, {platform.system()}",
-            "areas": {},
-        }
-        self._lock = threading.Lock()
+    Args:
+        path: of torture.json. Areas that are not tried now keep their counts.
+        seed: of what is drawn.
+        number: how many times as much as by default.
+    """
 
-    @property
-    def failed(self) -> int:
-        return sum(len(area["failures"]) for area in self.content["areas"].values())
+    def __init__(self, path: Path, seed: int, number: int) -> None:
+        self.path, self._lock, env = path, threading.Lock(), environment("cpu")
+        self.areas = json.loads(path.read_text())["areas"] if path.exists() else {}
+        self.failed = 0
+        self._how = {"seed": seed, "n": number, "commit": env["git"], "dirty": env["dirty"]}
+        self._how |= {"torch": env["torch"], "cores": env["cpus"], "system": platform.system()}
 
     def begin(self, area: str) -> None:
-        self.content["areas"][area] = {"tried": 0, "passed": 0, "seconds": 0, "failures": []}
+        """Forgets the counts of an area."""
+        counts = {"tried": 0, "passed": 0, "seconds": 0}
+        self.areas[area] = counts | self._how | {"failures": []}
 
     def add(self, area: str, name: str, failure: str) -> None:
+        """Counts a trial."""
         with self._lock:
-            counted = self.content["areas"][area]
+            counted = self.areas[area]
             counted["tried"] += 1
             counted["passed"] += not failure
             if failure:
+                self.failed += 1
                 counted["failures"].append(f"{name}: {failure}")
                 print(f"  FAILED {name}: {failure}", flush=True)
 
-    def table(self) -> str:
-        """The counts as Markdown."""
-        lines = ["| area | tried | passed |", "|---|---|---|"]
-        for area, count in self.content["areas"].items():
-            lines.append(f"| {AREAS[area]} | {count['tried']} | {count['passed']} |")
-        c = self.content
-        return "\n".join([*lines, "", f"Seed {c['seed']}, commit {c['commit']}, {c['machine']}."])
+    def end(self, area: str, seconds: float) -> None:
+        """Writes the counts, and their table into the docs."""
+        counted = self.areas[area]
+        counted["seconds"] = round(seconds)
+        print(f"{area}: {counted['passed']} of {counted['tried']} passed, {seconds:.0f} s")
+        content = {"areas": {name: self.areas[name] for name in AREAS if name in self.areas}}
+        write_text(self.path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        show_in_pages(self.path.parent, "torture", table(content["areas"]))
+
+
+def table(areas: dict[str, Any]) -> str:
+    """The counts as Markdown."""
+    lines = ["| area | tried | passed | seed | commit |", "|---|---|---|---|---|"]
+    for area, counted in areas.items():
+        shown = [counted[key] for key in ("tried", "passed", "seed", "commit")]
+        lines.append(f"| {AREAS[area]} | {' | '.join(map(str, shown))} |")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -91,7 +102,8 @@ def main() -> int:
         raise InputError(f"--only {unknown[0]}: no such area; {meant(unknown[0], AREAS)}")
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}")
-    counts, folder = Counts(seed, options.n), Path(tempfile.mkdtemp(prefix="torture-"))
+    counts = Counts((options.results or results()) / "torture.json", seed, options.n)
+    folder = Path(tempfile.mkdtemp(prefix="torture-"))
     stop = threading.Event()
     try:
         for area in options.only or AREAS:
@@ -100,9 +112,8 @@ def main() -> int:
         stop.set()
         print("stopped; what has been tried is kept")
     finally:
-        _write(counts, options.results or results())
         shutil.rmtree(folder, ignore_errors=True)
-    print(counts.table())
+    print(table(counts.areas))
     return int(counts.failed > 0)
 
 
@@ -120,6 +131,7 @@ def _area(
         jobs = importlib.import_module(f"torture_areas.{area}").jobs(drawn, options.n, folder)
     except ModuleNotFoundError as error:
         counts.add(area, area, f"needs {error.name}")
+        counts.end(area, 0)
         return
 
     def work(job: Job) -> None:
@@ -139,16 +151,7 @@ def _area(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-        counted = counts.content["areas"][area]
-        counted["seconds"] = round(time.monotonic() - began)
-        said = f"{counted['passed']} of {counted['tried']} passed, {counted['seconds']} s"
-        print(f"{area}: {said}", flush=True)
-
-
-def _write(counts: Counts, folder: Path) -> None:
-    text = json.dumps(counts.content, indent=1, ensure_ascii=False) + "\n"
-    write_text(folder / "torture.json", text)
-    show_in_pages(folder, "torture", counts.table())
+        counts.end(area, time.monotonic() - began)
 
 
 def _arguments() -> argparse.Namespace:

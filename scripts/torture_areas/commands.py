@@ -13,7 +13,12 @@ OF_TASK = {
     ],
     "minibatch": [
         *("backbone=pyg", "trainer=minibatch_random", "data.num_nodes=400", "seeds=[0]"),
-        *("trainer.epochs=20", "trainer.num_parts=4", "trainer.eval_every=1"),
+        *(
+            "trainer.epochs=20",
+            "trainer.num_parts=4",
+            "trainer.eval_every=1",
+            "trainer.accumulate=2",
+        ),
     ],
     "wsss": [
         *("experiment=wsss_scenes", "trainer=toco_smoke", *IMAGES, "trainer.iterations=6"),

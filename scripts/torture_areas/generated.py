@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torture_areas import Job, Trial
 from torture_areas.commands import OF_TASK, words
@@ -22,7 +23,7 @@ from torture_areas.processes import Started, streamed
 
 SECONDS = 20.0  # within which a command has to be refused or has to train
 MEMORY = 16 * 2**30
-IN_ONE_PROCESS, OF_THEIR_OWN = 300, 6
+IN_ONE_PROCESS, OF_THEIR_OWN = 120, 4
 ODD = r"""
 null true Off none -1 0 1e30 -0.0 nan inf -inf 1e400 0x10 1_000 1.5.2 2024-01-01 abc é😀 '1'
 [] {} [0] [[]] [null] [1,2,3] {a:1} ${seeds} ${x} ${oc.env:HOME} ???
@@ -43,54 +44,80 @@ def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
 
 
 def draw(seed: int, number: int, folder: Path) -> list[list[str]]:
-    """Draws commands; the same ones for the same seed."""
+    """Draws different commands; the same ones for the same seed."""
     import hypothesis
     from hypothesis import strategies as st
 
-    known = {task: _keys(words(task, folder / "outputs")) for task in OF_TASK}
-    number_like = st.one_of(st.integers(), st.integers(-3, 3), st.floats(), st.floats(-2, 2))
-    value = st.one_of(
-        st.sampled_from(ODD),
-        number_like.map(str),
-        st.lists(number_like, max_size=3).map(lambda items: str(items).replace(" ", "")),
-        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8),
-    )
+    known = {task: _settings(words(task, folder / "outputs")) for task in OF_TASK}
+    values = _values()
 
     @st.composite
-    def command(choose: st.DrawFn) -> list[str]:
-        task = choose(st.sampled_from(["nodes"] * 5 + list(OF_TASK)))
-        keys = st.sampled_from(known[task])
-        wrong = st.one_of(keys, keys, keys, keys.map(lambda key: key[:-1]), st.sampled_from(ODD))
-        own = [f"{choose(wrong)}={choose(value)}" for _ in range(choose(st.integers(1, 2)))]
-        return [*words(task, folder / "outputs"), *own]
+    def override(choose: st.DrawFn, task: str) -> str:
+        key, value = choose(st.sampled_from(known[task]))
+        kind = choose(st.sampled_from(["near"] * 8 + ["odd", "key"]))
+        if kind == "key":
+            return f"{choose(st.sampled_from([key[:-1], key + '.x', *ODD]))}={value}"
+        if isinstance(value, list) and value and isinstance(value[0], str):
+            near = st.sampled_from(value)
+        else:
+            near = values.get(type(value), values[str])
+        return f"{key}={choose(near if kind == 'near' else values[str])}"
 
-    found: list[list[str]] = []
+    @st.composite
+    def command(choose: st.DrawFn) -> tuple[str, ...]:
+        task = choose(st.sampled_from(["nodes"] * 5 + list(OF_TASK)))
+        own = choose(st.lists(override(task), min_size=1, max_size=2, unique=True))
+        return (*words(task, folder / "outputs"), *own)
+
+    found: dict[tuple[str, ...], None] = {}
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
-        max_examples=number,
+        max_examples=3 * number,
         database=None,
         deadline=None,
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     @hypothesis.given(command())
-    def collect(one: list[str]) -> None:
-        found.append(one)
+    def collect(one: tuple[str, ...]) -> None:
+        found[one] = None
 
     collect()
-    return found[:number]
+    drawn = random.Random(seed).sample(list(found), min(number, len(found)))
+    return [list(one) for one in drawn]
 
 
-def _keys(command: list[str]) -> list[str]:
-    """What a command can set: keys of its config, and groups."""
+def _values() -> dict[type, Any]:
+    """Strategies for values: near a number or a list of numbers, and of all kinds."""
+    from hypothesis import strategies as st
+
+    whole = st.one_of(st.integers(-2, 4), st.sampled_from([7, 33, 1000, 10**6, 10**9, 10**20]))
+    real = st.one_of(st.floats(-2, 2), st.floats(), st.sampled_from([0, 1, -1, 0.5, 1e-3, 1e30]))
+    numbers = st.one_of(st.lists(whole, max_size=3), st.lists(real, max_size=3))
+    characters = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+    lists = numbers.map(lambda items: str(items).replace(" ", ""))
+    odd = st.one_of(st.sampled_from(ODD), st.text(characters, max_size=8), whole.map(str), lists)
+    number = st.one_of(whole, whole, real).map(str)
+    count = st.one_of(*[whole] * 9, real).map(str)
+    switch = st.sampled_from(["true", "false", "null", "1"])
+    return {int: count, float: number, bool: switch, list: lists, str: odd}
+
+
+def _settings(command: list[str]) -> list[tuple[str, Any]]:
+    """What a command can set: keys of its config with their values, and groups with options."""
     from omegaconf import OmegaConf
 
     from oversmoothing.config.compose import choices, compose_config
+    from oversmoothing.config.folders import CONFIGS, options
     from oversmoothing.config.names import flat
 
     keys = flat(OmegaConf.to_container(compose_config(command), resolve=False))
-    return sorted(key for key in keys if not key.startswith("paths.")) + sorted(choices())
+    places = [place for place in choices() if not place.startswith("hydra/")]
+    groups = {place: options(place.split("@")[0], [CONFIGS]) for place in places}
+    skipped = ("paths.", "task._", "data._", "backbone._", "trainer._", "aggregator._", "then._")
+    own = {key: value for key, value in keys.items() if not key.startswith(skipped)}
+    return sorted((own | groups).items(), key=lambda item: item[0])
 
 
 def shown(command: list[str]) -> str:

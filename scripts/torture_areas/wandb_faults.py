@@ -69,21 +69,25 @@ def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "wandb.py").write_text(FAKE)
     faults = drawn.sample(FAULTS, min(5 * number, len(FAULTS)))
-    return [partial(_trials, faults, folder)]
+    expected, seconds = _undisturbed(folder)
+    return [partial(_trial, fault, expected, 2 * seconds + SECONDS, folder) for fault in faults]
 
 
-def _trials(faults: list[str], folder: Path) -> Iterator[Trial]:
-    began, (whole, outputs) = time.monotonic(), _start(folder, "no fault", "logger=none")
-    whole.ended()
-    limit, expected = 2 * (time.monotonic() - began) + SECONDS, run_folder(outputs)
-    for fault in faults:
-        started, outputs = _start(folder, fault, "logger=wandb")
-        ended = started.ended(limit)
-        lines = ended.err.splitlines()
-        wrong = ended.fault or (ended.code and ended.err[-300:])
-        if not wrong and (len(lines) != 1 or not lines[0].startswith("warning: logger: ")):
-            wrong = f"expected one warning, got: {ended.err[-300:]}"
-        yield f"W&B: {fault}", wrong or difference(expected, run_folder(outputs))
+def _undisturbed(folder: Path) -> tuple[Path, float]:
+    """The run folder of a run without W&B, and the seconds that it took."""
+    began, (started, outputs) = time.monotonic(), _start(folder, "no fault", "logger=none")
+    started.ended()
+    return run_folder(outputs), time.monotonic() - began
+
+
+def _trial(fault: str, expected: Path, limit: float, folder: Path) -> Iterator[Trial]:
+    started, outputs = _start(folder, fault, "logger=wandb")
+    ended = started.ended(limit)
+    lines = ended.err.splitlines()
+    wrong = ended.fault or (ended.code and ended.err[-300:])
+    if not wrong and (len(lines) != 1 or not lines[0].startswith("warning: logger: ")):
+        wrong = f"expected one warning, got: {ended.err[-300:]}"
+    yield f"W&B: {fault}", wrong or difference(expected, run_folder(outputs))
 
 
 def _start(folder: Path, fault: str, logger: str) -> tuple[Started, Path]:

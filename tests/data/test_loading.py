@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import random
+import subprocess
+import sys
 import warnings
 from functools import partial
 
@@ -180,3 +182,27 @@ def test_ids_are_spaced_evenly(number):
     assert len(places) == min(number, 20) and places[0] == 0
     gaps = {b - a for a, b in zip(places, [*places[1:], 20])}
     assert min(gaps) > 0 and max(gaps) - min(gaps) <= 1
+
+
+NO_SHARED_MEMORY = """
+import resource, torch
+from oversmoothing.data.loading import read_ahead
+from oversmoothing.errors import InputError
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+def read(key):
+    return {"name": "a", "image": torch.zeros(100_000)}
+
+try:
+    list(read_ahead(read, range(2), workers=1))
+except InputError as error:
+    print(error)
+"""
+
+
+def test_no_shared_memory_is_one_line() -> None:
+    """The process would wait for ever for a batch that was lost."""
+    words = [sys.executable, "-c", NO_SHARED_MEMORY]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.startswith("workers: no shared memory") and done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr

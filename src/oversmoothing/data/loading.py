@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from oversmoothing import distributed
 from oversmoothing.data.batches import Batches, Example, Examples, stacked
@@ -140,9 +141,29 @@ class _Guarded(Dataset):
 
     def __getitem__(self, key: Any) -> Any:
         try:
-            return self.read(key)
+            item = self.read(key)
+            return _shared(item) if get_worker_info() else item
         except InputError as error:
             return error
+
+
+def _shared(item: Any) -> Any:
+    """Puts the tensors of an item into shared memory, from where the main process takes them.
+
+    The queue would do so in a thread of its own. An error in it is lost, and the main process would
+    wait for ever.
+    """
+    values = item.values() if isinstance(item, dict) else ()
+    try:
+        for tensor in (value for value in values if isinstance(value, Tensor)):
+            tensor.share_memory_()
+    except RuntimeError as error:
+        why = str(error).splitlines()[0]
+        raise InputError(
+            f"workers: no shared memory for a batch ({why}); free the disk or enlarge /dev/shm "
+            "(docker: --shm-size), or take workers=0"
+        ) from error
+    return item
 
 
 def _unchanged(item: Any) -> Any:
