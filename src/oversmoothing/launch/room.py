@@ -81,7 +81,8 @@ def require_room(network: nn.Module, trains: bool, device: torch.device) -> None
     Raises:
         InputError: not even half of what its parameters need while they are trained fits.
     """
-    count = sum(parameter.numel() for parameter in network.parameters())
+    parameters = network.parameters() if isinstance(network, nn.Module) else ()  # nothing trains
+    count = sum(parameter.numel() for parameter in parameters)
     needed, free = (TRAINING - 4) * count if trains else 0, free_memory(device)
     if not limits.are_on() or free is None or needed <= free:
         return
