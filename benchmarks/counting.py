@@ -9,6 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+NO_LAUNCH = ("empty", "_local", "detach", "_unsafe_view", "promote_types")
+
 
 class Counting(TorchDispatchMode):
     """Context that counts operators, for fake and for real tensors.
@@ -30,7 +32,8 @@ class Counting(TorchDispatchMode):
     ) -> Any:
         out = function(*args, **(kwargs or {}))
         name = function.overloadpacket.__name__
-        if not function.is_view and not name.startswith(("empty", "_local", "detach")):
+        computes = not function.is_view and not name.startswith(NO_LAUNCH)
+        if computes and function.namespace != "prim":
             self.launches += 1
             self.flops += _flops(function, args, kwargs or {}, out)
         for leaf in tree_leaves(out):
