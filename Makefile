@@ -104,7 +104,9 @@ submission: setup  ## zip for VOC's test server, of a trained run: make submissi
 	  --export $(or $(OUT),outputs/submission) $(OVERRIDES)
 
 bench: setup  ## speed and memory, compared with reference implementations
-	$(PY) benchmarks/graphs.py
+	$(PY) benchmarks/graphs.py $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)
+	$(PY) benchmarks/pyg.py
+	$(PY) benchmarks/fig1.py
 	$(PY) benchmarks/contranorm.py
 	$(PY) benchmarks/centering.py
 	$(PY) benchmarks/em.py

@@ -16,9 +16,10 @@ import os
 import time
 from itertools import pairwise
 
+import record
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from measure import in_fresh_process, interleaved, peak_bytes, text
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
@@ -35,17 +36,15 @@ def main() -> None:
     if options.nodes:
         return on_random(options)
     root = os.environ.get("DATA_ROOT") or "data"
-    rows = [
-        ["5 seeds × 32 channels", "tiles, s", "N×N mask, s", "×", "tiles, MB", "mask, MB", "|Δ|"]
-    ]
     for name in ("cora", "squirrel"):
         edges = graphs.load(name, root=root).edges
         forms = in_both_forms(with_loops(edges, int(edges.max()) + 1))
         if options.peak_of == [name, "tiles"] or options.peak_of == [name, "mask"]:
             return print(peak_bytes(forms[options.peak_of[1]], torch.device("cpu")))
         if not options.peak_of:
-            rows.append(row(name, forms, options.rounds))
-    print(text(rows))
+            rows = measured(name, forms, options.rounds)
+            record.save(rows)
+            print(text([[row["work"], row["measure"], str(row["ratio"])] for row in rows]))
 
 
 def with_loops(edges: Tensor, num_nodes: int) -> Context:
@@ -75,17 +74,19 @@ def in_both_forms(context: Context) -> dict:
     return {"tiles": lambda: step(lambda: layer(x, context)), "mask": lambda: step(attention)}
 
 
-def row(name: str, forms: dict, rounds: int) -> list[str]:
+def measured(name: str, forms: dict, rounds: int) -> list[record.Row]:
     seconds = interleaved(forms, rounds, time.process_time)
-    ours, theirs = (min(seconds[form]) for form in ("tiles", "mask"))
     gap = max(
         ((a - b).abs().max() / b.abs().max()).item()
         for a, b in zip(forms["tiles"](), forms["mask"]())
     )
-    peaks = [in_fresh_process("--peak-of", name, form) for form in ("tiles", "mask")]
-    ratio = median_ratio(seconds["mask"], seconds["tiles"])
-    words = [f"{ours:.2f}", f"{theirs:.2f}", f"{ratio:.2f}", *(f"{peak:.0f}" for peak in peaks)]
-    return [name, *words, f"{gap:.0e}"]
+    peaks = [[in_fresh_process("--peak-of", name, form)] for form in ("tiles", "mask")]
+    work = f"ContraNorm on {name}, {SEEDS} seeds of {CHANNELS} channels, forward and backward"
+    about = {"peer": "fused attention under an N × N mask", "note": f"they differ by {gap:.0e}"}
+    return [
+        record.row(work, "CPU s", seconds["tiles"], theirs=seconds["mask"], **about),
+        record.row(work, "peak MB", peaks[0], theirs=peaks[1], peer=about["peer"]),
+    ]
 
 
 def on_random(options: argparse.Namespace) -> None:
@@ -106,8 +107,12 @@ def on_random(options: argparse.Namespace) -> None:
 
     peak = peak_bytes(step, torch.device("cpu")) / 1e6
     _, *seconds = (later - earlier for earlier, later in pairwise(times))
-    print(f"{N} nodes, {options.edges} edges, C = {C}, negatives: {options.negatives or 'all'}")
-    print("forward {:.2f} s, backward {:.2f} s, peak {:.0f} MB".format(*seconds, peak))
+    compared = f"{options.negatives} negatives" if options.negatives else "all nodes"
+    work = f"ContraNorm, {N:,} nodes, {options.edges:,} edges, C = {C}, {compared}"
+    names = ("forward, CPU s", "backward, CPU s", "peak MB")
+    rows = [record.row(work, *pair) for pair in zip(names, [[v] for v in (*seconds, peak)])]
+    record.save(rows)
+    print(text([[row["work"], row["measure"], str(row["ours"]["median"])] for row in rows]))
 
 
 def arguments() -> argparse.Namespace:

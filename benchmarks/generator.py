@@ -4,14 +4,15 @@
     python benchmarks/generator.py --nodes 1000000 --degrees 20
 
 Every number is that of a fresh process without its imports; seconds are CPU time. Coins take
-quadratic time, so they are measured up to 30,000 nodes. `pairs` are undirected edges; a graph has
-both directions of each.
+quadratic time, so they are measured up to 30,000 nodes. Edges are undirected; a graph has both
+directions of each.
 """
 
 import argparse
 import time
 import warnings
 
+import record
 import torch
 from measure import in_fresh_process, peak_bytes, text
 
@@ -35,25 +36,27 @@ def main() -> int:
         what, form, nodes, degree = options.of
         print(measured(what, form, int(nodes), float(degree)))
         return 0
-    rows = [["nodes", "degree", "pairs", "seconds", "MB", "coins: seconds", "× ours"]]
+    rows = []
     for nodes in options.nodes:
         for degree in options.degrees:
-            rows.append(row(nodes, degree))
-    print(text(rows))
+            rows += of_size(nodes, degree)
+    record.save(rows)
+    print(text([[row["work"], row["measure"], str(row["ours"]["median"])] for row in rows]))
     return 0
 
 
-def row(nodes: int, degree: float) -> list[str]:
-    """A line of the table."""
+def of_size(nodes: int, degree: float) -> list[record.Row]:
+    """Seconds and memory of a graph."""
     size = (str(nodes), str(degree))
     pairs = in_fresh_process("--of", "pairs", "csbm", *size) * 1e6
-    seconds = in_fresh_process("--of", "µs", "csbm", *size)
-    memory = in_fresh_process("--of", "bytes", "csbm", *size)
-    cells = [f"{nodes:,}", f"{degree:g}", f"{pairs:,.0f}", f"{seconds:.3f}", f"{memory:,.0f}"]
-    if nodes > QUADRATIC:
-        return [*cells, "", ""]
-    coins = in_fresh_process("--of", "µs", "sbm", *size)
-    return [*cells, f"{coins:.3f}", f"{coins / seconds:.0f}"]
+    work = f"data=sbm, {nodes:,} nodes, {pairs:,.0f} edges"
+    seconds = [in_fresh_process("--of", "µs", "csbm", *size)]
+    beside = {}
+    if nodes <= QUADRATIC:
+        coins = [in_fresh_process("--of", "µs", "sbm", *size)]
+        beside = {"peer": "a coin for each pair of nodes", "theirs": coins}
+    memory = [in_fresh_process("--of", "bytes", "csbm", *size)]
+    return [record.row(work, "CPU s", seconds, **beside), record.row(work, "peak MB", memory)]
 
 
 def measured(what: str, form: str, nodes: int, degree: float) -> int:

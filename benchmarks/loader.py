@@ -1,28 +1,57 @@
-"""How fast training batches are read and augmented."""
+"""How fast one worker reads and augments training crops of the segmentation pipeline.
 
+    python benchmarks/loader.py --images data/VOC2012/JPEGImages
+
+Decoding and the recipe's augmentation, in CPU seconds of one process.
+"""
+
+import argparse
 import time
 from functools import partial
 from pathlib import Path
+
+from record import row, save, table
 
 from oversmoothing.data.images.augment import Augment, labelled_crop
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
+from oversmoothing.launch.script import run_script
 
-FIRST, NUMBER = 4, 20  # batches: the worker starts and runs ahead; then these are timed
+
+def main() -> None:
+    options = arguments()
+    speeds = images_per_second(Path(options.images), options.crop, options.batch, options.rounds)
+    work = f"reading and augmenting crops of {options.crop}²"
+    print(table(save([row(work, "images per CPU second", speeds)])))
 
 
-def images_per_second(folder: Path, crop: int, batch: int) -> float:
-    """Of one worker: decoding, the recipe's augmentation, and the way to this process."""
+def images_per_second(folder: Path, crop: int, batch: int, rounds: int) -> list[float]:
+    """One value a batch, after a first one that is not counted."""
     files = {path.stem: str(path) for path in sorted(folder.glob("*.jpg"))}
     if not files:
         raise InputError(f"--images: no .jpg files in {folder}")
     ids = tuple(files)
     data = ImageSet("images", ("any",), ids, (), files, {}, dict.fromkeys(ids, (1,)), "")
     sample = partial(labelled_crop, data, Augment(crop))
-    batches = train_batches(data, sample, batch, FIRST + NUMBER, seed=0, workers=1)
-    for _ in range(FIRST):
-        next(batches)
-    started = time.perf_counter()
-    count = sum(len(each["name"]) for each in batches)
-    return count / (time.perf_counter() - started)
+    batches = train_batches(data, sample, batch, 1 + rounds, seed=0, workers=0)
+    next(batches)
+    speeds, started = [], time.process_time()
+    for _ in batches:
+        now = time.process_time()
+        speeds.append(batch / (now - started))
+        started = now
+    return speeds
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--images", required=True, help="folder of .jpg files")
+    parser.add_argument("--crop", type=int, default=448)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=10)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_script(main)

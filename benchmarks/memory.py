@@ -10,9 +10,10 @@ to 2.
 import sys
 from functools import partial
 
+import record
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, peak_bytes, text
+from measure import in_fresh_process, peak_bytes
 
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
@@ -45,29 +46,18 @@ def main() -> int:
     if len(sys.argv) == 3:
         print(measured(int(sys.argv[2])))
         return 0
-    rows = [
-        ["network", "aggregators", "N", "degree", "F", "S", "measured, MB", "estimate", "ratio"]
-    ]
-    ratios = []
+    rows = []
     for index, (network, options, aggregators, *sizes) in enumerate(CASES):
         peak = in_fresh_process("--of", str(index))
         expected = memory.estimate(graph(index), *factory(index), sizes[-1]) / 1e6
-        ratios.append(expected / peak)
-        name = " ".join([network.__name__, *(str(value) for value in options.values())])
-        used = [str(size) for size in sizes]
-        rows.append(
-            [
-                name,
-                str(len(aggregators)),
-                *used,
-                f"{peak:.0f}",
-                f"{expected:.0f}",
-                f"{ratios[-1]:.2f}",
-            ]
-        )
-        print("  ".join(rows[-1]), flush=True)
-    print(text(rows))
-    return int(not all(0.5 < ratio < 2 for ratio in ratios))
+        words = [network.__name__, *(f"{key}={value}" for key, value in options.items())]
+        words += [f"{len(aggregators)} aggregators"]
+        words += [f"{name} = {size:,}" for name, size in zip(("N", "degree", "F", "S"), sizes)]
+        about = {"peer": "the estimate", "theirs": [expected]}
+        rows.append(record.row(", ".join(words), "peak MB of two steps", [peak], **about))
+        print(rows[-1]["work"], rows[-1]["ratio"]["median"], flush=True)
+    record.save(rows)
+    return int(not all(0.5 < row["ratio"]["median"] < 2 for row in rows))
 
 
 def graph(index: int) -> Graph:

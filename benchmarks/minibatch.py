@@ -7,13 +7,14 @@ The peak is what a process of its own needs above the graph and the networks, ME
 """
 
 import argparse
-import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import record
 import torch
-from measure import Step, in_fresh_process, interleaved, median_ratio, peak_bytes, text
+from measure import Step, in_fresh_process, interleaved, peak_bytes, text
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.script import run_script
@@ -42,16 +43,19 @@ def main() -> None:
         memory = {form: in_fresh_process("--peak-of", form) for form in FORMS}
         forms = FORMS if given.rounds else ()
         steps = {form: prepared(form, words, Path(folder))() for form in forms}
-        seconds = interleaved(steps, given.rounds) if given.rounds else {}
-    table = [["", "peak, MB", "ratio", "seconds an epoch", "ratio"]]
-    first = next(iter(FORMS))
-    for form in FORMS:
-        row = [form, f"{memory[form]:.0f}", f"{memory[form] / memory[first]:.2f}"]
+        seconds = interleaved(steps, given.rounds, time.process_time) if given.rounds else {}
+    first, *others = FORMS
+    work = " ".join(given.words)
+    rows = []
+    for form in others:
+        name, about = f"{form}: {work}", {"peer": first, "overhead": True}
+        peaks, base = [memory[form]], [memory[first]]
+        rows.append(record.row(name, "peak MB", peaks, theirs=base, **about))
         if seconds:
-            ratio = median_ratio(seconds[form], seconds[first])
-            row += [f"{statistics.median(seconds[form]):.2f}", f"{ratio:.2f}"]
-        table.append(row)
-    print(text([row[: len(table[-1])] for row in table]))
+            base = seconds[first]
+            rows.append(record.row(name, "CPU s per epoch", seconds[form], theirs=base, **about))
+    record.save(rows)
+    print(text([[row["work"], row["measure"], str(row["ratio"])] for row in rows]))
 
 
 def prepared(form: str, words: list[str], folder: Path) -> Callable[[], Step]:

@@ -14,6 +14,7 @@ import statistics
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import record
 import torch
 from measure import text
 from torch import Tensor
@@ -71,7 +72,7 @@ def errors(words: list[str]) -> list[float]:
     start = Start(config)
     graph, trainer = start.parts.data, start.parts.trainer
     with TemporaryDirectory() as folder:
-        loop = Watched(start.network([0]), graph, [0], trainer, Recorder(Path(folder), [0]), False)
+        loop = Watched(start.network([0]), graph, trainer, Recorder(Path(folder), [0]), False)
         loop.fit()
     later = loop.errors[len(loop.errors) // trainer.epochs :]
     return [statistics.median(of_layer) for of_layer in zip(*later)]
@@ -79,13 +80,17 @@ def errors(words: list[str]) -> list[float]:
 
 def main() -> None:
     words = arguments().words
-    table = []
+    rows = []
     for name, loader in LOADERS.items():
         for mean in ("exact", "running", "batch"):
             found = errors([*loader, f"trainer.mean={mean}", *words])
-            table.append([name, mean, *(f"{100 * value:.1f}" for value in found)])
-    layers = [f"layer {n}" for n in range(1, len(table[0]) - 1)]
-    print(text([["loader", "mean", *layers], *table]))
+            work = f"{name}, mean={mean}: {' '.join(words)}"
+            rows += [
+                record.row(work, f"error of the mean in layer {layer}, %", [100 * value])
+                for layer, value in enumerate(found, start=1)
+            ]
+    record.save(rows)
+    print(text([[row["work"], row["measure"], str(row["ours"]["median"])] for row in rows]))
 
 
 def arguments() -> argparse.Namespace:

@@ -4,12 +4,12 @@
     python benchmarks/slopes.py --largest 100000 --limit 10  # 2 minutes
     python benchmarks/slopes.py --draw                       # the figure alone, from the CSV
 
-An epoch is one training step of one seed: a GCN of two layers with 32 hidden channels on data=sbm
-with 32 features. Time: the least CPU seconds of several epochs, which other processes disturb less
-than the clock does. Memory: the peak of the resident size while the network is built and makes its
-first epoch, above that of the process with the graph. Each pair of method and size has a process of
-its own. A method is not measured beyond the size at which an epoch takes more than ``--limit``
-seconds. Slopes are fitted to log N from 10⁴ nodes on: below, fixed costs count.
+An epoch is one training step of one seed: a GCN of two or eight layers with 32 hidden channels on
+data=sbm with 32 features. Time: the least CPU seconds of several epochs, which other processes
+disturb less than the clock does. Memory: the peak of the resident size while the network is built
+and makes its first epoch, above that of the process with the graph. Each pair of method and size
+has a process of its own. A method is not measured beyond the size at which an epoch takes more than
+``--limit`` seconds. Slopes are fitted to log N from 10⁴ nodes on: below, fixed costs count.
 
 Writes results/slopes.csv and results/figures/slopes.png.
 """
@@ -24,6 +24,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import record
 import torch
 import torch.nn.functional as F
 from measure import peak_bytes, printed_by_fresh_process, text
@@ -37,14 +38,16 @@ from oversmoothing.data.graphs import csbm
 from oversmoothing.drawing import files
 from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.launch.script import run_script
+from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 
-METHODS: dict[str, list[Callable]] = {
-    "vanilla": [],
-    "LayerNorm": [LayerNorm],
-    "centered": [Centered],
-    "PairNorm": [PairNorm],
-    "ContraNorm": [ContraNorm],
-    "ContraNorm, 256 negatives": [partial(ContraNorm, negatives=256)],
+METHODS: dict[str, tuple[int, list[Callable]]] = {  # layers, aggregators
+    "vanilla": (2, []),
+    "LayerNorm": (2, [LayerNorm]),
+    "centered": (2, [Centered]),
+    "centered, 8 layers": (8, [Centered, LayerNorm]),
+    "PairNorm": (2, [PairNorm]),
+    "ContraNorm": (2, [ContraNorm]),
+    "ContraNorm, 256 negatives": (2, [partial(ContraNorm, negatives=256)]),
 }
 SIZES = [round(10 ** (k / 2)) for k in range(6, 13)]
 FITTED_FROM = 10**4
@@ -58,14 +61,34 @@ def main() -> None:
     if options.of:
         return print(*measured(options.of[0], int(options.of[1])))
     path = OUT / "slopes.csv"
+    known = read(path)
     if not options.draw:
-        rows = [row for name in METHODS for row in of_method(name, options)]
-        lines = [[name, n, f"{seconds:.3g}", f"{mb:.3g}"] for name, n, seconds, mb in rows]
+        rows = [row for name in options.methods for row in of_method(name, options)]
+        known = [row for row in known if row[0] not in options.methods] + rows
+        lines = [[name, n, f"{seconds:.3g}", f"{mb:.3g}"] for name, n, seconds, mb in known]
         files.write_csv(path, HEADER, lines)
+        record.save([row for name in options.methods for row in of_slopes(known, name)])
+    print(text(table(known)))
+    draw(known)
+
+
+def read(path: Path) -> list[Row]:
     with path.open() as file:
-        rows = [(name, int(n), float(s), float(mb)) for name, n, s, mb in [*csv.reader(file)][1:]]
-    print(text(table(rows)))
-    draw(rows)
+        return [(name, int(n), float(s), float(mb)) for name, n, s, mb in [*csv.reader(file)][1:]]
+
+
+def of_slopes(rows: list[Row], name: str) -> list[record.Row]:
+    """A method's exponents, and its largest graph."""
+    time_slope, memory_slope = slopes(rows, name)
+    _, size, seconds, mb = [row for row in rows if row[0] == name][-1]
+    work = f"GCN, {METHODS[name][0]} layers, {name.partition(', 8')[0]}"
+    largest = 16_000 if size == 10**6 else None
+    return [
+        record.row(work, "exponent of time over nodes", [time_slope], goal=1.1),
+        record.row(work, "exponent of memory over nodes", [memory_slope], goal=1.1),
+        record.row(work, f"CPU s per epoch at {size:,} nodes", [seconds]),
+        record.row(work, f"peak MB at {size:,} nodes", [mb], goal=largest),
+    ]
 
 
 def of_method(name: str, options: argparse.Namespace) -> list[Row]:
@@ -81,6 +104,7 @@ def of_method(name: str, options: argparse.Namespace) -> list[Row]:
 
 def measured(name: str, size: int) -> tuple[float, int]:
     """CPU seconds of an epoch, and bytes."""
+    keep_freed_memory()  # as in train.py
     _epoch(name, 1000)()  # what is loaded only once must not count
     graph = _graph(size)
     seconds: list[float] = []
@@ -104,8 +128,9 @@ def _graph(size: int) -> csbm.Graph:
 def _epoch(name: str, size: int) -> Callable[[], None]:
     """One training step, and its network."""
     graph = _graph(size)
-    net = GCN(METHODS[name], graph.x, graph.edges, graph.num_classes, [0], depth=2, hidden=32)
-    optimizer = torch.optim.Adam(net.parameters())
+    depth, aggregators = METHODS[name]
+    net = GCN(aggregators, graph.x, graph.edges, graph.num_classes, [0], depth=depth, hidden=32)
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
 
     def step() -> None:
         loss = F.cross_entropy(net()[0, graph.train], graph.y[graph.train])
@@ -166,6 +191,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="number of nodes")
     parser.add_argument("--limit", type=float, default=10, help="seconds, see above")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     parser.add_argument("--draw", action="store_true")
     parser.add_argument("--of", nargs=2, help=argparse.SUPPRESS)  # method, nodes
     return parser.parse_args()

@@ -1,6 +1,6 @@
-"""One training step of the segmentation pipeline beside ToCo's, and the data loader.
+"""One training step of the segmentation pipeline beside ToCo's.
 
-    python benchmarks/wsss_step.py --images data/VOC2012/JPEGImages
+    python benchmarks/wsss_step.py
     python benchmarks/wsss_step.py --toco PATH          # a checkout of github.com/rulixiang/ToCo
     python benchmarks/wsss_step.py --toco PATH --name deit_small_patch16_224 --crop 448 --batch 4 \\
         --device cuda --rounds 20
@@ -24,7 +24,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from loader import images_per_second
 from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
 from record import row, save, table
 from toco import ToCoStep, copy_weights
@@ -140,9 +139,6 @@ def main() -> int:
         peer = {"peer": "ToCo", "theirs": mb["ToCo"]} if options.toco else {}
         rows.append(row(work_of(form, options), "MB", mb[form], **peer))
     rows += [row(f"part of a plain step: {part}", "ms", values) for part, values in parts.items()]
-    if options.images:
-        speed = images_per_second(Path(options.images), options.crop, options.batch)
-        rows.append(row(f"loader of {options.crop}² crops", "images/s a worker", [speed]))
     print(table(save(rows)))
     return int(not gap <= TOLERANCE)
 
@@ -179,7 +175,6 @@ def compared(steps: dict[str, Step]) -> float:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--toco", help="a checkout of ToCo, whose step is run from there")
-    parser.add_argument("--images", help="folder of .jpg files for the data loader")
     parser.add_argument("--name", default="deit_tiny_patch16_224", help="backbone")
     parser.add_argument("--crop", type=int, default=224)
     parser.add_argument("--batch", type=int, default=2)

@@ -1,5 +1,6 @@
 """GCN against torch-geometric and against a dense float64 reference, and its batch of seeds."""
 
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -8,12 +9,20 @@ import torch_geometric.nn as pyg
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.backbones.gcn.products import times
 from oversmoothing.errors import InputError
 
 N, F, CLASSES = 30, 12, 3
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 def graph(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,14 +113,16 @@ STACKS = {
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_a_batch_of_seeds_equals_single_networks(stack: str) -> None:
-    """Dropout on, five steps of Adam: every seed ends with the weights that it has alone."""
+def test_a_batch_of_seeds_equals_single_networks(stack: str, double: None) -> None:
+    """Dropout on, five steps of Adam: every seed ends with the weights that it has alone.
+
+    In float64: Adam divides gradients by their size, so rounding of the smallest ones shows.
+    """
     together = train(network(STACKS[stack], seeds=(3, 7, 1), depth=3))
     for index, seed in enumerate((3, 7, 1)):
         alone = train(network(STACKS[stack], seeds=(seed,), depth=3))
         for ours, single in zip(together.weights, alone.weights):
-            # Adam divides gradients by their size, so rounding of the smallest ones shows
-            assert torch.allclose(ours[index], single[0], rtol=0, atol=1e-5)
+            assert torch.allclose(ours[index], single[0], rtol=0, atol=1e-9)
 
 
 def train(model: GCN) -> GCN:
@@ -130,6 +141,21 @@ def test_seeds_differ_and_leave_the_global_generator_alone() -> None:
     model = network(seeds=(0, 1))
     assert torch.equal(torch.rand(3), expected)
     assert not torch.allclose(model.weights[0][0], model.weights[0][1])
+
+
+def test_products_and_norms_of_seeds_have_the_gradients_of_differences(double: None) -> None:
+    """In both orders in memory; they are functions of our own, for speed."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight, factors = (
+        torch.randn(shape, generator=generator).requires_grad_()
+        for shape in ((2, 4, 3), (2, 3, 5), (2, 4, 3))
+    )
+    norms = [LayerNorm(3), LayerNorm(3)]
+    for own in (x, x.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()):
+        assert torch.autograd.gradcheck(lambda *t: times(*t, factors.detach()), (own, weight))
+        assert torch.autograd.gradcheck(lambda t: of_seeds(norms, t), own)
+        expected = torch.nn.functional.layer_norm(own, (3,))
+        assert torch.allclose(of_seeds(norms, own), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("stack", STACKS)

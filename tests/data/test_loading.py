@@ -60,6 +60,8 @@ def test_what_a_batch_holds(data, expected):
     for batch in expected:
         assert set(batch) == {"image", "label", "box", "name", "num_present"}
         assert batch["image"].shape == (4, 3, 16, 16) and batch["box"].shape == (4, 4)
+        assert batch["image"].dtype == torch.uint8, "bytes travel faster"
+        assert batch["num_present"] == batch["label"].sum(dim=1).tolist()
         assert torch.equal(batch["label"], torch.stack([data.label(n) for n in batch["name"]]))
 
 

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.config.parts import config_problems
 from oversmoothing.errors import InputError, complain
+from oversmoothing.launch import room
 from oversmoothing.launch.attempts import attempt, unfinished
 from oversmoothing.launch.command import command, configs
 from oversmoothing.launch.execute import execute, run_folder
@@ -134,3 +136,43 @@ def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() != 0
+
+
+LIMITED = {
+    "backbone.depth: expected at most 1,000,000, got 1,000,000,000": ["backbone.depth=1000000000"],
+    "backbone.hidden: expected at most 1,000,000": ["backbone.hidden=100000000000"],
+    "trainer.epochs: expected at most 9,223": ["trainer.epochs=99999999999999999999999"],
+    "data.num_nodes: expected at most": ["data.num_nodes=100000000000"],
+    "data.num_nodes: 900,000,000 nodes with data.features=100": ["data.num_nodes=900000000"],
+    "combinations, got 1,000,000": [
+        "-m",
+        "trainer.lr=range(0,1000)",
+        "backbone.depth=range(0,1000)",
+    ],
+}
+
+
+@pytest.mark.parametrize("line", LIMITED)
+def test_sizes_that_no_machine_has_are_refused_with_their_key(line: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        command([*LIMITED[line], "logger=none", "device=cpu", f"paths.outputs={tmp_path}"])
+    assert line in str(refused.value)
+
+
+def test_a_network_that_does_not_fit_while_it_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = torch.nn.Linear(1000, 1000)
+    monkeypatch.setattr(room, "free_memory", lambda device: 4_000_000)
+    with pytest.raises(InputError, match="backbone: training its 1,001,000 parameters takes"):
+        room.require_room(layer, True, torch.device("cpu"))
+    room.require_room(layer, False, torch.device("cpu"))
+    monkeypatch.setenv("OVERSMOOTHING_LIMITS", "off")
+    room.require_room(layer, True, torch.device("cpu"))
+
+
+def test_a_tensor_larger_than_the_memory_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "free_memory", lambda device: 2**28)
+    with pytest.raises(InputError, match="data: one of its tensors"), room.room_for("data"):
+        torch.zeros(10_000, 10_000)
+    said = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Error"
+    with pytest.raises(InputError, match="tried to allocate 9 bytes"), room.room_for("data"):
+        raise RuntimeError(said)

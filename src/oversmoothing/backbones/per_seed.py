@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 
 DROPOUT = 1  # number of a stream; initial weights are drawn by a generator with the bare seed
 
@@ -46,16 +47,21 @@ class Seeds(nn.Module):
     def keep(self, shape: Sequence[int], rate: float) -> Tensor:
         """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate).
 
-        A factor takes 16 random bits, so the probability is the closest multiple of 2⁻¹⁶.
+        A factor takes 16 random bits, so the probability is the closest multiple of 2⁻¹⁶. Factors
+        for (N, C) lie in memory in the order (N, S, C).
         """
         n = math.prod(shape)
         bits = torch.empty(len(self.seeds), -(-n // 4), dtype=torch.int64, device=self.device)
         for own, generator in zip(bits, self.generators):
             own.random_(-(2**63), None, generator=generator)
+        drawn, dtype = bits.view(torch.int16)[:, :n].view(-1, *shape), torch.get_default_dtype()
+        if n == shape[0]:
+            factors = torch.empty_like(drawn, dtype=dtype)
+        else:
+            memory = torch.empty(shape[0], len(drawn), *shape[1:], dtype=dtype, device=self.device)
+            factors = memory.transpose(0, 1)
         # Comparing floats is several times as fast on a CPU as comparing integers.
-        factors = bits.view(torch.int16)[:, :n].to(torch.get_default_dtype())
-        factors.ge_(round(rate * 2**16) - 2**15).mul_(1 / (1 - rate))
-        return factors.view(-1, *shape)
+        return factors.copy_(drawn).ge_(round(rate * 2**16) - 2**15).mul_(1 / (1 - rate))
 
     def dropout(self, x: Tensor, rate: float) -> Tensor:
         """Applies dropout. Shapes: x (S, ...) -> (S, ...)."""
@@ -89,6 +95,8 @@ class PerSeed(nn.Module):
         *tensors, context = args
         if self.stateless:
             return self.copies[0](*tensors, context)
+        if type(self.copies[0]) is LayerNorm:
+            return of_seeds(self.copies, *tensors)
         seeds = zip(self.copies, *tensors, strict=True)
         return torch.stack([copy(*of_seed, context) for copy, *of_seed in seeds])
 

@@ -1,7 +1,6 @@
 """Checks a composed config as far as possible without building anything."""
 
 import logging
-import os
 import re
 import sys
 import traceback
@@ -13,7 +12,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oversmoothing.config import source, types
+from oversmoothing.config import limits, source, types
 from oversmoothing.config.compose import one_line
 from oversmoothing.config.types import argument_problems, signature_problems
 from oversmoothing.errors import InputError
@@ -28,7 +27,6 @@ PARTS = {
     "trainer": (),
     "logger": ("folder", "config"),
 }
-LARGEST_SEED, MOST_SEEDS = 2**63 - 1, 10_000
 OPTIONAL = ("data", "backbone", "trainer", "logger")  # may be empty
 COMPLETED = ("backbone", "aggregator", "then", "logger")  # need _partial_: built when it is run
 
@@ -69,6 +67,7 @@ def config_problems(config: DictConfig, imported: bool = True) -> dict[str, list
         lines = argument_problems("paths.", paths, plain["paths"])
         lines = lines or _out_of_range(top)
     lines += [line for part in PARTS for line in _part_problems(part, plain.get(part), imported)]
+    lines += limits.beyond("", {key: value for key, value in plain.items() if key in PARTS})
     problems: dict[str, list[str]] = {}
     for line in lines:
         problems.setdefault(re.split(r"[.:]", line)[0], []).append(line)
@@ -81,35 +80,26 @@ def run_problems(config: DictConfig) -> list[str]:
         plain = OmegaConf.to_container(config, resolve=True)
     except (OmegaConfBaseException, RecursionError) as error:
         return [f"an interpolation ${{…}} cannot be resolved: {one_line(error)}"]
-    return [
-        line
-        for part in PARTS
-        if part != "logger"
-        for line in _part_problems(part, plain.get(part), imported=True)
-    ]
-
-
-def most_threads() -> int:
-    """More threads than any use here has; thousands of them crash OpenMP."""
-    return max(256, 4 * (os.cpu_count() or 1))
+    parts = {part: plain.get(part) for part in PARTS if part != "logger"}
+    lines = [line for part in parts for line in _part_problems(part, parts[part], imported=True)]
+    return [*lines, *limits.beyond("", parts)]
 
 
 def _out_of_range(plain: dict[str, Any]) -> list[str]:
     seeds, threads, least = plain["seeds"], plain["threads"], plain["checkpoint_seconds"]
     problems = []
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > limits.LARGEST:
         problems.append(
             f"seeds: expected a list of different whole numbers from 0 to 2^63 − 1, got {seeds}"
         )
-    if len(seeds) > MOST_SEEDS:
+    if len(seeds) > limits.SEEDS and limits.are_on():
         problems.append(
-            f"seeds: expected at most {MOST_SEEDS:,} in a command, got {len(seeds):,}; a later "
+            f"seeds: expected at most {limits.SEEDS:,} in a command, got {len(seeds):,}; a later "
             "command adds more"
         )
-    if threads is not None and not 1 <= threads <= most_threads():
-        problems.append(
-            f"threads: expected 1 to {most_threads()}, or null for torch's choice, got {threads}"
-        )
+    most = limits.processors(least=256) if limits.are_on() else 10_000  # OpenMP crashes above
+    if threads is not None and not 1 <= threads <= most:
+        problems.append(f"threads: expected 1 to {most}, or null for torch's choice, got {threads}")
     if least < 0:
         problems.append(f"checkpoint_seconds: expected 0 or more, got {least}")
     for name, path in plain["paths"].items():

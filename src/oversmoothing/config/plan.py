@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from oversmoothing.config import limits
 from oversmoothing.config.compose import assemble, base, is_composed, is_group, parse, put
 from oversmoothing.config.folders import search_path
 from oversmoothing.config.groups import group_problem
@@ -114,6 +116,14 @@ def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
 
 def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
     """Checks the names of all keys, and composes every combination of values."""
+    number = math.prod(map(len, axes.values()))
+    if number > limits.COMBINATIONS and limits.are_on():
+        raise Problems(
+            [
+                f"-m: expected at most {limits.COMBINATIONS:,} combinations, got {number:,}; split "
+                f"the sweep into several commands, or {limits.WAY_OUT}"
+            ]
+        )
     composed = {key: values for key, values in axes.items() if is_composed(values[0])}
     for options in itertools.product(*composed.values()):
         config = _keys(base(tuple(option.input_line for option in options)))

@@ -19,6 +19,7 @@ import yaml
 
 from oversmoothing.errors import InputError
 
+LARGEST = 2**33  # bytes of a file; the largest known has 2 GiB
 TIMEOUT = 30  # seconds without data before the next mirror is tried
 
 
@@ -112,8 +113,18 @@ def _download(name: str, source: Source, folder: Path) -> None:
 
 def _copy(url: str, path: Path) -> None:
     """Downloads a file; urllib verifies certificates by default."""
+    free = shutil.disk_usage(path.parent).free
     with urllib.request.urlopen(url, timeout=TIMEOUT) as answer, path.open("wb") as file:
-        shutil.copyfileobj(answer, file)
+        _require_size(int(answer.headers.get("Content-Length") or 0), free)
+        while part := answer.read(2**20):
+            file.write(part)
+            _require_size(file.tell(), free)
+
+
+def _require_size(size: int, free: int) -> None:
+    """OSError: a file is larger than any that is known here, or than the free disk."""
+    if size > min(LARGEST, free):
+        raise OSError(f"more than {min(LARGEST, free) / 2**30:.3g} GiB")
 
 
 def _sha256(path: Path) -> str:

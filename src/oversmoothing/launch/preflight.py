@@ -16,6 +16,7 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.config.parts import config_problems, reason
 from oversmoothing.errors import InputError
 from oversmoothing.launch.execute import finished, known_result, missing_seeds
+from oversmoothing.launch.room import require_room, room_for
 from oversmoothing.launch.start import Start
 from oversmoothing.store.environment import device
 from oversmoothing.store.identity import short_name
@@ -134,7 +135,8 @@ def _complaints(part: str, config: DictConfig, step: Callable[[], object]) -> li
 
 def _accept(config: DictConfig) -> None:
     """Builds the data, and asks the task whether they are of its kind."""
-    data = build(config.data)
+    with room_for("data"):
+        data = build(config.data)
     get_object(config.task._target_).accept(Parts([], data=data))
 
 
@@ -171,7 +173,10 @@ def _network_problems(config: DictConfig, broken: set[str]) -> list[str]:
     try:
         task: Task = build(config.task)
         toy = _toy(config, task, left_out)
-        task.check(task.network(toy, [0], torch.device("cpu")), toy)
+        with room_for("backbone"):
+            network = task.network(toy, [0], torch.device("cpu"))
+        require_room(network, "trainer" in task.needs, torch.device("cpu"))
+        task.check(network, toy)
     except InputError as error:
         return [str(error)] if not left_out or str(error).startswith("backbone.") else []
     except TypeError as error:

@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from oversmoothing.config.instantiate import build
+from oversmoothing.launch.room import require_room, room_for
 from oversmoothing.store.environment import device
 from oversmoothing.tasks.base import Parts, Task
 
@@ -25,7 +26,9 @@ class Start:
         self.device = device(config.device)
         _set_up(config, self.device)
         self.task: Task = build(config.task)
-        self.parts = parts(config, data=build(config.data) if config.data else None)
+        with room_for("data"):
+            data = build(config.data) if config.data else None
+        self.parts = parts(config, data)
         self._built: tuple[list[int], nn.Module] | None = None
 
     def groups(self, seeds: list[int]) -> list[list[int]]:
@@ -46,7 +49,9 @@ class Start:
         built, self._built = self._built, None
         if built and built[0] == seeds:
             return built[1]
-        network = self.task.network(self.parts, seeds, self.device)
+        with room_for("backbone"):
+            network = self.task.network(self.parts, seeds, self.device)
+        require_room(network, "trainer" in self.task.needs, self.device)
         self.task.check(network, self.parts)
         return network
 

@@ -31,6 +31,12 @@ def free_memory(device: torch.device) -> int | None:
     return min([machine, *left_in_groups(memberships, Path("/sys/fs/cgroup"))])
 
 
+def in_gib(size: int) -> str:
+    """A number of bytes in words."""
+    gib = size / 2**30
+    return f"{gib:,.0f} GiB" if gib > 100 else f"{gib:.3g} GiB"
+
+
 def left_in_groups(memberships: list[str], mount: Path) -> Iterator[int]:
     """Yields what every limited control group of a process leaves.
 

@@ -34,6 +34,7 @@ def test_present_classes_are_listed_in_order_and_padded() -> None:
     present = present_classes(LABELS)
     assert present.index.tolist() == [[0, 2, 0], [1, 0, 0], [0, 1, 2]]
     assert present.valid.tolist() == [[True, True, False], [True, False, False], [True] * 3]
+    assert all(map(torch.equal, present, present_classes(LABELS, most=3)))  # known, not counted
 
 
 def test_cams_match_the_formula_in_float64(images: Tensor) -> None:

@@ -12,6 +12,7 @@ from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.backbones.gcn.adjacency import Adjacency
 from oversmoothing.backbones.gcn.features import Features
+from oversmoothing.backbones.gcn.products import times
 from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 
@@ -127,6 +128,11 @@ class Engine(nn.Module):
         drops = self.drop_edge and self.training
         self.mix = self.adjacency.dropped(self.drop_edge, self.seeds) if drops else self.adjacency
 
+    def times(self, h: Tensor, weight: Tensor) -> Tensor:
+        """Computes dropout(h) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""
+        rate = self.rate
+        return times(h, weight, self.seeds.keep(h.shape[1:], rate) if rate else None)
+
     def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
         """Applies the aggregators of a site of a layer."""
         for aggregator in self.aggregators[layer]:
@@ -143,7 +149,7 @@ class Dense(nn.Module):
         self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.bias
+        return times(x, self.weight) + self.bias
 
 
 def _factories(

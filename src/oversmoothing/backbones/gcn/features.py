@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from oversmoothing.backbones.gcn.products import times
 from oversmoothing.backbones.gcn.sparse import SparseMatrix
 from oversmoothing.backbones.per_seed import Seeds
 
@@ -33,7 +34,8 @@ class Features:
         """Computes dropout(x) @ weight. Shapes: weight (S, F, C) -> (S, N, C)."""
         S, F, C = weight.shape
         if self.dense is not None:
-            return seeds.dropout(self.dense.expand(S, -1, -1), rate) @ weight
+            factors = seeds.keep(self.dense.shape, rate) if rate else None
+            return times(self.dense.expand(S, -1, -1), weight, factors)
         values = self.values.expand(S, -1)
         if rate:
             values = values * seeds.keep(self.values.shape, rate)

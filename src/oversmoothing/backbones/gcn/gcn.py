@@ -91,5 +91,5 @@ class GCN(Engine):
         if h is None:
             v = self.features.matmul(self.weights[0], self.rate, self.seeds)
         else:
-            v = self.seeds.dropout(h, self.rate) @ self.weights[layer]
+            v = self.times(h, self.weights[layer])
         return self.at("inside", layer, self.mix(v), v) + self.biases[layer]

@@ -35,8 +35,8 @@ class SparseMatrix:
         Shapes: values (E,) in the order of ``edges``; of the function: (K, C) -> (R, C).
         """
         rows, columns = self.shape
-        forward = _csr(self._pattern, values[self._order], (rows, columns))
-        backward = _csr(self._pattern_t, values[self._order_t], (columns, rows))
+        forward = _csr(self._pattern, values.index_select(0, self._order), (rows, columns))
+        backward = _csr(self._pattern_t, values.index_select(0, self._order_t), (columns, rows))
         return lambda dense: _SparseProduct.apply(dense, forward, backward)
 
 

@@ -43,5 +43,5 @@ def interpolated(x: Tensor, size: tuple[int, int], **options: Any) -> Tensor:
 def _matrix(n: int, m: int, x: Tensor, options: dict[str, Any]) -> Tensor:
     """Weights of n old pixels in m new ones, (n, m) float64."""
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-        pixels = torch.eye(n, device=x.device)[None, :, :, None]
-        return F.interpolate(pixels, size=(m, 1), **options)[0, :, :, 0].double()
+        pixels = torch.eye(n, device=x.device)[None, None]
+        return F.interpolate(pixels, size=(n, m), **options)[0, 0].double()

@@ -17,6 +17,7 @@ from oversmoothing.data.graphs import block_edges
 from oversmoothing.data.graphs.graph import Graph, check_graph, symmetrised
 from oversmoothing.data.graphs.kept import kept
 from oversmoothing.errors import InputError
+from oversmoothing.store.free_memory import free_memory, in_gib
 
 # Draws edges, each in one direction, from the order of the nodes (the class of node v is order[v]
 # modulo the number of classes), the number of classes and the probabilities inside and across.
@@ -71,6 +72,7 @@ def generate(
 def assemble(arguments: dict[str, Any], draw_edges: DrawEdges, checksum: str) -> Graph:
     """Draws a graph with the arguments of ``generate``; raises the same errors."""
     _check(**arguments)
+    _require_memory(arguments["num_nodes"], arguments["features"], arguments["degree"])
     generator = torch.Generator().manual_seed(arguments["seed"])
     N, K = arguments["num_nodes"], arguments["num_classes"]
     inside, across = _probabilities(N, K, arguments["degree"], arguments["homophily"])
@@ -105,6 +107,16 @@ def _check(
         seed=(seed, 0 <= seed < 2**63, "0 to 2**63 - 1"),
         num_nodes=(num_nodes, num_nodes >= needed, f"{needed} or more here"),
     )
+
+
+def _require_memory(N: int, F: int, degree: float) -> None:
+    """Refuses a graph whose features and edges, with a copy of each, do not fit into memory."""
+    needed, free = int(N * (8 * F + 64 * degree + 64)), free_memory(torch.device("cpu"))
+    if free is not None and needed / 2 > free:
+        raise InputError(
+            f"data.num_nodes: {N:,} nodes with data.features={F} and data.degree={degree:g} need "
+            f"about {in_gib(needed)}, and {in_gib(free)} are free; choose fewer"
+        )
 
 
 def _probabilities(N: int, K: int, degree: float, homophily: float) -> tuple[float, float]:

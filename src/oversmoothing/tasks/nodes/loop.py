@@ -10,6 +10,7 @@ from oversmoothing.aggregators.base import advance
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.tasks.nodes.layers import of_layers
 
 if TYPE_CHECKING:
@@ -39,9 +40,12 @@ class FullBatchLoop:
         self.model, self.graph, self.trainer, self.recorder = model, graph, trainer, recorder
         self.layer_metrics = layer_metrics
         self.nodes = graph.masks(recorder.seeds)
-        self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr)
+        self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr, fused=True)
         self.epoch = 0
         self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation
+
+        if graph.y.device.type == "cpu":
+            keep_freed_memory()
 
     def fit(self) -> None:
         self._resume()

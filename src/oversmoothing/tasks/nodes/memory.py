@@ -22,7 +22,7 @@ import torch
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
-from oversmoothing.store.free_memory import free_memory
+from oversmoothing.store.free_memory import free_memory, in_gib
 
 WITH_ATTENTION = ("GAT", "Transformer")
 
@@ -47,12 +47,12 @@ def require_memory(
     needed, free = estimate(graph, backbone, factories, num_seeds), free_memory(device)
     if free is None or needed <= free:
         return
-    one = _text(estimate(graph, backbone, factories, 1))
+    one = in_gib(estimate(graph, backbone, factories, 1))
     fewer = f"fewer seeds at a time (one needs {one}), " if num_seeds > 1 else ""
     networks = f"{num_seeds} network{'s' * (num_seeds > 1)}"
     line = (
         f"data {graph.name}: training {networks} on all {graph.num_nodes:,} nodes at once needs "
-        f"about {_text(needed)}, and {_text(free)} are free on {device}; choose "
+        f"about {in_gib(needed)}, and {in_gib(free)} are free on {device}; choose "
         f"{fewer}a smaller backbone.hidden or backbone.depth, or "
         "trainer=minibatch_cluster, which trains on parts of the graph"
     )
@@ -79,8 +79,3 @@ def _option(backbone: Callable, name: str, default: Any) -> Any:
     """Returns an option of a factory, or its default; ``default`` if it has no such option."""
     found = inspect.signature(backbone).parameters.get(name)
     return default if found is None else found.default
-
-
-def _text(size: int) -> str:
-    gib = size / 2**30
-    return f"{gib:,.0f} GiB" if gib > 100 else f"{gib:.3g} GiB"

@@ -48,8 +48,8 @@ class Evaluation:
         require(
             "task.evaluation",
             **at_least(1, size=self.size, batch=self.batch, ms_size=self.ms_size),
-            **at_least(0, workers=self.workers),
             **at_least(1, limit=self.limit, ms_limit=self.ms_limit),
+            **at_least(0, workers=self.workers),
             **probability(background=self.background),
             splits=("none", len(self.splits) > 0, "train, val or both"),
             ms_splits=ms_splits,

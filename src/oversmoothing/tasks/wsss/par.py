@@ -67,7 +67,8 @@ class PAR(nn.Module):
         self.colour_share = 1.0 if toco_compat else 1 / (1 + w2)
         position = self.colour_share * w2 * _position(self.shifts, w1)
         self.register_buffer("position", position, persistent=False)
-        self.register_buffer("shift", torch.tensor(self.shifts), persistent=False)
+        shift = torch.tensor(self.shifts, dtype=torch.int32)
+        self.register_buffer("shift", shift, persistent=False)
 
     @torch.no_grad()
     def forward(self, images: Tensor, masks: Tensor) -> Tensor:
@@ -104,9 +105,9 @@ class PAR(nn.Module):
         Shapes: -> (H·W·neighbours,), int32.
         """
         row, column = self.shift[:, 0, None, None], self.shift[:, 1, None, None]
-        rows, columns = (torch.arange(n, device=self.shift.device) for n in (H, W))
+        rows, columns = (torch.arange(n, out=self.shift.new_empty(n)) for n in (H, W))
         near = (rows[:, None] + row).clamp(0, H - 1) * W + (columns + column).clamp(0, W - 1)
-        return near.int().flatten(1).T.flatten()
+        return near.flatten(1).T.flatten()
 
     def _shifted(self, padded: Tensor, top: int, bottom: int) -> Iterator[Tensor]:
         """Yields views of the neighbours of the rows from top to bottom."""

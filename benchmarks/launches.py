@@ -1,0 +1,59 @@
+"""Launches and waits of the host in a training step of every task, on the pretend device.
+
+    python benchmarks/launches.py
+
+A launch is an operator that is no view, or a copy. The pretend device has no fused attention, so
+attention counts as its parts. A wait is a copy to the host, or an operator whose result decides
+sizes. Both are independent of sizes, up to loops over classes and images, so small runs are used.
+Needs g++; with a GPU, torch's profiler shows the real ones.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import record
+
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import execute
+from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
+from oversmoothing.training.loop import TrainingLoop
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/gpu"))
+
+import pretend  # noqa: E402
+import small_runs  # noqa: E402
+
+STEPS = {TrainingLoop: "_step", FullBatchLoop: "step", MiniBatchLoop: "step"}
+
+
+def main() -> None:
+    pretend.library()
+    counts: list[tuple[int, int]] = []
+    for loop, name in STEPS.items():
+        setattr(loop, name, _counting(getattr(loop, name), counts))
+    rows = []
+    for task in small_runs.TRAINED:
+        counts.clear()
+        with tempfile.TemporaryDirectory() as folder:
+            words = small_runs.words(task, Path(folder) / "outputs", "device=pretend")
+            execute(compose_config(words))
+        launches, waits = zip(*counts[1:])  # the first step also fills caches
+        rows += [record.row(task, "launches per step", launches)]
+        rows += [record.row(task, "waits of the host per step", waits)]
+    record.save(rows)
+
+
+def _counting(step, counts: list[tuple[int, int]]):
+    def counted(*args):
+        pretend.counted()
+        result = step(*args)
+        counts.append(pretend.counted())
+        return result
+
+    return counted
+
+
+if __name__ == "__main__":
+    main()

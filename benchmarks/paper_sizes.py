@@ -1,0 +1,161 @@
+"""Memory, launches and FLOPs of training steps at the papers' sizes, without running them.
+
+    python benchmarks/paper_sizes.py
+
+Images and text are fake tensors, which have shapes and no content. The graph is generated, with
+the nodes, edges and features of Squirrel, because its operators depend on the edges. A step is
+forward, backward and optimizer; the WSSS step is without PAR and L_reg, whose cost is small.
+
+Hours are an estimate; they were not measured. They are steps × (FLOPs / (fraction × peak) +
+launches × 5 µs) on one GPU, for the recipe of the experiment.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import record
+import torch
+from counting import Counting
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from oversmoothing.config.compose import compose_config
+from oversmoothing.config.instantiate import build
+from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.launch.start import parts
+from oversmoothing.tasks.base import Labels
+
+PEAK = 156e12  # TF32 products of an A100, in FLOP/s
+FRACTION = 0.35  # of the peak that a training step reaches
+LAUNCH = 5e-6  # seconds
+GB = "GB in float32"
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A training whose step is counted.
+
+    Args:
+        name: what is trained, for the table.
+        words: the command.
+        inputs: makes the inputs of the network.
+        loss: of its outputs.
+        steps: of the recipe, and number of runs: how often a step is made.
+        before: is called before the step, without gradient.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    inputs: Callable[[], tuple]
+    loss: Callable[[object], Tensor]
+    steps: int
+    before: Callable[..., None] = lambda network, *inputs: None
+
+
+def _cams(network: nn.Module, images: Tensor) -> None:
+    """Class maps of images and their mirror images at all scales of WSSS."""
+    for size in (448, 224, 672):
+        network.class_maps(torch.cat([images.new_empty(len(images), 3, size, size)] * 2))
+
+
+VOC = Labels(("background", *map(str, range(20))))
+WORKS = [
+    Work(
+        "WSSS, DeiT-S, 448 px, batch 4: one γ of Tables 1 to 4",
+        ("experiment=wsss_voc",),
+        lambda: (torch.empty(4, 3, 448, 448),),
+        lambda out: out.cls.sum() + out.aux.sum() + out.seg.sum(),
+        20000,
+        _cams,
+    ),
+    Work(
+        "HEM, ResNet-101, 513 px, output stride 8, batch 16: one row of Tables 3 to 6",
+        ("experiment=seg_voc_hem",),
+        lambda: (torch.empty(16, 3, 513, 513),),
+        lambda out: nn.functional.interpolate(out.seg, (513, 513), mode="bilinear").sum(),
+        30000,
+    ),
+    Work(
+        "ContraNorm, BERT-base, 128 tokens, batch 32: RTE, 3 seeds",
+        ("experiment=glue_bert",),
+        lambda: (
+            *[torch.ones(32, 128, dtype=torch.long)] * 2,
+            torch.zeros(32, 128, dtype=torch.long),
+        ),
+        lambda out: out.sum(),
+        3 * 5 * 2490 // 32,
+    ),
+]
+
+
+def main() -> None:
+    rows = []
+    for work in WORKS:
+        network, fake = _network(work.words), FakeTensorMode()
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        network._apply(fake.from_tensor)
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+        with fake:
+            rows += _rows(work.name, _counted(work, network), work.steps)
+    note = "launches and FLOPs are hidden in the operator of the kernel"
+    gigabytes = [_graph().peak / 1e9]
+    rows.append(record.row("ContraNorm, GCN-32 on Squirrel, one seed", GB, gigabytes, note=note))
+    record.save(rows)
+
+
+def _network(words: tuple[str, ...], data: object = VOC) -> nn.Module:
+    config = compose_config([*words, "backbone.weights=none", "seeds=[0]"])
+    task = build(config.task)
+    given = task.toy if "glue" in words[0] else data
+    return task.network(parts(config, given), [0], CPU)
+
+
+def _counted(work: Work, network: nn.Module) -> Counting:
+    network.train()
+    inputs = work.inputs()
+    return _step(
+        lambda: work.loss(network(*inputs)), network, lambda: work.before(network, *inputs)
+    )
+
+
+def _step(loss: Callable, network: nn.Module, before: Callable = lambda: None) -> Counting:
+    """Counts the first step, in which the optimizer also makes its state."""
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
+    with Counting() as counting:
+        with torch.no_grad():
+            before()
+        loss().backward()
+        optimizer.step()
+    counting.peak += 4 * sum(p.numel() for p in network.parameters())
+    return counting
+
+
+def _graph() -> Counting:
+    """A step of one seed's network on a random graph of Squirrel's size."""
+    N, E, F = 5201, 198493, 2089
+    draw = torch.Generator().manual_seed(0)
+    pairs = torch.randint(N, (2, E), generator=draw)
+    edges = torch.cat([pairs, pairs.flip(0)], dim=1).unique(dim=1)
+    x = (torch.rand(N, F, generator=draw) < 0.01).float().to_sparse_csr()
+    y, mask = torch.randint(5, (N,), generator=draw), torch.ones(N, dtype=torch.bool)
+    graph = Graph("squirrel", x, y, edges, 5, mask, mask, mask, "random")
+    words = ["experiment=gnn_table5", "data=squirrel", "backbone.depth=32"]
+    config = compose_config([*words, "aggregator=contranorm", "aggregator@then=none"])
+    task = build(config.task)
+    network = task.network(parts(config, graph), [0], CPU).train()
+    return _step(lambda: network().sum(), network)
+
+
+def _rows(name: str, counting: Counting, steps: int) -> list[record.Row]:
+    seconds = counting.flops / (FRACTION * PEAK) + counting.launches * LAUNCH
+    return [
+        record.row(name, "TFLOP per step", [counting.flops / 1e12]),
+        record.row(name, "launches per step", [counting.launches]),
+        record.row(name, GB, [counting.peak / 1e9]),
+        record.row(name, f"hours, {steps:,} steps", [seconds * steps / 3600]),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Upper limits of sizes and counts, far above what a workstation can do.
+
+They are there for slips such as a zero too many, which would otherwise fill the memory or take
+hours to refuse. ``OVERSMOOTHING_LIMITS=off`` lifts all of them.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+MOST = {  # last name of a key -> largest value
+    "depth": 1_000_000,
+    "hidden": 1_000_000,
+    "dim": 1_000_000,
+    "ffn": 1_000_000,
+    "num_tokens": 1_000_000,
+    "num_bases": 1_000_000,
+    "num_slots": 1_000_000,
+    "num_nodes": 1_000_000_000,
+    "features": 10_000_000,
+    "num_train": 100_000_000,
+    "num_val": 100_000_000,
+    "batch_size": 1_000_000,
+    "draws": 1_000_000,
+}
+LARGEST = 2**63 - 1  # of any whole number: torch has none above
+COMBINATIONS = 10_000  # of a sweep
+SEEDS = 10_000
+WAY_OUT = "OVERSMOOTHING_LIMITS=off lifts the limit"
+
+
+def are_on() -> bool:
+    """Whether limits are checked."""
+    return os.environ.get("OVERSMOOTHING_LIMITS") != "off"
+
+
+def processors(times: int = 4, least: int = 64) -> int:
+    """A number of threads or processes beyond any use; thousands of them crash a machine."""
+    return max(least, times * (os.cpu_count() or 1))
+
+
+def beyond(prefix: str, node: Any) -> Iterator[str]:
+    """One line for every number in a config that is beyond its limit.
+
+    Args:
+        prefix: key of the node.
+        node: in plain types.
+    """
+    items = node.items() if isinstance(node, dict) else ()
+    for name, value in items:
+        key = f"{prefix}{name}"
+        most = processors() if name == "workers" else MOST.get(name, LARGEST)
+        most = most if are_on() else LARGEST
+        if isinstance(value, int) and not -LARGEST <= value <= most:
+            hint = f"; {WAY_OUT}" if most != LARGEST else ""
+            yield f"{key}: expected at most {most:,}, got {_shown(value)}{hint}"
+        yield from beyond(f"{key}.", value)
+
+
+def _shown(number: int) -> str:
+    return f"{number:,}" if abs(number) < 10**30 else f"a number of {len(str(number))} digits"

@@ -1,0 +1,113 @@
+"""Every task on a device: as on the CPU, deterministic, resumed, in bf16, compiled."""
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import RUNS, TRAINED, words
+
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import execute, run_folder
+from oversmoothing.store.recorder import Recorder
+
+LOOPED = ["wsss", "segmentation", "classification", "glue"]  # trained by TrainingLoop
+Losses = list[dict[str, float]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("devices")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, request: pytest.FixtureRequest):
+    """Runs a task's small run; returns its losses by step, and its result."""
+
+    def ran(task: str, name: str, *more: str) -> tuple[Losses, dict]:
+        if task == "glue":
+            more = (*more, f"paths.data={request.getfixturevalue('data_root')}")
+        config = compose_config(words(task, folder / name, *more))
+        result = execute(config)["seeds"]["0"]
+        log = run_folder(config) / "metrics.jsonl"
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        chosen = [{k: v[0] for k, v in line.items() if "loss" in k} for line in lines]
+        return chosen, result
+
+    return ran
+
+
+@pytest.fixture(scope="module")
+def on_cpu(run):
+    """Losses and result of a task on the CPU, computed once."""
+    return functools.cache(lambda task: run(task, "cpu", "device=cpu"))
+
+
+def same(ours: Losses, theirs: Losses, rel: float) -> None:
+    assert len(ours) == len(theirs)
+    for own, other in zip(ours, theirs):
+        assert own == pytest.approx(other, rel=rel, abs=1e-6)
+
+
+@pytest.mark.parametrize("task", RUNS)
+def test_a_run_gives_the_numbers_of_the_cpu_and_is_deterministic(
+    run, on_cpu, device: str, task: str
+) -> None:
+    losses, result = run(task, "device", f"device={device}", "deterministic=error")
+    expected, numbers = on_cpu(task)
+    same(losses, expected, 1e-4)
+    assert result.keys() == numbers.keys()
+    if not losses:
+        assert leaves(result) == pytest.approx(leaves(numbers), rel=1e-4, abs=1e-5)
+
+
+def leaves(result: object) -> list[float]:
+    """All numbers of a result, in order."""
+    if isinstance(result, dict | list):
+        parts = result.values() if isinstance(result, dict) else result
+        return [number for part in parts for number in leaves(part)]
+    return [result] if isinstance(result, float) else []
+
+
+@pytest.mark.parametrize("task", TRAINED)
+def test_a_stopped_run_continues_with_the_same_numbers(
+    run, on_cpu, device: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Recorder.save_checkpoint
+
+    def stop(recorder: Recorder, state: dict) -> None:
+        save(recorder, state)
+        raise KeyboardInterrupt
+
+    again = (f"device={device}", "checkpoint_seconds=0")
+    monkeypatch.setattr(Recorder, "save_checkpoint", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(task, "resumed", *again)
+    monkeypatch.undo()
+    same(run(task, "resumed", *again)[0], on_cpu(task)[0], 1e-4)
+
+
+@pytest.mark.parametrize("task", LOOPED)
+def test_bf16_is_near(run, on_cpu, device: str, task: str) -> None:
+    losses, _ = run(task, "bf16", f"device={device}", "trainer.precision=bf16")
+    same(losses[:1], on_cpu(task)[0][:1], 0.05)
+
+
+@pytest.fixture
+def quickly(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compiles graphs without generating code, where there is no GPU."""
+    if device == "pretend":
+        eager = functools.partial(torch.compile, backend="aot_eager")
+        monkeypatch.setattr(torch, "compile", eager)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("task", LOOPED)
+def test_a_compiled_run_gives_the_same_losses(
+    run, on_cpu, device: str, task: str, quickly: None
+) -> None:
+    losses, _ = run(task, "compiled", f"device={device}", "trainer.compile=true")
+    same(losses, on_cpu(task)[0], 1e-4)
