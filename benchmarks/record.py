@@ -82,6 +82,7 @@ def save(rows: Sequence[Row], name: str | None = None) -> list[Row]:
         text = json.dumps(dict(sorted(everything.items())), indent=1, ensure_ascii=False)
         write_text(path, text + "\n")
         show(name, everything[name])
+        show_in_pages(RESULTS, "bench-goals", goals(everything))
     return [new | origin for new in rows]
 
 
@@ -105,6 +106,15 @@ def table(rows: Sequence[Row]) -> str:
     notes = [f"- {row['work']}, {row['measure']}: {row['note']}" for row in rows if "note" in row]
     origins = list(dict.fromkeys(_caption(row) for row in rows))
     return "\n".join([*shown, "", *([*notes, ""] if notes else []), *origins])
+
+
+def goals(every: dict[str, list[Row]]) -> str:
+    """All rows with a goal as Markdown."""
+    lines = [["work", "measure", "beside", "measured", "goal"], ["---"] * 5]
+    for row in (row for rows in every.values() for row in rows if "goal" in row):
+        cells = _cells(row)
+        lines.append([*cells[:2], cells[3], cells[5] or cells[2], cells[6]])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _cells(row: Row) -> list[str]:

@@ -1,0 +1,58 @@
+"""Numbers about speed: all from results/bench.json, none elsewhere."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GENERATED = re.compile(r"<!-- ([\w-]+):start -->\n(.*?)<!-- \1:end -->", re.S)
+SPEED = re.compile(
+    r"\d[\d.,]* ?(times as fast|times faster|images/s|(s|ms) per (epoch|step))|\d×\D"
+)
+
+
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch):  # noqa: ANN201
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("record")
+
+
+def test_the_tables_are_those_of_the_record(record) -> None:  # noqa: ANN001
+    text = "\n".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    shown = dict(GENERATED.findall(text))
+    benches = record.load()
+    assert {name for name in shown if name.startswith("bench-")} >= {f"bench-{n}" for n in benches}
+    for name, rows in benches.items():
+        assert shown[f"bench-{name}"].strip() == record.table(rows).strip(), name
+    assert shown["bench-goals"].strip() == record.goals(benches)
+
+
+def test_each_row_names_a_command_that_exists_and_its_spread(record) -> None:  # noqa: ANN001
+    for rows in record.load().values():
+        for row in rows:
+            words = row["command"].split()
+            assert (ROOT / next(word for word in words if word.endswith(".py"))).exists()
+            assert row["git"] and row["machine"] and row["date"]
+            assert row["ours"]["low"] <= row["ours"]["median"] <= row["ours"]["high"]
+            assert row["ours"]["n"] >= 1
+
+
+def test_no_other_text_holds_a_number_about_speed() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs/guides").glob("*.md")]
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "configs").rglob("*.yaml")]
+    for path in [*pages, *sources]:
+        written = GENERATED.sub("", path.read_text("utf-8"))
+        found = [line for line in written.splitlines() if SPEED.search(line)]
+        assert not found, (path.name, found)
+
+
+def test_a_row_compares_round_by_round(record) -> None:  # noqa: ANN001
+    ours, theirs = [1.0, 2.0, 4.0], [3.0, 4.0, 20.0]
+    row = record.row("work", "s", ours, peer="peer", theirs=theirs, goal=3)
+    assert row["ratio"] == {"median": 3, "low": 2, "high": 5, "n": 3} and row["met"]
+    over = record.row("work", "s", ours, peer="peer", theirs=theirs, overhead=True, goal=0.3)
+    assert over["ratio"]["median"] == pytest.approx(1 / 3, rel=1e-3) and not over["met"]
+    with pytest.raises(ValueError):
+        record.row("work", "s", ours, peer="peer", theirs=theirs[:2])
