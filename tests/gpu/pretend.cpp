@@ -35,6 +35,7 @@ using c10::SymIntArrayRef;
 constexpr auto kDevice = c10::DeviceType::PrivateUse1;
 const pid_t kOwner = getpid();
 int64_t launches = 0, syncs = 0;
+thread_local bool falling_back = false;  // copies are then part of an operator
 
 // Operators that wait for the device, because their results decide sizes or control flow.
 const std::set<std::string> kWaits = {
@@ -159,7 +160,9 @@ void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       twin.set_state(own.get_state());
       (*stack)[i] = twin;
     }
+  falling_back = true;
   at::native::cpu_fallback(op, stack, false, cpu);
+  falling_back = false;
   if (own.defined()) own.set_state(twin.get_state());
 }
 
@@ -189,8 +192,8 @@ Tensor on_host(const Tensor& t) {
 }
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
-  ++launches;
-  syncs += is_ours(from) && !is_ours(to);
+  launches += !falling_back;
+  syncs += !falling_back && is_ours(from) && !is_ours(to);
   on_host(to).copy_(on_host(from));
   return to;
 }
@@ -249,7 +252,12 @@ Tensor unfold(const Tensor& t, int64_t dim, int64_t size, int64_t step) {
   return at::native::unfold(t, dim, size, step);
 }
 
-Tensor back(const Tensor& t) { return t.defined() ? t.to(c10::Device(kDevice, 0)) : t; }
+Tensor back(const Tensor& t) {
+  falling_back = true;
+  Tensor copy = t.defined() ? t.to(c10::Device(kDevice, 0)) : t;
+  falling_back = false;
+  return copy;
+}
 
 Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                    SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation,
