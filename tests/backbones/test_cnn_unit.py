@@ -83,9 +83,10 @@ def test_synchronised_batch_norms(name: str, monkeypatch: pytest.MonkeyPatch) ->
     expected, keys = model(images(2, 3, 33, 33))[0], model.state_dict().keys()
     trained = [p for p in model.parameters() if p.requires_grad]
     assert synchronised(model) is model
-    for backend, world, changed in [("gloo", 2, False), ("nccl", 1, False), ("nccl", 2, True)]:
+    nccl = "cpu:gloo,cuda:nccl"
+    for backend, world, changed in [("gloo", 2, False), (nccl, 1, False), (nccl, 2, True)]:
         monkeypatch.setattr(dist, "is_initialized", lambda: True)
-        monkeypatch.setattr(dist, "get_backend", lambda b=backend: b)
+        monkeypatch.setattr(dist, "get_backend_config", lambda b=backend: b)
         monkeypatch.setattr(dist, "get_world_size", lambda w=world: w)
         assert synchronised(model) is model
         norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]

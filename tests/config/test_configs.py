@@ -43,6 +43,7 @@ FIRST = {  # part of a name -> contexts that suit it: big networks are built onc
     "resnet": [PIXELS],
     "mobilenet": [PIXELS],
     "t2t": [PATCHES],
+    "minibatch": [["backbone=pyg"]],
     "backbone/deit": [[*PATCHES, "backbone.weights=none"]],
     "backbone/vit_b": [[*PATCHES, "backbone.weights=none"]],
 }
@@ -59,6 +60,7 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     "data/coco_voc": (DATA,),
     "data/pyg": ("data.options.name: HeterophilousGraphDataset needs it",),
     "data/ogb": ("no such file; download",),
+    "trainer/minibatch_neighbor": ("pyg-lib or torch-sparse; install one",),
     "experiment/wsss_voc": (DATA, WEIGHTS),
     "experiment/wsss_coco": (DATA, WEIGHTS),
     **{f"data/{name}": (FOLDER,) for name in ("imagenet", "imagenet100")},

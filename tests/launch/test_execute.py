@@ -62,7 +62,8 @@ def test_more_seeds_train_only_the_new_ones(tmp_path: Path) -> None:
     more = execute(config(tmp_path, "seeds=[0,1,2,3]"))
     assert list(more["seeds"]) == ["0", "1", "2", "3"] and more["id"] == few["id"]
     alone = execute(config(tmp_path / "alone", "seeds=[0,1,2,3]"))
-    assert numbers(more) == numbers(alone)
+    for seed, result in numbers(alone).items():  # sums over nodes are rounded by batch of seeds
+        assert more["seeds"][seed] == pytest.approx(result, rel=1e-6)
     folder = run_folder(config(tmp_path))
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["seeds"] for line in lines] == [[0, 2]] * 8 + [[1, 3]] * 8

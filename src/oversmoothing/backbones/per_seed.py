@@ -95,7 +95,7 @@ class PerSeed(nn.Module):
         *tensors, context = args
         if self.stateless:
             return self.copies[0](*tensors, context)
-        if type(self.copies[0]) is LayerNorm:
+        if type(self.copies[0]) is LayerNorm and tensors[0].dim() == 3:
             return of_seeds(self.copies, *tensors)
         seeds = zip(self.copies, *tensors, strict=True)
         return torch.stack([copy(*of_seed, context) for copy, *of_seed in seeds])

@@ -8,16 +8,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from oversmoothing.config import limits
 from oversmoothing.errors import InputError
 from oversmoothing.store.free_memory import free_memory, in_gib
 
 SMALL = 2**28  # bytes of a tensor that is made without a look at the free memory
-aten = torch.ops.aten
-SIZED = (aten.empty, aten.zeros, aten.ones, aten.full, aten.rand, aten.randn, aten.randperm)
-SIZED += (aten.randint, aten.empty_strided)
+SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randperm)
 TRAINING = 16  # bytes a parameter: itself, its gradient, and two moments of Adam
 
 
@@ -45,18 +43,21 @@ def room_for(part: str) -> Iterator[None]:
         raise InputError(line) from error
 
 
-class _Bounded(TorchDispatchMode):
-    """Looks at the size of every tensor before it is made."""
+class _Bounded(TorchFunctionMode):
+    """Looks at the size of every tensor before it is made.
+
+    A mode of dispatch would import torch's compiler, which takes seconds.
+    """
 
     def __init__(self, part: str) -> None:
         super().__init__()
         self.part = part
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func.overloadpacket in SIZED and (size := _bytes(args, kwargs)) > SMALL:
+        if func in SIZED and (size := _bytes(args, kwargs)) > SMALL:
             device = torch.device(kwargs.get("device") or "cpu")
             free = free_memory(device)
             if free is not None and size > free:
@@ -68,9 +69,9 @@ class _Bounded(TorchDispatchMode):
 
 
 def _bytes(args: tuple, kwargs: dict[str, Any]) -> int:
-    """Bytes of a new tensor, from the list of its sizes, or its only size."""
+    """Bytes of a new tensor, from the list of its sizes, or from its sizes one by one."""
     lists = [argument for argument in args if isinstance(argument, (list, tuple))]
-    sizes = lists[0] if lists else args[:1]
+    sizes = lists[0] if lists else [size for size in args if type(size) is int]
     dtype = kwargs.get("dtype") or torch.get_default_dtype()
     return math.prod(sizes) * dtype.itemsize if all(type(n) is int for n in sizes) else 0
 
