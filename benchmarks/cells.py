@@ -12,6 +12,7 @@ from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
 from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.backbones.gcn.products import times
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.launch.command import compose_config
@@ -45,6 +46,20 @@ class Ours:
 
     def logits(self) -> Tensor:
         return self.net.eval()()
+
+
+class Products:
+    """The matrix products of a cell alone, forward and backward: what no order of work avoids."""
+
+    def __init__(self, net: GCN) -> None:
+        self.net = net
+
+    def epoch(self) -> None:
+        net = self.net
+        h = net.adjacency(net.features.matmul(net.weights[0], 0.0, net.seeds))
+        for weight in net.weights[1:]:
+            h = net.adjacency(times(h, weight))
+        h.backward(torch.ones_like(h))
 
 
 class OneByOne:

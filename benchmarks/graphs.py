@@ -18,11 +18,12 @@ reference in float32.
 
 import argparse
 from pathlib import Path
+from statistics import median
 from time import perf_counter, process_time
 
 import record
 import torch
-from cells import METHODS, Bench, Cell
+from cells import METHODS, Bench, Cell, Products
 from measure import in_fresh_process, interleaved, peak_bytes, text
 from reference_gcn import copy_weights
 
@@ -57,23 +58,32 @@ def measured(
     """Rows of a cell, and whether all forms give the same logits."""
     cells = {form: bench.make(form, method, depth) for form in bench.forms(method)}
     gap, rounding = disagreement(cells)
-    seconds = time(cells, options)
+    products = {"products": Products(cells["ours"].net)} if method != "contranorm" else {}
+    seconds = time(cells | products, options)
     clock = "CPU s" if options.cpu_seconds else "s"
     work, unit = (
         f"GCN, {method}, L = {depth}",
         f"{clock} per epoch of 5 seeds on {bench.graph.name}",
     )
-    note = f"logits differ by {gap:.0e} at equal weights"
     rows = [
         record.row(
             work, unit, seconds["ours"], peer=PEERS[form], theirs=seconds[form],
-            goal=goal(form, method, depth), note=note,
+            goal=goal(form, method, depth), note=note(seconds, form, gap),
         )
-        for form in seconds.keys() - {"ours"}
+        for form in cells.keys() - {"ours"}
     ]  # fmt: skip
     if options.memory and method == "contranorm":
         rows += memory(bench, depth)
     return rows, gap <= max(ATOL, 4 * rounding)
+
+
+def note(seconds: dict[str, list[float]], form: str, gap: float) -> str:
+    """How well the forms agree, and the ratio that the matrix products alone would have."""
+    text = f"logits differ by {gap:.0e} at equal weights"
+    if "products" not in seconds:
+        return text
+    floor = median(b / a for a, b in zip(seconds["products"], seconds[form]))
+    return f"{text}; our matrix products alone would be {floor:.1f}×"
 
 
 def goal(form: str, method: str, depth: int) -> float | None:
@@ -99,10 +109,10 @@ def disagreement(cells: dict[str, Cell]) -> tuple[float, float]:
     return max(gaps.values()), gaps["reference"]
 
 
-def time(cells: dict[str, Cell], options: argparse.Namespace) -> dict[str, list[float]]:
+def time(cells: dict[str, Cell | Products], options: argparse.Namespace) -> dict[str, list[float]]:
     """Seconds per epoch of every form, one value a round."""
 
-    def epochs(cell: Cell) -> None:
+    def epochs(cell: Cell | Products) -> None:
         for _ in range(options.epochs):
             cell.epoch()
 
