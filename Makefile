@@ -104,12 +104,18 @@ submission: setup  ## zip for VOC's test server, of a trained run: make submissi
 	  --export $(or $(OUT),outputs/submission) $(OVERRIDES)
 
 bench: setup  ## speed and memory, compared with reference implementations
-	$(PY) benchmarks/graphs.py $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)
+	$(PY) benchmarks/graphs.py --depths 2 8 32 --cpu-seconds $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)
 	$(PY) benchmarks/pyg.py
 	$(PY) benchmarks/fig1.py
 	$(PY) benchmarks/contranorm.py
 	$(PY) benchmarks/centering.py
 	$(PY) benchmarks/em.py
+	$(PY) benchmarks/slopes.py --limit 12
+	$(PY) benchmarks/generator.py
+	$(PY) benchmarks/cures.py
+	$(PY) benchmarks/compile.py
+	$(PY) benchmarks/startup.py
+	$(PY) benchmarks/paper_sizes.py
 	$(PY) benchmarks/optimizer.py
 	$(if $(EMANET)$(EANET)$(CONTRANORM),$(PY) benchmarks/units.py $(if $(EMANET),--emanet $(EMANET)) \
 	  $(if $(EANET),--eanet $(EANET)) $(if $(CONTRANORM),--contranorm $(CONTRANORM)))
