@@ -141,6 +141,10 @@ def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
 LIMITED = {
     "backbone.depth: expected at most 1,000,000, got 1,000,000,000": ["backbone.depth=1000000000"],
     "backbone.hidden: expected at most 1,000,000": ["backbone.hidden=100000000000"],
+    "task.evaluation.size: expected at most 16,384": [
+        *("experiment=cls_eval", "data=scenes", "backbone.weights=none", "backbone.sha256=null"),
+        "task.evaluation.size=1000000000",
+    ],
     "trainer.epochs: expected at most 9,223": ["trainer.epochs=99999999999999999999999"],
     "data.num_nodes: expected at most": ["data.num_nodes=100000000000"],
     "data.num_nodes: 900,000,000 nodes with data.features=100": ["data.num_nodes=900000000"],

@@ -22,6 +22,7 @@ MOST = {  # last name of a key -> largest value
     "num_val": 100_000_000,
     "batch_size": 1_000_000,
     "draws": 1_000_000,
+    **dict.fromkeys(("size", "ms_size", "crop", "resize", "image_size"), 16_384),  # pixels
 }
 LARGEST = 2**63 - 1  # of any whole number: torch has none above
 COMBINATIONS = 10_000  # of a sweep
