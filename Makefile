@@ -112,10 +112,13 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/em.py
 	$(PY) benchmarks/slopes.py --limit 12
 	$(PY) benchmarks/generator.py
+	$(PY) benchmarks/memory.py
+	$(PY) benchmarks/minibatch.py data=sbm data.num_nodes=20000 backbone.depth=4
 	$(PY) benchmarks/cures.py
 	$(PY) benchmarks/compile.py
 	$(PY) benchmarks/startup.py
 	$(PY) benchmarks/paper_sizes.py
+	$(PY) benchmarks/launches.py
 	$(PY) benchmarks/optimizer.py
 	$(if $(EMANET)$(EANET)$(CONTRANORM),$(PY) benchmarks/units.py $(if $(EMANET),--emanet $(EMANET)) \
 	  $(if $(EANET),--eanet $(EANET)) $(if $(CONTRANORM),--contranorm $(CONTRANORM)))
