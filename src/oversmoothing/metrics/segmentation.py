@@ -1,5 +1,6 @@
 """Intersection over union (IoU) from one confusion matrix over all images."""
 
+from collections.abc import Collection
 from typing import Literal
 
 import numpy as np
@@ -72,14 +73,18 @@ class Confusion:
         union = true + predicted - hit
         return [100 * h / u if u else None for h, u in zip(hit.tolist(), union.tolist())]
 
-    def miou(self) -> float:
+    def miou(self, labels: Collection[int] | None = None) -> float:
         """Mean IoU in percent over the classes that occur in the truth (ToCo); NaN if none does.
 
         mmsegmentation also averages over classes that are predicted but never occur, with IoU 0.
         The two agree if every class occurs.
+
+        Args:
+            labels: the mean is over these alone; None: over all.
         """
-        occurs = (self._areas()[1] > 0).tolist()
-        found = [iou for iou, there in zip(self.iou(), occurs) if there and iou is not None]
+        occurs, ious = (self._areas()[1] > 0).tolist(), enumerate(self.iou())
+        wanted = (pair for pair in ious if labels is None or pair[0] in labels)
+        found = [iou for label, iou in wanted if occurs[label] and iou is not None]
         return sum(found) / len(found) if found else float("nan")
 
     def decided(self) -> float:

@@ -80,11 +80,18 @@ class SplitEvaluator(ABC):
         self.network.eval()
         counts = self.counts(split)
         results: dict[str, Any] = {}
+        common = self.common()
         for stage, confusion in counts.items():
             confusion.all_reduce()
             results[f"{split}_{stage}_miou"] = confusion.miou()
+            if common is not None:
+                results[f"{split}_{stage}_common_miou"] = confusion.miou(common)
             results[f"{split}_{stage}_iou"] = dict(zip(self.data.label_names, confusion.iou()))
         return results | {f"{split}_{name}": value for name, value in self.more(counts).items()}
+
+    def common(self) -> set[int] | None:
+        """Labels with a mean IoU of their own (``common_miou``); None: there is no such mean."""
+        return None
 
     def ids(self, split: str, multi_scale: bool = False) -> list[str]:
         """The images of a split that all processes together measure, evenly spaced."""

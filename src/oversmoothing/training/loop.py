@@ -8,7 +8,7 @@ processes together see the batches that one process would see.
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,18 @@ class Objective(Protocol):
         """Returns weighted losses by name; summed over parts and processes they are the batch's."""
 
 
+class Checks(NamedTuple):
+    """Measurements of the network during its training.
+
+    Args:
+        every: steps between two of them.
+        measure: returns numbers by name.
+    """
+
+    every: int
+    measure: Callable[[], dict[str, Any]]
+
+
 class TrainingLoop:
     """Trains a network.
 
@@ -46,6 +58,10 @@ class TrainingLoop:
         recorder: takes logs and checkpoints.
         device: of the network.
         phase: name of the training within the run; a phase that the run has finished is skipped.
+        checks: what to measure on the way; None: nothing.
+
+    Attributes:
+        history: what ``checks`` measured, each with its ``step``; kept by checkpoints.
     """
 
     def __init__(
@@ -57,12 +73,14 @@ class TrainingLoop:
         recorder: Recorder,
         device: torch.device,
         phase: str = "training",
+        checks: Checks | None = None,
     ) -> None:
         self.network, self.objective, self.loader = network, objective, loader
         self.trainer, self.recorder, self.device, self.phase = trainer, recorder, device, phase
         self.optimizer = trainer.optimizer(network)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.step = 0
+        self.step, self.checks = 0, checks
+        self.history: list[dict[str, Any]] = []
         self.unchecked: list[tuple[int, dict[str, Tensor], list[str]]] = []
 
     def fit(self) -> None:
@@ -82,12 +100,15 @@ class TrainingLoop:
                 self.step, examples = self.step + 1, examples + self.trainer.batch_size
                 bar.update(1)
                 logs = self.step % self.trainer.log_every == 0 or self._last()
-                saves = self._last() or self.recorder.checkpoint_due()
+                checks = self.checks is not None and self.step % self.checks.every == 0
+                saves = self._last() or checks or self.recorder.checkpoint_due()
                 if logs or saves:
                     self._check_finite()
                 if logs:
                     self._log(losses, examples / (time.monotonic() - started))
                     started, examples = time.monotonic(), 0
+                if checks:
+                    self._check(self.checks)
                 if saves:
                     self._save()
 
@@ -175,9 +196,19 @@ class TrainingLoop:
         shown["examples_per_second"] = [round(speed, 2)]
         self.recorder.log(step=self.step, lr=self.optimizer.param_groups[0]["lr"], **shown)
 
+    def _check(self, checks: Checks) -> None:
+        """Measures the network, not compiled: images have many sizes."""
+        with torch.compiler.set_stance("force_eager"):
+            measured = checks.measure()
+        self.history.append({"step": self.step, **measured})
+        numbers = {k: [v] for k, v in measured.items() if isinstance(v, int | float)}
+        self.recorder.log(step=self.step, **numbers)
+
     def _save(self) -> None:
         state = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
-        self.recorder.save_checkpoint(state | {"step": self.step, "phase": self.phase})
+        self.recorder.save_checkpoint(
+            state | {"step": self.step, "phase": self.phase, "history": self.history}
+        )
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
@@ -187,3 +218,4 @@ class TrainingLoop:
             self.network.load_state_dict(state["network"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.step = state["step"]
+            self.history = state.get("history", [])

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.tasks.wsss.cam import Present, multi_scale_cams, normalised, present_classes
-from oversmoothing.tasks.wsss.labels import Labeller, inside, pseudo_labels, thresholded
+from oversmoothing.tasks.wsss.labels import Labeller, inside, pseudo_labels, strongest
 from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.par import PAR
 
@@ -79,7 +79,8 @@ def test_the_network_keeps_its_mode(images: Tensor) -> None:
 def test_threshold_is_inclusive_and_names_classes() -> None:
     present = Present(torch.tensor([[4, 7]]), torch.tensor([[True, True]]))
     cam = torch.tensor([[0.5, 0.6, 0.2], [0.1, 0.9, 0.51]]).view(1, 2, 1, 3)
-    assert thresholded(cam, present, 0.5).tolist() == [[[0, 8, 8]]]
+    scores, classes = strongest(cam, present)
+    assert torch.where(scores > 0.5, classes, 0).tolist() == [[[0, 8, 8]]]
 
 
 def pseudo(cam: Tensor, present: Present, images: Tensor, box: list[int]) -> Tensor:

@@ -1,10 +1,11 @@
 """Settings of the evaluation of a wsss network."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.tasks.wsss.crf import CRF
+from oversmoothing.tasks.wsss.method import Method
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,12 @@ class Evaluation:
         crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: it is not measured.
         limit: number of images, evenly spaced; None: all.
         ms_limit: number of images for multi-scale and CRF; None: as ``limit``.
+        cam_scales: scales of the CAMs that are measured; None: those of ``Method``.
+        backgrounds: thresholds for a curve of the CAMs' mIoU; empty: no curve.
+        common: labels with at least this many training images, and background, get a mean IoU of
+            their own; 0: no such mean.
+        every: iterations between two evaluations during the training, on ``val``; None: only the
+            trained network is measured.
         batch: number of squashed images per forward pass.
         workers: number of processes that read images, and of processes that run the CRF;
             None: as many as there are cores.
@@ -40,17 +47,29 @@ class Evaluation:
     crf: CRF | None = field(default_factory=CRF)
     limit: int | None = None
     ms_limit: int | None = None
+    cam_scales: list[float] | None = None
+    backgrounds: list[float] = field(default_factory=list)
+    common: int = 0
+    every: int | None = None
     batch: int = 8
     workers: int | None = None
 
+    def shown(self, method: Method) -> Method:
+        """The method with this evaluation's CAM scales."""
+        return replace(method, cam_scales=self.cam_scales) if self.cam_scales else method
+
     def __post_init__(self) -> None:
         ms_splits = (self.ms_splits, {*self.ms_splits} <= {*self.splits}, f"some of {self.splits}")
+        inside = [background for background in self.backgrounds if 0 <= background <= 1]
         require(
             "task.evaluation",
             **at_least(1, size=self.size, batch=self.batch, ms_size=self.ms_size),
             **at_least(1, limit=self.limit, ms_limit=self.ms_limit),
-            **at_least(0, workers=self.workers),
+            **at_least(1, every=self.every),
+            **at_least(0, workers=self.workers, common=self.common),
             **probability(background=self.background),
+            backgrounds=(self.backgrounds, {*self.backgrounds} <= {*inside}, "0 to 1"),
+            cam_scales=(self.cam_scales, min(self.cam_scales or [1]) > 0, "scales above 0"),
             splits=("none", len(self.splits) > 0, "train, val or both"),
             ms_splits=ms_splits,
             ms_scales=(self.ms_scales, min(self.ms_scales, default=1) > 0, "scales above 0"),

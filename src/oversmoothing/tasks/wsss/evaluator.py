@@ -5,6 +5,7 @@ images squashed to a square, as in its validation during training; multi-scale s
 follow its inference scripts. Labels are compared at the mask's own size.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,10 +17,11 @@ from torch import Tensor
 from oversmoothing.data.images.convert import to_float
 from oversmoothing.metrics import smoothness
 from oversmoothing.metrics.segmentation import Confusion
+from oversmoothing.metrics.thresholds import ThresholdCurve
 from oversmoothing.tasks.splits import SplitEvaluator, listed
 from oversmoothing.tasks.wsss.cam import Present, present_classes
 from oversmoothing.tasks.wsss.crf_parallel import Job, crf_labels
-from oversmoothing.tasks.wsss.labels import Labeller, resized, resized_labels, thresholded
+from oversmoothing.tasks.wsss.labels import Labeller, resized, resized_labels, strongest
 from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.segment import segmented
 
@@ -39,7 +41,38 @@ class Evaluator(SplitEvaluator):
     method: Method
 
     def __post_init__(self) -> None:
+        self.method = self.evaluation.shown(self.method)
+        self.curves: dict[str, ThresholdCurve] = {}
         self.labeller = Labeller(self.network, self.method)
+
+    def split(self, split: str) -> dict[str, Any]:
+        """Measures one split; adds the curves of the CAMs' mIoU over background thresholds."""
+        return super().split(split) | self._curves(split)
+
+    def during_training(self) -> dict[str, Any]:
+        """The numbers of the validation images, without those of single classes."""
+        return {k: v for k, v in self.split("val").items() if not k.endswith("_iou")}
+
+    def common(self) -> set[int] | None:
+        """Background and the labels with as many training images as the evaluation asks for."""
+        if not self.evaluation.common:
+            return None
+        images = Counter(label for id in self.data.train for label in self.data.present[id])
+        return {0} | {label for label, n in images.items() if n >= self.evaluation.common}
+
+    def _curves(self, split: str) -> dict[str, Any]:
+        """mIoU of the CAMs by threshold, the best of them, and the threshold that gave it."""
+        results: dict[str, Any] = {}
+        for stage, curve in self.curves.items():
+            curve.all_reduce()
+            miou, name = curve.miou(), f"{split}_{stage}"
+            results[f"{name}_curve"] = {f"{t:g}": value for t, value in miou.items()}
+            best = max(miou, key=miou.__getitem__)
+            results |= {f"{name}_best_background": best, f"{name}_best_miou": miou[best]}
+            if (common := self.common()) is not None:
+                values = (curve.at(place).miou(common) for place in range(len(miou)))
+                results[f"{name}_best_common_miou"] = max(values)
+        return results
 
     def counts(self, split: str) -> dict[str, Confusion]:
         """Counts this process's share of the pixels: squashed stages, then multi-scale ones."""
@@ -72,6 +105,9 @@ class Evaluator(SplitEvaluator):
 
     def _squashed_stages(self, split: str) -> dict[str, Confusion]:
         counts = {stage: self.confusion(unsure) for stage, unsure in self._stages().items()}
+        C, thresholds = len(self.data.label_names), self.evaluation.backgrounds
+        cams = [stage for stage in counts if stage.endswith("cam") and thresholds]
+        self.curves = {stage: ThresholdCurve(C, thresholds) for stage in cams}
         items = self.items(self.share(self.ids(split)), f"{split}: CAM")
         while several := list(islice(items, self.evaluation.batch)):
             for stage, found in self._predict(several).items():
@@ -99,16 +135,22 @@ class Evaluator(SplitEvaluator):
         pseudo = self.labeller.pseudo(last, present, images)
         logits = self.network.segment(images).float() if self.method.segments else None
         at_own_size = {
-            "cam": lambda one, size: self._thresholded(last[one], present.part(one), size),
-            "aux_cam": lambda one, size: self._thresholded(aux[one], present.part(one), size),
-            "pseudo": lambda one, size: resized_labels(pseudo[one], size),
-            "seg": lambda one, size: resized(logits[one], size).max(1).indices,
+            "cam": lambda one, truth: self._by_cam("cam", last[one], present.part(one), truth),
+            "aux_cam": lambda one, truth: self._by_cam(
+                "aux_cam", aux[one], present.part(one), truth
+            ),
+            "pseudo": lambda one, truth: resized_labels(pseudo[one], truth.shape),
+            "seg": lambda one, truth: resized(logits[one], truth.shape).max(1).indices,
         }
-        places = [(slice(i, i + 1), item["image"].shape[-2:]) for i, item in enumerate(items)]
+        places = [(slice(i, i + 1), item["mask"]) for i, item in enumerate(items)]
         return {stage: [at_own_size[stage](*p)[0] for p in places] for stage in self._stages()}
 
-    def _thresholded(self, cam: Tensor, present: Present, size: tuple[int, int]) -> Tensor:
-        return thresholded(resized(cam, size), present, self.evaluation.background)
+    def _by_cam(self, stage: str, cam: Tensor, present: Present, truth: Tensor) -> Tensor:
+        """Labels at the evaluation's threshold; the stage's curve counts the other thresholds."""
+        scores, classes = strongest(resized(cam, truth.shape), present)
+        if stage in self.curves:
+            self.curves[stage].update(scores[0], classes[0], truth)
+        return torch.where(scores > self.evaluation.background, classes, 0)
 
     def _multi_scale(self, split: str) -> dict[str, Confusion]:
         ev, ids = self.evaluation, self.share(self.ids(split, multi_scale=True))

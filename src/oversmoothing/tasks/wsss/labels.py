@@ -77,14 +77,13 @@ def pseudo_labels(
     return sure.masked_fill(~inside(box, H, W), IGNORE)
 
 
-def thresholded(cam: Tensor, present: Present, background: float = 0.5) -> Tensor:
-    """The class of the highest CAM; 0 where no CAM exceeds ``background``.
+def strongest(cam: Tensor, present: Present) -> tuple[Tensor, Tensor]:
+    """The highest CAM of every pixel and its label 1…K.
 
-    Shapes: cam (B, M, H, W) -> (B, H, W) int64 in 0…K.
+    Shapes: cam (B, M, H, W) -> twice (B, H, W).
     """
     best = cam.max(dim=1)
-    classes = _named(best.indices, present.index)
-    return torch.where(best.values > background, classes, 0)
+    return best.values, _named(best.indices, present.index)
 
 
 def resized(maps: Tensor, size: tuple[int, int]) -> Tensor:

@@ -61,7 +61,7 @@ class Viewer:
     crf: CRF | None = None
 
     def __post_init__(self) -> None:
-        self.labeller = Labeller(self.network, self.method)
+        self.labeller = Labeller(self.network, self.evaluation.shown(self.method))
 
     @torch.no_grad()
     def look(

@@ -18,7 +18,7 @@ from oversmoothing.tasks.wsss.look import Viewer
 from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.objective import Objective
-from oversmoothing.training.loop import TrainingLoop
+from oversmoothing.training.loop import Checks, TrainingLoop
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class WSSS(Task):
         Returns:
             ``<split>_<stage>_miou`` and ``_iou`` for the stages cam, aux_cam, pseudo, seg, seg_ms
             and seg_crf in percent, ``conditions`` of each, ``layers_before`` and ``layers_after``
-            training (token cosine and effective rank by block), and the origin of the ``weights``.
+            training (token cosine and effective rank by block), the origin of the ``weights``, and
+            with ``evaluation.every`` the ``history`` of the same numbers during the training.
 
         Raises:
             InputError: a mask of another size than its image.
@@ -101,9 +102,15 @@ class WSSS(Task):
         if self.adaptation:
             teacher = job.parts.backbone(aggregators=[NoAggregator]).to(job.device)
             adapt(network.backbone, teacher, self.adaptation, loader, trainer, *own)
-        TrainingLoop(network, Objective(self.method, network), loader, trainer, *own).fit()
+        every = self.evaluation.every
+        checks = Checks(every, evaluator.during_training) if every else None
+        objective = Objective(self.method, network)
+        training = TrainingLoop(network, objective, loader, trainer, *own, checks=checks)
+        training.fit()
         job.recorder.save_weights(network.state_dict())
         results = evaluator.measure()
+        if every:
+            results["history"] = training.history
         results |= {"layers_before": before, "layers_after": evaluator.layers()}
         leave_pictures(evaluator, job.recorder, seed, results)
         return {seed: results}
