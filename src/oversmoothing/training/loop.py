@@ -38,7 +38,7 @@ class Checks(NamedTuple):
     """Measurements of the network during its training.
 
     Args:
-        every: steps between two of them.
+        every: steps between two of them; after the last step there is none.
         measure: returns numbers by name.
     """
 
@@ -100,7 +100,7 @@ class TrainingLoop:
                 self.step, examples = self.step + 1, examples + self.trainer.batch_size
                 bar.update(1)
                 logs = self.step % self.trainer.log_every == 0 or self._last()
-                checks = self.checks is not None and self.step % self.checks.every == 0
+                checks = self.checks and self.step % self.checks.every == 0 and not self._last()
                 saves = self._last() or checks or self.recorder.checkpoint_due()
                 if logs or saves:
                     self._check_finite()
@@ -108,7 +108,7 @@ class TrainingLoop:
                     self._log(losses, examples / (time.monotonic() - started))
                     started, examples = time.monotonic(), 0
                 if checks:
-                    self._check(self.checks)
+                    self._check()
                 if saves:
                     self._save()
 
@@ -196,19 +196,19 @@ class TrainingLoop:
         shown["examples_per_second"] = [round(speed, 2)]
         self.recorder.log(step=self.step, lr=self.optimizer.param_groups[0]["lr"], **shown)
 
-    def _check(self, checks: Checks) -> None:
+    def _check(self) -> None:
         """Measures the network, not compiled: images have many sizes."""
-        with torch.compiler.set_stance("force_eager"):
-            measured = checks.measure()
+        eager = torch.compiler.set_stance("force_eager") if self.trainer.compile else None
+        with eager or contextlib.nullcontext():
+            measured = self.checks.measure()
         self.history.append({"step": self.step, **measured})
         numbers = {k: [v] for k, v in measured.items() if isinstance(v, int | float)}
         self.recorder.log(step=self.step, **numbers)
 
     def _save(self) -> None:
         state = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
-        self.recorder.save_checkpoint(
-            state | {"step": self.step, "phase": self.phase, "history": self.history}
-        )
+        state |= {"step": self.step, "phase": self.phase, "history": self.history}
+        self.recorder.save_checkpoint(state)
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
@@ -218,4 +218,4 @@ class TrainingLoop:
             self.network.load_state_dict(state["network"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.step = state["step"]
-            self.history = state.get("history", [])
+            self.history = state.get("history", [])  # earlier versions kept none

@@ -135,19 +135,19 @@ class Evaluator(SplitEvaluator):
         pseudo = self.labeller.pseudo(last, present, images)
         logits = self.network.segment(images).float() if self.method.segments else None
         at_own_size = {
-            "cam": lambda one, truth: self._by_cam("cam", last[one], present.part(one), truth),
-            "aux_cam": lambda one, truth: self._by_cam(
-                "aux_cam", aux[one], present.part(one), truth
-            ),
+            "cam": lambda one, truth: self._by_cam("cam", last, present, one, truth),
+            "aux_cam": lambda one, truth: self._by_cam("aux_cam", aux, present, one, truth),
             "pseudo": lambda one, truth: resized_labels(pseudo[one], truth.shape),
             "seg": lambda one, truth: resized(logits[one], truth.shape).max(1).indices,
         }
         places = [(slice(i, i + 1), item["mask"]) for i, item in enumerate(items)]
         return {stage: [at_own_size[stage](*p)[0] for p in places] for stage in self._stages()}
 
-    def _by_cam(self, stage: str, cam: Tensor, present: Present, truth: Tensor) -> Tensor:
+    def _by_cam(
+        self, stage: str, cams: Tensor, present: Present, one: slice, truth: Tensor
+    ) -> Tensor:
         """Labels at the evaluation's threshold; the stage's curve counts the other thresholds."""
-        scores, classes = strongest(resized(cam, truth.shape), present)
+        scores, classes = strongest(resized(cams[one], truth.shape), present.part(one))
         if stage in self.curves:
             self.curves[stage].update(scores[0], classes[0], truth)
         return torch.where(scores > self.evaluation.background, classes, 0)
