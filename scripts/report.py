@@ -8,7 +8,8 @@ from oversmoothing.launch.script import run_script
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import collect
 from oversmoothing.report.expected import load, select
-from oversmoothing.report.grid import judge
+from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.overview import papers
 from oversmoothing.report.page import Section, write_page
 from oversmoothing.store.files import writing
 
@@ -44,10 +45,13 @@ def main() -> int:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.touch()
     cells = load(results / "expected")
-    tables = [_table(results, cells, name) for name in dict.fromkeys(cell.table for cell in cells)]
+    names = dict.fromkeys(cell.table for cell in cells)
+    judged = {name: _judged(results, cells, name) for name in names}
+    tables = [_table(results, name, entries) for name, entries in judged.items()]
     others = [_section(results, *of) for of in OTHERS]
     sections = [section for section in others if section.rows or section.figures]
-    write_page(page, "Oversmoothing: published and measured", sections + tables)
+    overview = papers(entry for entries in judged.values() for entry in entries)
+    write_page(page, "Oversmoothing: published and measured", sections + tables, overview)
     print(page.resolve().as_uri())
     return 0
 
@@ -59,8 +63,11 @@ def _section(results: Path, name: str, title: str, text: str, files: str) -> Sec
     return Section(title, text, f"make figure NAME={name}", rows=rows, figures=figures)
 
 
-def _table(results: Path, cells: list[Cell], name: str) -> Section:
-    entries = judge([p.pair for p in collect(select(cells, name), [], results / f"{name}.jsonl")])
+def _judged(results: Path, cells: list[Cell], name: str) -> list[Entry]:
+    return judge([p.pair for p in collect(select(cells, name), [], results / f"{name}.jsonl")])
+
+
+def _table(results: Path, name: str, entries: list[Entry]) -> Section:
     about = entries[0].cell.about
     title = about.title if about.ours else f"{about.source}: {about.title}"
     text = "; ".join([about.source] * about.ours + [f"unit: {about.unit}"] * bool(about.unit))

@@ -9,6 +9,7 @@ import pytest
 from made_up import entries
 
 from oversmoothing.errors import InputError
+from oversmoothing.report.overview import papers
 from oversmoothing.report.page import Section, page, write_page
 from oversmoothing.report.publish import markdown
 
@@ -100,6 +101,20 @@ def test_every_verdict_has_its_colour(text: str) -> None:
     for verdict in ("within", "off", "contradicted", "not-run", "missing"):
         assert verdict in classes
         assert f".{verdict}" in text
+
+
+def test_papers_come_first_with_bars_in_proportion() -> None:
+    found = papers(entries())
+    shown = page("x", [Section("Table")], found)
+    read(shown)
+    assert shown.index('class="papers"') < shown.index('id="s0"')
+    for paper in found:
+        assert paper.line in shown
+        widths = {kind: int(n) for kind, n in paper.parts}
+        assert sum(widths.values()) == len([e for e in entries() if e.cell.value is not None])
+        for kind, number in widths.items():
+            assert number == sum(e.verdict == kind for e in entries())
+            assert f'style="flex-grow: {number}" title="{number} {kind}"' in shown
 
 
 def test_a_missing_figure_is_met_with_one_line(tmp_path: Path) -> None:

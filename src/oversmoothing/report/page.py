@@ -12,6 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from oversmoothing.errors import InputError
 from oversmoothing.report import grid, publish, remarks
 from oversmoothing.report.grid import Entry
+from oversmoothing.report.overview import Paper
 from oversmoothing.store.files import write_text
 
 
@@ -35,23 +36,30 @@ class Section:
     figures: Sequence[Path] = ()
 
 
-def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
+def write_page(
+    path: Path, title: str, sections: Sequence[Section], papers: Sequence[Paper] = ()
+) -> None:
     """Writes the page.
+
+    Args:
+        papers: shown first, each with a line and a bar.
 
     Raises:
         InputError: a figure that is missing or no image, or a page that cannot be written.
     """
-    write_text(path, page(title, sections))
+    write_text(path, page(title, sections, papers))
 
 
-def page(title: str, sections: Sequence[Section]) -> str:
+def page(title: str, sections: Sequence[Section], papers: Sequence[Paper] = ()) -> str:
     """Returns the page. All texts are shown as they are and never read as HTML."""
     template = resources.files("oversmoothing.report").joinpath("page.html").read_text("utf-8")
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
     names = {"grid": grid, "publish": publish, "remarks": remarks, "hint": _hint, "image": _image}
-    return environment.from_string(template, names).render(title=title, sections=sections)
+    return environment.from_string(template, names).render(
+        title=title, sections=sections, papers=papers
+    )
 
 
 def _hint(entry: Entry) -> str:
