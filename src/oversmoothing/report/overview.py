@@ -42,7 +42,7 @@ class Paper:
         if not measured:
             return f"None of {total} published numbers is measured."
         others = [f"{differ} differ"] * bool(differ)
-        others += [f"{contradicted} contradict the paper's comparison"] * bool(contradicted)
+        others += [f"{contradicted} against the published comparison"] * bool(contradicted)
         return f"{first}: {', '.join([f'{agree} agree', *others])}."
 
 
