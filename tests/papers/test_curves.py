@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from oversmoothing.errors import InputError
+from oversmoothing.papers import wsss_training
 from oversmoothing.papers.depth_curves import curve_rows, draw_curves, write_curves
 
 
@@ -51,6 +52,19 @@ def test_columns_of_a_table_share_an_axis_and_metrics_do_not() -> None:
     assert a == b and c == d and a[0] < 0.1 and a[1] > 0.9 and c[1] > 27
     cosine, rank = draw_curves(curve_rows([planned("none", "L=2", high)]), True).axes
     assert cosine.get_ylim()[1] < 2 < rank.get_ylim()[0]
+
+
+def test_evaluations_on_the_way_come_before_the_result() -> None:
+    seeds = [{"m": 3.0 + s, "history": [{"step": 5, "m": 1.0 + s}, {"step": 6}]} for s in (0, 2)]
+    run = SimpleNamespace(
+        cell=SimpleNamespace(label="a", column="M", metric="m"),
+        config=SimpleNamespace(seeds=[0, 1], trainer=SimpleNamespace(iterations=10)),
+        result={"seeds": {str(i): seed for i, seed in enumerate(seeds)}},
+    )
+    rows = wsss_training.curve_rows([run])
+    assert [(r["step"], r["mean"], r["seeds"]) for r in rows] == [(5, 2.0, 2), (10, 4.0, 2)]
+    [axis] = wsss_training.draw(rows).axes
+    assert [*axis.lines[0].get_xdata()] == [5, 10]
 
 
 def test_files_and_the_error_without_results(tmp_path: Path) -> None:

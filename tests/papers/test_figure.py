@@ -27,6 +27,7 @@ SHORT = {
     "cures": "cures",
     "demo": "demo_study",
     "matrix": "support_matrix",
+    "training": "wsss_training",
 }
 
 

@@ -94,7 +94,7 @@ def conditions(result: dict[str, Any], metric: str) -> str:
     Empty if the result does not say.
     """
     split, _, stage = metric.partition("_")
-    stage = re.sub(r"_(miou|iou\..*)$", "", stage)
+    stage = re.sub(r"(_best)?(_common)?_(miou|iou\..*)$", "", stage)
     said = result.get("conditions", {}).get(split, {})
     return said if isinstance(said, str) else str(said.get(stage, ""))
 

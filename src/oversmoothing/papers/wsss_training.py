@@ -1,0 +1,79 @@
+"""Draws mIoU over the iterations of a training, from runs that were evaluated on the way.
+
+python scripts/figure.py training
+python scripts/figure.py training wsss_overnight --pdf
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from oversmoothing.drawing.files import save, write_csv
+from oversmoothing.drawing.style import LINES, colours_of
+from oversmoothing.drawing.tokens import mean_and_std
+from oversmoothing.errors import InputError
+from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.report.collect import Planned, collect
+from oversmoothing.report.expected import load, select
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``<table>_training.png`` and ``.csv``."""
+    parser = figure_parser(__name__, __doc__)
+    parser.add_argument("table", nargs="?", default="wsss_overnight", help="default: %(default)s")
+    options = parser.parse_args(argv)
+    cells = select(load(RESULTS / "expected"), options.table)
+    rows = curve_rows(collect(cells, [], RESULTS / f"{options.table}.jsonl"))
+    stem = RESULTS / "figures" / f"{options.table}_training"
+    if not rows:
+        raise InputError(f"{stem.name}: nothing is measured yet; run make table NAME=…")
+    print(*save(draw(rows), stem, options.pdf), sep="\n")
+    print(write_csv(stem.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
+    return 0
+
+
+def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
+    """Returns mean, std (ddof = 1) and number of seeds for each cell and evaluated iteration."""
+    return [
+        {"row": cell.cell.label, "column": cell.cell.column, "step": step} | mean_and_std(values)
+        for cell in planned
+        for step, values in _by_step(cell).items()
+    ]
+
+
+def _by_step(planned: Planned) -> dict[int, list[float]]:
+    """Iteration -> the values of all finished seeds; the last iteration is the result itself."""
+    if planned.config is None or planned.result is None:
+        return {}
+    metric, found = planned.cell.metric, planned.result["seeds"]
+    seeds = [found[str(s)] for s in planned.config.seeds if str(s) in found]
+    last = {"step": planned.config.trainer.iterations}
+    values: dict[int, list[float]] = {}
+    for seed in seeds:
+        for evaluation in [*seed.get("history", []), seed | last]:
+            if metric in evaluation:
+                values.setdefault(evaluation["step"], []).append(evaluation[metric])
+    return values
+
+
+@matplotlib.rc_context(LINES)
+def draw(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Draws a panel for each column of the table, a line for each of its rows."""
+    columns = list(dict.fromkeys(r["column"] for r in rows))
+    colours = colours_of(r["row"] for r in rows)
+    across = min(3, len(columns))
+    down = -(-len(columns) // across)
+    figure = Figure(figsize=(2.6 * across + 0.3, 2.1 * down + 0.5), layout="constrained")
+    for axis, column in zip(figure.subplots(down, across, squeeze=False).flat, columns):
+        for label, colour in colours.items():
+            line = [r for r in rows if (r["column"], r["row"]) == (column, label)]
+            x, y, spread = ([r[key] for r in line] for key in ("step", "mean", "std"))
+            spread = [s or 0.0 for s in spread]
+            axis.errorbar(x, y, spread, color=colour, marker="o", markersize=2.5, capsize=2)
+        axis.set(title=column, xlabel="iterations")
+    handles = [Line2D([], [], color=c, label=label) for label, c in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure
