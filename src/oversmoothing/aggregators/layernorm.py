@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
 
-ROWS = 2048  # of a part; with 32 channels it fits into the second cache of a core
-
 
 class LayerNorm(After):
     """Computes (x − mean_C x) / sqrt(var_C x + eps), then a learned scale and shift per channel.
@@ -44,41 +42,46 @@ def of_seeds(norms: Iterable[LayerNorm], x: Tensor) -> Tensor:
     Shapes: x (S, N, C) -> (S, N, C), with memory in the order (N, S, C).
     """
     layers = [own.norm for own in norms]
-    x, C = x.transpose(0, 1).contiguous(), x.shape[-1]
-    fast = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    normed = _Normed.apply(x, layers[0].eps) if fast else F.layer_norm(x, (C,), eps=layers[0].eps)
-    if layers[0].elementwise_affine:
-        scale, shift = (
-            torch.stack([getattr(n, name) for n in layers]) for name in ("weight", "bias")
-        )
+    x, eps, affine = x.transpose(0, 1).contiguous(), layers[0].eps, layers[0].elementwise_affine
+    params = [getattr(n, name) for name in ("weight", "bias") for n in layers] if affine else []
+    if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+        return _OfSeeds.apply(x, eps, *params).transpose(0, 1)
+    normed = F.layer_norm(x, x.shape[-1:], eps=eps)
+    if affine:
+        scale, shift = torch.stack(params).unflatten(0, (2, -1))
         normed = torch.addcmul(shift, normed, scale)
     return normed.transpose(0, 1)
 
 
-class _Normed(torch.autograd.Function):
-    """(x − mean_C x) / sqrt(var_C x + eps) by products, faster on a CPU than torch's if C is small.
+class _OfSeeds(torch.autograd.Function):
+    """The same by whole products and sums, faster on a CPU than torch's if C is small.
 
-    Shapes: x (N, S, C), contiguous -> (N, S, C).
+    Args:
+        x: (N, S, C), contiguous.
+        params: S scales, then S shifts, (C,); or nothing.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, eps: float, *params: Tensor) -> Tensor:
         C = x.shape[-1]
-        share, y, scale = x.new_full((C,), 1 / C), torch.empty_like(x), x.new_empty(*x.shape[:2], 1)
-        rows = (t.flatten(0, 1).split(ROWS) for t in (x, y, scale))
-        for own, out, factor in zip(*rows):  # parts that stay in the cache
-            torch.sub(own, (own @ share)[:, None], out=out)
-            factor[:, 0] = ((out.square() @ share) + eps).rsqrt_()
-            out.mul_(factor)
-        ctx.save_for_backward(y, scale)
-        return y
+        y = x - (x @ x.new_full((C,), 1 / C))[..., None]
+        norm = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
+        factor = norm.square_().div_(C).add_(eps).rsqrt_()
+        y.mul_(factor)
+        scale, shift = torch.stack(params).unflatten(0, (2, -1)) if params else (None, None)
+        ctx.save_for_backward(y, factor, scale)
+        return torch.addcmul(shift, y, scale) if params else y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        y, scale = ctx.saved_tensors
-        mean, one = torch.zeros_like(scale), torch.ones_like(scale)  # y is normalised already
-        shape = y.shape[-1:]
-        args = grad.contiguous(), y, shape, mean, one, None, None, [True, False, False]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        y, factor, scale = ctx.saved_tensors
+        grad, of_params = grad.contiguous(), []
+        if scale is not None:
+            scaled = grad * y
+            of_params = [*scaled.sum(dim=0), *grad.sum(dim=0)]
+            grad = torch.mul(grad, scale, out=scaled)
+        mean, one = torch.zeros_like(factor), torch.ones_like(factor)  # y is normalised already
+        args = grad, y, y.shape[-1:], mean, one, None, None, [True, False, False]
         dx, *_ = torch.ops.aten.native_layer_norm_backward(*args)
-        return dx.mul_(scale), None
+        return dx.mul_(factor), None, *of_params

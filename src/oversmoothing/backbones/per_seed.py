@@ -45,9 +45,13 @@ class Seeds(nn.Module):
                 yield seed
 
     def keep(self, shape: Sequence[int], rate: float) -> Tensor:
-        """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate).
+        """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
+        return self.mask(shape, rate).mul_(1 / (1 - rate))
 
-        A factor takes 16 random bits, so the probability is the closest multiple of 2⁻¹⁶. Factors
+    def mask(self, shape: Sequence[int], rate: float) -> Tensor:
+        """Draws (S, *shape): 0 with probability ``rate``, else 1.
+
+        A number takes 16 random bits, so the probability is the closest multiple of 2⁻¹⁶. Masks
         for (N, C) lie in memory in the order (N, S, C).
         """
         n = math.prod(shape)
@@ -56,12 +60,12 @@ class Seeds(nn.Module):
             own.random_(-(2**63), None, generator=generator)
         drawn, dtype = bits.view(torch.int16)[:, :n].view(-1, *shape), torch.get_default_dtype()
         if n == shape[0]:
-            factors = torch.empty_like(drawn, dtype=dtype)
+            mask = torch.empty_like(drawn, dtype=dtype)
         else:
             memory = torch.empty(shape[0], len(drawn), *shape[1:], dtype=dtype, device=self.device)
-            factors = memory.transpose(0, 1)
+            mask = memory.transpose(0, 1)
         # Comparing floats is several times as fast on a CPU as comparing integers.
-        return factors.copy_(drawn).ge_(round(rate * 2**16) - 2**15).mul_(1 / (1 - rate))
+        return mask.copy_(drawn).ge_(round(rate * 2**16) - 2**15)
 
     def dropout(self, x: Tensor, rate: float) -> Tensor:
         """Applies dropout. Shapes: x (S, ...) -> (S, ...)."""

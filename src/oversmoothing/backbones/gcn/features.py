@@ -25,8 +25,10 @@ class Features:
             return
         rows = torch.repeat_interleave(x.crow_indices().diff().long())
         edges = torch.stack([rows, x.col_indices().long()])
-        offsets = torch.arange(num_seeds, device=x.device) * edges.new_tensor([[N], [F]])
-        blocks = (edges[:, None, :] + offsets[:, :, None]).flatten(1)  # a block for each seed
+        of_seed = torch.arange(num_seeds, device=x.device)[:, None]
+        # A block for each seed, whose rows alternate: the products have the order (N, S, C).
+        rows, columns = rows * num_seeds + of_seed, edges[1] + F * of_seed
+        blocks = torch.stack([rows.flatten(), columns.flatten()])
         self.matrix = SparseMatrix(blocks, (num_seeds * N, num_seeds * F))
         self.values = x.values()
 
@@ -40,4 +42,4 @@ class Features:
         if rate:
             values = values * seeds.keep(self.values.shape, rate)
         product = self.matrix.prepared(values.flatten())
-        return product(weight.view(S * F, C)).view(S, -1, C)
+        return product(weight.view(S * F, C)).view(-1, S, C).transpose(0, 1)

@@ -28,6 +28,32 @@ def times(x: Tensor, weight: Tensor, factors: Tensor | None = None) -> Tensor:
     return _Times.apply(x, weight, factors)
 
 
+def relu_dropout(x: Tensor, mask: Tensor) -> Tensor:
+    """Computes relu(x) ⊙ mask; where the result is 0, so is the gradient.
+
+    Args:
+        x: (S, N, C).
+        mask: 0 or 1, of the same shape.
+    """
+    return _ReluDropout.apply(x, mask)
+
+
+class _ReluDropout(torch.autograd.Function):
+    """Keeps nothing but its result, which the next product keeps as well."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        out = x.clamp(min=0).mul_(mask)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (out,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(grad, out, 0), None
+
+
 class _Times(torch.autograd.Function):
     """Keeps one copy of x, and writes where the next product reads."""
 

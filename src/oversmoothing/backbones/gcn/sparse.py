@@ -1,10 +1,12 @@
 """Products of a sparse matrix with dense ones, forward and backward."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+SUM = 0  # mode of torch.embedding_bag
 
 
 class SparseMatrix:
@@ -35,14 +37,15 @@ class SparseMatrix:
         Shapes: values (E,) in the order of ``edges``; of the function: (K, C) -> (R, C).
         """
         rows, columns = self.shape
-        forward = _csr(self._pattern, values.index_select(0, self._order), (rows, columns))
-        backward = _csr(self._pattern_t, values.index_select(0, self._order_t), (columns, rows))
+        forward = _matrix(self._pattern, values.index_select(0, self._order), (rows, columns))
+        mirrored = values.index_select(0, self._order_t)
+        backward = _matrix(self._pattern_t, mirrored, (columns, rows))
         return lambda dense: _SparseProduct.apply(dense, forward, backward)
 
 
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+    def forward(ctx: Any, dense: Tensor, matrix: "_Matrix", transpose: "_Matrix") -> Tensor:
         ctx.transpose = transpose
         return matrix @ dense
 
@@ -51,12 +54,30 @@ class _SparseProduct(torch.autograd.Function):
         return ctx.transpose @ grad.contiguous(), None, None
 
 
+class _Rows(NamedTuple):
+    """A sparse matrix on a CPU; FBGEMM's sums of embeddings are faster there than MKL's product."""
+
+    pointers: Tensor
+    columns: Tensor
+    values: Tensor
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        # Without gradients torch does not prepare its own, slower backward pass.
+        bags = dense.detach(), self.columns, self.pointers, False, SUM, False, self.values, True
+        return torch.embedding_bag(*bags)[0]
+
+
+_Matrix = _Rows | Tensor
+
+
+def _matrix(pattern: tuple[Tensor, Tensor], values: Tensor, shape: tuple[int, int]) -> _Matrix:
+    if values.device.type == "cpu":
+        return _Rows(*pattern, values)
+    return torch.sparse_csr_tensor(*pattern, values, size=shape, check_invariants=False)
+
+
 def _csr_pattern(rows: Tensor, columns: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Returns pointers to sorted rows, and columns, in 32 bits, which MKL and cuSPARSE prefer."""
+    """Returns pointers to sorted rows, and columns, in 32 bits, which FBGEMM and cuSPARSE prefer."""
     counts = torch.bincount(rows, minlength=num_rows)
     pointers = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return pointers.int(), columns.int()
-
-
-def _csr(pattern: tuple[Tensor, Tensor], values: Tensor, shape: tuple[int, int]) -> Tensor:
-    return torch.sparse_csr_tensor(*pattern, values, size=shape, check_invariants=False)
