@@ -1,6 +1,6 @@
 """Layer normalisation of each token over its channels (Ba, Kiros, Hinton, 2016)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -39,25 +39,25 @@ def of_seeds(norms: Iterable[LayerNorm], x: Tensor) -> Tensor:
     Args:
         norms: S, which differ in nothing but the learned scale and shift.
 
-    Shapes: x (S, N, C) -> (S, N, C), with memory in the order (N, S, C).
+    Shapes: x (S, N, C) -> (S, N, C).
     """
     layers = [own.norm for own in norms]
-    x, eps, affine = x.transpose(0, 1).contiguous(), layers[0].eps, layers[0].elementwise_affine
+    eps, affine = layers[0].eps, layers[0].elementwise_affine
     params = [getattr(n, name) for name in ("weight", "bias") for n in layers] if affine else []
     if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-        return _OfSeeds.apply(x, eps, *params).transpose(0, 1)
+        return _OfSeeds.apply(x, eps, *params)
     normed = F.layer_norm(x, x.shape[-1:], eps=eps)
-    if affine:
-        scale, shift = torch.stack(params).unflatten(0, (2, -1))
-        normed = torch.addcmul(shift, normed, scale)
-    return normed.transpose(0, 1)
+    if not affine:
+        return normed
+    scale, shift = _stacked(params)
+    return torch.addcmul(shift, normed, scale)
 
 
 class _OfSeeds(torch.autograd.Function):
     """The same by whole products and sums, faster on a CPU than torch's if C is small.
 
     Args:
-        x: (N, S, C), contiguous.
+        x: (S, N, C).
         params: S scales, then S shifts, (C,); or nothing.
     """
 
@@ -68,7 +68,7 @@ class _OfSeeds(torch.autograd.Function):
         norm = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
         factor = norm.square_().div_(C).add_(eps).rsqrt_()
         y.mul_(factor)
-        scale, shift = torch.stack(params).unflatten(0, (2, -1)) if params else (None, None)
+        scale, shift = _stacked(params) if params else (None, None)
         ctx.save_for_backward(y, factor, scale)
         return torch.addcmul(shift, y, scale) if params else y
 
@@ -79,9 +79,14 @@ class _OfSeeds(torch.autograd.Function):
         grad, of_params = grad.contiguous(), []
         if scale is not None:
             scaled = grad * y
-            of_params = [*scaled.sum(dim=0), *grad.sum(dim=0)]
+            of_params = [*scaled.sum(dim=1), *grad.sum(dim=1)]
             grad = torch.mul(grad, scale, out=scaled)
         mean, one = torch.zeros_like(factor), torch.ones_like(factor)  # y is normalised already
         args = grad, y, y.shape[-1:], mean, one, None, None, [True, False, False]
         dx, *_ = torch.ops.aten.native_layer_norm_backward(*args)
         return dx.mul_(factor), None, *of_params
+
+
+def _stacked(params: Sequence[Tensor]) -> Iterable[Tensor]:
+    """Returns scales and shifts, each (S, 1, C)."""
+    return torch.stack([*params]).unflatten(0, (2, -1)).unsqueeze(-2)

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from oversmoothing.backbones.gcn.products import times
 from oversmoothing.backbones.gcn.sparse import SparseMatrix
 from oversmoothing.backbones.per_seed import Seeds
 
@@ -25,21 +24,11 @@ class Features:
             return
         rows = torch.repeat_interleave(x.crow_indices().diff().long())
         edges = torch.stack([rows, x.col_indices().long()])
-        of_seed = torch.arange(num_seeds, device=x.device)[:, None]
-        # A block for each seed, whose rows alternate: the products have the order (N, S, C).
-        rows, columns = rows * num_seeds + of_seed, edges[1] + F * of_seed
-        blocks = torch.stack([rows.flatten(), columns.flatten()])
-        self.matrix = SparseMatrix(blocks, (num_seeds * N, num_seeds * F))
+        self.matrix = SparseMatrix(edges, (N, F), num_seeds)
         self.values = x.values()
 
     def matmul(self, weight: Tensor, rate: float, seeds: Seeds) -> Tensor:
         """Computes dropout(x) @ weight. Shapes: weight (S, F, C) -> (S, N, C)."""
-        S, F, C = weight.shape
-        if self.dense is not None:
-            factors = seeds.keep(self.dense.shape, rate) if rate else None
-            return times(self.dense.expand(S, -1, -1), weight, factors)
-        values = self.values.expand(S, -1)
-        if rate:
-            values = values * seeds.keep(self.values.shape, rate)
-        product = self.matrix.prepared(values.flatten())
-        return product(weight.view(S * F, C)).view(-1, S, C).transpose(0, 1)
+        x = self.values if self.dense is None else self.dense
+        x = x * seeds.keep(x.shape, rate) if rate else x
+        return x @ weight if self.dense is not None else self.matrix.prepared(x)(weight)
