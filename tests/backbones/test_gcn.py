@@ -12,7 +12,7 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.gcn.relu_dropout import relu_dropout
+from oversmoothing.backbones.gcn.products import relu_dropout, times
 from oversmoothing.backbones.gcn.sparse import SparseMatrix
 from oversmoothing.errors import InputError
 
@@ -145,7 +145,7 @@ def test_seeds_differ_and_leave_the_global_generator_alone() -> None:
 
 
 def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -> None:
-    """LayerNorms of several seeds, and ReLU with dropout; gradients against differences, too."""
+    """LayerNorms and products of seeds, ReLU with dropout; gradients against differences, too."""
     x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
     norms = [LayerNorm(3), LayerNorm(3)]
     params = [p for norm in norms for p in norm.parameters()]
@@ -155,6 +155,10 @@ def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -
         assert torch.autograd.gradcheck(lambda t, *_: of_seeds(norms, t), (own, *params))
         expected = torch.stack([norm(of_seed) for norm, of_seed in zip(norms, own)])
         assert torch.allclose(of_seeds(norms, own), expected, atol=1e-12)
+    for width in (2, 20):
+        weight = torch.rand(2, 3, width, requires_grad=True)
+        assert torch.allclose(times(x, weight), x @ weight)
+        assert torch.autograd.gradcheck(times, (x, weight))
     mask = (torch.arange(24).view_as(x) % 3 > 0).double()
     assert torch.autograd.gradcheck(relu_dropout, (x, mask))
     assert torch.equal(relu_dropout(x, mask), x.relu() * mask)

@@ -12,7 +12,7 @@ from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.backbones.gcn.adjacency import Adjacency
 from oversmoothing.backbones.gcn.features import Features
-from oversmoothing.backbones.gcn.relu_dropout import relu_dropout
+from oversmoothing.backbones.gcn.products import relu_dropout, times
 from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 
@@ -132,9 +132,9 @@ class Engine(nn.Module):
         """Computes dropout(relu(h)) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""
         rate = self.rate
         if not rate:
-            return h.relu() @ weight
+            return times(h.relu(), weight)
         h = relu_dropout(h, self.seeds.mask(h.shape[1:], rate))
-        return h @ (weight * (1 / (1 - rate)))  # what is kept is scaled here
+        return times(h, weight * (1 / (1 - rate)))  # what is kept is scaled here
 
     def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
         """Applies the aggregators of a site of a layer."""
@@ -152,7 +152,7 @@ class Dense(nn.Module):
         self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.bias
+        return times(x, self.weight) + self.bias
 
 
 def _factories(

@@ -42,23 +42,19 @@ class SparseMatrix:
         forward = _matrix(self._pattern, values.index_select(1, self._order), self.shape)
         mirrored = values.index_select(1, self._order_t)
         backward = _matrix(self._pattern_t, mirrored, self.shape[::-1])
-
-        def product(dense: Tensor) -> Tensor:
-            result = _SparseProduct.apply(dense.reshape(-1, dense.shape[-1]), forward, backward)
-            return result.view(self.seeds, -1, dense.shape[-1])
-
-        return product
+        return lambda dense: _SparseProduct.apply(dense, forward, backward)
 
 
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dense: Tensor, matrix: "_Matrix", transpose: "_Matrix") -> Tensor:
         ctx.transpose = transpose
-        return matrix @ dense
+        return (matrix @ dense.flatten(0, 1)).view(len(dense), -1, dense.shape[-1])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.transpose @ grad.contiguous(), None, None
+        dense = ctx.transpose @ grad.flatten(0, 1)
+        return dense.view(len(grad), -1, grad.shape[-1]), None, None
 
 
 class _Rows(NamedTuple):
