@@ -25,7 +25,7 @@ class Features:
         rows = torch.repeat_interleave(x.crow_indices().diff().long())
         edges = torch.stack([rows, x.col_indices().long()])
         self.matrix = SparseMatrix(edges, (N, F), num_seeds)
-        self.values = x.values()
+        self.values = x.values().clone()  # a view of x could not be compiled
 
     def matmul(self, weight: Tensor, rate: float, seeds: Seeds) -> Tensor:
         """Computes dropout(x) @ weight. Shapes: weight (S, F, C) -> (S, N, C)."""

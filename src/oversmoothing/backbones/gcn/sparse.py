@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-
-SUM = 0  # mode of torch.embedding_bag
 
 
 class SparseMatrix:
@@ -65,9 +64,15 @@ class _Rows(NamedTuple):
     values: Tensor
 
     def __matmul__(self, dense: Tensor) -> Tensor:
-        # Without gradients torch does not prepare a backward pass of its own.
-        bags = dense.detach(), self.columns, self.pointers, False, SUM, False, self.values, True
-        return torch.embedding_bag(*bags)[0]
+        dense = dense.detach().contiguous()  # or torch would prepare a backward pass of its own
+        return F.embedding_bag(
+            self.columns,
+            dense,
+            self.pointers,
+            mode="sum",
+            per_sample_weights=self.values,
+            include_last_offset=True,
+        )
 
 
 _Matrix = _Rows | Tensor
