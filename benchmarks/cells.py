@@ -12,7 +12,6 @@ from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
 from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.gcn.products import times
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.launch.command import compose_config
@@ -58,7 +57,7 @@ class Products:
         net = self.net
         h = net.adjacency(net.features.matmul(net.weights[0], 0.0, net.seeds))
         for weight in net.weights[1:]:
-            h = net.adjacency(times(h, weight))
+            h = net.adjacency(h @ weight)
         h.backward(torch.ones_like(h))
 
 

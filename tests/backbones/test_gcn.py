@@ -12,7 +12,8 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.gcn.products import times
+from oversmoothing.backbones.gcn.products import relu_dropout, times
+from oversmoothing.backbones.gcn.sparse import SparseMatrix
 from oversmoothing.errors import InputError
 
 N, F, CLASSES = 30, 12, 3
@@ -143,19 +144,36 @@ def test_seeds_differ_and_leave_the_global_generator_alone() -> None:
     assert not torch.allclose(model.weights[0][0], model.weights[0][1])
 
 
-def test_products_and_norms_of_seeds_have_the_gradients_of_differences(double: None) -> None:
-    """In both orders in memory; they are functions of our own, for speed."""
-    generator = torch.Generator().manual_seed(0)
-    x, weight, factors = (
-        torch.randn(shape, generator=generator).requires_grad_()
-        for shape in ((2, 4, 3), (2, 3, 5), (2, 4, 3))
-    )
+def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -> None:
+    """LayerNorms and products of seeds, ReLU with dropout; gradients against differences, too."""
+    x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
     norms = [LayerNorm(3), LayerNorm(3)]
+    params = [p for norm in norms for p in norm.parameters()]
+    for number, parameter in enumerate(params, start=1):
+        torch.nn.init.uniform_(parameter, 0.1 * number, number)
     for own in (x, x.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()):
-        assert torch.autograd.gradcheck(lambda *t: times(*t, factors.detach()), (own, weight))
-        assert torch.autograd.gradcheck(lambda t: of_seeds(norms, t), own)
-        expected = torch.nn.functional.layer_norm(own, (3,))
+        assert torch.autograd.gradcheck(lambda t, *_: of_seeds(norms, t), (own, *params))
+        expected = torch.stack([norm(of_seed) for norm, of_seed in zip(norms, own)])
         assert torch.allclose(of_seeds(norms, own), expected, atol=1e-12)
+    for width in (2, 20):
+        weight = torch.rand(2, 3, width, requires_grad=True)
+        assert torch.allclose(times(x, weight), x @ weight)
+        assert torch.autograd.gradcheck(times, (x, weight))
+    mask = (torch.arange(24).view_as(x) % 3 > 0).double()
+    assert torch.autograd.gradcheck(relu_dropout, (x, mask))
+    assert torch.equal(relu_dropout(x, mask), x.relu() * mask)
+
+
+def test_sparse_products_equal_dense_ones_for_each_seed(double: None) -> None:
+    """Values and gradients; empty rows, entries in any order, the same or other values a seed."""
+    edges, values = torch.tensor([[3, 0, 3, 1], [0, 4, 2, 2]]), torch.rand(2, 4)
+    matrix, dense = SparseMatrix(edges, (5, 6), 2), torch.rand(2, 6, 3, requires_grad=True)
+    for own in (values, values[0]):
+        full = torch.zeros(2, 5, 6)
+        full[:, edges[0], edges[1]] = own
+        product = matrix.prepared(own)
+        assert torch.allclose(product(dense), full @ dense)
+        assert torch.autograd.gradcheck(product, dense)
 
 
 @pytest.mark.parametrize("stack", STACKS)

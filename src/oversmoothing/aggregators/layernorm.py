@@ -1,6 +1,6 @@
 """Layer normalisation of each token over its channels (Ba, Kiros, Hinton, 2016)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -8,8 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-
-ROWS = 2048  # of a part; with 32 channels it fits into the second cache of a core
 
 
 class LayerNorm(After):
@@ -41,44 +39,54 @@ def of_seeds(norms: Iterable[LayerNorm], x: Tensor) -> Tensor:
     Args:
         norms: S, which differ in nothing but the learned scale and shift.
 
-    Shapes: x (S, N, C) -> (S, N, C), with memory in the order (N, S, C).
+    Shapes: x (S, N, C) -> (S, N, C).
     """
     layers = [own.norm for own in norms]
-    x, C = x.transpose(0, 1).contiguous(), x.shape[-1]
-    fast = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    normed = _Normed.apply(x, layers[0].eps) if fast else F.layer_norm(x, (C,), eps=layers[0].eps)
-    if layers[0].elementwise_affine:
-        scale, shift = (
-            torch.stack([getattr(n, name) for n in layers]) for name in ("weight", "bias")
-        )
-        normed = torch.addcmul(shift, normed, scale)
-    return normed.transpose(0, 1)
+    eps, affine = layers[0].eps, layers[0].elementwise_affine
+    params = [getattr(n, name) for name in ("weight", "bias") for n in layers] if affine else []
+    if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+        return _OfSeeds.apply(x, eps, *params)
+    normed = F.layer_norm(x, x.shape[-1:], eps=eps)
+    if not affine:
+        return normed
+    scale, shift = _stacked(params)
+    return torch.addcmul(shift, normed, scale)
 
 
-class _Normed(torch.autograd.Function):
-    """(x − mean_C x) / sqrt(var_C x + eps) by products, faster on a CPU than torch's if C is small.
+class _OfSeeds(torch.autograd.Function):
+    """The same by whole products and sums, faster on a CPU than torch's if C is small.
 
-    Shapes: x (N, S, C), contiguous -> (N, S, C).
+    Args:
+        x: (S, N, C).
+        params: S scales, then S shifts, (C,); or nothing.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, eps: float, *params: Tensor) -> Tensor:
         C = x.shape[-1]
-        share, y, scale = x.new_full((C,), 1 / C), torch.empty_like(x), x.new_empty(*x.shape[:2], 1)
-        rows = (t.flatten(0, 1).split(ROWS) for t in (x, y, scale))
-        for own, out, factor in zip(*rows):  # parts that stay in the cache
-            torch.sub(own, (own @ share)[:, None], out=out)
-            factor[:, 0] = ((out.square() @ share) + eps).rsqrt_()
-            out.mul_(factor)
-        ctx.save_for_backward(y, scale)
-        return y
+        y = x - (x @ x.new_full((C,), 1 / C))[..., None]
+        norm = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
+        factor = norm.square_().div_(C).add_(eps).rsqrt_()
+        y.mul_(factor)
+        scale, shift = _stacked(params) if params else (None, None)
+        ctx.save_for_backward(y, factor, scale)
+        return torch.addcmul(shift, y, scale) if params else y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        y, scale = ctx.saved_tensors
-        mean, one = torch.zeros_like(scale), torch.ones_like(scale)  # y is normalised already
-        shape = y.shape[-1:]
-        args = grad.contiguous(), y, shape, mean, one, None, None, [True, False, False]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        y, factor, scale = ctx.saved_tensors
+        grad, of_params = grad.contiguous(), []
+        if scale is not None:
+            scaled = grad * y
+            of_params = [*scaled.sum(dim=1), *grad.sum(dim=1)]
+            grad = torch.mul(grad, scale, out=scaled)
+        mean, one = torch.zeros_like(factor), torch.ones_like(factor)  # y is normalised already
+        args = grad, y, y.shape[-1:], mean, one, None, None, [True, False, False]
         dx, *_ = torch.ops.aten.native_layer_norm_backward(*args)
-        return dx.mul_(scale), None
+        return dx.mul_(factor), None, *of_params
+
+
+def _stacked(params: Sequence[Tensor]) -> Iterable[Tensor]:
+    """Returns scales and shifts, each (S, 1, C)."""
+    return torch.stack([*params]).unflatten(0, (2, -1)).unsqueeze(-2)

@@ -45,23 +45,21 @@ class Seeds(nn.Module):
                 yield seed
 
     def keep(self, shape: Sequence[int], rate: float) -> Tensor:
-        """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate).
+        """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
+        return self.mask(shape, rate).mul_(1 / (1 - rate))
 
-        A factor takes 16 random bits, so the probability is the closest multiple of 2⁻¹⁶. Factors
-        for (N, C) lie in memory in the order (N, S, C).
+    def mask(self, shape: Sequence[int], rate: float) -> Tensor:
+        """Draws (S, *shape): 0 with probability ``rate``, else 1.
+
+        A number takes 16 random bits, so the probability is the closest multiple of 2⁻¹⁶.
         """
         n = math.prod(shape)
         bits = torch.empty(len(self.seeds), -(-n // 4), dtype=torch.int64, device=self.device)
         for own, generator in zip(bits, self.generators):
             own.random_(-(2**63), None, generator=generator)
-        drawn, dtype = bits.view(torch.int16)[:, :n].view(-1, *shape), torch.get_default_dtype()
-        if n == shape[0]:
-            factors = torch.empty_like(drawn, dtype=dtype)
-        else:
-            memory = torch.empty(shape[0], len(drawn), *shape[1:], dtype=dtype, device=self.device)
-            factors = memory.transpose(0, 1)
+        drawn = bits.view(torch.int16)[:, :n].view(-1, *shape).to(torch.get_default_dtype())
         # Comparing floats is several times as fast on a CPU as comparing integers.
-        return factors.copy_(drawn).ge_(round(rate * 2**16) - 2**15).mul_(1 / (1 - rate))
+        return drawn.ge_(round(rate * 2**16) - 2**15)
 
     def dropout(self, x: Tensor, rate: float) -> Tensor:
         """Applies dropout. Shapes: x (S, ...) -> (S, ...)."""

@@ -22,6 +22,7 @@ class Adjacency:
         num_nodes: N.
         kind: ``row``: D⁻¹(A + I), or ``symmetric``: D^-½(A + I)D^-½.
         weights: of the edges, (E,); None if all are 1.
+        seeds: S.
 
     Attributes:
         context: for aggregators.
@@ -35,18 +36,17 @@ class Adjacency:
         num_nodes: int,
         kind: Literal["row", "symmetric"],
         weights: Tensor | None = None,
+        seeds: int = 1,
     ) -> None:
         self.num_nodes, self.kind = num_nodes, kind
         self.edges, self.weights = _with_self_loops(edges, num_nodes, weights)
-        self.matrix = SparseMatrix(self.edges, (num_nodes, num_nodes))
+        self.matrix = SparseMatrix(self.edges, (num_nodes, num_nodes), seeds)
         values = _normalised(self.edges, self.weights, num_nodes, kind)
         self.product = self.matrix.prepared(values)
         self.context = self._context(values)
 
     def __call__(self, v: Tensor) -> Tensor:
-        S, N, C = v.shape
-        mixed = self.product(v.transpose(0, 1).reshape(N, S * C))
-        return mixed.view(N, S, C).transpose(0, 1)
+        return self.product(v)
 
     def dropped(self, rate: float, seeds: Seeds) -> "Dropped":
         """Draws a graph with fewer edges for each seed; self-loops stay."""
@@ -56,8 +56,8 @@ class Adjacency:
         values = [_normalised(self.edges, own, self.num_nodes, self.kind) for own in weights]
         contexts = [self._context(own) for own in values]
         row_sum = torch.stack([context.row_sum for context in contexts])
-        products = [self.matrix.prepared(own) for own in values]
-        return Dropped(products, replace(self.context, row_sum=row_sum))
+        product = self.matrix.prepared(torch.stack(values))
+        return Dropped(product, replace(self.context, row_sum=row_sum))
 
     @cached_property
     def _pairs(self) -> tuple[Tensor, int]:
@@ -75,18 +75,18 @@ class Dropped(NamedTuple):
     """Adjacencies with fewer edges, one for each seed.
 
     Args:
-        products: the product with each seed's matrix.
+        product: with each seed's matrix.
         context: for aggregators; ``row_sum`` (S, N, 1) is that of the remaining edges, and
             ``edges`` are those of the whole graph.
 
     Shapes: v (S, N, C) -> (S, N, C).
     """
 
-    products: list[Callable[[Tensor], Tensor]]
+    product: Callable[[Tensor], Tensor]
     context: Context
 
     def __call__(self, v: Tensor) -> Tensor:
-        return torch.stack([product(own) for product, own in zip(self.products, v)])
+        return self.product(v)
 
 
 def _with_self_loops(

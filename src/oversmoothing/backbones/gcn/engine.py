@@ -12,7 +12,7 @@ from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.backbones.gcn.adjacency import Adjacency
 from oversmoothing.backbones.gcn.features import Features
-from oversmoothing.backbones.gcn.products import times
+from oversmoothing.backbones.gcn.products import relu_dropout, times
 from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 
@@ -63,12 +63,12 @@ class Engine(nn.Module):
         check_positive(depth=options.depth, hidden=options.hidden)
         check_rate("dropout", options.dropout)
         check_rate("drop_edge", options.drop_edge)
-        N, F = given.x.shape
+        S, N = len(given.seeds), given.x.shape[0]
         self.depth, self.hidden = options.depth, options.hidden
         self.dropout, self.drop_edge = options.dropout, options.drop_edge
         self.share, self.init = options.share_aggregators, options.init
-        self.features = Features(given.x, len(given.seeds))
-        self.adjacency = Adjacency(given.edges, N, options.adjacency, given.weights)
+        self.features = Features(given.x, S)
+        self.adjacency = Adjacency(given.edges, N, options.adjacency, given.weights, S)
         self.mix = self.adjacency
         self.seeds = Seeds(given.seeds, given.x.device)
 
@@ -129,9 +129,12 @@ class Engine(nn.Module):
         self.mix = self.adjacency.dropped(self.drop_edge, self.seeds) if drops else self.adjacency
 
     def times(self, h: Tensor, weight: Tensor) -> Tensor:
-        """Computes dropout(h) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""
+        """Computes dropout(relu(h)) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""
         rate = self.rate
-        return times(h, weight, self.seeds.keep(h.shape[1:], rate) if rate else None)
+        if not rate:
+            return times(h.relu(), weight)
+        h = relu_dropout(h, self.seeds.mask(h.shape[1:], rate))
+        return times(h, weight * (1 / (1 - rate)))  # what is kept is scaled here
 
     def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
         """Applies the aggregators of a site of a layer."""

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from oversmoothing.backbones.gcn.products import times
 from oversmoothing.backbones.gcn.sparse import SparseMatrix
 from oversmoothing.backbones.per_seed import Seeds
 
@@ -25,19 +24,11 @@ class Features:
             return
         rows = torch.repeat_interleave(x.crow_indices().diff().long())
         edges = torch.stack([rows, x.col_indices().long()])
-        offsets = torch.arange(num_seeds, device=x.device) * edges.new_tensor([[N], [F]])
-        blocks = (edges[:, None, :] + offsets[:, :, None]).flatten(1)  # a block for each seed
-        self.matrix = SparseMatrix(blocks, (num_seeds * N, num_seeds * F))
-        self.values = x.values()
+        self.matrix = SparseMatrix(edges, (N, F), num_seeds)
+        self.values = x.values().clone()  # a view of x could not be compiled
 
     def matmul(self, weight: Tensor, rate: float, seeds: Seeds) -> Tensor:
         """Computes dropout(x) @ weight. Shapes: weight (S, F, C) -> (S, N, C)."""
-        S, F, C = weight.shape
-        if self.dense is not None:
-            factors = seeds.keep(self.dense.shape, rate) if rate else None
-            return times(self.dense.expand(S, -1, -1), weight, factors)
-        values = self.values.expand(S, -1)
-        if rate:
-            values = values * seeds.keep(self.values.shape, rate)
-        product = self.matrix.prepared(values.flatten())
-        return product(weight.view(S * F, C)).view(S, -1, C)
+        x = self.values if self.dense is None else self.dense
+        x = x * seeds.keep(x.shape, rate) if rate else x
+        return x @ weight if self.dense is not None else self.matrix.prepared(x)(weight)

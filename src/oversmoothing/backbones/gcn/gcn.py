@@ -79,15 +79,15 @@ class GCN(Engine):
         for layer in range(self.depth):
             h = self.convolve(h, layer)
             if layer < self.depth - 1:
-                h = self.at("after", layer, h).relu()
+                h = self.at("after", layer, h)
                 if self.residual and layer % self.residual == 0:
-                    h = skipped = h + skipped
+                    h = skipped = h.relu() + skipped
             if hidden is not None:
-                hidden.append(h)
+                hidden.append(h.relu() if layer < self.depth - 1 else h)
         return h
 
     def convolve(self, h: Tensor | None, layer: int) -> Tensor:
-        """Applies a graph convolution with aggregators inside; without h, to the features."""
+        """Convolves dropout(relu(h)), with aggregators inside; without h, the input features."""
         if h is None:
             v = self.features.matmul(self.weights[0], self.rate, self.seeds)
         else:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones.gcn.engine import Engine, Inputs, Options
-from oversmoothing.backbones.gcn.products import times
 from oversmoothing.errors import InputError
 
 
@@ -79,4 +78,4 @@ class GCNII(Engine):
         v = self.seeds.dropout(h, self.rate)
         mixed = self.at("inside", layer, self.mix(v), v)
         support = (1 - self.alpha) * mixed + self.alpha * h_0
-        return (1 - beta) * support + beta * times(support, self.weights[layer])
+        return (1 - beta) * support + beta * (support @ self.weights[layer])

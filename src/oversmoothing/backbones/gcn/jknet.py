@@ -55,8 +55,8 @@ class JKNet(GCN):
         self.renew()
         h, outputs = None, []
         for layer in range(self.depth):
-            h = self.at("after", layer, self.convolve(h, layer)).relu()
-            outputs.append(h)
+            h = self.at("after", layer, self.convolve(h, layer))
+            outputs.append(h.relu())
         if hidden is not None:
             hidden += outputs
         joined = torch.cat(outputs, dim=-1) if self.jumping == "cat" else _maximum(outputs)

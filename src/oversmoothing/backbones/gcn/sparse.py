@@ -1,62 +1,97 @@
-"""Products of a sparse matrix with dense ones, forward and backward."""
+"""Products of a sparse matrix with dense ones, forward and backward, for several seeds at once."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
 class SparseMatrix:
-    """A sparse matrix (R, K) with a fixed pattern, stored with its transpose, both in CSR.
+    """Sparse matrices (R, K) of one pattern for S seeds, stored with their transposes, in CSR.
 
-    The backward pass of torch's CSR product rebuilds the transpose at every step; here it is built
-    once. Rows are summed one by one, so the result for a column does not depend on the number of
-    columns.
+    They are the blocks of one matrix (S·R, S·K), so one product serves all seeds. The backward pass
+    of torch's CSR product rebuilds the transpose at every step; here it is built once. Rows are
+    summed one by one, so the result for a column does not depend on the number of columns.
 
     Args:
         edges: row and column of every entry, (2, E), each pair at most once, in any order.
         shape: (R, K).
+        seeds: S.
     """
 
-    def __init__(self, edges: Tensor, shape: tuple[int, int]) -> None:
-        rows, columns = edges
-        self.shape = shape
+    def __init__(self, edges: Tensor, shape: tuple[int, int], seeds: int) -> None:
+        (rows, columns), self.seeds = edges, seeds
+        self.shape = (seeds * shape[0], seeds * shape[1])
         self._order = torch.argsort(rows * shape[1] + columns)
         self._order_t = torch.argsort(columns * shape[0] + rows)
-        self._pattern = _csr_pattern(rows[self._order], columns[self._order], shape[0])
-        self._pattern_t = _csr_pattern(columns[self._order_t], rows[self._order_t], shape[1])
+        self._pattern = _pattern(edges[:, self._order], shape, seeds)
+        self._pattern_t = _pattern(edges.flip(0)[:, self._order_t], shape[::-1], seeds)
 
     def prepared(self, values: Tensor) -> Callable[[Tensor], Tensor]:
-        """Returns the function that multiplies the matrix with the entries ``values`` by a tensor.
+        """Returns the function that multiplies the matrices with these entries by a tensor.
 
         Gradients flow to that tensor only.
 
-        Shapes: values (E,) in the order of ``edges``; of the function: (K, C) -> (R, C).
+        Shapes: values (E,) or (S, E) in the order of ``edges``; of the function: (S, K, C) ->
+        (S, R, C).
         """
-        rows, columns = self.shape
-        forward = _csr(self._pattern, values.index_select(0, self._order), (rows, columns))
-        backward = _csr(self._pattern_t, values.index_select(0, self._order_t), (columns, rows))
+        values = values.expand(self.seeds, -1)
+        forward = _matrix(self._pattern, values.index_select(1, self._order), self.shape)
+        mirrored = values.index_select(1, self._order_t)
+        backward = _matrix(self._pattern_t, mirrored, self.shape[::-1])
         return lambda dense: _SparseProduct.apply(dense, forward, backward)
 
 
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+    def forward(ctx: Any, dense: Tensor, matrix: "_Matrix", transpose: "_Matrix") -> Tensor:
         ctx.transpose = transpose
-        return matrix @ dense
+        return (matrix @ dense.flatten(0, 1)).view(len(dense), -1, dense.shape[-1])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.transpose @ grad.contiguous(), None, None
+        dense = ctx.transpose @ grad.flatten(0, 1)
+        return dense.view(len(grad), -1, grad.shape[-1]), None, None
 
 
-def _csr_pattern(rows: Tensor, columns: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Returns pointers to sorted rows, and columns, in 32 bits, which MKL and cuSPARSE prefer."""
-    counts = torch.bincount(rows, minlength=num_rows)
-    pointers = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return pointers.int(), columns.int()
+class _Rows(NamedTuple):
+    """A sparse matrix on a CPU, where sums of embeddings are faster than torch's CSR product."""
+
+    pointers: Tensor
+    columns: Tensor
+    values: Tensor
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        dense = dense.detach().contiguous()  # or torch would prepare a backward pass of its own
+        return F.embedding_bag(
+            self.columns,
+            dense,
+            self.pointers,
+            mode="sum",
+            per_sample_weights=self.values,
+            include_last_offset=True,
+        )
 
 
-def _csr(pattern: tuple[Tensor, Tensor], values: Tensor, shape: tuple[int, int]) -> Tensor:
-    return torch.sparse_csr_tensor(*pattern, values, size=shape, check_invariants=False)
+_Matrix = _Rows | Tensor
+
+
+def _matrix(pattern: tuple[Tensor, Tensor], values: Tensor, shape: tuple[int, int]) -> _Matrix:
+    if values.device.type == "cpu":
+        return _Rows(*pattern, values.flatten())
+    return torch.sparse_csr_tensor(*pattern, values.flatten(), size=shape, check_invariants=False)
+
+
+def _pattern(edges: Tensor, shape: tuple[int, int], seeds: int) -> tuple[Tensor, Tensor]:
+    """Returns pointers to rows and columns of S blocks, in 32 bits, which products prefer.
+
+    Args:
+        edges: of one block, sorted by row.
+    """
+    rows, columns = edges
+    ends = torch.bincount(rows, minlength=shape[0]).cumsum(0)
+    block = torch.arange(seeds, device=rows.device)[:, None]
+    pointers = torch.cat([ends.new_zeros(1), (ends + block * len(rows)).flatten()])
+    return pointers.int(), (columns + block * shape[1]).flatten().int()
