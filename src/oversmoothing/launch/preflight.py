@@ -16,7 +16,7 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.config.parts import config_problems, reason
 from oversmoothing.errors import InputError
 from oversmoothing.launch.execute import finished, known_result, missing_seeds
-from oversmoothing.launch.room import require_room, room_for
+from oversmoothing.launch.room import network_of, room_for
 from oversmoothing.launch.start import Start
 from oversmoothing.store.environment import device
 from oversmoothing.store.identity import short_name
@@ -173,10 +173,8 @@ def _network_problems(config: DictConfig, broken: set[str]) -> list[str]:
     try:
         task: Task = build(config.task)
         toy = _toy(config, task, left_out)
-        with room_for("backbone"):
-            network = task.network(toy, [0], torch.device("cpu"))
-        require_room(network, "trainer" in task.needs, torch.device("cpu"))
-        task.check(network, toy)
+        place = torch.device("cpu") if "device" in broken else device(config.device)
+        network_of(task, toy, [0], torch.device("cpu"), place)
     except InputError as error:
         return [str(error)] if not left_out or str(error).startswith("backbone.") else []
     except TypeError as error:
