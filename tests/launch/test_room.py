@@ -56,10 +56,12 @@ def test_activations_are_what_a_forward_pass_keeps(name: str) -> None:
 
 
 def test_counting_changes_neither_network_nor_random_numbers() -> None:
-    task, own, network = made([
-        *("task=classification", "data=scene_crops", "trainer=deit"),
-        *("backbone=t2t_vit_7", "aggregator=hem"),
-    ])
+    task, own, network = made(
+        [
+            *("task=classification", "data=scene_crops", "trainer=deit"),
+            *("backbone=t2t_vit_7", "aggregator=hem"),
+        ]
+    )
     before = {key: str(value) for key, value in network.state_dict().items()}
     drawn = torch.get_rng_state()
     assert activations(network, lambda: task.inputs(own, 2, CPU)) > 0
