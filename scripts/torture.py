@@ -35,7 +35,7 @@ from oversmoothing.store.files import write_text
 AREAS = {
     "kills": "kill, terminate, Ctrl-C at random moments of every task",
     "contention": "four processes with overlapping sweeps, some killed",
-    "ranks": "one of two training processes killed",
+    "ranks": "one of two training processes killed, also under torchrun",
     "full_disk": "full disk",
     "power_loss": "loss of power: ends of files lost, zeros, half-written files",
     "generated": "generated commands",

@@ -18,7 +18,7 @@ LINES = 10  # of the log, for each seed
 
 
 def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
-    return [partial(_sweeps, drawn.random(), folder) for _ in range(number)]
+    return [partial(_sweeps, drawn.random(), folder) for _ in range(3 * number)]
 
 
 def _sweeps(seed: float, folder: Path) -> Iterator[Trial]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from oversmoothing.train import STOPPED
 from torture_areas import Job, Trial
 from torture_areas.commands import OF_TASK, words
 from torture_areas.compare import difference, run_folder
@@ -81,6 +82,9 @@ def _killed(
         return f"{number.name} does not end it within 30 s"
     if line and "Traceback" in ended.err:
         return f"{number.name} prints a traceback: {ended.err[-300:]}"
+    silent = number == signal.SIGKILL or not line or list(outputs.glob("*/result.json"))
+    if not silent and (ended.code == 0 or STOPPED not in ended.err.splitlines()):
+        return f"{number.name}: no line that says that it stopped: {ended.err[-300:]}"
     return ""
 
 

@@ -52,13 +52,18 @@ class Started:
         words: its arguments.
         env: added to the environment.
         file_size: bytes above which no file can grow, as on a full disk.
+        launcher: words for Python before train.py, such as those of torchrun.
     """
 
     def __init__(
-        self, words: Sequence[str], env: Mapping[str, str] | None = None, file_size: int = 0
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        file_size: int = 0,
+        launcher: Sequence[str] = (),
     ) -> None:
         self.mark = uuid.uuid4().hex
-        command = [sys.executable, "train.py", *words]
+        command = [sys.executable, *launcher, "train.py", *words]
         if file_size:
             command = [sys.executable, "-c", LIMITED, str(file_size), *command]
         self.process = subprocess.Popen(
@@ -91,6 +96,18 @@ class Started:
             self.process.kill()
             self.orphans(0)
             return Ended(None, *self.process.communicate())
+
+    def children(self) -> dict[str, int]:
+        """``RANK`` in the environment -> number of a process that the command itself started."""
+        found = {}
+        for number in _marked(self.mark):
+            with contextlib.suppress(OSError):
+                parent = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1]
+                lines = Path(f"/proc/{number}/environ").read_text().split("\0")
+                ranks = [line[5:] for line in lines if line.startswith("RANK=")]
+                if int(parent) == self.process.pid and ranks:
+                    found[ranks[0]] = number
+        return found
 
     def orphans(self, seconds: float = ORPHAN_SECONDS) -> list[str]:
         """Processes that the command has started and that outlive it; they are killed."""

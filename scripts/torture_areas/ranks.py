@@ -1,5 +1,7 @@
-"""Two processes that train together, of which one is killed."""
+"""Two processes that train together, started by hand or by torchrun, of which one is killed."""
 
+import contextlib
+import os
 import random
 import signal
 import socket
@@ -20,7 +22,9 @@ TASKS = ("classification", "minibatch")
 def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
     pairs = [(task, rank) for task in TASKS for rank in (0, 1)]
     chosen = drawn.sample(pairs * number, 2 * number)
-    return [partial(_trial, task, rank, drawn.random(), folder) for task, rank in chosen]
+    by_hand = [partial(_trial, task, rank, drawn.random(), folder) for task, rank in chosen]
+    chosen = drawn.sample(pairs * number, number)
+    return by_hand + [partial(_torchrun, *pair, drawn.random(), folder) for pair in chosen]
 
 
 def _trial(task: str, rank: int, seed: float, folder: Path) -> Iterator[Trial]:
@@ -36,6 +40,39 @@ def _trial(task: str, rank: int, seed: float, folder: Path) -> Iterator[Trial]:
     ended = _both(task, own / "killed")
     fault = next((one.fault or one.err for one in ended if one.fault or one.code), "")
     yield f"{name}; again", fault or difference(expected, run_folder(own / "killed"))
+
+
+def _torchrun(task: str, rank: int, seed: float, folder: Path) -> Iterator[Trial]:
+    """torchrun ends the other process itself, and prints what it has to say."""
+    name = f"{task}: process {rank} of 2 under torchrun is killed"
+    own, line = folder / f"torchrun-{task}-{rank}-{seed}", random.Random(seed).randint(1, 3)
+    whole = _under_torchrun(task, own / "undisturbed").ended()
+    if whole.code:
+        yield f"{task}: torchrun", whole.err[-300:]
+        return
+    started = _under_torchrun(task, own / "killed")
+    while started.running() and _lines(own / "killed") < line:
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError, KeyError):  # it has ended
+        os.kill(started.children()[str(rank)], signal.SIGKILL)
+    ended = started.ended(SECONDS)
+    left = started.orphans()
+    fault = f"processes are left: {left}" if left else ""
+    yield name, fault or ("" if ended.code == 1 else f"torchrun ends with {ended.code}")
+    again = _under_torchrun(task, own / "killed").ended()
+    fault = again.err[-300:] if again.code else ""
+    folders = (run_folder(own / part) for part in ("undisturbed", "killed"))
+    yield f"{name}; again", fault or difference(*folders)
+
+
+def _under_torchrun(task: str, outputs: Path) -> Started:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    return Started(words(task, outputs), launcher=torchrun)
+
+
+def _lines(outputs: Path) -> int:
+    logs = list(outputs.glob("*/metrics.jsonl"))
+    return logs[0].read_bytes().count(b"\n") if logs else 0
 
 
 def _start(task: str, outputs: Path) -> list[Started]:
@@ -54,8 +91,7 @@ def _both(task: str, outputs: Path) -> list[Ended]:
 def _one_killed(task: str, outputs: Path, rank: int, line: int) -> str:
     both = _start(task, outputs)
     while all(one.running() for one in both):
-        logs = list(outputs.glob("*/metrics.jsonl"))
-        if logs and logs[0].read_bytes().count(b"\n") >= line:
+        if _lines(outputs) >= line:
             break
         time.sleep(0.01)
     both[rank].stop(signal.SIGKILL)

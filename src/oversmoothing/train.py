@@ -7,11 +7,15 @@ run failed, 2 for bad input.
 """
 
 import os
+import signal
 import sys
+from functools import partial
 
 from oversmoothing.errors import InputError, complain, one_line_warnings
 from oversmoothing.launch.script import run_script
 from oversmoothing.workers import follow_parent
+
+STOPPED = "stopped; the same command continues from the last checkpoints"
 
 
 def main() -> int:
@@ -39,13 +43,22 @@ def main() -> int:
 
 
 def run() -> None:
-    """Runs ``main`` as a command: exits with its code, and on Ctrl-C in one line."""
+    """Runs ``main`` as a command: exits with its code, and on Ctrl-C and SIGTERM in one line."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         follow_parent()
+    else:
+        signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
     try:
         run_script(main)
     except KeyboardInterrupt:
-        sys.exit("stopped; the same command continues from the last checkpoints")
+        sys.exit(STOPPED)
+
+
+def _stop(command: int, *_: object) -> None:
+    """Ends a process at once on SIGTERM; that of the command, not its workers, says so."""
+    if os.getpid() == command:
+        os.write(2, f"{STOPPED}\n".encode())
+    os._exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.config.parts import config_problems
 from oversmoothing.errors import InputError, complain
-from oversmoothing.launch import room
 from oversmoothing.launch.attempts import attempt, unfinished
 from oversmoothing.launch.command import command, configs
 from oversmoothing.launch.execute import execute, run_folder
@@ -161,22 +159,3 @@ def test_sizes_that_no_machine_has_are_refused_with_their_key(line: str, tmp_pat
     with pytest.raises(InputError) as refused:
         command([*LIMITED[line], "logger=none", "device=cpu", f"paths.outputs={tmp_path}"])
     assert line in str(refused.value)
-
-
-def test_a_network_that_does_not_fit_while_it_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = torch.nn.Linear(1000, 1000)
-    monkeypatch.setattr(room, "free_memory", lambda device: 4_000_000)
-    with pytest.raises(InputError, match="backbone: training its 1,001,000 parameters takes"):
-        room.require_room(layer, True, torch.device("cpu"))
-    room.require_room(layer, False, torch.device("cpu"))
-    monkeypatch.setenv("OVERSMOOTHING_LIMITS", "off")
-    room.require_room(layer, True, torch.device("cpu"))
-
-
-def test_a_tensor_larger_than_the_memory_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "free_memory", lambda device: 2**28)
-    with pytest.raises(InputError, match="data: one of its tensors"), room.room_for("data"):
-        torch.zeros(10_000, 10_000)
-    said = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Error"
-    with pytest.raises(InputError, match="tried to allocate 9 bytes"), room.room_for("data"):
-        raise RuntimeError(said)

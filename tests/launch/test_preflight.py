@@ -97,7 +97,7 @@ OWN = {
     ),
     "broken": (AFTER + "        self.nothing.x\n", None, "(AttributeError: 'Own' object has no"),
     "needy": (AFTER.replace(" = 1.0", ""), None, "aggregator.power: missing; the YAML must name"),
-    "whole": (AFTER, "_target_: own_whole.Own\n", "aggregator._partial_: add it: more arguments"),
+    "whole": (AFTER, "_target_: own_whole.Own\n", "aggregator._partial_: expected true: more arg"),
     "empty": (AFTER, "", "aggregator: its YAML names no _target_"),
     "absent": (AFTER, "_target_: no_such.Own\n_partial_: true\n", "must be on PYTHONPATH"),
     "typo": (AFTER, "_target_: own_typo.Own\n_partial_: true\npowr: 1\n", "did you mean 'power'?"),

@@ -113,8 +113,12 @@ def _part_problems(part: str, node: Any, imported: bool) -> list[str]:
         return []
     if not isinstance(node, dict) or "_target_" not in node:
         return [f"{part}: its YAML names no _target_, the class or function to use"]
-    if bool(node.get("_partial_")) != (part in COMPLETED):
-        how = "add it: more arguments come" if part in COMPLETED else "leave it out: it is built"
+    if node.get("_partial_", False) is not (part in COMPLETED):
+        how = (
+            "expected true: more arguments come"
+            if part in COMPLETED
+            else "leave it out: it is built"
+        )
         return [f"{part}._partial_: {how} when it is run"]
     return _node_problems(part, node, PARTS[part], imported)
 

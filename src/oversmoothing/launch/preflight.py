@@ -16,14 +16,14 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.config.parts import config_problems, reason
 from oversmoothing.errors import InputError
 from oversmoothing.launch.execute import finished, known_result, missing_seeds
-from oversmoothing.launch.room import require_room, room_for
+from oversmoothing.launch.room import network_of, room_for
 from oversmoothing.launch.start import Start
 from oversmoothing.store.environment import device
 from oversmoothing.store.identity import short_name
 from oversmoothing.tasks.base import Parts, Task
 
 AGGREGATORS = ("aggregator", "then")
-Known = dict[str, list[str]]  # what was built before, in this command -> what it said
+Known = dict[str, Any]  # what was built before, in this command -> what it said, or what it is
 
 
 def started(config: DictConfig) -> tuple[Start | None, list[str]]:
@@ -75,7 +75,7 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
             said = _said(part, values, config, step, known)
             broken |= {part} if said else set()
             lines += said
-    return lines + _network_problems(config, broken)
+    return lines + _network_problems(config, broken, partial(_built, config, values, known))
 
 
 def _is_task(config: DictConfig) -> bool:
@@ -160,23 +160,32 @@ def _try_device(name: str) -> None:
         ) from error
 
 
-def _network_problems(config: DictConfig, broken: set[str]) -> list[str]:
+def _built(config: DictConfig, values: dict[str, Any], known: Known, part: str) -> Any:
+    """A part of a config, built once for all configs of the command that share it."""
+    text = json.dumps(["built", values[part]])
+    if text not in known:
+        known[text] = build(config[part]) if config[part] else None
+    return known[text]
+
+
+def _network_problems(
+    config: DictConfig, broken: set[str], built: Callable[[str], Any]
+) -> list[str]:
     """What the task objects to in its parts; broken ones are left out, but for the backbone.
 
     Args:
         config: whose ``task`` is right.
         broken: parts with complaints.
+        built: builds a part.
     """
     if "backbone" in _needs(config) and ("backbone" in broken or not config.backbone):
         return []
     left_out, name = broken & {"trainer", *AGGREGATORS}, short_name(config.task)
     try:
-        task: Task = build(config.task)
-        toy = _toy(config, task, left_out)
-        with room_for("backbone"):
-            network = task.network(toy, [0], torch.device("cpu"))
-        require_room(network, "trainer" in task.needs, torch.device("cpu"))
-        task.check(network, toy)
+        task: Task = built("task")
+        toy = _toy(built, task, left_out)
+        place = torch.device("cpu") if "device" in broken else device(config.device)
+        network_of(task, toy, [0], torch.device("cpu"), place)
     except InputError as error:
         return [str(error)] if not left_out or str(error).startswith("backbone.") else []
     except TypeError as error:
@@ -191,9 +200,8 @@ def _network_problems(config: DictConfig, broken: set[str]) -> list[str]:
     return [] if left_out else [line]
 
 
-def _toy(config: DictConfig, task: Task, left_out: set[str]) -> Parts:
+def _toy(built: Callable[[str], Any], task: Task, left_out: set[str]) -> Parts:
     """A config's parts with the task's toy data, without the broken ones."""
-    kept = [NoAggregator if part in left_out else build(config[part]) for part in AGGREGATORS]
-    backbone = build(config.backbone) if config.backbone else None
-    trainer = build(config.trainer) if config.trainer and "trainer" not in left_out else None
-    return Parts(kept, backbone, trainer, task.toy)
+    kept = [NoAggregator if part in left_out else built(part) for part in AGGREGATORS]
+    trainer = None if "trainer" in left_out else built("trainer")
+    return Parts(kept, built("backbone"), trainer, task.toy)

@@ -4,6 +4,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,29 +13,67 @@ from torch.overrides import TorchFunctionMode
 
 from oversmoothing.config import limits
 from oversmoothing.errors import InputError
+from oversmoothing.launch.activations import activations
 from oversmoothing.store.free_memory import free_memory, in_gib
+from oversmoothing.tasks.base import Parts, Task
+from oversmoothing.training.recipe import Recipe
 
 SMALL = 2**28  # bytes of a tensor that is made without a look at the free memory
 SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randperm)
 TRAINING = 16  # bytes a parameter: itself, its gradient, and two moments of Adam
 
 
+def network_of(
+    task: Task,
+    parts: Parts,
+    seeds: list[int],
+    device: torch.device,
+    trains_on: torch.device | None = None,
+) -> nn.Module:
+    """Builds the network of a task, checked, if it can be trained in the memory that is free.
+
+    Args:
+        task, parts, seeds: of the run.
+        device: of the network.
+        trains_on: where it is trained; None: on its device.
+
+    Raises:
+        InputError: it cannot, or parts or options do not fit each other.
+    """
+    make = partial(task.network, parts, seeds, device)
+    try:
+        with room_for("backbone", isinstance(parts.trainer, Recipe)) as bound:
+            network = make()
+    except InputError:
+        raise
+    except Exception:
+        if not bound.without_content:
+            raise
+    if bound.without_content:
+        with room_for("backbone"):
+            network = make()
+    task.check(network, parts)
+    if "trainer" in task.needs and limits.are_on():
+        require_room(network, task, parts, trains_on or device)
+    return network
+
+
 @contextlib.contextmanager
-def room_for(part: str) -> Iterator[None]:
-    """Refuses a tensor that is larger than the memory that is free.
+def room_for(part: str, trains: bool = False) -> Iterator["_Bounded"]:
+    """Refuses tensors that are larger than the memory that is free.
 
     Args:
         part: of the config that is built meanwhile, for the message.
+        trains: whether the tensors are parameters. If so, those after the first large one have no
+            content, and half of what training all of them takes must be free.
 
     Raises:
-        InputError: naming the part, the size of the tensor and the free memory.
+        InputError: naming the part, the size of the tensors and the free memory.
     """
-    if not limits.are_on():
-        yield
-        return
+    bound = _Bounded(part, trains)
     try:
-        with _Bounded(part):
-            yield
+        with bound if limits.are_on() else contextlib.nullcontext():
+            yield bound
     except (RuntimeError, MemoryError) as error:  # torch has no type of its own on a CPU
         if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
             raise
@@ -47,25 +86,40 @@ class _Bounded(TorchFunctionMode):
     """Looks at the size of every tensor before it is made.
 
     A mode of dispatch would import torch's compiler, which takes seconds.
+
+    Attributes:
+        without_content: whether tensors have been made without content; what has them is of no use.
     """
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, trains: bool) -> None:
         super().__init__()
-        self.part = part
+        self.part, self.trains, self.total, self.without_content = part, trains, 0, False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in SIZED and (size := _bytes(args, kwargs)) > SMALL:
-            device = torch.device(kwargs.get("device") or "cpu")
-            free = free_memory(device)
-            if free is not None and size > free:
-                raise InputError(
-                    f"{self.part}: one of its tensors takes {in_gib(size)}, and {in_gib(free)} are "
-                    f"free on {device}; choose smaller sizes among {self.part}.…"
+        if func in SIZED:
+            size = _bytes(args, kwargs)
+            self.total += size
+            self.without_content |= self.trains and size > SMALL
+            if self.without_content:
+                self._require(
+                    self.total * TRAINING // 8, "training its parameters takes more than", kwargs
                 )
+                kwargs = {**kwargs, "device": "meta"}
+            elif size > SMALL:
+                self._require(size, "one of its tensors takes", kwargs)
         return func(*args, **kwargs)
+
+    def _require(self, size: int, what: str, kwargs: dict[str, Any]) -> None:
+        device = torch.device(kwargs.get("device") or "cpu")
+        free = free_memory(device)
+        if free is not None and size > free:
+            raise InputError(
+                f"{self.part}: {what} {in_gib(size)}, and {in_gib(free)} are free on {device}; "
+                f"choose smaller sizes among {self.part}.…"
+            )
 
 
 def _bytes(args: tuple, kwargs: dict[str, Any]) -> int:
@@ -76,22 +130,38 @@ def _bytes(args: tuple, kwargs: dict[str, Any]) -> int:
     return math.prod(sizes) * dtype.itemsize if all(type(n) is int for n in sizes) else 0
 
 
-def require_room(network: nn.Module, trains: bool, device: torch.device) -> None:
+def require_room(network: nn.Module, task: Task, parts: Parts, device: torch.device) -> None:
     """Checks that a network can be trained in the memory that is free besides it.
 
+    Warns if the estimate exceeds it. Networks on graphs are estimated before they are built.
+
     Raises:
-        InputError: not even half of what its parameters need while they are trained fits.
+        InputError: not even half of the estimate fits.
     """
-    parameters = network.parameters() if isinstance(network, nn.Module) else ()  # nothing trains
-    count = sum(parameter.numel() for parameter in parameters)
-    needed, free = (TRAINING - 4) * count if trains else 0, free_memory(device)
-    if not limits.are_on() or free is None or needed <= free:
+    count = sum(parameter.numel() for parameter in network.parameters())
+    weights = (TRAINING - 4) * count
+    about = f"backbone: training its {count:,} parameters takes {in_gib(weights)} more, besides"
+    _compare(weights, device, f"{about} activations", "choose a smaller backbone.…")
+    if not isinstance(parts.trainer, Recipe):
         return
-    line = (
-        f"backbone: training its {count:,} parameters takes {in_gib(needed)} more, besides "
-        f"activations, and {in_gib(free)} are free on {device}; choose a smaller backbone.…; "
-        f"{limits.WAY_OUT}"
+    number, bf16 = parts.trainer.at_once, parts.trainer.precision == "bf16"
+    own = next(network.parameters()).device
+    cast = torch.autocast(own.type, torch.bfloat16, enabled=bf16)
+    kept = activations(network, partial(task.inputs, parts, number, own), cast)
+    about = (
+        f"trainer.batch_size: a step with {number:,} examples at once takes about "
+        f"{in_gib(weights + kept)} more, {in_gib(kept)} of them for activations"
     )
+    way_out = "add trainer.accumulate=… for fewer at once, or choose a smaller backbone.…"
+    _compare(weights + kept, device, about, way_out)
+
+
+def _compare(needed: int, device: torch.device, about: str, way_out: str) -> None:
+    """Warns if more memory is needed than is free, and refuses if it is twice as much."""
+    free = free_memory(device)
+    if free is None or needed <= free:
+        return
+    line = f"{about}, and {in_gib(free)} are free on {device}; {way_out}; {limits.WAY_OUT}"
     if needed / 2 > free:
         raise InputError(line)
     warnings.warn(line, stacklevel=2)

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from oversmoothing.config.instantiate import build
-from oversmoothing.launch.room import require_room, room_for
+from oversmoothing.launch.room import network_of, room_for
 from oversmoothing.store.environment import device
 from oversmoothing.tasks.base import Parts, Task
 
@@ -49,11 +49,7 @@ class Start:
         built, self._built = self._built, None
         if built and built[0] == seeds:
             return built[1]
-        with room_for("backbone"):
-            network = self.task.network(self.parts, seeds, self.device)
-        require_room(network, "trainer" in self.task.needs, self.device)
-        self.task.check(network, self.parts)
-        return network
+        return network_of(self.task, self.parts, seeds, self.device)
 
 
 def parts(config: DictConfig, data: object = None) -> Parts:

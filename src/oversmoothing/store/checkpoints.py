@@ -1,14 +1,16 @@
 """The last two checkpoints of a run. Loading one never runs code from the file."""
 
+import contextlib
 import io
 import os
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from oversmoothing.errors import InputError, shortened
 from oversmoothing.store import tensors
 from oversmoothing.store.files import read_or_set_aside, write_atomically
 
@@ -49,6 +51,33 @@ def load(folder: Path, seeds: list[int], log: Path) -> dict[str, Any] | None:
             stacklevel=2,
         )
     return None
+
+
+@contextlib.contextmanager
+def restoring(folder: Path, optimizer: torch.optim.Optimizer | None = None) -> Iterator[None]:
+    """Context in which a loaded state is put into a network, and into its optimizer.
+
+    Raises:
+        InputError: the state is that of another network.
+    """
+    try:
+        yield
+        for parameter, own in optimizer.state.items() if optimizer else ():
+            for name, value in own.items():  # torch finds these only in the next step
+                if (
+                    isinstance(value, torch.Tensor)
+                    and value.dim()
+                    and value.shape != parameter.shape
+                ):
+                    sizes = f"{tuple(value.shape)} for {tuple(parameter.shape)}"
+                    raise ValueError(f"the optimizer's {name} is {sizes}")
+    except Exception as error:  # whatever a foreign state makes torch raise
+        reason = shortened(" ".join(str(error).split()), 300)
+        path = next((folder / name for name in NAMES if (folder / name).exists()), folder)
+        raise InputError(
+            f"{path}: does not fit this run ({type(error).__name__}: {reason}); remove "
+            f"{' and '.join(NAMES)} there, and the same command starts from the beginning"
+        ) from error
 
 
 def holds(log: Path, size: int) -> bool:

@@ -116,6 +116,18 @@ class Task(ABC):
             InputError: naming the option, what was expected and the way out.
         """
 
+    def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
+        """Arguments of a call of the network in training, of any content.
+
+        The launcher counts with them what a step keeps in memory, if the recipe is a ``Recipe``.
+
+        Args:
+            parts: as they were given to ``network``.
+            number: of examples.
+            device: where the network is.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
         """Trains and measures.

@@ -18,6 +18,7 @@ from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.data.batches import mixed_seed
 from oversmoothing.errors import InputError
+from oversmoothing.store.checkpoints import restoring
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.training.batch import Batch, out_of_memory, split, to_device
 from oversmoothing.training.compiled import compiled
@@ -212,10 +213,11 @@ class TrainingLoop:
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
-        if state and state["phase"] != self.phase:
-            self.step = 0 if self.phase == "training" else self.trainer.iterations
-        elif state:
-            self.network.load_state_dict(state["network"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.step = state["step"]
-            self.history = state.get("history", [])  # earlier versions kept none
+        with restoring(self.recorder.folder, self.optimizer):
+            if state and state["phase"] != self.phase:
+                self.step = 0 if self.phase == "training" else self.trainer.iterations
+            elif state:
+                self.network.load_state_dict(state["network"])
+                self.optimizer.load_state_dict(state["optimizer"])
+                self.step = int(state["step"])
+                self.history = state.get("history", [])  # earlier versions kept none

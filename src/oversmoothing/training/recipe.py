@@ -50,6 +50,11 @@ class Recipe:
                 f"{distributed.world()} processes × trainer.accumulate={self.accumulate} parts"
             )
 
+    @property
+    def at_once(self) -> int:
+        """Number of examples that a process computes at once."""
+        return self.batch_size // distributed.world() // self.accumulate
+
     def require(self, least: float, *keys: str) -> None:
         """Raises InputError where one of these options is below ``least``."""
         for key in keys:

@@ -152,9 +152,16 @@ class RandomTransformer:
         return state | {"state": [part.cpu() for part in self.state]}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continues at the layer where a network with the same arguments saved its state."""
+        """Continues at the layer where a network with the same arguments saved its state.
+
+        Raises:
+            ValueError: the network had other arguments.
+        """
+        sizes = [[tuple(part.shape) for part in parts] for parts in (self.state, state["state"])]
+        if sizes[0] != sizes[1]:
+            raise ValueError(f"expected states of sizes {sizes[0]}, got {sizes[1]}")
         self.layer = state["layer"]
-        for generator, own in zip(self.generators, state["generators"]):
+        for generator, own in zip(self.generators, state["generators"], strict=True):
             generator.set_state(own)
         self.state = tuple(part.to(self.device, self.dtype) for part in state["state"])
 

@@ -1,11 +1,12 @@
 """Augment training images as ToCo does (Ru et al., CVPR 2023); its defect is an option."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from PIL import Image, ImageFilter, ImageOps
-from torch import Tensor
+from torch import Tensor, nn
 
 from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.data.images.convert import to_tensor
@@ -44,8 +45,6 @@ class Augment:
         blur: float = 1.0,
         toco_compat: bool = False,
     ) -> None:
-        from torchvision.transforms import v2  # takes seconds
-
         in_order = len(scale) == 2 and 0 < scale[0] <= scale[1]
         strengths = len(jitter) == 4 and min(jitter) >= 0 and jitter[3] <= 0.5
         four = "[brightness, contrast, saturation, hue], 0 or more each, hue at most 0.5"
@@ -58,8 +57,14 @@ class Augment:
         )
         self.crop, self.scale = crop, tuple(scale)
         self.flip, self.jitter_p, self.grey, self.blur = flip, jitter_p, grey, blur
-        self.jitter = v2.ColorJitter(*jitter)
-        self.toco_compat = toco_compat
+        self.strengths, self.toco_compat = tuple(jitter), toco_compat
+
+    @cached_property
+    def jitter(self) -> nn.Module:
+        """Changes the colours of an image at random."""
+        from torchvision.transforms import v2  # takes seconds
+
+        return v2.ColorJitter(*self.strengths)
 
     def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor]:
         """Returns a crop and its box, the part of the crop that shows the image.

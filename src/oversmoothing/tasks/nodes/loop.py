@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import advance
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
+from oversmoothing.store.checkpoints import restoring
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.tasks.nodes.layers import of_layers
@@ -138,7 +139,8 @@ class FullBatchLoop:
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
-        if state and state["device"] == self.graph.y.device.type:  # the generators' states differ
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.epoch, self.chosen = state["epoch"], state["chosen"]
+        with restoring(self.recorder.folder, self.optimizer):
+            if state and state["device"] == self.graph.y.device.type:  # generators' states differ
+                self.model.load_state_dict(state["model"])
+                self.optimizer.load_state_dict(state["optimizer"])
+                self.epoch, self.chosen = int(state["epoch"]), state["chosen"]

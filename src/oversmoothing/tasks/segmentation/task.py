@@ -1,10 +1,12 @@
 """Supervised semantic segmentation: masks in, masks out."""
 
+import warnings
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
+from oversmoothing.aggregators.em import EM
 from oversmoothing.backbones.cnn.cnn import synchronised
 from oversmoothing.data.images.joint import JointAugment, masked_crop
 from oversmoothing.data.loading import train_batches
@@ -63,6 +65,16 @@ class Segmentation(Task):
     def check(self, network: Segmenter, parts: Parts) -> None:
         """Refuses a crop that is no whole number of patches."""
         require_patches(network.backbone, {"augment.crop": self.augment.crop})
+        if self.evaluation.em_iterations and not any(isinstance(m, EM) for m in network.modules()):
+            warnings.warn(
+                "task.evaluation.em_iterations: nothing to measure; only aggregator=em, hem and "
+                "em_gradient have iterations",
+                stacklevel=2,
+            )
+
+    def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
+        size = self.augment.crop
+        return (torch.empty(number, 3, size, size, device=device),)
 
     def run(self, network: Segmenter, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.

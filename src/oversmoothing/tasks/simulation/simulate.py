@@ -10,6 +10,7 @@ from torch import Tensor
 from oversmoothing.aggregators.base import advance
 from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
+from oversmoothing.store.checkpoints import restoring
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.simulation.gammas import with_gamma
@@ -84,10 +85,10 @@ def simulate(
     logged = set(depths[:: math.ceil(len(depths) / LOGGED)])
     depths = set(depths)
     curves: dict[str, list[Tensor]] = {}
-    saved = recorder.load_checkpoint()
-    if saved is not None:
-        model.load_state_dict(saved["model"])
-        curves = {name: list(values.unbind(-1)) for name, values in saved["curves"].items()}
+    if saved := recorder.load_checkpoint():
+        with restoring(recorder.folder):
+            model.load_state_dict(saved["model"])
+            curves = {name: list(values.unbind(-1)) for name, values in saved["curves"].items()}
     with recorder.progress(model.depth, "layers") as bar:
         bar.update(model.layer)
         for output in model.outputs():

@@ -1,0 +1,60 @@
+"""Memory of activations: what a network keeps of a batch for its backward pass."""
+
+import contextlib
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from oversmoothing.errors import InputError
+
+
+def activations(
+    network: nn.Module, inputs: Callable[[], tuple], autocast: torch.autocast | None = None
+) -> int:
+    """Counts the bytes that a forward pass in training keeps, without computing anything.
+
+    The pass is made by a copy of the network whose tensors have shapes and no content.
+
+    Args:
+        network: its parameters are not counted.
+        inputs: makes the arguments of a call.
+        autocast: context of the pass.
+
+    Returns:
+        The bytes; 0 for a network that computes nothing without content.
+
+    Raises:
+        InputError: the network refuses its inputs.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode  # torch's compiler: a second
+
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    own = [*network.parameters(), *network.buffers()]
+    twins = {id(tensor): _twin(tensor, fake) for tensor in own}
+    known = {twin.untyped_storage()._cdata for twin in twins.values()}
+    kept: dict[int, torch.UntypedStorage] = {}  # storages stay alive, so that keys stay unique
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known:
+            kept[storage._cdata] = storage
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    try:
+        with fake, hooks, autocast or contextlib.nullcontext():
+            copy.deepcopy(network, twins).train()(*inputs())
+    except InputError:
+        raise
+    except Exception:  # an operator of the user's own, or one that looks at values
+        return 0
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def _twin(tensor: Tensor, fake: TorchDispatchMode) -> Tensor:
+    with fake:
+        twin = torch.empty_like(tensor)
+    return nn.Parameter(twin, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else twin
