@@ -42,7 +42,7 @@ class CellSearch:
 
     @property
     def name(self) -> str:
-        return "-".join((self.table, self.block, self.row, self.column))
+        return "-".join(filter(None, (self.table, self.block, self.row, self.column)))
 
     @property
     def done(self) -> bool:
@@ -127,8 +127,8 @@ class CellSearch:
             values = {key: OmegaConf.select(config, key) for key in self.space.values(self.row)}
             scores = {name: _text(rungs.get(name, {}).get(trial)) for name in names}
             lines.append({"trial": trial, **values, **scores})
-        path = self.folder / f"{self.block}-{self.row}.csv".lower()
-        write_trials(path, self.column, lines)
+        name = "-".join(filter(None, (self.block, self.row))).lower()
+        write_trials(self.folder / f"{name}.csv", self.column, lines)
         leader = score(results[-1][best(results[-1])[0]])
         print(f"{self.name}: {names[len(results) - 1]}: best {leader:.2f} %", flush=True)
 
