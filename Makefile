@@ -119,6 +119,7 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/memory.py
 	$(PY) benchmarks/minibatch.py data=sbm data.num_nodes=20000 backbone.depth=4
 	$(PY) benchmarks/cures.py
+	$(PY) benchmarks/search.py
 	$(PY) benchmarks/compile.py
 	$(PY) benchmarks/startup.py
 	$(PY) benchmarks/paper_sizes.py

@@ -19,6 +19,7 @@ from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.expected import load, select
 from oversmoothing.store.claims import Busy
 from oversmoothing.tuning.cell import CellSearch
+from oversmoothing.tuning.plan import estimate
 from oversmoothing.tuning.space import read_space
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -66,7 +67,7 @@ def plan(searches: list[CellSearch]) -> None:
     """Prints an estimate of the time of each search, and the sum."""
     total = 0.0
     for search in searches:
-        seconds = search.estimate()
+        seconds = estimate(search)
         total += seconds
         print(f"{seconds / 60:7.0f} min  {search.name}", flush=True)
     print(f"{len(searches)} searches; {total / 3600:.1f} h of one core")

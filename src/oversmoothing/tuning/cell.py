@@ -1,6 +1,5 @@
 """The search for the best settings of one cell of a table."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.start import Start
 from oversmoothing.store.claims import claimed
-from oversmoothing.tuning.batch import DIVERGED, Batch, Member, Work, without_test
+from oversmoothing.tuning.batch import DIVERGED, Work, without_test
 from oversmoothing.tuning.files import read_best, write_best, write_trials
 from oversmoothing.tuning.halving import Rung, Search, best, score
 from oversmoothing.tuning.space import Space
@@ -68,7 +67,7 @@ class CellSearch:
         folder = Path(every[0].paths.outputs) / "tuning" / self.name
         with claimed(folder):
             search = Search(
-                _work(every),
+                work_of(every),
                 self.space.seeds,
                 self.space.rungs,
                 most,
@@ -94,26 +93,6 @@ class CellSearch:
         }
         write_best(self.folder, (self.block, self.row, self.column), settings)
 
-    def estimate(self) -> float:
-        """Estimates the seconds that the search takes, from a few steps of one configuration."""
-        every = self.configs()
-        work, seeds, steps = _work(every), self.space.seeds, 3
-        batch = Batch(work, [Member(0, seed) for seed in seeds])
-        batch.train(1)
-        began = time.process_time()
-        for _ in range(steps):
-            batch._step()
-        return (time.process_time() - began) / steps * self._epochs(every)
-
-    def _epochs(self, every: Sequence[DictConfig]) -> float:
-        """Epochs of all configurations together, where each is as likely to go on."""
-        lengths = [config.trainer.epochs for config in every]
-        total, before, share = 0.0, 0, 1.0
-        for rung in (*self.space.rungs, max(lengths)):
-            total += share * sum(max(0, min(rung, own) - before) for own in lengths)
-            before, share = rung, share / 2
-        return total
-
     @property
     def _drawn(self) -> list[list[str]]:
         return self.space.drawn(self.row)
@@ -133,7 +112,8 @@ class CellSearch:
         print(f"{self.name}: {names[len(results) - 1]}: best {leader:.2f} %", flush=True)
 
 
-def _work(every: Sequence[DictConfig]) -> Work:
+def work_of(every: Sequence[DictConfig]) -> Work:
+    """The graph without labels of test nodes, and what else a search needs, of configurations."""
     start = Start(every[0])
     graph = without_test(start.parts.data).to(start.device)
     return Work(every, start.task, graph, start.device)
