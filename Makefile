@@ -16,7 +16,7 @@ NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs data plan table $(TABLES) cures figure fig1 fig2 report submission bench torture clean
+.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) cures figure fig1 fig2 report submission bench torture clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -71,6 +71,10 @@ data: setup  ## download and verify the graphs: make data DATA='cora squirrel'
 plan: setup  ## list the runs that a table lacks, and estimate their time: make plan NAME=table5
 	$(PY) scripts/table.py $(or $(NAME),$(TABLE),table5) --plan $(FLAGS)
 
+tune: setup  ## search settings by validation accuracy: make tune DATA=cora METHODS=centered PLAN=1
+	$(PY) scripts/tune.py $(or $(NAME),table6) $(FILTER) $(if $(PLAN),--plan) $(if $(FRESH),--fresh) \
+	  $(if $(WORDS),-- $(WORDS))
+
 table: setup  ## run what a table lacks and write the table: make table NAME=seg_subset
 	$(PY) scripts/table.py $(NAME) $(FLAGS) $(RUNS)
 
@@ -79,7 +83,7 @@ table2: setup  ## IoU by class
 table3: setup  ## pseudo labels
 table4: setup  ## ablation of losses and centering
 table5: setup  ## node classification by depth: make table5 DATA=cora METHODS=centered
-table6: setup  ## node classification, whose tuning is not published
+table6: setup  ## the same with the settings that `make tune` has found
 $(TABLES): setup
 	$(PY) scripts/table.py $@ $(FLAGS) $(RUNS)
 
@@ -115,6 +119,7 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/memory.py
 	$(PY) benchmarks/minibatch.py data=sbm data.num_nodes=20000 backbone.depth=4
 	$(PY) benchmarks/cures.py
+	$(PY) benchmarks/search.py
 	$(PY) benchmarks/compile.py
 	$(PY) benchmarks/startup.py
 	$(PY) benchmarks/paper_sizes.py

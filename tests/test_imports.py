@@ -22,6 +22,7 @@ FLOORS = (  # a folder imports its own modules, those of its floor's parents, an
     {"training"},
     {"tasks"},
     {"launch"},
+    {"tuning"},
     {"report"},
     {"papers"},
     {"train", "__main__"},

@@ -27,7 +27,8 @@ class ContraNorm(After):
 
     Args:
         dim: channels C.
-        scale: s; 0 changes nothing (with ``layernorm``: plain LayerNorm).
+        scale: s; 0 changes nothing (with ``layernorm``: plain LayerNorm). A tensor broadcasts
+            against (..., N, C), with one s for each leading entry.
         temperature: τ of the softmax, above 0.
         identity: compute (1 + s) x − s·Px, as on graphs and in BERT; else x − s·Px, as in ViT and
             ALBERT.
@@ -57,7 +58,7 @@ class ContraNorm(After):
     def __init__(
         self,
         dim: int,
-        scale: float = 1.0,
+        scale: float | Tensor = 1.0,
         temperature: float = 1.0,
         identity: bool = True,
         dual: bool = False,
@@ -76,7 +77,7 @@ class ContraNorm(After):
         self.temperature, self.mask_neighbours = temperature, mask_neighbours
         self.identity, self.dual, self.pre_norm = identity, dual, pre_norm
         self.log_scale = positive
-        self.scale: float | nn.Parameter = scale
+        self.scale: float | Tensor = scale
         if learnable:
             initial = torch.full((dim,), float(scale))
             self.scale = nn.Parameter(initial.log() if positive else initial)
@@ -105,6 +106,9 @@ class ContraNorm(After):
         if isinstance(self.scale, float | int):
             kept = (1 + self.scale) * x if self.identity else x
             return torch.add(kept, contrast, alpha=-self.scale)
+        if not isinstance(self.scale, nn.Parameter):
+            kept = (1 + self.scale) * x if self.identity else x
+            return torch.addcmul(kept, self.scale, contrast, value=-1)
         scale = self.scale.exp() if self.log_scale else self.scale
         return (scale * x if self.identity else x) - scale * contrast
 
@@ -141,7 +145,11 @@ def _similarity(x: Tensor, temperature: float) -> Tensor:
 
 
 def _check(
-    scale: float, temperature: float, learnable: bool, positive: bool, negatives: int | None
+    scale: float | Tensor,
+    temperature: float,
+    learnable: bool,
+    positive: bool,
+    negatives: int | None,
 ) -> None:
     if not temperature > 0:
         raise InputError(f"aggregator.temperature: expected a number above 0, got {temperature}")

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
@@ -19,7 +20,8 @@ class PairNorm(After):
 
     Args:
         mode: one of the three.
-        scale: s, above 0.
+        scale: s, above 0. A tensor broadcasts against (..., N, C), with one s for each leading
+            entry.
         eps: added under the root, as in the authors' code.
 
     Raises:
@@ -32,10 +34,13 @@ class PairNorm(After):
     reads_mask = True
 
     def __init__(
-        self, mode: Literal["PN", "PN-SI", "PN-SCS"] = "PN", scale: float = 1.0, eps: float = 1e-6
+        self,
+        mode: Literal["PN", "PN-SI", "PN-SCS"] = "PN",
+        scale: float | Tensor = 1.0,
+        eps: float = 1e-6,
     ) -> None:
         super().__init__()
-        if not scale > 0:
+        if not (torch.as_tensor(scale) > 0).all():
             raise InputError(f"aggregator.scale: expected a number above 0, got {scale}")
         self.mode, self.scale, self.eps = mode, scale, eps
 

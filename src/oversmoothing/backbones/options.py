@@ -17,9 +17,10 @@ def check_positive(**sizes: int | None) -> None:
             raise InputError(f"backbone.{key}: expected 1 or more, got {size}")
 
 
-def check_rate(key: str, rate: float) -> None:
-    """Checks that a rate of dropout is 0 or more and below 1."""
-    if not 0 <= rate < 1:
+def check_rate(key: str, rate: float | Tensor) -> None:
+    """Checks that a rate of dropout, or each of several, is 0 or more and below 1."""
+    rates = torch.as_tensor(rate, dtype=torch.float64)
+    if not ((rates >= 0) & (rates < 1)).all():
         raise InputError(f"backbone.{key}: expected a rate from 0 to below 1, got {rate}")
 
 

@@ -44,14 +44,18 @@ class Seeds(nn.Module):
                 torch.manual_seed(seed)
                 yield seed
 
-    def keep(self, shape: Sequence[int], rate: float) -> Tensor:
+    def keep(self, shape: Sequence[int], rate: float | Tensor) -> Tensor:
         """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
+        rate = _broadcast(rate, shape)
         return self.mask(shape, rate).mul_(1 / (1 - rate))
 
-    def mask(self, shape: Sequence[int], rate: float) -> Tensor:
+    def mask(self, shape: Sequence[int], rate: float | Tensor) -> Tensor:
         """Draws (S, *shape): 0 with probability ``rate``, else 1.
 
-        A number takes 16 random bits, so the probability is the closest multiple of 2⁻¹⁶.
+        Args:
+            shape: of one network's numbers.
+            rate: of all networks, or a tensor of S rates. A number takes 16 random bits, so the
+                probability is the closest multiple of 2⁻¹⁶.
         """
         n = math.prod(shape)
         bits = torch.empty(len(self.seeds), -(-n // 4), dtype=torch.int64, device=self.device)
@@ -59,11 +63,13 @@ class Seeds(nn.Module):
             own.random_(-(2**63), None, generator=generator)
         drawn = bits.view(torch.int16)[:, :n].view(-1, *shape).to(torch.get_default_dtype())
         # Comparing floats is several times as fast on a CPU as comparing integers.
+        if torch.is_tensor(rate):
+            return drawn.ge_((_broadcast(rate, shape) * 2**16).round() - 2**15)
         return drawn.ge_(round(rate * 2**16) - 2**15)
 
-    def dropout(self, x: Tensor, rate: float) -> Tensor:
-        """Applies dropout. Shapes: x (S, ...) -> (S, ...)."""
-        return x * self.keep(x.shape[1:], rate) if rate else x
+    def dropout(self, x: Tensor, rate: float | Tensor | None) -> Tensor:
+        """Applies dropout unless the rate is None. Shapes: x (S, ...) -> (S, ...)."""
+        return x if rate is None else x * self.keep(x.shape[1:], rate)
 
     def get_extra_state(self) -> list[Tensor]:
         return [generator.get_state() for generator in self.generators]
@@ -116,6 +122,11 @@ def once(factory: Factory) -> Factory:
         return built
 
     return build
+
+
+def _broadcast(rate: float | Tensor, shape: Sequence[int]) -> float | Tensor:
+    """Several rates as a tensor (S, 1, …) that broadcasts to (S, *shape)."""
+    return rate.view(-1, *(1 for _ in shape)) if torch.is_tensor(rate) else rate
 
 
 def _stateless(aggregator: Aggregator) -> bool:

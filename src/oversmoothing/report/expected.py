@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from oversmoothing.errors import InputError, meant
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.schema import UNSET, Level, Reading, Remark, Table, mapping, named, read
+from oversmoothing.tuning.files import Best, read_best
 
 NOT_PRINTED = ("–", "-", "")
 UNKNOWN = "?"  # printed in the paper, but not at hand
@@ -18,8 +20,12 @@ NO_REMARK = Remark(row="", column="")
 Place = tuple[str, str, str]  # block, row, column
 
 
-def load(path: Path) -> list[Cell]:
+def load(path: Path, tuned: bool = True) -> list[Cell]:
     """Reads the cells of a file of tables, or of a folder of them, in the order of printing.
+
+    Args:
+        path: file or folder.
+        tuned: with the settings that searches have found; if not, those that they start from.
 
     Raises:
         InputError: a file has another form than ``results/expected/README.md`` says, or two tables
@@ -34,6 +40,9 @@ def load(path: Path) -> list[Cell]:
             if name in cells:
                 raise InputError(f"{file}: {name}: another file has such a table; rename one")
             cells[name] = [*_cells(table, f"{file}: {name}")]
+            if table.tuned and tuned:
+                best = read_best(file.parent.parent / table.tuned)
+                cells[name] = [_tuned(cell, best) for cell in cells[name]]
     return [cell for table in cells.values() for cell in table]
 
 
@@ -153,6 +162,14 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
         unit=_nearest((column, block), "unit"),
         bold=_nearest((column, block), "bold", True),
     )
+
+
+def _tuned(cell: Cell, best: Best) -> Cell:
+    """A cell with the best settings that a search has found for it; not run without any."""
+    found = best.get(cell.block, {}).get(cell.key, {}).get(cell.column)
+    if found is None:
+        return replace(cell, reason=f"no settings yet; `make tune NAME={cell.table}` finds them")
+    return replace(cell, overrides=(*cell.overrides, *found["overrides"]))
 
 
 def _nearest(levels: Sequence[Level], key: str, default: Any = None) -> Any:

@@ -83,6 +83,7 @@ class Table(Level):
         columns: in the order of printing.
         ours: measured here and published nowhere, so that no cell gets a verdict.
         of: name of the table whose fields this one takes over.
+        tuned: folder of the search for the settings of each cell, within that of the results.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Table(Level):
     baseline: str | None = None
     ours: bool = False
     of: str | None = None
+    tuned: str | None = None
 
 
 def read(path: Path) -> dict[str, Table]:

@@ -42,7 +42,7 @@ class Options(NamedTuple):
 
     depth: int
     hidden: int
-    dropout: float
+    dropout: float | Tensor
     adjacency: Literal["row", "symmetric"]
     share_aggregators: bool
     drop_edge: float
@@ -66,6 +66,7 @@ class Engine(nn.Module):
         S, N = len(given.seeds), given.x.shape[0]
         self.depth, self.hidden = options.depth, options.hidden
         self.dropout, self.drop_edge = options.dropout, options.drop_edge
+        self._drops = bool(torch.as_tensor(options.dropout).any())
         self.share, self.init = options.share_aggregators, options.init
         self.features = Features(given.x, S)
         self.adjacency = Adjacency(given.edges, N, options.adjacency, given.weights, S)
@@ -119,9 +120,9 @@ class Engine(nn.Module):
         return nn.ParameterList(torch.stack(layer).to(device) for layer in zip(*by_seed))
 
     @property
-    def rate(self) -> float:
-        """Present rate of dropout."""
-        return self.dropout if self.training else 0.0
+    def rate(self) -> float | Tensor | None:
+        """Present rate of dropout; None: no dropout."""
+        return self.dropout if self.training and self._drops else None
 
     def renew(self) -> None:
         """Drops edges for one training step; evaluation uses all of them."""
@@ -131,7 +132,7 @@ class Engine(nn.Module):
     def times(self, h: Tensor, weight: Tensor) -> Tensor:
         """Computes dropout(relu(h)) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""
         rate = self.rate
-        if not rate:
+        if rate is None:
             return times(h.relu(), weight)
         h = relu_dropout(h, self.seeds.mask(h.shape[1:], rate))
         return times(h, weight * (1 / (1 - rate)))  # what is kept is scaled here

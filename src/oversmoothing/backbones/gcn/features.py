@@ -27,8 +27,11 @@ class Features:
         self.matrix = SparseMatrix(edges, (N, F), num_seeds)
         self.values = x.values().clone()  # a view of x could not be compiled
 
-    def matmul(self, weight: Tensor, rate: float, seeds: Seeds) -> Tensor:
-        """Computes dropout(x) @ weight. Shapes: weight (S, F, C) -> (S, N, C)."""
+    def matmul(self, weight: Tensor, rate: float | Tensor | None, seeds: Seeds) -> Tensor:
+        """Computes dropout(x) @ weight, without dropout if the rate is None.
+
+        Shapes: weight (S, F, C) -> (S, N, C).
+        """
         x = self.values if self.dense is None else self.dense
-        x = x * seeds.keep(x.shape, rate) if rate else x
+        x = x if rate is None else x * seeds.keep(x.shape, rate)
         return x @ weight if self.dense is not None else self.matrix.prepared(x)(weight)

@@ -27,7 +27,8 @@ class GCN(Engine):
         seeds: one for each network; seeds its weights and its dropout.
         depth: number of graph convolutions L.
         hidden: channels of all layers but the last.
-        dropout: rate before every layer, also for input features.
+        dropout: rate before every layer, also for input features. A tensor (S, 1, 1) has one for
+            each network.
         residual: interval in layers at which the features of ``residual`` layers before are added;
             0: never.
         adjacency: ``row``: D⁻¹(A + I), whose rows sum to 1; ``symmetric``: D^-½(A + I)D^-½.
@@ -55,7 +56,7 @@ class GCN(Engine):
         seeds: list[int],
         depth: int = 2,
         hidden: int = 32,
-        dropout: float = 0.6,
+        dropout: float | Tensor = 0.6,
         residual: int = 0,
         adjacency: Literal["row", "symmetric"] = "row",
         share_aggregators: bool = True,

@@ -9,6 +9,7 @@ on Ãh, with the values h.
 import math
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from oversmoothing.adapters.sites import Factory
@@ -21,7 +22,8 @@ class GCNII(Engine):
 
     Args:
         alpha: α, the share of h_0 in every layer, 0 to 1.
-        lam: λ, which sets the weight of W_l against the identity, above 0.
+        lam: λ, which sets the weight of W_l against the identity, above 0. Tensors (S, 1, 1) have
+            one α or λ for each network.
         aggregators, x, edges, num_classes, seeds, depth, hidden, dropout, adjacency,
             share_aggregators, drop_edge, init, weights: see ``GCN``. The linear layers before and
             behind the convolutions do not count in ``depth``; convolutions have no bias.
@@ -41,9 +43,9 @@ class GCNII(Engine):
         seeds: list[int],
         depth: int = 2,
         hidden: int = 32,
-        dropout: float = 0.6,
-        alpha: float = 0.1,
-        lam: float = 0.5,
+        dropout: float | Tensor = 0.6,
+        alpha: float | Tensor = 0.1,
+        lam: float | Tensor = 0.5,
         adjacency: Literal["row", "symmetric"] = "row",
         share_aggregators: bool = True,
         drop_edge: float = 0.0,
@@ -53,9 +55,10 @@ class GCNII(Engine):
         given = Inputs(aggregators, x, edges, num_classes, seeds, weights)
         options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge, init)
         super().__init__(given, options)
-        if not 0 <= alpha <= 1:
+        shares = torch.as_tensor(alpha, dtype=torch.float64)
+        if not ((shares >= 0) & (shares <= 1)).all():
             raise InputError(f"backbone.alpha: expected 0 to 1, got {alpha}")
-        if not lam > 0:
+        if not torch.all(torch.as_tensor(lam) > 0):
             raise InputError(f"backbone.lam: expected a number above 0, got {lam}")
         self.alpha, self.lam = alpha, lam
         dense = [(x.shape[1], hidden), (hidden, num_classes)]
@@ -74,7 +77,8 @@ class GCNII(Engine):
         return last(self.seeds.dropout(h, self.rate))
 
     def _convolve(self, h: Tensor, h_0: Tensor, layer: int) -> Tensor:
-        beta = math.log(self.lam / (layer + 1) + 1)
+        beta = self.lam / (layer + 1) + 1
+        beta = beta.log() if torch.is_tensor(beta) else math.log(beta)
         v = self.seeds.dropout(h, self.rate)
         mixed = self.at("inside", layer, self.mix(v), v)
         support = (1 - self.alpha) * mixed + self.alpha * h_0

@@ -34,7 +34,7 @@ class JKNet(GCN):
         seeds: list[int],
         depth: int = 2,
         hidden: int = 32,
-        dropout: float = 0.6,
+        dropout: float | Tensor = 0.6,
         jumping: Literal["cat", "max"] = "cat",
         adjacency: Literal["row", "symmetric"] = "row",
         share_aggregators: bool = True,

@@ -1,0 +1,102 @@
+"""CPU time of a search in batches, beside one run for each configuration.
+
+    python benchmarks/search.py --data cora --methods centered --depths 4 16
+
+The configurations are those of Table 6 (results/tuning/table6), with fewer epochs.
+"""
+
+import argparse
+import time
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import record
+from measure import interleaved, text
+from omegaconf import DictConfig
+
+from oversmoothing.config.compose import compose_config
+from oversmoothing.launch.execute import execute
+from oversmoothing.launch.script import run_script
+from oversmoothing.report.expected import load, select
+from oversmoothing.tuning.cell import work_of
+from oversmoothing.tuning.halving import Search
+from oversmoothing.tuning.space import read_space
+
+RUNGS, EPOCHS = [5, 10], 30
+MEASURE = "CPU s"
+
+
+def main() -> None:
+    given, rows = arguments(), []
+    columns = [f"L={depth}" for depth in given.depths]
+    cells = load(record.RESULTS / "expected", tuned=False)
+    with TemporaryDirectory() as folder:
+        for cell in select(cells, "table6", given.data, given.methods, columns):
+            words = [f"experiment={cell.experiment}", *cell.overrides]
+            configs = drawn(cell.key, words, given.trials, folder)
+            rows += measured(configs, f"{cell.block}, {cell.row}, {cell.column}", given.rounds)
+            print(text([[row["work"], row["peer"], str(row["ratio"])] for row in rows[-3:]]))
+    record.save(rows)
+
+
+def drawn(row: str, words: list[str], trials: int, folder: str) -> list[DictConfig]:
+    """Configurations of a search, all of them with the same number of epochs."""
+    space = read_space(record.RESULTS / "tuning/table6/space.yaml")
+    fixed = [*space.overrides, "threads=1", "logger=none", f"paths.outputs={folder}"]
+    own = space.drawn(row)[1 : trials + 1]
+    return [compose_config([*words, *fixed, *o, f"trainer.epochs={EPOCHS}"]) for o in own]
+
+
+def measured(configs: list[DictConfig], place: str, rounds: int) -> list[record.Row]:
+    """Batches beside single runs, without and with halving."""
+    work, seeds = work_of(configs), [100, 101, 102]
+    steps = {
+        "whole": lambda: Search(work, seeds, []).run(),
+        "halved": lambda: Search(work, seeds, RUNGS).run(),
+        "alone": partial(one_by_one, configs, [[seed] for seed in seeds]),
+        "seeds": partial(one_by_one, configs, [seeds]),
+    }
+    seconds = interleaved(steps, rounds, time.process_time)
+    number = f"{place}, {len(configs)} configurations of {EPOCHS} epochs and 3 seeds"
+    pairs = [
+        ("whole", "one run for each configuration and seed", "alone", None),
+        ("whole", "one run for each configuration", "seeds", None),
+        ("halved", "one run for each configuration and seed", "alone", 2.0),
+    ]
+    return [
+        record.row(
+            f"{number}{', halved twice' if ours == 'halved' else ''}",
+            MEASURE,
+            seconds[ours],
+            peer=peer,
+            theirs=seconds[theirs],
+            goal=goal,
+        )
+        for ours, peer, theirs, goal in pairs
+    ]
+
+
+def one_by_one(configs: list[DictConfig], groups: list[list[int]]) -> None:
+    """Runs all configurations as a sweep does, each with some seeds at a time."""
+    for config in configs:
+        for seeds in groups:
+            own = config.copy()
+            own.seeds = seeds
+            with TemporaryDirectory(dir=config.paths.outputs) as folder:
+                own.paths.cache, own.paths.outputs = str(Path(config.paths.outputs) / "c"), folder
+                execute(own)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", nargs="+", default=["cora"])
+    parser.add_argument("--methods", nargs="+", default=["centered"])
+    parser.add_argument("--depths", nargs="+", type=int, default=[2, 16])
+    parser.add_argument("--trials", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,108 @@
+"""Searches for the best settings of a table's cells, by validation accuracy alone.
+
+    python scripts/tune.py table6 --data cora --methods centered --columns L=16
+    python scripts/tune.py table6 --plan
+    make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
+
+All configurations of a cell are trained together, and halved on the way. A search that was killed
+continues with the same command. Cells whose settings are known are skipped, unless --fresh is
+given. Words after -- go to every configuration: `-- device=cpu threads=1`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from oversmoothing.errors import InputError, complain
+from oversmoothing.launch.flags import whole
+from oversmoothing.launch.script import run_script, split_words
+from oversmoothing.report.expected import load, select
+from oversmoothing.store.claims import Busy
+from oversmoothing.tuning.cell import CellSearch
+from oversmoothing.tuning.plan import estimate
+from oversmoothing.tuning.space import read_space
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main() -> int:
+    options = arguments()
+    searches = [own for own in searches_of(options) if options.fresh or not own.done]
+    if not searches:
+        print("nothing is missing")
+        return 0
+    if options.plan:
+        plan(searches)
+        return 0
+    searches[0].configs()  # finds mistakes in the overrides before any work
+    failures = [search for search in searches if not attempt(search, options.batch)]
+    return 1 if failures else 0
+
+
+def searches_of(options: argparse.Namespace) -> list[CellSearch]:
+    """The searches of the cells that the command names.
+
+    Raises:
+        InputError: no such table or cell, or a table without a search space.
+    """
+    cells = select(load(options.results / "expected", tuned=False), options.table)
+    if (name := cells[0].about.tuned) is None:
+        raise InputError(
+            f"{options.table}: this table has no search; give it `tuned: <folder with space.yaml>` "
+            "in results/expected"
+        )
+    cells = select(cells, options.table, options.data, options.methods, options.columns)
+    folder = options.results / name
+    space, extra = read_space(folder / "space.yaml"), tuple(options.overrides)
+    return [
+        CellSearch(
+            *(c.table, c.block, c.key, c.column),
+            *((f"experiment={c.experiment}", *c.overrides), space, folder, extra),
+        )
+        for c in cells
+    ]
+
+
+def plan(searches: list[CellSearch]) -> None:
+    """Prints an estimate of the time of each search, and the sum."""
+    total = 0.0
+    for search in searches:
+        seconds = estimate(search)
+        total += seconds
+        print(f"{seconds / 60:7.0f} min  {search.name}", flush=True)
+    print(f"{len(searches)} searches; {total / 3600:.1f} h of one core")
+
+
+def attempt(search: CellSearch, most: int | None) -> bool:
+    """Searches; an error is printed and does not stop the other searches."""
+    try:
+        print(search.run(most), flush=True)
+        return True
+    except Busy as other:
+        print(f"{other}: left out", flush=True)
+        return True
+    except InputError as error:
+        complain(*(f"{search.name}: {line}" for line in error.lines))
+        return False
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("table", help="name in results/expected/*.yaml")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="another folder of results")
+    parser.add_argument("--data", nargs="*", default=[], help="only these data sets")
+    parser.add_argument("--methods", nargs="*", default=[], help="only these rows")
+    parser.add_argument("--columns", nargs="*", default=[], help="only these columns")
+    parser.add_argument("--plan", action="store_true", help="estimate the time, search nothing")
+    parser.add_argument(
+        "--fresh", action="store_true", help="search again where settings are known"
+    )
+    parser.add_argument("--batch", type=whole(), help="networks trained together, at most")
+    words, overrides = split_words(sys.argv[1:])
+    options = parser.parse_args(words)
+    options.overrides = overrides
+    return options
+
+
+if __name__ == "__main__":
+    run_script(main)

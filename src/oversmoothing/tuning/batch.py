@@ -1,0 +1,173 @@
+"""Networks of several configurations and seeds that are trained together on one graph."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from omegaconf import DictConfig
+from torch import Tensor
+
+from oversmoothing.aggregators.base import advance
+from oversmoothing.config.instantiate import build
+from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.errors import InputError
+from oversmoothing.tasks.base import Task
+from oversmoothing.tasks.nodes.allocator import keep_freed_memory
+from oversmoothing.tuning.networks import chosen, optimizer, stacked
+
+DIVERGED = -1.0  # score of a network whose loss was not finite: below every accuracy
+
+
+class Member(NamedTuple):
+    """A network: the number of its configuration, and its seed."""
+
+    trial: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all batches of a search have in common.
+
+    Args:
+        configs: all configurations, by number.
+        task: builds networks.
+        graph: see ``without_test``.
+        device: where networks are trained.
+    """
+
+    configs: Sequence[DictConfig]
+    task: Task
+    graph: Graph
+    device: torch.device
+
+
+class Batch:
+    """Networks of equal shape.
+
+    A network is trained no longer, and leaves the batch, once it has reached the epochs of its
+    recipe or its loss is not finite.
+
+    Args:
+        work: configurations, graph and device.
+        members: the networks.
+
+    Attributes:
+        scores: of each network that was ever in the batch, the highest validation accuracy of all
+            evaluations in percent, and its epoch.
+
+    Raises:
+        InputError: a recipe that does not keep the epoch of the highest validation accuracy.
+    """
+
+    def __init__(self, work: Work, members: Sequence[Member]) -> None:
+        self.work, self.epoch = work, 0
+        self.scores = {member: [0.0, 0] for member in members}
+        self._build(members)
+        if work.device.type == "cpu":
+            keep_freed_memory()
+
+    def _build(self, members: Sequence[Member]) -> None:
+        self.members = [*members]
+        if not members:
+            return
+        work, seeds = self.work, [member.seed for member in members]
+        configs = [work.configs[member.trial] for member in members]
+        parts = stacked(configs, work.graph, work.device)
+        self.model = work.task.network(parts, seeds, work.device)
+        self.trainers = [build(config.trainer) for config in configs]
+        for trainer in self.trainers:
+            if trainer.selection != "best-val" or trainer.patience is not None:
+                raise InputError(
+                    "trainer: a search keeps the epoch with the highest validation accuracy; set "
+                    "trainer.selection=best-val and trainer.patience=null"
+                )
+        self.optimizer = optimizer(self.model, self.trainers)
+        self.nodes = work.graph.masks(seeds)
+
+    def train(self, until: int, tick: Callable[[], None] = lambda: None) -> None:
+        """Trains up to an epoch.
+
+        Args:
+            until: number of the epoch.
+            tick: called after every epoch.
+        """
+        while self.members and self.epoch < until:
+            losses = self._step()
+            self.epoch += 1
+            if self._evaluates():
+                self._evaluate(losses)
+            tick()
+
+    def keep(self, members: Collection[Member]) -> None:
+        """Drops the other networks from the batch."""
+        kept = [i for i, member in enumerate(self.members) if member in members]
+        if len(kept) == len(self.members):
+            return
+        before, adam = self.model, self.optimizer.state_dict()
+        state = chosen(before, before.state_dict(), kept)
+        moments = {key: chosen(before, adam[key], kept) for key in ("first", "second")}
+        self._build([self.members[i] for i in kept])
+        if kept:
+            self.model.load_state_dict(state)
+            self.optimizer.load_state_dict({**moments, "steps": adam["steps"]})
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that ``load`` needs, in plain types and tensors."""
+        scores = [[*member, *score] for member, score in self.scores.items()]
+        held = {"members": [[*m] for m in self.members], "epoch": self.epoch, "scores": scores}
+        if self.members:
+            held |= {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return held
+
+    @classmethod
+    def load(cls, work: Work, state: dict[str, Any]) -> "Batch":
+        """Returns the batch that has a state."""
+        batch = cls(work, [Member(*member) for member in state["members"]])
+        batch.epoch = state["epoch"]
+        batch.scores = {Member(t, s): [value, epoch] for t, s, value, epoch in state["scores"]}
+        if batch.members:
+            batch.model.load_state_dict(state["model"])
+            batch.optimizer.load_state_dict(state["optimizer"])
+        return batch
+
+    def _step(self) -> Tensor:
+        """Makes an optimization step; returns the loss (S,) of every network before it."""
+        advance(self.model, self.epoch)
+        self.model.train()
+        y = self.work.graph.y
+        each = zip(self.model(), self.nodes["train"])
+        losses = torch.stack([F.cross_entropy(out[own], y[own]) for out, own in each])
+        self.optimizer.zero_grad()
+        losses.sum().backward()  # networks share no parameter, so each gets its own gradient
+        self.optimizer.step()
+        return losses.detach()
+
+    def _evaluates(self) -> bool:
+        often = self.epoch % self.trainers[0].eval_every == 0
+        return often or any(self.epoch == trainer.epochs for trainer in self.trainers)
+
+    @torch.no_grad()
+    def _evaluate(self, losses: Tensor) -> None:
+        self.model.eval()
+        right = (self.model().argmax(dim=-1) == self.work.graph.y).double()
+        means = torch.stack([right[i, own].mean() for i, own in enumerate(self.nodes["val"])])
+        finite, left = losses.isfinite().tolist(), set()
+        for i, (member, value) in enumerate(zip(self.members, (100 * means).tolist())):
+            evaluates = self.epoch % self.trainers[i].eval_every == 0
+            last = self.epoch == self.trainers[i].epochs
+            if not finite[i]:
+                self.scores[member] = [DIVERGED, self.epoch]
+            elif (evaluates or last) and value > self.scores[member][0]:
+                self.scores[member] = [value, self.epoch]
+            if finite[i] and not last:
+                left.add(member)
+        self.keep(left)
+
+
+def without_test(graph: Graph) -> Graph:
+    """The graph without the labels of all nodes that no network trains on or is validated with."""
+    seen = (graph.train | graph.val).view(-1, graph.num_nodes).any(dim=0)
+    return replace(graph, y=graph.y.where(seen, -1), test=graph.test & False)

@@ -1,0 +1,126 @@
+"""The search for the best settings of one cell of a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.launch.command import configs
+from oversmoothing.launch.start import Start
+from oversmoothing.store.claims import claimed
+from oversmoothing.tuning.batch import DIVERGED, Work, without_test
+from oversmoothing.tuning.files import read_best, write_best, write_trials
+from oversmoothing.tuning.halving import Rung, Search, best, score
+from oversmoothing.tuning.space import Space
+
+
+@dataclass(frozen=True)
+class CellSearch:
+    """The search of a cell, and where its files are.
+
+    Args:
+        table: name of the table.
+        block, row, column: of the cell; the row by its key.
+        words: overrides of the experiment for this cell, without tuned ones.
+        space: what is tried.
+        folder: of ``space.yaml``, trials and best settings.
+        extra: overrides that change no number, such as ``device=cpu``.
+    """
+
+    table: str
+    block: str
+    row: str
+    column: str
+    words: tuple[str, ...]
+    space: Space
+    folder: Path
+    extra: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "-".join(filter(None, (self.table, self.block, self.row, self.column)))
+
+    @property
+    def done(self) -> bool:
+        """Whether the best settings are known."""
+        return self.column in read_best(self.folder).get(self.block, {}).get(self.row, {})
+
+    def configs(self) -> list[DictConfig]:
+        """The configurations, checked."""
+        own = [*self.words, *self.space.overrides, *self.extra]
+        return [config for words in self._drawn for config in configs([*own, *words])]
+
+    def run(self, most: int | None = None) -> str:
+        """Searches, writes trials and best settings, and returns a line about the result.
+
+        Args:
+            most: see ``Search``.
+
+        Raises:
+            Busy: another process searches for the settings of this cell.
+            InputError: settings that cannot be trained.
+        """
+        every = self.configs()
+        folder = Path(every[0].paths.outputs) / "tuning" / self.name
+        with claimed(folder):
+            search = Search(
+                work_of(every),
+                self.space.seeds,
+                self.space.rungs,
+                most,
+                folder / "checkpoint.pt",
+                every[0].checkpoint_seconds,
+                partial(self._write, every),
+            )
+            winner = search.run()
+            found = score(search.results[-1][winner])
+            self._keep(winner, found, search.seconds_spent)
+            (folder / "checkpoint.pt").unlink(missing_ok=True)
+        shown = " ".join(self._drawn[winner]) or "the settings of the experiment"
+        return f"{self.name}: {found:.2f} % of the validation nodes with {shown}"
+
+    def _keep(self, winner: int, found: float, seconds: float) -> None:
+        """Writes the best settings."""
+        seeds = ",".join(map(str, self.space.final_seeds))
+        settings = {
+            "trial": winner,
+            "val_accuracy": round(found, 2),
+            "seconds": round(seconds),
+            "overrides": [*self.space.overrides, *self._drawn[winner], f"seeds=[{seeds}]"],
+        }
+        write_best(self.folder, (self.block, self.row, self.column), settings)
+
+    @property
+    def _drawn(self) -> list[list[str]]:
+        return self.space.drawn(self.row)
+
+    def _write(self, every: Sequence[DictConfig], results: Sequence[Rung]) -> None:
+        """Writes what is known of the configurations so far."""
+        names = [*(f"after {rung}" for rung in self.space.rungs), "end"]
+        rungs = dict(zip(names, results))
+        lines: list[dict[str, Any]] = []
+        for trial, config in enumerate(every):
+            values = {key: OmegaConf.select(config, key) for key in self.space.values(self.row)}
+            scores = {name: _text(rungs.get(name, {}).get(trial)) for name in names}
+            lines.append({"trial": trial, **values, **scores})
+        name = "-".join(filter(None, (self.block, self.row))).lower()
+        write_trials(self.folder / f"{name}.csv", self.column, lines)
+        leader = score(results[-1][best(results[-1])[0]])
+        print(f"{self.name}: {names[len(results) - 1]}: best {leader:.2f} %", flush=True)
+
+
+def work_of(every: Sequence[DictConfig]) -> Work:
+    """The graph without labels of test nodes, and what else a search needs, of configurations."""
+    start = Start(every[0])
+    graph = without_test(start.parts.data).to(start.device)
+    return Work(every, start.task, graph, start.device)
+
+
+def _text(of_seeds: list[list[float]] | None) -> str:
+    """Accuracies of the seeds, ``diverged`` where one has no finite loss."""
+    if of_seeds is None:
+        return ""
+    return " ".join("diverged" if v == DIVERGED else f"{v:.2f}" for v, _ in of_seeds)

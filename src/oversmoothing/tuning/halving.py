@@ -1,0 +1,162 @@
+"""Successive halving (Jamieson, Talwalkar, AISTATS 2016) over batches of networks."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from oversmoothing.errors import InputError
+from oversmoothing.store import tensors
+from oversmoothing.store.checkpoints import write
+from oversmoothing.store.files import read_or_set_aside
+from oversmoothing.store.free_memory import free_memory
+from oversmoothing.tasks.nodes.memory import estimate
+from oversmoothing.tuning.batch import DIVERGED, Batch, Member, Work
+from oversmoothing.tuning.networks import shape, stacked
+
+SHARE = 0.4  # of the free memory: two searches fit side by side
+ON_CPU = 12  # networks: with more of them, activations leave the caches and nothing is gained
+Rung = dict[int, list[list[float]]]  # configuration -> for each seed, accuracy and epoch
+
+
+class Search:
+    """Trains all configurations, and halves their number after every rung.
+
+    Args:
+        work: configurations, graph and device.
+        seeds: of every configuration.
+        rungs: epochs after which the better half goes on.
+        most: networks that are trained together, at most; None: as many as fit into memory, and
+            on a CPU no more than are of use.
+        checkpoint: file of the state; a search continues from it.
+        seconds: least time between two checkpoints.
+        told: called with the results of all rungs after each rung.
+
+    Attributes:
+        results: for each rung that is finished, and at last for the end, the scores of the
+            configurations that reached it.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        seeds: Sequence[int],
+        rungs: Sequence[int],
+        most: int | None = None,
+        checkpoint: Path | None = None,
+        seconds: float = 300.0,
+        told: Callable[[list[Rung]], None] = lambda rungs: None,
+    ) -> None:
+        self.work, self.seeds, self.rungs = work, seeds, [*rungs, _last(work)]
+        self.checkpoint, self.seconds, self.told = checkpoint, seconds, told
+        self.results: list[Rung] = []
+        self.spent, self._began, self._saved = 0.0, time.monotonic(), time.monotonic()
+        if not self._resumed():
+            self.batches = [Batch(work, members) for members in divided(work, seeds, most)]
+
+    def run(self) -> int:
+        """Returns the number of the best configuration.
+
+        Raises:
+            InputError: no configuration has a finite loss.
+        """
+        while len(self.results) < len(self.rungs):
+            for batch in self.batches:
+                batch.train(self.rungs[len(self.results)], self._tick)
+            rung = self._scores()
+            self.results.append(rung)
+            better = best(rung)[: math.ceil(len(rung) / 2)]
+            if len(self.results) < len(self.rungs):
+                for batch in self.batches:
+                    batch.keep([member for member in batch.members if member.trial in better])
+            self.told(self.results)
+            self._save()
+        winner = best(self.results[-1])[0]
+        if score(self.results[-1][winner]) == DIVERGED:
+            raise InputError("training diverges with every configuration; lower trainer.lr")
+        return winner
+
+    @property
+    def seconds_spent(self) -> float:
+        """Duration of the search, over all its attempts."""
+        return self.spent + time.monotonic() - self._began
+
+    def _scores(self) -> Rung:
+        """The scores of the configurations that are still in the search."""
+        every = {m: value for batch in self.batches for m, value in batch.scores.items()}
+        trials = range(len(self.work.configs))
+        if self.results:
+            last = self.results[-1]
+            trials = sorted(best(last)[: math.ceil(len(last) / 2)])
+        return {t: [[*every[Member(t, seed)]] for seed in self.seeds] for t in trials}
+
+    def _tick(self) -> None:
+        if time.monotonic() - self._saved >= self.seconds:
+            self._save()
+
+    def _save(self) -> None:
+        self._saved = time.monotonic()
+        if self.checkpoint is not None:
+            rungs = [[[t, *map(list, s)] for t, s in rung.items()] for rung in self.results]
+            state = {"of": self._name(), "results": rungs, "spent": self.seconds_spent}
+            write(self.checkpoint, {**state, "batches": [b.state_dict() for b in self.batches]})
+
+    def _resumed(self) -> bool:
+        """Whether there was a checkpoint of this search."""
+        state = self.checkpoint and read_or_set_aside(self.checkpoint, tensors.load)
+        if not state or state["of"] != self._name():
+            return False
+        self.results = [{trial: scores for trial, *scores in rung} for rung in state["results"]]
+        self.spent = state["spent"]
+        self.batches = [Batch.load(self.work, own) for own in state["batches"]]
+        return True
+
+    def _name(self) -> list[Any]:
+        """What a checkpoint must be of."""
+        shapes = [f"{shape(c)} {c.trainer} {c.backbone} {c.aggregator}" for c in self.work.configs]
+        return [shapes, [*self.seeds], self.rungs, self.work.device.type]
+
+
+def best(rung: Rung) -> list[int]:
+    """Configurations by falling mean of their seeds; of equals, the one drawn first."""
+    return sorted(rung, key=lambda trial: (-score(rung[trial]), trial))
+
+
+def score(of_seeds: list[list[float]]) -> float:
+    """Mean accuracy over the seeds, or ``DIVERGED`` if one of them has diverged."""
+    values = [value for value, _ in of_seeds]
+    return DIVERGED if DIVERGED in values else statistics.fmean(values)
+
+
+def divided(work: Work, seeds: Sequence[int], most: int | None) -> Iterator[list[Member]]:
+    """Divides the networks into batches of equal shape, which fit into the free memory.
+
+    All seeds of a configuration are in one batch.
+    """
+    groups: dict[str, list[int]] = {}
+    for trial, config in enumerate(work.configs):
+        groups.setdefault(shape(config), []).append(trial)
+    for trials in groups.values():
+        number = max(1, (most or fitting(work, trials[0])) // len(seeds))
+        parts = math.ceil(len(trials) / number)
+        for part in range(parts):  # of sizes that differ by one at most
+            own = trials[part * len(trials) // parts : (part + 1) * len(trials) // parts]
+            yield [Member(trial, seed) for trial in own for seed in seeds]
+
+
+def fitting(work: Work, trial: int) -> int:
+    """How many networks like those of a configuration are worth a batch, and fit into memory."""
+    free = free_memory(work.device)
+    most = ON_CPU if work.device.type == "cpu" else 10**6
+    if free is None:
+        return most
+    made = stacked([work.configs[trial]], work.graph, work.device)
+    given = work.graph, made.backbone, made.aggregators
+    one, two = estimate(*given, 1), estimate(*given, 2)
+    return min(most, max(1, int(1 + (SHARE * free - one) / (two - one))))
+
+
+def _last(work: Work) -> int:
+    return max(config.trainer.epochs for config in work.configs)

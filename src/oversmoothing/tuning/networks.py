@@ -1,0 +1,116 @@
+"""Networks of several configurations in one module.
+
+Configurations have equal shape if they differ in nothing but the rates of the recipe, its epochs,
+and options that a backbone or aggregator takes as a tensor with one entry for each network: those
+that it declares as ``float | Tensor``.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, get_args, get_type_hints
+
+import torch
+from hydra.utils import get_method
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from oversmoothing.backbones.per_seed import PerSeed
+from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.launch.start import parts
+from oversmoothing.tasks.base import Parts
+from oversmoothing.tuning.adam import StackedAdam, owned, rates_of
+
+BUILT = ("backbone", "aggregator", "then")
+OF_NETWORK = ("lr", "weight_decay", "dense_weight_decay", "epochs")  # of the recipe
+
+
+def shape(config: DictConfig) -> str:
+    """A text that is equal for configurations whose networks can be trained together."""
+    plain = OmegaConf.to_container(config, resolve=True)
+    nodes = {key: dict(plain[key]) for key in (*BUILT, "trainer", "data", "task")}
+    for key in BUILT:
+        for option in per_network(get_method(nodes[key]["_target_"])):
+            nodes[key].pop(option, None)
+    for option in OF_NETWORK:
+        nodes["trainer"].pop(option, None)
+    return json.dumps(nodes, sort_keys=True)
+
+
+@functools.cache
+def per_network(target: Callable) -> frozenset[str]:
+    """The options of a class that can be a tensor with one entry for each network."""
+    hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
+    return frozenset(key for key, hint in hints.items() if set(get_args(hint)) == {float, Tensor})
+
+
+def stacked(configs: Sequence[DictConfig], data: Graph, device: torch.device) -> Parts:
+    """The parts of a batch of networks, one for each configuration.
+
+    Args:
+        configs: of equal shape, one for each network.
+        data: the graph.
+        device: where the networks are trained.
+    """
+    each = [parts(config, data) for config in configs]
+    aggregators = [_together(own, device) for own in zip(*(own.aggregators for own in each))]
+    backbone = _together([own.backbone for own in each], device)
+    return replace(each[0], aggregators=aggregators, backbone=backbone)
+
+
+def _together(factories: Sequence[partial], device: torch.device) -> partial:
+    """One factory with the options of several."""
+    first = factories[0]
+    given = {
+        option: [float(factory.keywords[option]) for factory in factories]
+        for option in sorted(per_network(first.func) & first.keywords.keys())
+    }
+    dtype = torch.get_default_dtype()
+    tensors = {
+        option: torch.tensor(values, device=device, dtype=dtype).view(-1, 1, 1)
+        for option, values in given.items()
+        if len(set(values)) > 1
+    }
+    return partial(first, **tensors)
+
+
+def optimizer(model: torch.nn.Module, trainers: Sequence[Any]) -> StackedAdam:
+    """Adam with the rates of each network's recipe."""
+    device = next(model.parameters()).device
+    make = partial(torch.tensor, device=device, dtype=torch.get_default_dtype())
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = zip(*(trainer.groups(model) for trainer in trainers))  # the same for all but the decay
+    decays = {}
+    for of_networks in groups:
+        decay = make([group["weight_decay"] for group in of_networks])
+        decays |= {names[id(p)]: decay for p in of_networks[0]["params"]}
+    lr = make([trainer.lr for trainer in trainers])
+    return StackedAdam(dict(model.named_parameters()), rates_of(model, lr, decays))
+
+
+def chosen(model: torch.nn.Module, state: dict[str, Any], keep: Sequence[int]) -> dict[str, Any]:
+    """The part of a state, by names of the model, that belongs to some of its networks.
+
+    Args:
+        model: of all networks.
+        state: of the model, or of its optimizer.
+        keep: numbers of the networks.
+    """
+    owners, places = dict(owned(model)), {old: new for new, old in enumerate(keep)}
+    shared = tuple(
+        f"{path}."
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, PerSeed) and module.stateless
+    )
+    found = {}
+    for name, value in state.items():
+        if name.startswith(shared) or value is None:
+            found[name] = value
+        elif name not in owners:
+            found[name] = value[list(keep)] if torch.is_tensor(value) else [value[i] for i in keep]
+        elif owners[name] in places:
+            old, new = owners[name], places[owners[name]]
+            found[name.replace(f".copies.{old}.", f".copies.{new}.", 1)] = value
+    return found

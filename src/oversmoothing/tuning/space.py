@@ -1,0 +1,87 @@
+"""The search space of a table, and the configurations that are drawn from it."""
+
+import itertools
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from oversmoothing.config.types import argument_problems
+from oversmoothing.errors import InputError
+
+Values = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a search tries, and how long.
+
+    Args:
+        trials: configurations of each search. The first one is that of the experiment itself.
+        rungs: epochs after which the better half of the configurations goes on, in rising order.
+        seeds: of every configuration; their mean validation accuracy is its score.
+        final_seeds: of the runs with the best settings; no search uses them.
+        overrides: for all configurations and for the final runs.
+        common: for every method, key of the config -> values.
+        methods: the same for single methods, by the key of the table's row.
+        draw: seed of the draws.
+    """
+
+    trials: int
+    rungs: list[int]
+    seeds: list[int]
+    final_seeds: list[int]
+    common: dict
+    methods: dict
+    overrides: list[str]
+    draw: int = 0
+
+    def __post_init__(self) -> None:
+        if self.trials < 1 or not self.seeds:
+            raise InputError("trials and seeds: expected at least one of each")
+        if sorted(set(self.rungs)) != self.rungs or min(self.rungs, default=1) < 1:
+            raise InputError(f"rungs: expected epochs in rising order, got {self.rungs}")
+        if shared := set(self.seeds) & set(self.final_seeds):
+            raise InputError(f"final_seeds: {shared} are seeds of the search, too; choose others")
+
+    def values(self, method: str) -> Values:
+        """The values of each key that a method has."""
+        return {**self.common, **self.methods.get(method, {})}
+
+    def drawn(self, method: str) -> list[list[str]]:
+        """Overrides of each configuration.
+
+        Each value of a key is drawn equally often, as far as possible (a Latin hypercube). A key
+        that several methods have is drawn alike for all of them.
+        """
+        columns = [self._column(key, of_key) for key, of_key in self.values(method).items()]
+        return [[], *([*words] for words in zip(*columns))] if columns else [[]]
+
+    def _column(self, key: str, values: list[Any]) -> list[str]:
+        drawn = [*itertools.islice(itertools.cycle(values), self.trials - 1)]
+        random.Random(f"{self.draw} {key}").shuffle(drawn)
+        return [f"{key}={value}" for value in drawn]
+
+
+def read_space(path: Path) -> Space:
+    """Reads a search space.
+
+    Raises:
+        InputError: no such file, or it has another form than ``Space`` says.
+    """
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
+        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected `key: value` lines")
+    if problems := argument_problems(f"{path}: ", Space, content):
+        raise InputError(problems[0])
+    try:
+        return Space(**content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None

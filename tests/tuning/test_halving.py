@@ -1,0 +1,122 @@
+"""Successive halving: what goes on, what it never sees, and that it continues after a kill."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from oversmoothing.config.compose import compose_config
+from oversmoothing.errors import InputError
+from oversmoothing.launch.start import Start
+from oversmoothing.tuning.batch import DIVERGED, Batch, Work, without_test
+from oversmoothing.tuning.halving import Search, best, divided, score
+from oversmoothing.tuning.space import Space, read_space
+
+BASE = ["data=sbm", "data.num_nodes=310", "backbone.depth=2", "threads=1", "logger=none"]
+BASE += ["trainer.selection=best-val", "trainer.eval_every=1", "aggregator=centered"]
+COMMON = {
+    "trainer.lr": [0.001, 0.01, 0.1],
+    "backbone.hidden": [4, 8],
+    "trainer.epochs": [6, 9],
+    "aggregator.gamma": [-1.0, -0.5],
+}
+SPACE = Space(7, [2, 4], [10, 11], [0], COMMON, {}, [])
+
+
+def work(graph: torch.Tensor | None = None) -> Work:
+    own = [["trainer.epochs=9", "backbone.hidden=4"], *SPACE.drawn("centered")[1:]]
+    configs = [compose_config([*BASE, *words]) for words in own]
+    start = Start(configs[0])
+    return Work(configs, start.task, without_test(graph or start.parts.data), start.device)
+
+
+def test_the_better_half_goes_on_by_validation() -> None:
+    search = Search(work(), SPACE.seeds, SPACE.rungs)
+    winner = search.run()
+    assert [len(rung) for rung in search.results] == [7, 4, 2]
+    for before, after in zip(search.results, search.results[1:]):
+        left = [score(before[trial]) for trial in before.keys() - after.keys()]
+        assert min(score(before[trial]) for trial in after) >= max(left)
+    final = search.results[-1]
+    assert score(final[winner]) == max(map(score, final.values()))
+
+
+def test_equals_go_by_their_number_and_a_diverged_seed_comes_last() -> None:
+    rung = {4: [[50.0, 1]], 1: [[50.0, 3]], 2: [[90.0, 1], [DIVERGED, 2]], 3: [[1.0, 1]]}
+    assert best(rung) == [1, 4, 3, 2]
+
+
+def test_labels_of_test_nodes_change_nothing() -> None:
+    graph = Start(compose_config(BASE)).parts.data
+    assert not without_test(graph).test.any()
+    y = graph.y.where(~graph.test, (graph.y + 1) % graph.num_classes)
+    garbage = replace(graph, y=y)
+    assert not torch.equal(garbage.y, graph.y)
+    plain, other = (Search(work(g), SPACE.seeds, SPACE.rungs) for g in (graph, garbage))
+    assert plain.run() == other.run()
+    assert plain.results == other.results
+
+
+@pytest.mark.parametrize("epochs", [3, 6, 10])
+def test_a_search_that_was_killed_continues_bit_for_bit(
+    epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Search(work(), SPACE.seeds, SPACE.rungs)
+    whole.run()
+    path, step, made = tmp_path / "checkpoint.pt", Batch._step, []
+
+    def killed(self: Batch) -> torch.Tensor:
+        made.append(1)
+        if len(made) > epochs:
+            raise KeyboardInterrupt
+        return step(self)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Batch, "_step", killed)
+        Search(work(), SPACE.seeds, SPACE.rungs, checkpoint=path, seconds=0).run()
+    again = Search(work(), SPACE.seeds, SPACE.rungs, checkpoint=path)
+    assert sum(batch.epoch for batch in again.batches) == epochs
+    again.run()
+    assert again.results == whole.results
+
+
+def test_batches_hold_equal_shapes_and_at_most_the_networks_that_they_may() -> None:
+    own = work()
+    batches = [*divided(own, [10, 11], most=5)]
+    assert sorted(m for batch in batches for m in batch) == sorted(
+        (trial, seed) for trial in range(7) for seed in (10, 11)
+    )
+    assert max(map(len, batches)) == 4  # two configurations: seeds are not torn apart
+    hidden = [{own.configs[m.trial].backbone.hidden for m in batch} for batch in batches]
+    assert all(len(sizes) == 1 for sizes in hidden)
+
+
+def test_every_value_is_drawn_about_equally_often_and_alike_for_all_methods() -> None:
+    space = replace(SPACE, trials=25, methods={"other": {"aggregator.scale": [1, 2]}})
+    drawn, other = space.drawn("centered"), space.drawn("other")
+    assert drawn[0] == [] and len(drawn) == 25
+    assert [words[:4] for words in other] == drawn
+    for place, values in enumerate(COMMON.values()):
+        counts = [[w[place].split("=")[1] for w in drawn[1:]].count(str(v)) for v in values]
+        assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("trials: 3", "rungs: missing"),
+        ("trials: [", "cannot be read"),
+        ("trials: many", "trials: expected a whole number"),
+        ("final_seeds: [7, 10]", r"final_seeds: \{10\} are seeds of the search"),
+        ("rungs: [4, 2]", "rungs: expected epochs in rising order"),
+    ],
+)
+def test_a_bad_space_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    lines = {key: f"{key}: {value!r}" for key, value in vars(SPACE).items()}
+    lines[text.split(":")[0]] = text
+    path.write_text(text if text == "trials: 3" else "\n".join(lines.values()))
+    with pytest.raises(InputError, match=said) as error:
+        read_space(path)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)

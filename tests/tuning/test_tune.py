@@ -1,0 +1,74 @@
+"""The command: from a search to a cell of the table."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+TABLE = """
+tables:
+  small:
+    {title: Small, source: here, ours: true, experiment: gnn_table6, metric: test_accuracy,
+     unit: "%", tuned: tuning/small, overrides: [data=sbm, data.num_nodes=310],
+     columns: {L=2: [backbone.depth=2], L=3: [backbone.depth=3]},
+     rows: {centered: {overrides: [aggregator=centered]}}}
+  plain:
+    {title: Plain, source: here, ours: true, experiment: gnn_table6, metric: test_accuracy,
+     unit: "%", columns: {L=2: [backbone.depth=2]}, rows: {a: {overrides: []}}}
+"""
+SPACE = """
+trials: 3
+rungs: [1]
+seeds: [5, 6]
+final_seeds: [0, 1]
+overrides: [trainer.eval_every=1]
+common: {trainer.lr: [0.01, 0.1], trainer.epochs: [2]}
+methods: {centered: {aggregator.gamma: [-0.5]}}
+"""
+
+
+def called(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess:
+    how = ["threads=1", "logger=none", f"paths.outputs={folder / 'outputs'}"]
+    words = ("--results", str(folder / "results"), *words, "--", *how)
+    command = [sys.executable, str(ROOT / f"scripts/{script}.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (("expected/small.yaml", TABLE), ("tuning/small/space.yaml", SPACE)):
+        path = tmp_path / "results" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_the_winner_of_a_search_is_the_run_of_its_cell(folder: Path) -> None:
+    done = called(folder, "tune", "small", "--columns", "L=2")
+    assert done.returncode == 0, done.stderr
+    tuning = folder / "results/tuning/small"
+    lines = [*csv.DictReader((tuning / "centered.csv").open())]
+    assert [line["trial"] for line in lines] == ["0", "1", "2"]
+    ends = {int(line["trial"]): line["end"] for line in lines if line["end"]}
+    assert len(ends) == 2 and all(len(end.split()) == 2 for end in ends.values())
+    best = yaml.safe_load((tuning / "best.yaml").read_text())[""]["centered"]["L=2"]
+    means = {trial: sum(map(float, end.split())) / 2 for trial, end in ends.items()}
+    assert best["val_accuracy"] == pytest.approx(means[best["trial"]], abs=0.01)
+    assert means[best["trial"]] == max(means.values())
+    assert best["overrides"][-1] == "seeds=[0,1]"
+    again = called(folder, "tune", "small", "--columns", "L=2")
+    assert again.stdout.strip() == "nothing is missing"
+    plan = called(folder, "table", "small", "--plan")
+    [run] = [line for line in plan.stdout.splitlines() if "train.py" in line]
+    assert all(word in run for word in best["overrides"][:-1])
+
+
+def test_a_table_without_a_search_is_one_line(folder: Path) -> None:
+    done = called(folder, "tune", "plain")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: plain: this table has no search")
+    assert len(done.stderr.splitlines()) == 1
