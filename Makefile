@@ -16,7 +16,7 @@ NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) cures figure fig1 fig2 report submission bench torture clean
+.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims cures figure fig1 fig2 report submission bench torture clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ table5: setup  ## node classification by depth: make table5 DATA=cora METHODS=ce
 table6: setup  ## the same with the settings that `make tune` has found
 $(TABLES): setup
 	$(PY) scripts/table.py $@ $(FLAGS) $(RUNS)
+
+claims: setup  ## what the papers claim, measured, with verdicts: make claims ONLY='hem*' RECORDED=1
+	$(PY) scripts/figure.py claims $(if $(ONLY),--only $(ONLY)) $(if $(RECORDED),--recorded)
 
 cures: setup  ## which method at which depth: make cures GRAPHS='Cora SBM-0.9' LAYERS='2 8' PLAN=1
 	$(PY) scripts/figure.py cures $(if $(GRAPHS),--graphs $(GRAPHS)) $(if $(LAYERS),--layers $(LAYERS)) \

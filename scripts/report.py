@@ -15,6 +15,9 @@ from oversmoothing.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"
 OTHERS = (  # name of a figure, title, text, and files below results/ that are shown if they exist
+    ("claims", "What the papers claim",
+     "Each claim with its experiment, numbers and a verdict computed from them.",
+     "tables/claims.md"),
     ("fig1", "Figure 1: rank of random transformers",
      "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
      "and for no γ ≤ −1.",

@@ -97,6 +97,17 @@ def test_a_node_that_neighbours_everyone_stays_finite(dual: bool) -> None:
         assert torch.allclose(out[:, 0], 1.5 * x[:, 0])
 
 
+@pytest.mark.parametrize("n", [C, N])
+def test_the_printed_form_takes_raw_tokens_and_divides_the_step_by_the_temperature(n: int) -> None:
+    """Eq. 8, with all nodes of a graph; with x̂ for x and τ = 1 it is the form of the code."""
+    x, tau = tokens()[:, :n], 0.4
+    px = (x @ x.mT / tau).softmax(dim=-1) @ x
+    out = ContraNorm(C, 0.3, tau, printed=True)(x, ring() if n == N else Context())
+    assert torch.allclose(out, 1.3 * x - 0.3 / tau * px, atol=1e-12)
+    unit = F.normalize(x, dim=-1)
+    assert torch.allclose(ContraNorm(C, 0.3, printed=True)(unit), ContraNorm(C, 0.3)(unit))
+
+
 def test_dual_adds_the_softmax_over_columns() -> None:
     x = tokens()
     x_hat = x / x.norm(dim=-1, keepdim=True)
@@ -138,7 +149,13 @@ def test_the_dual_form_is_its_formula_and_never_n_by_n() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"temperature": 0}, {"positive": True}, {"learnable": True, "scale": 0.0}, {"negatives": 0}],
+    [
+        {"temperature": 0},
+        {"positive": True},
+        {"learnable": True, "scale": 0.0},
+        {"negatives": 0},
+        {"printed": True, "negatives": 4},
+    ],
 )
 def test_refuses_what_has_no_meaning(options: dict) -> None:
     with pytest.raises(InputError, match=r"aggregator\."):

@@ -19,7 +19,7 @@ def tokens(n: int = N) -> Tensor:
     return torch.randn(2, n, C, generator=generator, dtype=torch.float64)
 
 
-def build(kind: type[Aggregator], **options: int) -> Aggregator:
+def build(kind: type[Aggregator], **options: int | str) -> Aggregator:
     torch.manual_seed(1)
     return kind(C, num_slots=S, **options).double()
 
@@ -48,6 +48,21 @@ def test_heads_equal_the_formula_head_by_head() -> None:
     assert len(heads) == 6
     expected = external.proj(torch.cat(heads, dim=-1))
     assert torch.allclose(external(x, Context()), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_other_norms_are_a_softmax_over_slots_or_nothing(kind: type[Aggregator]) -> None:
+    """With memories of one slot: the softmax gives every token M_v, no norm a linear map."""
+    torch.manual_seed(1)
+    one = kind(C, num_slots=1, norm="softmax").double()
+    out = one(tokens(), Context())
+    assert torch.allclose(out, out[:, :1].expand_as(out), rtol=0, atol=1e-14)
+    linear = build(kind, norm="none")
+    at_zero = linear(torch.zeros(2, N, C).double(), Context())
+    twice, once = (linear(factor * tokens(), Context()) - at_zero for factor in (2, 1))
+    assert torch.allclose(twice, 2 * once, rtol=0, atol=1e-13)
+    with pytest.raises(InputError, match=r"aggregator\.norm"):
+        kind(C, norm="l1")
 
 
 def test_the_bias_of_the_first_memory_has_no_effect() -> None:

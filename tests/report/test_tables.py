@@ -72,6 +72,17 @@ def test_csv_keeps_every_seed_exactly() -> None:
     assert float(line["difference"]) == pytest.approx(statistics.fmean(read) - 80.0)
 
 
+def test_a_spread_read_as_a_fraction_is_counted_as_printed_too() -> None:
+    pairs = [
+        (cell(80.0, 3.0, printed_std=0.03), measured(82.0, 82.0)),  # within 2.7 points, not 1
+        (cell(70.0, 0.5, "base", printed_std=0.5), measured(70.1, 70.2)),
+    ]
+    text = markdown(judge(pairs))
+    assert "2 of 2 cells within" in text
+    assert "the ± of w/ ours read as printed, in points: 1 of 2 cells within" in text
+    assert "as printed" not in markdown(judge(pairs[1:]))
+
+
 def test_missing_and_not_run_are_shown() -> None:
     text = markdown(entries())
     assert "missing (35.5)" in text

@@ -3,7 +3,8 @@
 .. math:: x ← x − s · P x, \\quad P = \\mathrm{softmax}(x̂x̂ᵀ/τ), \\quad x̂_i = x_i/‖x_i‖
 
 This is a gradient step on the uniformity loss: every token moves away from the tokens that resemble
-it. The authors' code has five variants of this name, which the options below cover.
+it. It is the form of the authors' code, whose five variants the options below cover. The paper's
+Eq. 7 to 9 print s/τ in place of s, and x in place of x̂: ``printed``.
 """
 
 import torch
@@ -47,10 +48,13 @@ class ContraNorm(After):
             unbiased up to one factor; their ratio Px has a bias of order 1/negatives and a
             standard deviation of order 1/√negatives. A node without strangers among the drawn
             is not pushed. Evaluation compares with the same nodes every time.
+        printed: the paper's equations: P = softmax(xxᵀ/τ), and s/τ is the factor of Px. On a graph
+            too all nodes are compared.
 
     Raises:
         InputError: the temperature is not above 0, ``positive`` without ``learnable``,
-            ``learnable`` with a scale that is not above 0, or ``negatives`` below 1.
+            ``learnable`` with a scale that is not above 0, ``negatives`` below 1, or ``printed``
+            with ``negatives``.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -68,13 +72,17 @@ class ContraNorm(After):
         layernorm: bool = False,
         mask_neighbours: bool = True,
         negatives: int | None = None,
+        printed: bool = False,
     ) -> None:
         super().__init__()
         _check(scale, temperature, learnable, positive, negatives)
+        if printed and negatives is not None:
+            raise InputError("aggregator.negatives: set it to null, or aggregator.printed=false")
         self.negatives = None if negatives is None else Negatives(negatives)
         self.draws = negatives is not None
         self.reads_mask = negatives is None
-        self.temperature, self.mask_neighbours = temperature, mask_neighbours
+        self.temperature, self.printed = temperature, printed
+        self.mask_neighbours = mask_neighbours and not printed
         self.identity, self.dual, self.pre_norm = identity, dual, pre_norm
         self.log_scale = positive
         self.scale: float | Tensor = scale
@@ -85,7 +93,9 @@ class ContraNorm(After):
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         x = F.normalize(x, dim=-1) if self.pre_norm else x
-        return self.norm(self._pushed(x, self._contrast(x, context)))
+        contrast = self._contrast(x, context)
+        contrast = contrast / self.temperature if self.printed else contrast
+        return self.norm(self._pushed(x, contrast))
 
     def _contrast(self, x: Tensor, context: Context) -> Tensor:
         """Computes P x, or (P + Pᵀ) x if ``dual``."""
@@ -114,7 +124,7 @@ class ContraNorm(After):
 
     def _fused(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Computes P x as fused attention of x̂ with itself, without the N×N matrix."""
-        x_hat = F.normalize(x, dim=-1)
+        x_hat = x if self.printed else F.normalize(x, dim=-1)
         q, v = (t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x))
         if mask is not None:
             mask = mask.expand(*x.shape[:-2], *mask.shape[-2:]).reshape(-1, 1, *mask.shape[-2:])
@@ -123,7 +133,8 @@ class ContraNorm(After):
 
     def _explicit(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Computes P x, or (P + Pᵀ) x if ``dual``: Pᵀ is the softmax over columns."""
-        similarity = _similarity(x, self.temperature)
+        tau = self.temperature
+        similarity = x @ x.mT / tau if self.printed else _similarity(x, tau)
         if mask is not None:
             similarity, x = similarity.masked_fill(~mask, -torch.inf), x * mask.mT
         rows = similarity.softmax(dim=-1)

@@ -38,7 +38,8 @@ class EM(MovingBases):
         step_size: η in (0, 1]; below 1, gradients have a path around the E-steps (HEM).
         temperature: σ²; ``sqrt_dim``: √C.
         kernel: ``dot``: exp(xᵀμ/σ²), as in the papers' code. ``distance``: exp(−‖x − μ‖²/2σ²), the
-            posterior of N(μ, σ²I), whose E-step never decreases the ELBO.
+            posterior of N(μ, σ²I), whose E-step never decreases the ELBO. HEMNet's Eq. 7 prints it
+            without the 2, which is this kernel with half the σ².
         l2: normalise the bases to norm 1 after every step, as EMANet does.
         gradients: whether gradients flow through the iterations; EMANet stops them.
         momentum: weight of the old μ⁽⁰⁾ in the moving average, in [0, 1).

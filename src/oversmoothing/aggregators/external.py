@@ -1,5 +1,7 @@
 """External attention (EANet, Guo et al., TPAMI 2022, Beyond Self-attention)."""
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor, nn
 
@@ -8,6 +10,7 @@ from oversmoothing.aggregators.memory_layout import linear, softmax
 from oversmoothing.errors import InputError
 
 EPS = 1e-9  # added to the sum over slots, as in the authors' code
+Norm = Literal["double", "softmax", "none"]
 
 
 class External(Instead):
@@ -21,16 +24,20 @@ class External(Instead):
     Args:
         dim: channels C.
         num_slots: S, number of rows of a memory.
+        norm: ``double``: as above. ``softmax``: a softmax over the slots, as in self-attention.
+            ``none``: X M_kᵀ as it is.
 
     Raises:
-        InputError: fewer than one slot.
+        InputError: fewer than one slot, or an unknown norm.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    def __init__(self, dim: int, num_slots: int = 64) -> None:
+    def __init__(self, dim: int, num_slots: int = 64, norm: Norm = "double") -> None:
         super().__init__()
         check_slots(num_slots)
+        check_norm(norm)
+        self.norm = norm
         self.key = nn.Linear(dim, num_slots, bias=False)  # M_k
         self.value = nn.Linear(num_slots, dim, bias=False)  # M_v, transposed
         nn.init.normal_(self.value.weight, std=(2 / dim) ** 0.5)
@@ -38,7 +45,14 @@ class External(Instead):
             self.key.weight.copy_(self.value.weight.mT)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        return linear(self.value, double_norm(linear(self.key, x)))
+        return linear(self.value, normalised(linear(self.key, x), self.norm))
+
+
+def normalised(scores: Tensor, norm: Norm) -> Tensor:
+    """Turns scores into attention by a norm of ``External``. Shapes: (..., N, S) -> (..., N, S)."""
+    if norm == "none":
+        return scores
+    return double_norm(scores) if norm == "double" else softmax(scores, dim=-1)
 
 
 def double_norm(scores: Tensor) -> Tensor:
@@ -60,3 +74,9 @@ def check_slots(num_slots: int) -> None:
             f"aggregator.num_slots: expected 1 or more, got {num_slots}; an empty memory holds "
             "nothing to attend to"
         )
+
+
+def check_norm(norm: str) -> None:
+    """Raises InputError if there is no such norm."""
+    if norm not in get_args(Norm):
+        raise InputError(f"aggregator.norm: expected {', '.join(get_args(Norm))}, got {norm!r}")

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
-from oversmoothing.aggregators.external import check_slots, double_norm
+from oversmoothing.aggregators.external import Norm, check_norm, check_slots, normalised
 from oversmoothing.errors import InputError
 
 HEAD_WIDTH = 64  # channels of a head in every published EAMLP
@@ -16,28 +16,36 @@ class ExternalMultiHead(Instead):
               \\quad q = W X + b
 
     q has ``coef`` times as many channels and heads as the self-attention that this one replaces.
-    Prefix tokens take part. As in the authors' code, M_k has a bias b_k; it has no effect, because
-    the softmax over tokens cancels it. There are more parameters than in self-attention: at 256
-    channels 0.534 M instead of 0.262 M.
+    Prefix tokens take part. As in the authors' code, M_k has a bias b_k; with the double norm it
+    has no effect, because the softmax over tokens cancels it. There are more parameters than in
+    self-attention: at 256 channels 0.534 M instead of 0.262 M.
 
     Args:
         dim: channels C.
         num_heads: heads of the replaced self-attention; None: one for every 64 channels.
         coef: factor on the numbers of channels and heads.
         num_slots: S, number of rows of a memory.
+        norm: as in ``External``.
 
     Raises:
-        InputError: a number below 1, or heads that do not divide the channels.
+        InputError: a number below 1, heads that do not divide the channels, or an unknown norm.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
     def __init__(
-        self, dim: int, num_heads: int | None = None, coef: int = 4, num_slots: int = 64
+        self,
+        dim: int,
+        num_heads: int | None = None,
+        coef: int = 4,
+        num_slots: int = 64,
+        norm: Norm = "double",
     ) -> None:
         super().__init__()
         num_heads = max(1, dim // HEAD_WIDTH) if num_heads is None else num_heads
         check_slots(num_slots)
+        check_norm(norm)
+        self.norm = norm
         for name, number in (("num_heads", num_heads), ("coef", coef)):
             if number < 1:
                 raise InputError(f"aggregator.{name}: expected 1 or more, got {number}")
@@ -56,5 +64,5 @@ class ExternalMultiHead(Instead):
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         q = self.query(x).unflatten(-1, (-1, self.width)).transpose(-2, -3)  # (..., heads, N, d)
-        heads = self.value(double_norm(self.key(q)))
+        heads = self.value(normalised(self.key(q), self.norm))
         return self.proj(heads.transpose(-2, -3).flatten(-2))

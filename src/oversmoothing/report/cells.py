@@ -14,6 +14,7 @@ class Cell:
         block, row, column: names as printed; ``key`` and ``also`` are short names of the row.
         value: the printed value; None in a table of ours, and if the value is not at hand.
         std: the printed ± in the table's unit (converted if it is printed as a fraction).
+        printed_std: the printed ± as it stands.
         experiment, metric: experiment to run and key of its result (``layers.cosine.-1`` goes into
             mappings and lists); a cell that lacks one of them cannot be run.
         overrides: further overrides of ``train.py``.
@@ -51,6 +52,7 @@ class Cell:
     baseline: str | None = None
     unit: str | None = None
     bold: bool = True
+    printed_std: float | None = None
 
     @property
     def runnable(self) -> bool:

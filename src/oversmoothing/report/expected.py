@@ -161,6 +161,7 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
         baseline=None if baseline == place[1] else baseline,
         unit=_nearest((column, block), "unit"),
         bold=_nearest((column, block), "bold", True),
+        printed_std=std,
     )
 
 

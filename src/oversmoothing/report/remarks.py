@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from oversmoothing.report.grid import Entry, layout
+from oversmoothing.report.grid import Entry, judge, layout
 from oversmoothing.report.verdict import Verdict, compare
 
 LEGEND = (
@@ -64,6 +65,7 @@ def notes(entries: Sequence[Entry]) -> list[str]:
         *about,
         *(f"{where}: {note}" for note, where in remarks.items()),
         *(f"Not run ({where}): {reason}." for reason, where in reasons.items()),
+        *_spread_in_points(entries),
         *_circumstances(entries),
     ]
 
@@ -73,6 +75,20 @@ def _difference(entry: Entry | None) -> str:
         return ""
     ours, base = entry.measured, entry.baseline[1]
     return "missing" if ours is None or base is None else compare(ours, base).text
+
+
+def _spread_in_points(entries: Sequence[Entry]) -> list[str]:
+    """How many cells are within if a ± that is read as a fraction is read as printed."""
+    measured = [entry.cell for entry in entries if entry.measured]
+    read = [c.row for c in measured if c.printed_std not in (None, c.std)]
+    if not read:
+        return []
+    pairs = [(replace(e.cell, std=e.cell.printed_std), e.measured) for e in entries]
+    within = sum(entry.verdict is Verdict.WITHIN for entry in judge(pairs))
+    rows = ", ".join(dict.fromkeys(read))
+    return [
+        f"With the ± of {rows} read as printed, in points: {within} of {len(entries)} cells within."
+    ]
 
 
 def _circumstances(entries: Sequence[Entry]) -> list[str]:

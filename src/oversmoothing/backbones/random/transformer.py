@@ -5,7 +5,8 @@
 or ``S(X) = after(instead(X))``. Nothing is trained; the first state X₁ is the identity. N divides
 rows by their norm. A block makes a layer of S and N:
 
-- Pre-LN: ``X ← S(N(X)) + X``, output ``N(X)``. The paper's ``S(N(X; W) + X)`` is a misprint.
+- Pre-LN: ``X ← S(N(X)) + X``, output ``N(X)``, as in version 1 of the paper. The later version
+  prints ``S(N(X; W) + X)``, a bracket out of place.
 - Post-LN: ``X ← N(S(X) + X)``, output ``X``.
 - ResiDual: ``R ← R + S(X), X ← N(S(X) + X)``, output ``N(R) + X``, R₁ = X₁.
 - plain: ``X ← S(X)``, output ``X``, as in Propositions 1 and 2.

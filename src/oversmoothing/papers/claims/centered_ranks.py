@@ -1,0 +1,153 @@
+"""Claims of Centered Self-Attention Layers (Ali et al., 4.1) about Figure 1, from its panels."""
+
+import csv
+import gzip
+from functools import partial
+
+import torch
+
+from oversmoothing.aggregators.centered import Centered
+from oversmoothing.backbones.random.transformer import RandomTransformer
+from oversmoothing.metrics.smoothness import rank
+from oversmoothing.papers.claims.claim import Claim, Finding, every, partly, share
+from oversmoothing.papers.claims.evidence import Evidence
+
+FIG1 = "make figure NAME=fig1"
+COMMANDS = {
+    "fig1": FIG1,
+    "fig1_fan_in": "python scripts/figure.py fig1 --folder results/fig1_fan_in -- "
+    "backbone.weights=normal backbone.weight_std=fan_in seeds=[0,1,2]",
+    "fig1_seeds": "python scripts/figure.py fig1 --folder results/fig1_seeds -- "
+    "backbone.weights=uniform,normal seeds=[0,1,2]",
+}
+GAMMAS = [-1.5, -1.25, -1.0, -0.75, -0.5, 0.0, 0.5]
+Panel = tuple[str, str, str]  # block, weights, seed
+
+
+def failures(evidence: Evidence, folder: str) -> dict[Panel, int]:
+    """At how many γ each panel contradicts the claim."""
+    found = dict.fromkeys(ranks(evidence, folder), 0)
+    for line in evidence.csv(f"{folder}/fig1_claim.csv", COMMANDS[folder]):
+        found[line["block"], line["weights"], line["seed"]] += 1
+    return found
+
+
+def ranks(evidence: Evidence, folder: str = "fig1") -> dict[Panel, dict[float, int]]:
+    """The rank after the last layer by panel and γ."""
+    found: dict[Panel, dict[float, int]] = {}
+    path = evidence.path(f"{folder}/fig1_rank.csv.gz", COMMANDS[folder])
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for line in csv.DictReader(file):  # by depth, so the last line stays
+            of = found.setdefault((line["block"], line["weights"], line["seed"]), {})
+            of[float(line["gamma"])] = int(line["rank"])
+    return found
+
+
+def exclusively(evidence: Evidence, kinds: tuple[str, ...] = (), folder: str = "fig1") -> Finding:
+    panels = failures(evidence, folder)
+    panels = {p: n for p, n in panels.items() if not kinds or p[1].startswith(kinds)}
+    cases = [number == 0 for number in panels.values()]
+    seeds = len({seed for *_, seed in panels})
+    bad = [
+        f"{block} {weights}{f', seed {seed}' if seeds > 1 else ''}: {number} γ"
+        for (block, weights, seed), number in panels.items()
+        if number
+    ]
+    text = f"true in {share(cases)} panels; fails in {'; '.join(bad) or 'none'}"
+    many = "one seed" if seeds == 1 else f"{seeds} seeds"
+    return Finding(partly(cases), text, f"{many}, 61 values of γ a panel, 2,000 layers")
+
+
+def corrected(evidence: Evidence) -> Finding:
+    panels = ranks(evidence)
+    lost = [of[0.0] <= 1 for of in panels.values()]
+    kept = [of[-1.0] > 1 for of in panels.values()]
+    full = [of[-1.0] >= 50 for of in panels.values()]
+    text = f"γ = 0: rank 1 in {share(lost)} panels; γ = −1: rank above 1 in {share(kept)}, of 50 "
+    text += f"and more in {share(full)}"
+    return Finding(partly([*lost, *kept]), text, "one seed a panel, 2,000 layers")
+
+
+def others(evidence: Evidence) -> Finding:
+    panels = ranks(evidence).values()
+    kept = {gamma: sum(of[gamma] > 1 for of in panels) for gamma in next(iter(panels))}
+    rivals = [g for g, number in kept.items() if g != -1 and number >= kept[-1.0]]
+    text = f"rank above 1 in {kept[-1.0]} of 9 panels at γ = −1; in as many at "
+    text += f"{', '.join(f'{g:g}' for g in rivals) or 'no other γ'}"
+    return Finding(every([bool(rivals)]), text, "61 values of γ, 2,000 layers")
+
+
+def two_ranks(evidence: Evidence) -> Finding:
+    texts, cases = [], []
+    for block in ("pre_ln", "post_ln", "resi_dual"):
+        equal = []
+        for weights in ("uniform", "normal"):
+            gamma = torch.tensor(GAMMAS, dtype=torch.float64).view(-1, 1, 1)
+            network = RandomTransformer(
+                [partial(Centered, gamma=gamma)], [0, 1, 2], block=block, weights=weights,
+                depth=60, num_tokens=30, dim=30, copies=len(GAMMAS),
+            )  # fmt: skip
+            for output in network.outputs():
+                equal += (rank(output) == rank(network.state[0])).flatten().tolist()
+        cases.append(all(equal))
+        texts.append(f"{block} {100 * sum(equal) / len(equal):.0f} %")
+    text = f"both ranks are equal in: {', '.join(texts)} of the cases"
+    return Finding(partly(cases), text, "3 seeds, 7 γ, 60 layers, 2 kinds of weights")
+
+
+_claim = partial(Claim, "Centered Self-Attention", command=FIG1)
+CLAIMS = [
+    _claim(
+        "centered_fig1",
+        "Figure 1, its caption",
+        "The rank approaches 1 with depth for every γ > −1, and for no γ ≤ −1.",
+        "All nine panels, one seed.",
+        exclusively,
+    ),
+    _claim(
+        "centered_fig1_both",
+        "4.1",
+        "The same for two initialisations, identity and uniform (6 panels).",
+        "These six panels.",
+        partial(exclusively, kinds=("Identity", "Uniform")),
+    ),
+    _claim(
+        "centered_fig1_fan_in",
+        "Figure 1, third column",
+        "The same for normal weights, of variance 1/d, which the paper leaves open.",
+        "The three panels, three seeds.",
+        partial(exclusively, folder="fig1_fan_in"),
+        command=COMMANDS["fig1_fan_in"],
+    ),
+    _claim(
+        "centered_fig1_seeds",
+        "Figure 1",
+        "The same for other draws of the random weights.",
+        "The six panels of uniform and normal weights, three seeds.",
+        partial(exclusively, folder="fig1_seeds"),
+        command=COMMANDS["fig1_seeds"],
+    ),
+    _claim(
+        "centered_blocks",
+        "Introduction, 4.1",
+        "All three blocks suffer from oversmoothing, and the correction largely resolves it.",
+        "Rank after the last layer at γ = 0 and −1 in the nine panels.",
+        corrected,
+    ),
+    _claim(
+        "centered_other_gamma",
+        "3.2",
+        "Other offsets than −1 may do as well.",
+        "Figure 1: the γ that keep a rank above 1 in as many panels as γ = −1.",
+        others,
+    ),
+    _claim(
+        "centered_two_ranks",
+        "4.1 against the caption of Figure 1",
+        "The rank of X_i after layer i (text) and of the output (caption) are the same.",
+        "Both ranks in small transformers, by block. ResiDual's X_i is that of Post-LN.",
+        two_ranks,
+        command="",
+        cheap=False,
+    ),
+]

@@ -1,0 +1,186 @@
+"""Claims of Centered Self-Attention Layers (Ali et al., 4.2) about segmentation."""
+
+from functools import partial
+from statistics import fmean, median
+
+from oversmoothing.papers.claims.claim import (
+    Claim,
+    Finding,
+    directions,
+    every,
+)
+from oversmoothing.papers.claims.evidence import Evidence
+from oversmoothing.report.verdict import Comparison, compare
+
+SINGLE = ("rrm", "1stage", "afa", "slrnet", "toco")
+
+
+def ranking(evidence: Evidence) -> Finding:
+    printed, texts, cases = evidence.published("table1"), [], []
+    for column in ("val", "test"):
+        ours = printed["", "ours", column]
+        rows = {key: value for (_, key, c), value in printed.items() if c == column}
+        above = [key for key, value in rows.items() if value > ours]
+        cases.append(len([key for key in above if key not in SINGLE]) == len(above) == 1)
+        texts.append(f"{column}: {', '.join(above) or 'none'} above {ours}")
+    return Finding(every(cases), "; ".join(texts), "one run each, as printed")
+
+
+def means(evidence: Evidence) -> Finding:
+    printed, texts, cases = evidence.published("table2"), [], []
+    for row in ("1stage", "afa", "toco", "toco_21k", "ours"):
+        classes = [v for (_, key, c), v in printed.items() if key == row and c != "mIoU"]
+        cases.append(abs(fmean(classes) - printed["", row, "mIoU"]) < 0.15)
+        texts.append(f"{row} {fmean(classes):.2f} ({printed['', row, 'mIoU']})")
+    text = f"mean of 21 classes (printed): {', '.join(texts)}"
+    return Finding(every(cases), text, "as printed")
+
+
+def pipeline(evidence: Evidence) -> Finding:
+    value = evidence.published("table4")["", "reg", "Seg."]
+    printed = evidence.published("table1")
+    others = {key: printed["", key, "val"] for key in SINGLE}
+    below = [key for key, other in others.items() if other < value]
+    text = f"{value} without the term; {len(below)} of {len(others)} other single-stage methods of "
+    text += f"Table 1 are below ({', '.join(below)})"
+    return Finding(every([value < median(others.values())]), text, "as printed")
+
+
+def differences(evidence: Evidence, pairs: dict[str, tuple[str, str, str]]) -> Finding:
+    """Compares cells of the ablation on the subset: label -> first row, second row, column."""
+    cells = evidence.measured("wsss_ablation")
+    found: dict[str, Comparison] = {
+        label: compare(cells["", a, column], cells["", b, column])
+        for label, (a, b, column) in pairs.items()
+    }
+    text = "; ".join(f"{label}: {c.text}" for label, c in found.items())
+    alike = all(c.mean < 0 for c in found.values()), all(c.mean > 0 for c in found.values())
+    verdict = directions(list(found.values()))
+    direction = "all lower" if alike[0] else "all higher" if alike[1] else "both directions"
+    return Finding(verdict, f"{text} ({direction})", "seeds as given")
+
+
+def offsets(evidence: Evidence) -> Finding:
+    cells = evidence.measured("wsss_gamma")
+    columns = ("CAM", "pseudo label", "seg.")
+    found = {c: compare(cells["", "half", c], cells["", "full", c]) for c in columns}
+    text = "; ".join(f"{column} {c.text}" for column, c in found.items())
+    return Finding(directions(list(found.values())), f"γ = −0.5 against −1: {text}", "3 seeds")
+
+
+def tokens(evidence: Evidence) -> Finding:
+    cells = evidence.measured("wsss_gamma")
+    of = {row: cells["", row, "token cosine"] for row in ("none", "half", "full")}
+    found = [compare(of["none"], of[row]) for row in ("half", "full")]
+    text = ", ".join(f"{row} {m.mean:.2f}" for row, m in of.items())
+    return Finding(directions(found), f"mean cosine after the last block: {text}", "3 seeds")
+
+
+LOSSES = ("cls", "aux", "seg", "reg")
+CENTERING = {f"{row}: M": (f"{row}_centered", row, "M") for row in LOSSES}
+AUXILIARY = {"L_cls^m, without": ("aux", "cls", "M"), "with": ("aux_centered", "cls_centered", "M")}
+SEGMENTATION = {
+    "L_seg, M": ("seg", "aux", "M"),
+    "L_reg, M": ("reg", "seg", "M"),
+    "L_reg, Seg.": ("reg", "seg", "Seg."),
+}
+PARADOX = {f"{row}: Mᵐ": (row, f"{row}_centered", "Mᵐ") for row in ("seg", "reg")}
+BIG = "needs all of VOC 2012 with SBD, DeiT-S weights and a GPU; `make {} ALL=1` runs it"
+_printed = partial(Claim, "Centered Self-Attention")
+_subset = partial(Claim, "Centered Self-Attention", command="make table NAME=wsss_ablation")
+_on = "VOC subset, DeiT-Ti, 800 iterations"
+CLAIMS = [
+    _printed(
+        "centered_table1",
+        "Table 1",
+        "72.5 and 72.9 mIoU on VOC's val and test.",
+        "Training at full size.",
+        missing=BIG.format("table1"),
+        command="make table1 ALL=1",
+    ),
+    _printed(
+        "centered_table1_rank",
+        "Table 1",
+        "It is above all methods but one multi-stage one.",
+        "The printed table.",
+        ranking,
+        command="make table1",
+    ),
+    _printed(
+        "centered_table2",
+        "Table 2",
+        "The mIoU is the mean over the 21 classes.",
+        "The printed table (within 0.15).",
+        means,
+        command="make table2",
+    ),
+    _printed(
+        "centered_table3",
+        "Table 3",
+        "The pseudo labels reach 74.1 mIoU.",
+        "Training at full size.",
+        missing=BIG.format("table3"),
+        command="make table3 ALL=1",
+    ),
+    _subset(
+        "centered_table4",
+        "Table 4",
+        "Centering raises the CAM's mIoU under every combination of losses (28.1 → 56.1 …).",
+        f"{_on}: γ = −1 against 0.",
+        partial(differences, pairs=CENTERING),
+    ),
+    _subset(
+        "centered_aux",
+        "Table 4",
+        "The auxiliary loss does not help M without centering and helps it slightly with it.",
+        f"{_on}.",
+        partial(differences, pairs=AUXILIARY),
+    ),
+    _subset(
+        "centered_losses",
+        "Table 4",
+        "L_seg and L_reg each raise M, and L_reg raises Seg.",
+        f"{_on}, without centering.",
+        partial(differences, pairs=SEGMENTATION),
+    ),
+    _subset(
+        "centered_paradox",
+        "4.2",
+        "With L_seg, centering lowers Mᵐ.",
+        f"{_on}: γ = 0 against −1.",
+        partial(differences, pairs=PARADOX),
+    ),
+    _printed(
+        "centered_pipeline",
+        "3.3",
+        "Without the term the pipeline is not very effective.",
+        "The printed Tables 1 and 4 (not very effective: below the median of the single-stage "
+        "methods).",
+        pipeline,
+        command="make table4",
+    ),
+    _subset(
+        "centered_gamma_voc",
+        "3.2",
+        "Other offsets than −1 may do as well.",
+        f"{_on}.",
+        offsets,
+        command="make table NAME=wsss_gamma",
+    ),
+    _subset(
+        "centered_tokens",
+        "Abstract, 3.2",
+        "The term keeps tokens apart in a ViT.",
+        f"{_on}: mean cosine at γ = 0 against −0.5 (half) and −1 (full).",
+        tokens,
+        command="make table NAME=wsss_gamma",
+    ),
+    _printed(
+        "centered_fig2",
+        "Figure 2",
+        "CAMs and masks have more precise boundaries with centering.",
+        "A boundary metric of trained networks.",
+        missing="no run records a boundary metric; the pictures are of the subset",
+        command="make fig2",
+    ),
+]

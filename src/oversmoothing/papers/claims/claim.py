@@ -1,0 +1,110 @@
+"""A claim of a paper, what was found about it, and the rules that turn numbers into a verdict."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
+from oversmoothing.report.verdict import SIGNIFICANCE, Comparison, Measured, differ
+
+
+class Verdict(StrEnum):
+    HOLDS = "holds"
+    IN_PART = "holds in part"
+    CONTRADICTED = "contradicted"
+    UNDECIDED = "not decided"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found about a claim.
+
+    Args:
+        measured: the numbers, in words.
+        n: how many draws, seeds, cells or runs they are made of.
+    """
+
+    verdict: Verdict
+    measured: str
+    n: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper.
+
+    Args:
+        name: key, unique over all papers.
+        place: where the paper says it.
+        statement: what it says, in our words.
+        experiment: what is measured; for a claim that is not run, what would be.
+        measure: computes the finding from the results folder or by a small experiment.
+        missing: why nothing is measured; instead of ``measure``.
+        command: that makes the numbers anew; empty: `make claims` with the name.
+        cheap: whether ``measure`` only reads results.
+    """
+
+    paper: str
+    name: str
+    place: str
+    statement: str
+    experiment: str
+    measure: Callable[[Evidence], Finding] | None = None
+    missing: str = ""
+    command: str = ""
+    cheap: bool = True
+
+    def finding(self, evidence: Evidence) -> Finding:
+        """Measures. What needs results or data that are not there is not run, and says so."""
+        if self.measure is None:
+            return Finding(Verdict.NOT_RUN, self.missing, "")
+        try:
+            return self.measure(evidence)
+        except NotRecordedError as error:
+            return Finding(Verdict.NOT_RUN, str(error), "")
+
+
+def every(cases: Iterable[bool]) -> Verdict:
+    """For a claim about all cases, such as a proposition: one counterexample contradicts it."""
+    found = list(cases)
+    if not found:
+        return Verdict.UNDECIDED
+    return Verdict.HOLDS if all(found) else Verdict.CONTRADICTED
+
+
+def partly(cases: Iterable[bool]) -> Verdict:
+    """For a claim of a tendency: it holds in all cases, in some or in none."""
+    found = list(cases)
+    return Verdict.IN_PART if any(found) and not all(found) else every(found)
+
+
+def directions(comparisons: Sequence[Comparison]) -> Verdict:
+    """For the claim that the first is higher, seed by seed, in several comparisons.
+
+    By paired t-tests at p < 0.05 over the number of comparisons; undecided ones do not count.
+    """
+    return tendency(_higher(comparison, len(comparisons)) for comparison in comparisons)
+
+
+def _higher(comparison: Comparison, number: int) -> bool | None:
+    decided = comparison.n > 1 and comparison.p < SIGNIFICANCE / number
+    return comparison.mean > 0 if decided else None
+
+
+def above(a: Measured, b: Measured) -> bool | None:
+    """Whether a is higher than b over their seeds; None if Welch's t-test cannot tell."""
+    return a.mean > b.mean if differ(a, b) else None
+
+
+def tendency(cases: Iterable[bool | None], all_of_them: bool = False) -> Verdict:
+    """As ``partly`` (or ``every``) over the cases that are decided, not None."""
+    decided = [case for case in cases if case is not None]
+    return every(decided) if all_of_them else partly(decided)
+
+
+def share(cases: Iterable[bool | None]) -> str:
+    """``7 of 12``; with undecided ones ``7 of 12 (2 not decided)``."""
+    found = list(cases)
+    open_ = sum(case is None for case in found)
+    return f"{sum(map(bool, found))} of {len(found)}" + f" ({open_} not decided)" * bool(open_)

@@ -1,0 +1,104 @@
+"""ContraNorm's claims about graphs (Guo et al., ICLR 2023, 4.3), from Table 5 of Centered."""
+
+from functools import partial
+
+from oversmoothing.papers.claims.claim import Claim, Finding, partly, share, tendency
+from oversmoothing.papers.claims.evidence import Evidence
+from oversmoothing.papers.claims.rows import differences, pairs
+
+DEEP = ("L=8", "L=16", "L=32")
+SEEDS = "5 seeds a cell; ?: Welch's t-test does not tell"
+
+
+def shallow(evidence: Evidence) -> Finding:
+    found = pairs(evidence.measured("table5"), "vanilla", "contranorm", ["L=2"])
+    against = pairs(evidence.measured("table5"), "contranorm", "vanilla", ["L=2"])
+    cases = [pair.above for pair in found]
+    text = f"lower on {share(cases)} graphs; points: {differences(against)}"
+    return Finding(tendency(cases), text, SEEDS)
+
+
+def against_vanilla(
+    evidence: Evidence, columns: tuple[str, ...] = (), everywhere: bool = False
+) -> Finding:
+    found = pairs(evidence.measured("table5"), "contranorm", "vanilla", columns)
+    cases = [pair.above for pair in found]
+    text = f"higher in {share(cases)} measured cells; points: {differences(found)}"
+    return Finding(tendency(cases, everywhere), text, SEEDS)
+
+
+def against_norms(evidence: Evidence) -> Finding:
+    cells, texts, cases = evidence.measured("table5"), [], []
+    for row, label in (("pairnorm", "PairNorm"), ("layernorm", "LayerNorm")):
+        found = pairs(cells, "contranorm", row, ("L=4", *DEEP))
+        cases += [pair.above for pair in found]
+        of = [pair.above for pair in found]
+        texts.append(f"above {label} in {share(of)} cells ({differences(found)})")
+    return Finding(tendency(cases), "; ".join(texts), SEEDS)
+
+
+def layernorm_on_cora(evidence: Evidence) -> Finding:
+    found = pairs(evidence.measured("table5"), "vanilla", "layernorm", DEEP[1:])
+    found = [pair for pair in found if pair.block == "Cora"]
+    text = ", ".join(f"{p.column}: {p.base.mean:.1f} against {p.ours.mean:.1f} %" for p in found)
+    return Finding(tendency(pair.above for pair in found), text, SEEDS)
+
+
+def scales(evidence: Evidence) -> Finding:
+    plain, cases, texts = evidence.measured("table5"), [], []
+    for reading in ("s = 0.5", "s = 0.8"):
+        for place, measured in evidence.measured("table5_readings", reading).items():
+            if place[1] == "contranorm":
+                shift = measured.mean - plain[place].mean
+                cases.append(abs(shift) <= 1)
+                texts.append(f"{place[0]} {place[2]}, {reading}: {shift:+.1f}")
+    text = f"points against s = 1: {'; '.join(texts)}"
+    return Finding(partly(cases), text, "5 seeds a cell, 2 cells, 2 values of s")
+
+
+_claim = partial(Claim, "ContraNorm", command="make table5")
+CLAIMS = [
+    _claim(
+        "contranorm_graphs_shallow",
+        "4.3",
+        "With 2 layers ContraNorm makes the accuracy of a GCN slightly lower.",
+        "Table 5 at L = 2, s = 1, against the vanilla GCN.",
+        shallow,
+    ),
+    _claim(
+        "contranorm_graphs_deep",
+        "4.3",
+        "With more layers it prevents the sharp drop.",
+        "Table 5 at 8 layers and more, against the vanilla GCN.",
+        partial(against_vanilla, columns=DEEP),
+    ),
+    _claim(
+        "contranorm_graphs_all",
+        "Introduction",
+        "It is better than the vanilla GCN at every depth.",
+        "Table 5, all measured cells.",
+        partial(against_vanilla, everywhere=True),
+    ),
+    _claim(
+        "contranorm_graphs_norms",
+        "4.3",
+        "It prevents oversmoothing better than PairNorm and LayerNorm.",
+        "Table 5 with 4 layers and more.",
+        against_norms,
+    ),
+    _claim(
+        "contranorm_graphs_layernorm",
+        "4.3",
+        "LayerNorm alone makes Cora worse from 16 layers on.",
+        "Table 5: LayerNorm against the vanilla GCN.",
+        layernorm_on_cora,
+    ),
+    _claim(
+        "contranorm_robust",
+        "4.4, E.2",
+        "The result is robust in s within a suitable range.",
+        "Chameleon at 4 and 8 layers, s = 0.5 and 0.8 (within 1 point of s = 1 is robust).",
+        scales,
+        command="make table NAME=table5_readings",
+    ),
+]

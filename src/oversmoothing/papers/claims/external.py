@@ -1,0 +1,197 @@
+"""Claims of External Attention (Guo et al., 2021), from an author's note on it."""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.external import External, Norm, normalised
+from oversmoothing.aggregators.external_multihead import ExternalMultiHead
+from oversmoothing.backbones.vit.t2t import T2TViT
+from oversmoothing.papers.claims.claim import Claim, Finding, directions, every, partly
+from oversmoothing.papers.claims.evidence import Evidence
+from oversmoothing.report.verdict import compare
+
+DRAWS, N, C, S = 20, 196, 64, 64
+LARGE = 20.0  # factor on the features of one token
+SECOND_HAND = {14: 30, 19: 55}  # millions, in the README of VisionPermutator
+NORMS: tuple[Norm, ...] = ("softmax", "double")
+
+
+def evenness(attention: Tensor) -> Tensor:
+    """Entropy of every token's attention over ln S: 1 if it is even, 0 if on one slot."""
+    share = attention / attention.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+    return torch.special.entr(share).sum(dim=-1) / torch.log(torch.tensor(float(S)))
+
+
+def large_features(evidence: Evidence) -> Finding:
+    of_large: dict[str, list[float]] = {norm: [] for norm in NORMS}
+    of_rest: dict[str, list[float]] = {norm: [] for norm in NORMS}
+    for seed in range(DRAWS):
+        torch.manual_seed(seed)
+        x, unit = torch.randn(N, C).double(), External(C, S).double()
+        x[0] *= LARGE
+        for norm in NORMS:
+            even = evenness(normalised(unit.key(x), norm).detach())
+            of_large[norm].append(float(even[0]))
+            of_rest[norm].append(float(even[1:].mean()))
+    mean = {norm: sum(values) / DRAWS for norm, values in of_large.items()}
+    rest = {norm: sum(values) / DRAWS for norm, values in of_rest.items()}
+    text = "; ".join(f"{n}: {mean[n]:.2f}, of the other tokens {rest[n]:.2f}" for n in NORMS)
+    cases = [b > 2 * a for a, b in zip(of_large["softmax"], of_large["double"])]
+    return Finding(partly(cases), f"evenness of its attention {text}", f"{DRAWS} draws")
+
+
+def two_layers(evidence: Evidence) -> Finding:
+    errors, shared = [], []
+    for seed in range(DRAWS):
+        torch.manual_seed(seed)
+        x, unit = torch.randn(N, C).double(), External(C, S).double()
+        weights = (x @ unit.key.weight.mT).softmax(dim=0)
+        weights = weights / weights.sum(dim=1, keepdim=True)
+        errors.append(float((unit(x) - weights @ unit.value.weight.mT).abs().max()))
+    for heads in (1, 2, 4):
+        unit_ = ExternalMultiHead(64, num_heads=heads, num_slots=S)
+        memories = unit_.key.weight.numel() + unit_.value.weight.numel()
+        shared.append(memories == 2 * S * 64 // heads)
+    text = f"largest difference {max(errors):.0e}; one pair of memories for all heads"
+    return Finding(every([max(errors) < 1e-6, *shared]), text, f"{DRAWS} draws")
+
+
+def parameters(evidence: Evidence) -> Finding:
+    counted = {}
+    for number in SECOND_HAND:
+        network = T2TViT([ExternalMultiHead], name=f"t2t_vit_{number}")
+        both = nn.ModuleList([network, nn.Linear(network.dim, 1000)])
+        counted[number] = sum(p.numel() for p in both.parameters()) / 1e6
+    text = ", ".join(f"EAMLP-{k} {v:.2f} M ({SECOND_HAND[k]} M)" for k, v in counted.items())
+    cases = [abs(v - SECOND_HAND[k]) < 1 for k, v in counted.items()]
+    return Finding(every(cases), f"counted (listed): {text}", "2 networks")
+
+
+def segmentation(evidence: Evidence) -> Finding:
+    cells = evidence.measured("seg_subset")
+    found = compare(cells["", "external", "SS"], cells["", "fcn", "SS"])
+    return Finding(directions([found]), f"mIoU against no unit: {found.text}", "3 seeds")
+
+
+def norms(evidence: Evidence) -> Finding:
+    cells = evidence.measured("external_norm")
+    double, *others = (cells["", row, "accuracy"] for row in ("double", "softmax", "none"))
+    found = [compare(double, other) for other in others]
+    text = f"double norm against softmax: {found[0].text}; against none: {found[1].text}"
+    return Finding(directions(found), text, f"{double.n} seeds")
+
+
+BIG = "needs ImageNet and GPUs; `make table NAME=external_imagenet ALL=1` runs it"
+_claim = partial(Claim, "External Attention")
+_big = partial(_claim, command="make table NAME=external_imagenet ALL=1", missing=BIG)
+CLAIMS = [
+    _claim(
+        "external_large",
+        "Normalization",
+        "With softmax alone a very large feature spoils the attention; the double norm avoids it.",
+        f"Random tokens, one of them {LARGE:g} times as large; 1: even over the {S} slots, 0: on "
+        "one (avoided: more than twice as even).",
+        large_features,
+        cheap=False,
+    ),
+    _claim(
+        "external_layers",
+        "External attention, multi-head",
+        "It is two linear layers with a norm between them, and heads share the memories.",
+        "The units against the formula in float64.",
+        two_layers,
+        cheap=False,
+    ),
+    _claim(
+        "external_norm",
+        "Normalization",
+        "It depends much on the double norm.",
+        "Small ViT on digits with `aggregator.norm`.",
+        norms,
+        command="make table NAME=external_norm",
+    ),
+    _big(
+        "external_norm_self",
+        "Normalization",
+        "The double norm improves self-attention, T2T-ViT by 0.1 to 0.3 points.",
+        "ImageNet with the norm in self-attention.",
+        missing="needs ImageNet and GPUs; self-attention has no such norm here, for it needs the "
+        "N × N matrix",
+    ),
+    _claim(
+        "external_parameters",
+        "EAMLP's table (a picture in the copy at hand)",
+        "EAMLP-14 and 19 have 30 and 55 M parameters, as a later repository lists them.",
+        "Counted, with the head of 1,000 classes (within 1 M).",
+        parameters,
+        cheap=False,
+    ),
+    _claim(
+        "external_segmentation",
+        "Segmentation",
+        "External attention is effective in segmentation.",
+        "VOC subset, MobileNetV2, 300 iterations, single scale.",
+        segmentation,
+        command="make table NAME=seg_subset",
+    ),
+    _claim(
+        "external_voc",
+        "Segmentation",
+        "EANet on VOC, ADE20K (45.33) and Cityscapes (81.7 mIoU).",
+        "Training at full size.",
+        missing="needs the data sets, ResNet-101 weights and GPUs",
+        command="make table NAME=external_segmentation ALL=1",
+    ),
+    _big(
+        "external_heads",
+        "Multi-head",
+        "With one head T2T-ViT-7 falls from 71.7 to 67.4 %, with external attention to 63.2 %; "
+        "with heads external attention reaches 71.7 %.",
+        "ImageNet.",
+    ),
+    _big(
+        "external_eamlp",
+        "EAMLP's table",
+        "EAMLP-14 and 19 reach 78.9 and 79.4 % (second-hand).",
+        "ImageNet.",
+    ),
+    _big(
+        "external_batchnorm",
+        "Remarks, 1",
+        "BatchNorm in place of LayerNorm gives EAMLP-7 1.1 points more; larger models diverge.",
+        "ImageNet.",
+    ),
+    _claim(
+        "external_detection",
+        "COCO",
+        "External attention improves detection and instance segmentation.",
+        "COCO.",
+        missing="needs COCO and GPUs; detection is not a task here; no values are at hand",
+        command="make table NAME=external_detection",
+    ),
+    _claim(
+        "external_generation",
+        "Tiny ImageNet",
+        "It improves the generation of images.",
+        "Tiny ImageNet.",
+        missing="generation is not a task here; no values are at hand",
+        command="make table NAME=external_generation",
+    ),
+    _claim(
+        "external_points",
+        "Point clouds",
+        "It improves classification and segmentation of point clouds.",
+        "Point clouds.",
+        missing="point clouds are not data here; no values are at hand",
+        command="make table NAME=external_points",
+    ),
+    _claim(
+        "external_fig5",
+        "Figure 5",
+        "The 24 heads of EAMLP-14's last layer attend to different parts of an image.",
+        "Attention maps of a trained EAMLP-14.",
+        missing="needs EAMLP-14's weights, which are not published",
+    ),
+]

@@ -1,0 +1,244 @@
+"""HEMNet's claims about single E- and N-steps (Song, Kim, Shim, AAAI 2021, 4 and 5.2)."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oversmoothing.aggregators.em import EM
+from oversmoothing.papers.claims.claim import Claim, Finding, every, partly, share
+from oversmoothing.papers.claims.evidence import Evidence
+from oversmoothing.papers.hemnet_elbo import SPREADS, C, K, draw, draw_tokens
+from oversmoothing.papers.hemnet_fig3.claims import NEGLIGIBLE, SIMILAR
+
+DRAWS = 20
+UNITS: dict[str, dict[str, Any]] = {
+    "EMANet": {},
+    "HEM": {"step_size": 0.5, "temperature": "sqrt_dim", "l2": False},
+}
+LITTLE = 0.05  # share of the variance of X, or of the tokens
+
+
+def moments(evidence: Evidence) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Training step of Figure 3, and its numbers by rising η."""
+    for moment, of in evidence.json("hem_fig3")["numbers"].items():
+        yield moment, [of[eta] | {"eta": eta} for eta in sorted(of, key=float)]
+
+
+def newton_steps(evidence: Evidence) -> Finding:
+    rows = evidence.json("elbo")["rows"]
+    falls, steps = (sum(row[key] for row in rows) for key in ("n_falls", "n_steps"))
+    return Finding(
+        every([falls == 0]), f"{falls} of {steps:,} N-steps lower it", f"{steps:,} steps"
+    )
+
+
+def expectation_steps(evidence: Evidence) -> Finding:
+    rows = [row for row in evidence.json("elbo")["rows"] if "Eq. 8" in row["e_step"]]
+    falls, steps = (sum(row[key] for row in rows) for key in ("e_falls", "e_steps"))
+    text = f"{falls} of {steps:,} E-steps of Eq. 8 with free norms lower it"
+    return Finding(every([falls == 0]), text, f"{steps:,} steps")
+
+
+def on_features(evidence: Evidence) -> Finding:
+    texts, cases = [], []
+    for moment, rows in moments(evidence):
+        falls = [row["e_falls"] for row in rows]
+        cases += [fall == 0 for fall in falls]
+        texts.append(f"{100 * min(falls):.0f} to {100 * max(falls):.0f} % after {moment} steps")
+    text = f"E-steps that lower it: {'; '.join(texts)}"
+    return Finding(every(cases), text, "104 images, 5 values of η")
+
+
+def slower(evidence: Evidence) -> Finding:
+    cases, texts = [], []
+    for moment, rows in moments(evidence):
+        peaks = [row["peak"] for row in rows]
+        cases += [a >= b for a, b in zip(peaks, peaks[1:])]
+        texts.append(f"{', '.join(map(str, peaks))} after {moment} steps")
+    text = f"iteration of the highest ELBO by rising η: {'; '.join(texts)}"
+    return Finding(partly(cases), text, "104 images")
+
+
+def shares(evidence: Evidence) -> Finding:
+    cases, texts = [], []
+    for moment, rows in moments(evidence):
+        found = [row["first_half"] for row in rows]
+        cases += [a > b for a, b in zip(found, found[1:])]
+        texts.append(f"{', '.join(f'{100 * v:.1f}' for v in found)} % after {moment} steps")
+    expected = ", ".join(f"{100 * row['first_half_eq18']:.2g}" for row in rows)
+    text = f"share of the first half by rising η: {'; '.join(texts)}; Eq. 18: {expected} %; "
+    text += f"it falls in {share(cases)} steps of η"
+    return Finding(partly(cases), text, "104 images")
+
+
+def negligible(evidence: Evidence) -> Finding:
+    ratios = {(m, row["eta"]): row["e_over_n"] for m, rows in moments(evidence) for row in rows}
+    cases = [ratio < NEGLIGIBLE for ratio in ratios.values()]
+    low, high = min(ratios.values()), max(ratios.values())
+    text = f"gradient through E-steps {100 * low:.0f} to {100 * high:.0f} % of that through "
+    text += f"N-steps; below {100 * NEGLIGIBLE:g} % in {share(cases)} cases"
+    return Finding(every(cases), text, "104 images, 5 values of η at 3 moments")
+
+
+def totals(evidence: Evidence) -> Finding:
+    ratios = []
+    for _, rows in moments(evidence):
+        of = [row["total"] for row in rows]
+        ratios.append(max(of) / min(of))
+    text = f"largest over smallest total: {', '.join(f'{ratio:.2f}' for ratio in ratios)}"
+    return Finding(every(ratio < SIMILAR for ratio in ratios), text, "104 images, 3 moments")
+
+
+def _em(kernel: Any, start: Tensor, temperature: Any) -> EM:
+    em = EM(C, K, step_size=0.5, temperature=temperature, l2=False, kernel=kernel)
+    em.double().bases.copy_(start)
+    return em
+
+
+def explained(x: Tensor, gamma: Tensor, mu: Tensor) -> float:
+    """Share of the variance of x that its reconstruction γμ explains."""
+    rest = (x - gamma @ mu).square().sum()
+    return float(1 - rest / (x - x.mean(dim=0)).square().sum())
+
+
+def trials(kinds: Sequence[str] = tuple(SPREADS)) -> Iterator[tuple[Tensor, Tensor]]:
+    """Tokens of some kinds and random bases."""
+    for spread in (SPREADS[kind] for kind in kinds):
+        for seed in range(DRAWS):
+            generator = torch.Generator().manual_seed(seed)
+            yield draw_tokens(spread, generator), draw(K, C, generator=generator)
+
+
+def kernels(evidence: Evidence) -> Finding:
+    agree, shifts = [], []
+    for x, start in trials():
+        both = _em("dot", start, "sqrt_dim"), _em("distance", start, C**0.5 / 2)
+        dot, distance = (em.trace(x, 3)[-1] for em in both)
+        same = dot.gamma.argmax(-1) == distance.gamma.argmax(-1)
+        agree.append(float(same.double().mean()))
+        shifts.append(explained(x, distance.gamma, distance.mu) - explained(x, dot.gamma, dot.mu))
+    little = [abs(s) < LITTLE and a > 1 - LITTLE for s, a in zip(shifts, agree)]
+    text = f"same base for {100 * min(agree):.0f} to {100 * max(agree):.0f} % of the tokens; the "
+    text += f"kernel of Eq. 7 explains {100 * min(shifts):+.0f} to {100 * max(shifts):+.0f} % more "
+    text += f"of the variance; both differ by less than 5 % in {share(little)} draws"
+    return Finding(partly(little), text, f"{len(little)} draws")
+
+
+def sharpening(evidence: Evidence) -> Finding:
+    texts, cases = [], []
+    for unit, options in UNITS.items():
+        sharper, closer = [], []
+        for x, start in trials(kinds=("clusters", "distant clusters")):
+            em = EM(C, K, **options).double()
+            em.bases.copy_(start / start.norm(dim=-1, keepdim=True) if em.l2 else start)
+            steps = em.trace(x, 3)
+            entropy = [float(torch.special.entr(s.gamma).sum(-1).mean()) for s in steps]
+            quality = [explained(x, s.gamma, s.mu) for s in steps]
+            sharper.append(entropy[-1] < entropy[0])
+            closer.append(quality[-1] > quality[0])
+        texts.append(f"{unit}: sharper in {share(sharper)} draws, closer in {share(closer)}")
+        cases += sharper + closer
+    return Finding(partly(cases), "; ".join(texts), f"{2 * DRAWS} draws")
+
+
+def saturation(evidence: Evidence) -> Finding:
+    texts, cases = [], []
+    for channels in (64, 256, 1024):
+        generator = torch.Generator().manual_seed(channels)
+        x, mu = draw(400, channels, generator=generator), draw(64, channels, generator=generator)
+        peaks = [float((x @ mu.mT / v).softmax(-1).amax(-1).mean()) for v in (1, channels**0.5)]
+        cases.append(peaks[0] > 0.5 > peaks[1])
+        texts.append(f"{channels} channels: {peaks[0]:.2f} with σ² = 1, {peaks[1]:.2f} with √C")
+    text = f"mean of the largest responsibility: {'; '.join(texts)}"
+    return Finding(partly(cases), text, "400 tokens, 64 bases")
+
+
+_claim = partial(Claim, "HEMNet", command="make figure NAME=hem_fig3")
+_small = partial(Claim, "HEMNet", cheap=False)
+CLAIMS = [
+    _claim(
+        "hem_prop1",
+        "Proposition 1",
+        "An N-step with η in (0, 1] raises the ELBO.",
+        "EM on random tokens in float64.",
+        newton_steps,
+        command="make figure NAME=elbo",
+    ),
+    _claim(
+        "hem_elbo",
+        "4.2",
+        "HEM raises the ELBO with every step.",
+        "E-steps of the same runs.",
+        expectation_steps,
+        command="make figure NAME=elbo",
+    ),
+    _claim(
+        "hem_elbo_features",
+        "4.2",
+        "The same on real features.",
+        "VOC subset, MobileNetV2, T = 12, at three moments of training.",
+        on_features,
+    ),
+    _claim(
+        "hem_fig3a",
+        "Figure 3a",
+        "A smaller η makes the ELBO converge more slowly.",
+        "Features of the VOC subset, η from 0.1 to 1.",
+        slower,
+    ),
+    _claim(
+        "hem_fig3b",
+        "Figure 3b, Eq. 18",
+        "A smaller η gives early iterations a larger share of the gradient.",
+        "Features of the VOC subset, η from 0.1 to 1.",
+        shares,
+    ),
+    _claim(
+        "hem_fig3c",
+        "Figure 3c",
+        "The gradient through E-steps is negligible.",
+        "Features of the VOC subset, η from 0.1 to 1.",
+        negligible,
+    ),
+    _claim(
+        "hem_fig3d",
+        "Figure 3d",
+        "The total gradient is about the same for every η.",
+        f"Features of the VOC subset (within a factor {SIMILAR:g} counts as the same).",
+        totals,
+    ),
+    _claim(
+        "hem_kernel_miou",
+        "3.2",
+        "The RBF kernel of Eq. 7 or the dot product of Eq. 8 makes little difference to results.",
+        "mIoU with `aggregator.kernel=distance`.",
+        missing="no trained run has the kernel yet",
+        command="python train.py experiment=seg_voc_subset aggregator=hem "
+        "aggregator.kernel=distance",
+    ),
+    _small(
+        "hem_kernel",
+        "3.2",
+        "The same for responsibilities and reconstructions.",
+        "Three iterations with η = 0.5, σ² = √C and free norms on noise and clusters.",
+        kernels,
+    ),
+    _small(
+        "hem_fig4",
+        "Figure 4",
+        "With every iteration the attention maps become sharper and reconstructions closer.",
+        "Entropy of the responsibilities and explained variance after iterations 1 and 3, on "
+        "clustered tokens with random bases; on an image of VOC: `make figure NAME=hem_fig4`.",
+        sharpening,
+    ),
+    _small(
+        "hem_saturation",
+        "4.1",
+        "Without σ² = √C the softmax saturates as C grows.",
+        "Normal tokens and bases.",
+        saturation,
+    ),
+]

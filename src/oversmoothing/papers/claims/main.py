@@ -1,0 +1,123 @@
+"""Measures what the papers claim, and writes the page of all claims with their verdicts.
+
+    python scripts/figure.py claims
+    python scripts/figure.py claims --only 'contranorm_prop*'
+
+A finding that needs data or results that are not here stays as it is recorded.
+"""
+
+import argparse
+import fnmatch
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oversmoothing.errors import InputError
+from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers.claims import (
+    centered_graphs,
+    centered_ranks,
+    centered_theory,
+    centered_voc,
+    contranorm_depth,
+    contranorm_graphs,
+    contranorm_theory,
+    external,
+    hemnet_steps,
+    hemnet_tables,
+)
+from oversmoothing.papers.claims.claim import Claim, Verdict
+from oversmoothing.papers.claims.evidence import Evidence
+from oversmoothing.papers.claims.write import publish
+from oversmoothing.store.files import writing
+
+PAGES = (
+    centered_theory,
+    centered_ranks,
+    centered_voc,
+    centered_graphs,
+    contranorm_theory,
+    contranorm_depth,
+    contranorm_graphs,
+    hemnet_steps,
+    hemnet_tables,
+    external,
+)
+CLAIMS: Sequence[Claim] = [claim for page in PAGES for claim in page.CLAIMS]
+Entry = dict[str, Any]
+ABOUT = ("name", "paper", "place", "statement", "experiment")
+FOUND = ("measured", "n", "verdict")
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``claims.json``, ``tables/claims.md`` and the page of the documentation."""
+    options = _options(argv)
+    measured = chosen(CLAIMS, options.only, options.recorded)
+    evidence, earlier = Evidence(options.folder), recorded(options.folder)
+    entries = []
+    for claim in CLAIMS:
+        old = earlier.get(claim.name)
+        again = claim in measured or old is None
+        found = findings(claim, evidence, old) if again or old is None else old
+        entries.append(entry(claim, found))
+        if again:
+            print(f"{claim.name}: {found['verdict']}", flush=True)
+    with writing(options.folder):
+        (options.folder / "tables").mkdir(parents=True, exist_ok=True)
+    print(*publish(entries, options.folder), sep="\n")
+    return 0
+
+
+def chosen(claims: Sequence[Claim], only: Iterable[str], recorded: bool = False) -> list[Claim]:
+    """The claims whose name or paper fits one of some patterns; without one, all.
+
+    Args:
+        recorded: leave out those that need more than reading recorded results.
+
+    Raises:
+        InputError: a pattern that fits none.
+    """
+    found = []
+    for pattern in only or ["*"]:
+        fits = [c for c in claims if any(fnmatch.fnmatch(n, pattern) for n in (c.name, c.paper))]
+        if not fits:
+            raise InputError(f"--only {pattern}: no claim; results/claims.json has their names")
+        found += fits
+    return [claim for claim in found if claim.cheap or not recorded]
+
+
+def recorded(folder: Path) -> dict[str, Entry]:
+    """The entries of ``claims.json`` by name; none without the file."""
+    path = folder / "claims.json"
+    if not path.exists():
+        return {}
+    try:
+        return {entry["name"]: entry for entry in json.loads(path.read_text("utf-8"))}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); restore it with git") from None
+
+
+def findings(claim: Claim, evidence: Evidence, old: Entry | None) -> Entry:
+    """Measures a claim; the old entry stands if data for it are not here."""
+    finding = claim.finding(evidence)
+    if claim.measure is not None and finding.verdict is Verdict.NOT_RUN and old is not None:
+        return old
+    return {"measured": finding.measured, "n": finding.n, "verdict": str(finding.verdict)}
+
+
+def entry(claim: Claim, found: Mapping[str, str]) -> Entry:
+    """The entry of a claim in ``claims.json``."""
+    told = {key: getattr(claim, key) for key in ABOUT}
+    command = claim.command or f"make claims ONLY={claim.name}"
+    return told | {key: found[key] for key in FOUND} | {"command": command}
+
+
+def _options(argv: list[str]) -> argparse.Namespace:
+    parser = figure_parser(__name__, __doc__, pdf=False)
+    parser.add_argument("--only", nargs="*", default=[], help="names of claims or papers, with *")
+    parser.add_argument(
+        "--recorded", action="store_true", help="only claims that recorded results answer"
+    )
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="folder of results")
+    return parser.parse_args(argv)

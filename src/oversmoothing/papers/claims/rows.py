@@ -1,0 +1,48 @@
+"""Rows of a table compared cell by cell."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from oversmoothing.papers.claims.claim import above
+from oversmoothing.papers.claims.evidence import Cells
+from oversmoothing.report.verdict import Measured
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two measured cells of one block and column."""
+
+    block: str
+    column: str
+    ours: Measured
+    base: Measured
+
+    @property
+    def name(self) -> str:
+        return " ".join(filter(None, (self.block, self.column)))
+
+    @property
+    def above(self) -> bool | None:
+        """Whether ours is higher; None if the seeds cannot tell."""
+        return above(self.ours, self.base)
+
+    @property
+    def text(self) -> str:
+        """``Cora L=2 -2.7``, with ? where the seeds cannot tell."""
+        sign = "?" if self.above is None else ""
+        return f"{self.name} {self.ours.mean - self.base.mean:+.1f}{sign}"
+
+
+def pairs(cells: Cells, row: str, other: str, columns: Iterable[str] = ()) -> list[Pair]:
+    """Every block and column (of some, if given) where both rows are measured."""
+    wanted = set(columns)
+    return [
+        Pair(block, column, measured, cells[block, other, column])
+        for (block, key, column), measured in cells.items()
+        if key == row and (block, other, column) in cells and (not wanted or column in wanted)
+    ]
+
+
+def differences(found: Iterable[Pair]) -> str:
+    """The differences of all pairs; ``none`` without one."""
+    return ", ".join(pair.text for pair in found) or "none"

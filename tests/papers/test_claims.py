@@ -1,0 +1,137 @@
+"""Claims of the papers: entries are complete, and verdicts follow from the numbers."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from oversmoothing.errors import InputError
+from oversmoothing.papers.claims import contranorm_theory
+from oversmoothing.papers.claims.claim import (
+    Finding,
+    Verdict,
+    directions,
+    every,
+    partly,
+    share,
+    tendency,
+)
+from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
+from oversmoothing.papers.claims.main import ABOUT, CLAIMS, FOUND, chosen, entry, findings, recorded
+from oversmoothing.papers.claims.write import publish
+from oversmoothing.report.verdict import Comparison
+
+RESULTS = Path(__file__).parents[2] / "results"
+EVIDENCE = Evidence(RESULTS)
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+
+
+def finding(name: str, folder: Path = RESULTS) -> Finding:
+    return BY_NAME[name].finding(Evidence(folder))
+
+
+def changed(tmp_path: Path, table: str, change: Callable[[str], str]) -> Path:
+    """A folder of results with one table, in which something is changed."""
+    (tmp_path / "tables").mkdir()
+    text = (RESULTS / f"tables/{table}.csv").read_text("utf-8")
+    assert change(text) != text
+    (tmp_path / f"tables/{table}.csv").write_text(change(text), "utf-8")
+    return tmp_path
+
+
+def test_every_claim_has_one_entry_that_tells_what_the_code_tells() -> None:
+    entries = recorded(RESULTS)
+    assert [*entries] == [claim.name for claim in CLAIMS]
+    assert len(BY_NAME) == len(CLAIMS)
+    for claim in CLAIMS:
+        found = entries[claim.name]
+        assert {key: found[key] for key in ABOUT} == {key: getattr(claim, key) for key in ABOUT}
+        assert (claim.measure is None) == bool(claim.missing)
+        assert bool(found["n"]) == (found["verdict"] != Verdict.NOT_RUN)
+
+
+def test_recorded_entries_are_what_the_recorded_results_say() -> None:
+    """After new results: `make claims RECORDED=1`."""
+    entries = recorded(RESULTS)
+    for claim in (claim for claim in CLAIMS if claim.cheap):
+        now = findings(claim, EVIDENCE, entries[claim.name])
+        assert {key: now[key] for key in FOUND} == {k: entries[claim.name][k] for k in FOUND}
+
+
+def test_a_claim_about_all_cases_falls_with_one_and_a_tendency_holds_in_part() -> None:
+    assert every([True, True]) == partly([True]) == Verdict.HOLDS
+    assert every([True, False]) == partly([False]) == Verdict.CONTRADICTED
+    assert partly([True, False]) == Verdict.IN_PART
+    assert every([]) == partly([]) == tendency([None, None]) == Verdict.UNDECIDED
+    assert tendency([None, True]) == Verdict.HOLDS
+    assert share([True, None, False]) == "1 of 3 (1 not decided)"
+
+
+def test_several_comparisons_need_smaller_p_and_one_seed_decides_nothing() -> None:
+    clear = Comparison((1.0, 1.1, 1.2), 0.9, 1.3, 0.03)
+    vague = Comparison((1.0, -1.0, 0.1), -2.0, 2.0, 0.8)
+    assert directions([clear]) == Verdict.HOLDS
+    assert directions([clear, vague]) == Verdict.UNDECIDED  # 0.03 is above 0.05 / 2
+    assert directions([Comparison((-5.0,))]) == Verdict.UNDECIDED
+
+
+def test_the_counterexample_to_proposition_2_lowers_the_effective_rank() -> None:
+    """Written out: singular values 1.4, 0.8 become 0.1904, 1.0592 at s = 0.9."""
+    sigma = torch.tensor([1.4, 0.8], dtype=torch.float64)
+    before, after = contranorm_theory.ranks(sigma, 0.9)
+    p = torch.tensor([0.1904, 1.0592], dtype=torch.float64) / 1.2496
+    assert after == pytest.approx(float(torch.special.entr(p).sum().exp()), abs=1e-6)
+    assert after < before
+    assert 1 + (1 - 1.4**2) * 0.9 > 0
+
+
+def test_proposition_1_bounds_the_variance_and_equal_tokens_are_its_edge() -> None:
+    H, s = next(contranorm_theory.draws(1))
+    before, after = contranorm_theory.variances(H, s, identity=True)
+    assert after >= (1 + s * contranorm_theory.bounds(H)) * before
+    alike = torch.ones(4, 3, dtype=torch.float64)
+    assert contranorm_theory.variances(alike, s, identity=True) == (0.0, 0.0)
+
+
+def test_a_verdict_changes_with_its_numbers(tmp_path: Path) -> None:
+    assert finding("hem_eta").verdict == Verdict.HOLDS
+    worse = changed(tmp_path, "hemnet_table1", lambda text: text.replace(",77.31,", ",79.31,"))
+    found = finding("hem_eta", worse)  # EMANet is best at T = 1 now
+    assert found.verdict == Verdict.CONTRADICTED
+    assert "1 at T = 1" in found.measured
+
+
+def test_a_claim_without_its_runs_is_not_run_and_keeps_what_is_recorded(tmp_path: Path) -> None:
+    header = (RESULTS / "tables/seg_subset.csv").read_text("utf-8").splitlines()[0]
+    empty = changed(tmp_path, "seg_subset", lambda _: header + "\n")
+    claim, old = BY_NAME["hem_order"], recorded(RESULTS)["hem_order"]
+    assert claim.finding(Evidence(empty)).verdict == Verdict.NOT_RUN
+    assert findings(claim, Evidence(empty), old) == old
+    with pytest.raises(NotRecordedError, match="make table NAME=seg_subset"):
+        Evidence(empty).measured("seg_subset")["", "hem", "SS"]
+
+
+def test_all_is_written_and_shown_on_the_page(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "docs/papers/claims.md"
+    (results / "tables").mkdir(parents=True)
+    page.parent.mkdir(parents=True)
+    shutil.copy(RESULTS.parent / "docs/papers/claims.md", page)
+    found = {"measured": "σ | μ", "n": "5 seeds", "verdict": str(Verdict.IN_PART)}
+    paths = publish([entry(claim, found) for claim in CLAIMS], results)
+    assert page in paths
+    text = page.read_text("utf-8")
+    assert text.count("σ / μ (5 seeds)") == len(CLAIMS)
+    assert f"| all | 0 | {len(CLAIMS)} | 0 | 0 | 0 |" in text
+    assert [e["name"] for e in json.loads(paths[0].read_text("utf-8"))] == [*BY_NAME]
+
+
+def test_patterns_choose_claims() -> None:
+    names = [claim.name for claim in chosen(CLAIMS, ["contranorm_prop*"])]
+    assert names == ["contranorm_prop1", "contranorm_prop2", "contranorm_prop2_text",
+                     "contranorm_prop2_small"]  # fmt: skip
+    assert chosen(CLAIMS, ["contranorm_prop*"], recorded=True) == []
+    with pytest.raises(InputError, match="--only nothing"):
+        chosen(CLAIMS, ["nothing"])
