@@ -121,6 +121,7 @@ def test_a_cell_of_table6_has_the_settings_of_its_search_or_says_what_it_lacks(
     assert tuned.overrides[-2:] == ("trainer.lr=0.02", "seeds=[0,1]")
     lacking = "no settings yet; `make tune NAME=table6` finds them"
     assert {c.reason for c in every} == {None, lacking}
+    assert [cell for cell in every if cell.runnable] == [tuned]
     plain = select(load(tmp_path / "expected", tuned=False), "table6")
     assert {c.reason for c in plain} == {None}
     assert tuned.overrides[:-2] in [cell.overrides for cell in plain]

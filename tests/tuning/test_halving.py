@@ -11,6 +11,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch.start import Start
 from oversmoothing.tuning.batch import DIVERGED, Batch, Work, without_test
 from oversmoothing.tuning.halving import Search, best, divided, score
+from oversmoothing.tuning.plan import epochs
 from oversmoothing.tuning.space import Space, read_space
 
 BASE = ["data=sbm", "data.num_nodes=310", "backbone.depth=2", "threads=1", "logger=none"]
@@ -90,6 +91,13 @@ def test_batches_hold_equal_shapes_and_at_most_the_networks_that_they_may() -> N
     assert max(map(len, batches)) == 4  # two configurations: seeds are not torn apart
     hidden = [{own.configs[m.trial].backbone.hidden for m in batch} for batch in batches]
     assert all(len(sizes) == 1 for sizes in hidden)
+
+
+def test_the_plan_counts_the_epochs_of_a_search() -> None:
+    configs = work().configs
+    lengths = [config.trainer.epochs for config in configs]
+    assert epochs(configs, []) == sum(lengths)
+    assert epochs(configs, [2]) == pytest.approx(7 * 2 + (sum(lengths) - 7 * 2) / 2)
 
 
 def test_every_value_is_drawn_about_equally_often_and_alike_for_all_methods() -> None:

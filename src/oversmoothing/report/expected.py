@@ -166,10 +166,11 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
 
 
 def _tuned(cell: Cell, best: Best) -> Cell:
-    """A cell with the best settings that a search has found for it; not run without any."""
+    """A cell with the best settings that a search has found; without any there is no run."""
     found = best.get(cell.block, {}).get(cell.key, {}).get(cell.column)
     if found is None:
-        return replace(cell, reason=f"no settings yet; `make tune NAME={cell.table}` finds them")
+        lacking = f"no settings yet; `make tune NAME={cell.table}` finds them"
+        return replace(cell, reason=lacking, experiment=None)
     return replace(cell, overrides=(*cell.overrides, *found["overrides"]))
 
 

@@ -33,12 +33,15 @@ def counts(entries: Sequence[Entry]) -> str:
 
 
 def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
-    """Compares the rows of a table of ours with their baseline rows; ``COMPARED`` explains how.
+    """Compares rows with their baseline rows; ``COMPARED`` explains how.
+
+    Tables of ours and tuned ones have it: all their rows had the same chance.
 
     Returns:
         The head and one line for each compared row; empty if nothing can be compared yet.
     """
-    if not entries[0].cell.about.ours:
+    about = entries[0].cell.about
+    if not (about.ours or about.tuned):
         return []
     blocks, lines = layout(entries), []
     for block in blocks:
