@@ -78,8 +78,8 @@ def save(rows: Sequence[Row], name: str | None = None) -> list[Row]:
     with FileLock(RESULTS / ".bench.lock"):
         kept = {_key(old): old for old in load().get(name, [])}
         kept |= {_key(new): new | origin for new in rows}
-        everything = load() | {name: list(kept.values())}
-        text = json.dumps(dict(sorted(everything.items())), indent=1, ensure_ascii=False)
+        everything = dict(sorted((load() | {name: list(kept.values())}).items()))
+        text = json.dumps(everything, indent=1, ensure_ascii=False)
         write_text(path, text + "\n")
         show(name, everything[name])
         show_in_pages(RESULTS, "bench-goals", goals(everything))
