@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.backbones.gcn.gcnii import GCNII
 from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
@@ -26,9 +28,9 @@ def graph():
     return replace(one, **{name: torch.stack([m, m[order]]) for name, m in masks.items()})
 
 
-def chosen(graph, folder, seeds, **options):
+def chosen(graph, folder, seeds, aggregators=(), **options):
     torch.manual_seed(0)
-    model = GCNII([], graph.x, graph.edges, graph.num_classes, seeds)
+    model = GCNII([*aggregators], graph.x, graph.edges, graph.num_classes, seeds)
     recorder = Recorder(folder, seeds, checkpoint_seconds=1000)
     loop = FullBatchLoop(model, graph, FullBatchAdam(**options), recorder, False)
     loop.fit()
@@ -78,11 +80,11 @@ def test_bad_settings_are_named(key: str, options: dict) -> None:
 
 
 def test_a_compiled_training_equals_the_plain_one(graph, tmp_path, monkeypatch) -> None:
-    """Features stay sparse, and dropout and dropped edges are the same; one graph a mode."""
+    """With sparse features and dropout; training and evaluation are one graph each."""
     eager = functools.partial(torch.compile, backend="aot_eager")
     monkeypatch.setattr(torch, "compile", eager)
     torch._dynamo.utils.counters.clear()
-    options = {"epochs": 3, "eval_every": 3}
+    options = {"aggregators": [ContraNorm, LayerNorm], "epochs": 3, "eval_every": 3}
     runs = {
         compile: chosen(graph, tmp_path / str(compile), [0, 1], compile=compile, **options)
         for compile in (True, False)

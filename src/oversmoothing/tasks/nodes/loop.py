@@ -51,6 +51,8 @@ class FullBatchLoop:
 
     def fit(self) -> None:
         self._resume()
+        if self.trainer.compile:
+            self._accuracies()  # sorts neighbours and the like, once, which cannot be compiled
         progress = self.recorder.progress(self.trainer.epochs, self.recorder.folder.name)
         with compiled(self.model, self.trainer.compile), progress as bar:
             bar.update(self.epoch)
