@@ -26,7 +26,7 @@ class Products:
 
     def epoch(self) -> None:
         net = self.net
-        h = net.adjacency(net.features.matmul(net.weights[0], 0.0, net.seeds))
+        h = net.adjacency(net.features.matmul(net.weights[0], None, net.seeds))
         for weight in net.weights[1:]:
             if self.contrasts:
                 contrast(h.detach(), net.adjacency.context.neighbours.tiles[-1])

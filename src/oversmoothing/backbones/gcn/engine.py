@@ -147,7 +147,8 @@ class Engine(nn.Module):
     def _draw_ahead(self) -> None:
         """Draws all random numbers of a step before its compiled part."""
         self._drop_edges()
-        self.seeds.ahead = [self.seeds.mask(own, self.rate) for own in self.masks if self.rate]
+        masks = [] if self.rate is None else self.masks
+        self.seeds.ahead = [self.seeds.mask(own, self.rate) for own in masks]
 
     def _drop_edges(self) -> None:
         drops = self.drop_edge and self.training
