@@ -47,20 +47,6 @@ class Ours:
         return self.net.eval()()
 
 
-class Products:
-    """The matrix products of a cell alone, forward and backward: what no order of work avoids."""
-
-    def __init__(self, net: GCN) -> None:
-        self.net = net
-
-    def epoch(self) -> None:
-        net = self.net
-        h = net.adjacency(net.features.matmul(net.weights[0], 0.0, net.seeds))
-        for weight in net.weights[1:]:
-            h = net.adjacency(h @ weight)
-        h.backward(torch.ones_like(h))
-
-
 class OneByOne:
     """A network a seed, trained in turn."""
 

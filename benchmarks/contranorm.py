@@ -16,6 +16,7 @@ import os
 import time
 from itertools import pairwise
 
+import floors
 import record
 import torch
 import torch.nn.functional as F
@@ -71,7 +72,11 @@ def in_both_forms(context: Context) -> dict:
         out = form()
         return out.detach(), torch.autograd.grad(out, x, upstream)[0]
 
-    return {"tiles": lambda: step(lambda: layer(x, context)), "mask": lambda: step(attention)}
+    return {
+        "tiles": lambda: step(lambda: layer(x, context)),
+        "mask": lambda: step(attention),
+        "products": lambda: floors.contrast(x.detach(), context.neighbours.tiles[-1]),
+    }
 
 
 def measured(name: str, forms: dict, rounds: int) -> list[record.Row]:
@@ -82,7 +87,9 @@ def measured(name: str, forms: dict, rounds: int) -> list[record.Row]:
     )
     peaks = [[in_fresh_process("--peak-of", name, form)] for form in ("tiles", "mask")]
     work = f"ContraNorm on {name}, {SEEDS} seeds of {CHANNELS} channels, forward and backward"
-    about = {"peer": "fused attention under an N × N mask", "note": f"they differ by {gap:.0e}"}
+    floor = floors.note(*(seconds[form] for form in ("tiles", "products", "mask")))
+    note = f"they differ by {gap:.0e}; {floor}"
+    about = {"peer": "fused attention under an N × N mask", "note": note}
     return [
         record.row(work, "CPU s", seconds["tiles"], theirs=seconds["mask"], **about),
         record.row(work, "peak MB", peaks[0], theirs=peaks[1], peer=about["peer"]),

@@ -18,17 +18,18 @@ reference in float32.
 
 import argparse
 from pathlib import Path
-from statistics import median
 from time import perf_counter, process_time
 
+import floors
 import record
 import torch
-from cells import METHODS, Bench, Cell, Products
+from cells import METHODS, Bench, Cell
 from measure import in_fresh_process, interleaved, peak_bytes, text
 from reference_gcn import copy_weights
 
 from oversmoothing.launch.script import run_script
 
+Form = Cell | floors.Products
 ATOL = 1e-5
 PEERS = {"reference": "the plain form, seed by seed", "official": "ContraNorm's code"}
 GOALS = {2: 20.0, 8: 10.0, 32: 8.0}  # times as fast as the authors' code
@@ -58,8 +59,7 @@ def measured(
     """Rows of a cell, and whether all forms give the same logits."""
     cells = {form: bench.make(form, method, depth) for form in bench.forms(method)}
     gap, rounding = disagreement(cells)
-    products = {"products": Products(cells["ours"].net)} if method != "contranorm" else {}
-    seconds = time(cells | products, options)
+    seconds = time(cells | {"products": floors.Products(cells["ours"].net)}, options)
     clock = "CPU s" if options.cpu_seconds else "s"
     work, unit = (
         f"GCN, {method}, L = {depth}",
@@ -79,11 +79,8 @@ def measured(
 
 def note(seconds: dict[str, list[float]], form: str, gap: float) -> str:
     """How well the forms agree, and the ratio that the matrix products alone would have."""
-    text = f"logits differ by {gap:.0e} at equal weights"
-    if "products" not in seconds:
-        return text
-    floor = median(b / a for a, b in zip(seconds["products"], seconds[form]))
-    return f"{text}; our matrix products alone would be {floor:.1f}×"
+    floor = floors.note(seconds["ours"], seconds["products"], seconds[form])
+    return f"logits differ by {gap:.0e} at equal weights; {floor}"
 
 
 def goal(form: str, method: str, depth: int) -> float | None:
@@ -109,10 +106,10 @@ def disagreement(cells: dict[str, Cell]) -> tuple[float, float]:
     return max(gaps.values()), gaps["reference"]
 
 
-def time(cells: dict[str, Cell | Products], options: argparse.Namespace) -> dict[str, list[float]]:
+def time(cells: dict[str, Form], options: argparse.Namespace) -> dict[str, list[float]]:
     """Seconds per epoch of every form, one value a round."""
 
-    def epochs(cell: Cell | Products) -> None:
+    def epochs(cell: Form) -> None:
         for _ in range(options.epochs):
             cell.epoch()
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import floors
 import record
 import torch
 import torch.nn.functional as F
@@ -73,9 +74,11 @@ def one_by_one(graph: Graph, depth: int, seeds: list[int], rounds: int) -> recor
         for net in nets
     ]  # fmt: skip
     steps = {"own": ours, "pyg": lambda: [step() for step in theirs]}
+    steps["products"] = floors.Products(own).epoch
     seconds = interleaved(steps, rounds, time.process_time)
     measure = f"CPU s per epoch of {len(seeds)} seeds on {graph.name}"
     about = {"peer": "torch-geometric's GCNConv, seed by seed", "goal": GOALS.get(depth)}
+    about["note"] = floors.note(seconds["own"], seconds["products"], seconds["pyg"])
     work = f"GCN with LayerNorm, L = {depth}"
     return record.row(work, measure, seconds["own"], theirs=seconds["pyg"], **about)
 

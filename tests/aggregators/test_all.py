@@ -63,6 +63,17 @@ def test_leading_dimensions_are_independent(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
+def test_compiles_as_one_graph(name: str) -> None:
+    """On dense tokens and on a graph whose neighbours are sorted: fullgraph refuses every break."""
+    x, aggregator, graph = tokens(), build(name), path_graph(torch.arange(N))
+    assert graph.neighbours.tiles
+    compiled = torch.compile(apply, backend="eager", fullgraph=True)
+    for context in (Context(), graph):
+        assert torch.equal(compiled(aggregator, x, context), apply(aggregator, x, context))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_gradient_reaches_input_and_every_parameter(name: str) -> None:
     x, aggregator = tokens().requires_grad_(), build(name)
     weight = torch.randn(2, N, C, generator=torch.Generator().manual_seed(5), dtype=x.dtype)

@@ -55,10 +55,11 @@ def kernel_sums_backward(
     dq, du = torch.zeros_like(q), torch.zeros_like(u)
     one = torch.ones_like(dt)[..., None]
     d, v = torch.cat([dz, dt[..., None]], dim=-1), torch.cat([u, one], dim=-1)  # dE_ij = d_i · v_j
+    dv, vd = torch.cat([d, v], dim=-1), torch.cat([v, d], dim=-1)
     for b in range(len(q)):
-        q_, dz_, d_, v_, dq_, du_ = (x[b].split(tile) for x in (q, dz, d, v, dq, du))
+        q_, dz_, dv_, vd_, dq_, du_ = (x[b].split(tile) for x in (q, dz, dv, vd, dq, du))
         for i, j, E, F in _tiles(q_, skipped, bounds):
-            dS = _to_exponents(E, F, (d_[i], v_[i]), (d_[j], v_[j]))
+            dS = _to_exponents(E, F, dv_[i], vd_[j])
             dq_[i].addmm_(dS, q_[j])
             du_[i].addmm_(F, dz_[j])
             if i != j:
@@ -82,13 +83,17 @@ def _tiles(q: Sequence[Tensor], skipped: Tensor, bounds: Tensor) -> Iterator[Til
             yield i, j, both[0].view(size), both[-1].view(size)
 
 
-def _to_exponents(
-    E: Tensor, F: Tensor, of_i: tuple[Tensor, Tensor], of_j: tuple[Tensor, Tensor]
-) -> Tensor:
-    """Returns the gradient to the exponents of a tile, over ln 2; each of_ is a pair (d, v)."""
+def _to_exponents(E: Tensor, F: Tensor, dv: Tensor, vd: Tensor) -> Tensor:
+    """Returns the gradient to the exponents of a tile, over ln 2.
+
+    Args:
+        E, F: the tile, and that of the mirrored pairs.
+        dv: (d_i, v_i) of its rows.
+        vd: (v_j, d_j) of its columns.
+    """
     if E.data_ptr() == F.data_ptr():
-        return (torch.cat(of_i, dim=1) @ torch.cat(of_j[::-1], dim=1).mT).mul_(E)
-    (d_i, v_i), (d_j, v_j) = of_i, of_j
+        return (dv @ vd.mT).mul_(E)
+    (d_i, v_i), (v_j, d_j) = dv.tensor_split(2, dim=1), vd.tensor_split(2, dim=1)
     return (d_i @ v_j.mT).mul_(E).add_((v_i @ d_j.mT).mul_(F))
 
 

@@ -68,9 +68,12 @@ class _OfSeeds(torch.autograd.Function):
         norm = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
         factor = norm.square_().div_(C).add_(eps).rsqrt_()
         y.mul_(factor)
-        scale, shift = _stacked(params) if params else (None, None)
+        if not params:
+            ctx.save_for_backward(y, factor, None)
+            return y
+        scale, shift = _stacked(params)
         ctx.save_for_backward(y, factor, scale)
-        return torch.addcmul(shift, y, scale) if params else y
+        return torch.addcmul(shift, y, scale)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -87,6 +90,6 @@ class _OfSeeds(torch.autograd.Function):
         return dx.mul_(factor), None, *of_params
 
 
-def _stacked(params: Sequence[Tensor]) -> Iterable[Tensor]:
-    """Returns scales and shifts, each (S, 1, C)."""
+def _stacked(params: Sequence[Tensor]) -> Tensor:
+    """Returns scales and shifts, (2, S, 1, C)."""
     return torch.stack([*params]).unflatten(0, (2, -1)).unsqueeze(-2)

@@ -29,12 +29,16 @@ class Seeds(nn.Module):
     Args:
         seeds: one for each network.
         device: where dropout is drawn; CPU and GPU draw different numbers.
+
+    Attributes:
+        ahead: masks that were drawn already, for a compiled step.
     """
 
     def __init__(self, seeds: list[int], device: torch.device) -> None:
         super().__init__()
         self.seeds = list(seeds)
         self.device = device
+        self.ahead: list[Tensor] = []
         self.generators = [torch.Generator(device).manual_seed(stream(s, DROPOUT)) for s in seeds]
 
     def seeded(self) -> Iterator[int]:
@@ -47,7 +51,7 @@ class Seeds(nn.Module):
     def keep(self, shape: Sequence[int], rate: float | Tensor) -> Tensor:
         """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
         rate = _broadcast(rate, shape)
-        return self.mask(shape, rate).mul_(1 / (1 - rate))
+        return self.mask(shape, rate) * (1 / (1 - rate))  # compiled steps change no mask in place
 
     def mask(self, shape: Sequence[int], rate: float | Tensor) -> Tensor:
         """Draws (S, *shape): 0 with probability ``rate``, else 1.
@@ -57,6 +61,8 @@ class Seeds(nn.Module):
             rate: of all networks, or a tensor of S rates. A number takes 16 random bits, so the
                 probability is the closest multiple of 2⁻¹⁶.
         """
+        if self.ahead:
+            return self.ahead.pop(0)
         n = math.prod(shape)
         bits = torch.empty(len(self.seeds), -(-n // 4), dtype=torch.int64, device=self.device)
         for own, generator in zip(bits, self.generators):

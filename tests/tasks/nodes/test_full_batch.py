@@ -1,15 +1,19 @@
 """Training of graph networks: splits, patience, weight decay of linear layers."""
 
+import functools
 from dataclasses import replace
 
 import pytest
 import torch
 
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.backbones.gcn.gcnii import GCNII
 from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.tasks.nodes.random_nodes import RandomNodeAdam
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 SMALL = {"num_nodes": 150, "num_classes": 3, "train_per_class": 10, "num_val": 40, "features": 20}
@@ -24,9 +28,9 @@ def graph():
     return replace(one, **{name: torch.stack([m, m[order]]) for name, m in masks.items()})
 
 
-def chosen(graph, folder, seeds, **options):
+def chosen(graph, folder, seeds, aggregators=(), **options):
     torch.manual_seed(0)
-    model = GCNII([], graph.x, graph.edges, graph.num_classes, seeds)
+    model = GCNII([*aggregators], graph.x, graph.edges, graph.num_classes, seeds)
     recorder = Recorder(folder, seeds, checkpoint_seconds=1000)
     loop = FullBatchLoop(model, graph, FullBatchAdam(**options), recorder, False)
     loop.fit()
@@ -73,3 +77,24 @@ def test_linear_layers_have_a_weight_decay_of_their_own(graph) -> None:
 def test_bad_settings_are_named(key: str, options: dict) -> None:
     with pytest.raises(InputError, match=rf"trainer\.{key}: expected"):
         FullBatchAdam(**options)
+
+
+def test_a_compiled_training_equals_the_plain_one(graph, tmp_path, monkeypatch) -> None:
+    """With sparse features and dropout; training and evaluation are one graph each."""
+    eager = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", eager)
+    torch._dynamo.utils.counters.clear()
+    options = {"aggregators": [ContraNorm, LayerNorm], "epochs": 3, "eval_every": 3}
+    runs = {
+        compile: chosen(graph, tmp_path / str(compile), [0, 1], compile=compile, **options)
+        for compile in (True, False)
+    }
+    for ours, theirs in zip(*(run.model.parameters() for run in runs.values())):
+        torch.testing.assert_close(ours, theirs)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    torch._dynamo.reset()
+
+
+def test_parts_of_a_graph_are_not_compiled() -> None:
+    with pytest.raises(InputError, match=r"trainer\.compile: .* trainer=adam"):
+        RandomNodeAdam(compile=True)

@@ -63,7 +63,8 @@ class Engine(nn.Module):
         check_positive(depth=options.depth, hidden=options.hidden)
         check_rate("dropout", options.dropout)
         check_rate("drop_edge", options.drop_edge)
-        S, N = len(given.seeds), given.x.shape[0]
+        S, (N, _) = len(given.seeds), given.x.shape
+        self.shape = given.x.shape
         self.depth, self.hidden = options.depth, options.hidden
         self.dropout, self.drop_edge = options.dropout, options.drop_edge
         self._drops = bool(torch.as_tensor(options.dropout).any())
@@ -88,6 +89,7 @@ class Engine(nn.Module):
                 convolution gives the logits: it is followed by no aggregator.
             bias: whether convolutions have a bias; linear layers always have one.
         """
+        self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
         drawn: list[list[list[Tensor]]] = [[], [], [], []]  # each [seed][layer]
         aggregators: list[list[list[Aggregator]]] = []
         widths = [c_out for _, c_out in maps]
@@ -124,8 +126,31 @@ class Engine(nn.Module):
         """Present rate of dropout; None: no dropout."""
         return self.dropout if self.training and self._drops else None
 
+    def _masks(self, read: list[int]) -> list[Sequence[int]]:
+        """Returns the shapes of all masks of dropout of a step, in their order.
+
+        Args:
+            read: channels that each map and linear layer reads.
+        """
+        N, F = self.shape
+        read.remove(F)
+        return [self.features.drawn, *((N, channels) for channels in read)]
+
     def renew(self) -> None:
         """Drops edges for one training step; evaluation uses all of them."""
+        if torch.compiler.is_compiling():
+            self._draw_ahead()
+        else:
+            self._drop_edges()
+
+    @torch.compiler.disable  # generators cannot be compiled
+    def _draw_ahead(self) -> None:
+        """Draws all random numbers of a step before its compiled part."""
+        self._drop_edges()
+        masks = [] if self.rate is None else self.masks
+        self.seeds.ahead = [self.seeds.mask(own, self.rate) for own in masks]
+
+    def _drop_edges(self) -> None:
         drops = self.drop_edge and self.training
         self.mix = self.adjacency.dropped(self.drop_edge, self.seeds) if drops else self.adjacency
 

@@ -15,10 +15,13 @@ class Features:
     Args:
         x: features, dense or CSR, (N, F).
         num_seeds: S.
+
+    Attributes:
+        drawn: shape of a seed's mask of dropout.
     """
 
     def __init__(self, x: Tensor, num_seeds: int) -> None:
-        N, F = x.shape
+        N, F = self.drawn = x.shape
         self.dense = None if x.is_sparse_csr else x
         if self.dense is not None:
             return
@@ -26,6 +29,7 @@ class Features:
         edges = torch.stack([rows, x.col_indices().long()])
         self.matrix = SparseMatrix(edges, (N, F), num_seeds)
         self.values = x.values().clone()  # a view of x could not be compiled
+        self.drawn = self.values.shape
 
     def matmul(self, weight: Tensor, rate: float | Tensor | None, seeds: Seeds) -> Tensor:
         """Computes dropout(x) @ weight, without dropout if the rate is None.

@@ -13,6 +13,7 @@ from oversmoothing.store.checkpoints import restoring
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.tasks.nodes.layers import of_layers
+from oversmoothing.training.compiled import compiled
 
 if TYPE_CHECKING:
     from oversmoothing.tasks.nodes.recipe import FullBatchAdam
@@ -50,7 +51,10 @@ class FullBatchLoop:
 
     def fit(self) -> None:
         self._resume()
-        with self.recorder.progress(self.trainer.epochs, self.recorder.folder.name) as bar:
+        if self.trainer.compile:
+            self._accuracies()  # sorts neighbours and the like, once, which cannot be compiled
+        progress = self.recorder.progress(self.trainer.epochs, self.recorder.folder.name)
+        with compiled(self.model, self.trainer.compile), progress as bar:
             bar.update(self.epoch)
             while self.epoch < self.trainer.epochs and not self._stopped():
                 losses = self.step()

@@ -55,6 +55,8 @@ class MiniBatchAdam(FullBatchAdam):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(1, "accumulate")
+        if self.compile:
+            raise InputError("trainer.compile: parts have other sizes each time; use trainer=adam")
         if not 0 < self.momentum <= 1:
             raise InputError(
                 f"trainer.momentum: expected above 0 and at most 1, got {self.momentum}; "

@@ -18,6 +18,7 @@ class FullBatchAdam:
         lr: learning rate.
         weight_decay: L2 penalty of Adam, on every parameter but those that ``dense_weight_decay``
             names.
+        compile: use torch.compile.
         dense_weight_decay: L2 penalty on the linear layers before and behind the graph
             convolutions, as GCNII's code has it; None: ``weight_decay``.
         selection: ``last`` epoch's weights, or those of the ``best-val`` accuracy (the earliest
@@ -44,6 +45,7 @@ class FullBatchAdam:
     eval_every: int = 20
     patience: int | None = None
     dense_weight_decay: float | None = None
+    compile: bool = False
 
     def __post_init__(self) -> None:
         for key in ("epochs", "eval_every"):
