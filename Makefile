@@ -116,10 +116,12 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/fig1.py
 	$(PY) benchmarks/contranorm.py
 	$(PY) benchmarks/centering.py
+	$(PY) benchmarks/centering.py --tokens 16384 --batch 1 --heads 1 --rounds 5
 	$(PY) benchmarks/em.py
 	$(PY) benchmarks/slopes.py --limit 12
 	$(PY) benchmarks/generator.py
 	$(PY) benchmarks/memory.py
+	$(PY) benchmarks/part_means.py data=squirrel backbone.depth=4 trainer.epochs=8
 	$(PY) benchmarks/minibatch.py data=sbm data.num_nodes=20000 backbone.depth=4
 	$(PY) benchmarks/cures.py
 	$(PY) benchmarks/search.py

@@ -12,6 +12,7 @@ launches × 5 µs) on one GPU, for the recipe of the experiment.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import record
 import torch
@@ -59,6 +60,32 @@ def _cams(network: nn.Module, images: Tensor) -> None:
         network.class_maps(torch.cat([images.new_empty(len(images), 3, size, size)] * 2))
 
 
+def _of_images(name: str, words: tuple[str, ...], batch: int, steps: int, size: int = 224) -> Work:
+    """Classification of images."""
+    inputs = partial(torch.empty, batch, 3, size, size)
+    return Work(name, words, lambda: (inputs(),), lambda out: out.sum(), steps)
+
+
+def _of_text(name: str, words: tuple[str, ...], steps: int) -> Work:
+    """Classification of 32 sentences of 128 tokens."""
+    tokens, mask = partial(torch.zeros, 32, 128, dtype=torch.long), partial(torch.ones, 32, 128)
+    return Work(name, words, lambda: (tokens(), mask().long(), tokens()), lambda o: o.sum(), steps)
+
+
+def _of_masks(name: str, words: tuple[str, ...]) -> Work:
+    """Segmentation of 16 crops of 513 px, as HEMNet is trained."""
+    whole = partial(nn.functional.interpolate, size=(513, 513), mode="bilinear")
+    return Work(
+        name,
+        words,
+        lambda: (torch.empty(16, 3, 513, 513),),
+        lambda out: whole(out.seg).sum(),
+        30000,
+    )
+
+
+GLUE = 8551 + 67349 + 3668 + 363846 + 5749 + 392702 + 104743 + 2490  # sentences of its eight tasks
+IMAGENET = ("experiment=cls_imagenet", "backbone.depth=12")
 VOC = Labels(("background", *map(str, range(20))))
 WORKS = [
     Work(
@@ -69,22 +96,47 @@ WORKS = [
         20000,
         _cams,
     ),
-    Work(
+    _of_masks(
         "HEM, ResNet-101, 513 px, output stride 8, batch 16: one row of Tables 3 to 6",
         ("experiment=seg_voc_hem",),
-        lambda: (torch.empty(16, 3, 513, 513),),
-        lambda out: nn.functional.interpolate(out.seg, (513, 513), mode="bilinear").sum(),
-        30000,
     ),
-    Work(
+    _of_masks(
+        "HEM, ResNet-50, 513 px, output stride 16, batch 16: one cell of Table 1",
+        ("experiment=seg_voc_hem", "backbone=resnet50", "backbone.output_stride=16"),
+    ),
+    _of_text(
         "ContraNorm, BERT-base, 128 tokens, batch 32: RTE, 3 seeds",
         ("experiment=glue_bert",),
-        lambda: (
-            *[torch.ones(32, 128, dtype=torch.long)] * 2,
-            torch.zeros(32, 128, dtype=torch.long),
-        ),
-        lambda out: out.sum(),
         3 * 5 * 2490 // 32,
+    ),
+    _of_text(
+        "ContraNorm, BERT-base, 128 tokens, batch 32: one row of Table 1, 8 tasks, 3 seeds",
+        ("experiment=glue_bert",),
+        3 * 5 * GLUE // 32,
+    ),
+    _of_text(
+        "ContraNorm, ALBERT-base, 128 tokens, batch 32: one row of Table 1, 8 tasks, 3 seeds",
+        ("experiment=glue_albert",),
+        3 * 5 * GLUE // 32,
+    ),
+    _of_images(
+        "ContraNorm, DeiT-Ti, ImageNet-100, 12 blocks, batch 1024: one cell of Table 2",
+        ("experiment=cls_imagenet100", "backbone.depth=12"),
+        1024,
+        18750,
+    ),
+    _of_images(
+        "ContraNorm, DeiT-S, ImageNet, 12 blocks, batch 1024: one cell of Table 2",
+        IMAGENET,
+        1024,
+        187650,
+    ),
+    _of_images(
+        "external attention, EAMLP-7, ImageNet, 384 px, batch 512: one row",
+        ("experiment=cls_imagenet_eamlp", "task.augment.size=384", "task.evaluation.size=384"),
+        512,
+        750600,
+        384,
     ),
 ]
 
@@ -105,9 +157,11 @@ def main() -> None:
 
 
 def _network(words: tuple[str, ...], data: object = VOC) -> nn.Module:
-    config = compose_config([*words, "backbone.weights=none", "seeds=[0]"])
+    config = compose_config([*words, "seeds=[0]"])
+    if "weights" in config.backbone:
+        config.backbone.weights = "none"
     task = build(config.task)
-    given = task.toy if "glue" in words[0] else data
+    given = data if getattr(task.toy, "background", False) else task.toy
     return task.network(parts(config, given), [0], CPU)
 
 

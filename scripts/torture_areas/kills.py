@@ -68,6 +68,7 @@ def _killed(
     line, limit = drawn.randint(0, lines), drawn.uniform(0.2, 1.2) * seconds
     limit = limit if line == 0 else 4 * seconds
     outputs = Path(next(w for w in command if w.startswith("paths.outputs=")).partition("=")[2])
+    tells = line > _logged(outputs)  # if not, it may be stopped before any of our code runs
     started, began = Started(command), time.monotonic()
     while started.running() and time.monotonic() - began < limit:
         if line and _logged(outputs) >= line:
@@ -80,9 +81,9 @@ def _killed(
         return f"{number.name} leaves processes: {left}"
     if ended.code is None:
         return f"{number.name} does not end it within 30 s"
-    if line and "Traceback" in ended.err:
+    if tells and "Traceback" in ended.err:
         return f"{number.name} prints a traceback: {ended.err[-300:]}"
-    silent = number == signal.SIGKILL or not line or list(outputs.glob("*/result.json"))
+    silent = number == signal.SIGKILL or not tells or list(outputs.glob("*/result.json"))
     if not silent and (ended.code == 0 or STOPPED not in ended.err.splitlines()):
         return f"{number.name}: no line that says that it stopped: {ended.err[-300:]}"
     return ""

@@ -1,6 +1,7 @@
-"""Processes that were started by one that gets SIGKILL."""
+"""Commands that are stopped, and processes that were started by one that gets SIGKILL."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,3 +64,19 @@ def test_a_sweep_in_processes_ends_with_its_command(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     assert all_ended(str(tmp_path))
+
+
+@linux
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
+def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    words = ["trainer.epochs=1000000", "trainer.eval_every=1", "data.num_nodes=400", "seeds=[0]"]
+    words += ["logger=none", "threads=1", "checkpoint_seconds=0", f"paths.outputs={tmp_path}"]
+    command = [sys.executable, "train.py", *words]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("nodes-*/checkpoint.pt")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(number)
+    _, said = process.communicate()
+    assert said == "stopped; the same command continues from the last checkpoints\n"
+    assert process.returncode == code and list(tmp_path.glob("nodes-*/checkpoint.pt"))

@@ -25,9 +25,6 @@ def activations(
 
     Returns:
         The bytes; 0 for a network that computes nothing without content.
-
-    Raises:
-        InputError: the network refuses its inputs.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # torch's compiler: a second
 
