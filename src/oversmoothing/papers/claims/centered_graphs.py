@@ -37,6 +37,14 @@ def outperforms(evidence: Evidence, table: str) -> Finding:
     return Finding(every(cases.values()), text, "as printed")
 
 
+def copied(evidence: Evidence) -> Finding:
+    theirs, ours = evidence.published("contranorm_table3"), evidence.printed("table5")
+    equal = {place: ours[place] == value for place, value in theirs.items()}
+    others = [f"{b} {k} {c}" for (b, k, c), same in equal.items() if not same]
+    text = f"{share(equal.values())} values are equal to the digit; not: {', '.join(others)}"
+    return Finding(partly(equal.values()), text, "as printed")
+
+
 def tuning(evidence: Evidence) -> Finding:
     before, after = gaps(evidence, "table5"), gaps(evidence, "table6")
     grows = {place: after[place] > before[place] for place in after}
@@ -116,6 +124,13 @@ def against_vanilla(evidence: Evidence) -> Finding:
 
 _claim = partial(Claim, "Centered Self-Attention", command="make table5")
 CLAIMS = [
+    _claim(
+        "centered_graphs_copied",
+        "Table 5 (the text does not say it)",
+        "The rows of the other methods repeat ContraNorm's Table 3.",
+        "The printed values of both.",
+        copied,
+    ),
     _claim(
         "centered_graphs_best",
         "4.3, Table 5",
