@@ -33,6 +33,20 @@ def test_eamlp_keeps_its_number_of_parameters(number: int, trainable: float, who
     assert round((count + 197 * model.dim) / 1e6, 2) == whole
 
 
+@torch.no_grad()
+def test_batch_norm_standardises_channels_over_tokens_and_evaluates_images_apart() -> None:
+    model = t2t(ExternalMultiHead, norm="batch").double()
+    assert not any(isinstance(m, nn.LayerNorm) for m in model.network.blocks.modules())
+    x = model.train().network.norm(3 * torch.randn(4, 5, model.dim).double() + 1)
+    assert torch.allclose(x.mean(dim=(0, 1)), torch.zeros(model.dim).double(), atol=1e-12)
+    assert torch.allclose(
+        x.var(dim=(0, 1), correction=0), torch.ones(model.dim).double(), atol=1e-4
+    )
+    pictures = images(2, 3, 32, 32).double()
+    both, alone = model.eval()(pictures)[0], model(pictures[:1])[0]
+    assert torch.allclose(both[:1], alone, atol=1e-10)
+
+
 def linear(x: Tensor, layer: nn.Linear) -> Tensor:
     y = x @ layer.weight.T
     return y if layer.bias is None else y + layer.bias

@@ -19,6 +19,7 @@ from oversmoothing.papers.claims.claim import (
     share,
     tendency,
 )
+from oversmoothing.papers.claims.cost import exponent
 from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.papers.claims.main import ABOUT, CLAIMS, FOUND, chosen, entry, findings, recorded
 from oversmoothing.papers.claims.write import publish
@@ -86,6 +87,12 @@ def test_the_counterexample_to_proposition_2_lowers_the_effective_rank() -> None
     assert after == pytest.approx(float(torch.special.entr(p).sum().exp()), abs=1e-6)
     assert after < before
     assert 1 + (1 - 1.4**2) * 0.9 > 0
+
+
+def test_an_exponent_is_that_of_known_costs() -> None:
+    sizes = [10, 100, 1000]
+    assert exponent(sizes, [3 * n**1.5 for n in sizes]) == pytest.approx(1.5)
+    assert exponent(sizes, [7, 7, 7]) == pytest.approx(0, abs=1e-12)
 
 
 def test_proposition_1_bounds_the_variance_and_equal_tokens_are_its_edge() -> None:

@@ -5,7 +5,7 @@ EAMLP: Guo et al., TPAMI 2022, Beyond Self-attention. The sites lie in the chose
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,8 @@ class T2TViT(TokenStream):
         tokens: what mixes tokens between the splits of the image: ``external`` attention (EAMLP)
             or softmax ``attention`` (T2T-ViT with transformer layers).
         blocks, mean, std, after, drop_path: as in ``vit.ViT``.
+        norm: LayerNorm (``layer``) or BatchNorm over all tokens of a batch (``batch``), in the
+            blocks and behind them.
 
     Raises:
         InputError: an argument out of range, or aggregators that exclude each other.
@@ -71,12 +73,14 @@ class T2TViT(TokenStream):
         std: list[float] = STD,
         after: Literal["branch", "norm2", "norms"] = "branch",
         drop_path: float = 0.0,
+        norm: Literal["layer", "batch"] = "layer",
     ) -> None:
         check_choice("name", name, SIZES)
         check_choice("tokens", tokens, MIXINGS)
         check_choice("after", after, NORMS)
         check_rate("drop_path", drop_path)
-        network = Network(SIZES[name], MIXINGS[tokens], drop_path)
+        check_choice("norm", norm, TOKEN_NORMS)
+        network = Network(SIZES[name], MIXINGS[tokens], drop_path, TOKEN_NORMS[norm])
         super().__init__(network, name, STRIDE, 1, False, mean, std)
         self._sinusoids: Tensor | None = None
         indices = chosen(blocks, self.depth, "backbone.blocks")
@@ -98,10 +102,30 @@ class T2TViT(TokenStream):
         return kept
 
 
+class TokenBatchNorm(nn.Module):
+    """BatchNorm of every channel over all tokens of a batch. Shapes: (B, N, C) -> (B, N, C)."""
+
+    def __init__(self, dim: int, **options: Any) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(dim, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.flatten(0, -2)).view(x.shape)
+
+
+TOKEN_NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "batch": TokenBatchNorm}
+
+
 class Network(nn.Module):
     """The parameters: tokens-to-token module (with ``mixing``), CLS, blocks and final norm."""
 
-    def __init__(self, size: Size, mixing: Callable[[int], nn.Module], drop_path: float) -> None:
+    def __init__(
+        self,
+        size: Size,
+        mixing: Callable[[int], nn.Module],
+        drop_path: float,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+    ) -> None:
         from timm.models.vision_transformer import Block
 
         super().__init__()
@@ -110,9 +134,9 @@ class Network(nn.Module):
         self.tokens = TokensToToken(mixing, C)
         self.cls_token = nn.Parameter(torch.empty(1, 1, C))
         rates = torch.linspace(0, drop_path, depth).tolist()
-        made = [Block(C, heads, ratio, drop_path=p, norm_layer=nn.LayerNorm) for p in rates]
+        made = [Block(C, heads, ratio, drop_path=p, norm_layer=norm) for p in rates]
         self.blocks = nn.ModuleList(made)
-        self.norm = nn.LayerNorm(C)
+        self.norm = norm(C)
         self._initialise()
 
     @torch.no_grad()

@@ -1,14 +1,17 @@
 """Claims of Centered Self-Attention Layers (Ali et al., 4.3) about graphs: Tables 5 and 6."""
 
+import os
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from oversmoothing.papers.claims.claim import Claim, Finding, above, every, partly, share, tendency
-from oversmoothing.papers.claims.evidence import Evidence
+from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.papers.claims.rows import differences, pairs
 from oversmoothing.report.verdict import Measured
 from oversmoothing.report.verdict import Verdict as CellVerdict
 
+PRINTED_CLASSES = {"chameleon": 6, "squirrel": 4}
 DEEP = ("L=8", "L=16", "L=32")
 OTHERS = ("vanilla", "layernorm", "pairnorm", "contranorm")
 SEEDS = "5 seeds a cell; ?: Welch's t-test does not tell"
@@ -35,6 +38,14 @@ def outperforms(evidence: Evidence, table: str) -> Finding:
     ]
     text = f"above all three in {share(cases.values())} cells; not: {', '.join(below) or 'none'}"
     return Finding(every(cases.values()), text, "as printed")
+
+
+def copied(evidence: Evidence) -> Finding:
+    theirs, ours = evidence.published("contranorm_table3"), evidence.printed("table5")
+    equal = {place: ours[place] == value for place, value in theirs.items()}
+    others = [f"{b} {k} {c}" for (b, k, c), same in equal.items() if not same]
+    text = f"{share(equal.values())} values are equal to the digit; not: {', '.join(others)}"
+    return Finding(partly(equal.values()), text, "as printed")
 
 
 def tuning(evidence: Evidence) -> Finding:
@@ -114,8 +125,28 @@ def against_vanilla(evidence: Evidence) -> Finding:
     return Finding(tendency(cases), text, SEEDS)
 
 
+def classes(evidence: Evidence) -> Finding:
+    found = {}
+    for name, printed in PRINTED_CLASSES.items():
+        folder = Path(os.environ.get("DATA_ROOT", "data")) / "graphs/WikipediaNetwork" / name
+        path = folder / "geom_gcn/raw/out1_node_feature_label.txt"
+        if not path.exists():
+            raise NotRecordedError(f"{name} is not here; `make data DATA={name}` fetches it")
+        lines = path.read_text("utf-8").splitlines()[1:]
+        found[name] = (len({line.split("\t")[2] for line in lines}), printed)
+    text = "; ".join(f"{name}: {number} in the files" for name, (number, _) in found.items())
+    return Finding(every(a == b for a, b in found.values()), text, "all nodes of 2 graphs")
+
+
 _claim = partial(Claim, "Centered Self-Attention", command="make table5")
 CLAIMS = [
+    _claim(
+        "centered_graphs_copied",
+        "Table 5 (the text does not say it)",
+        "The rows of the other methods repeat ContraNorm's Table 3.",
+        "The printed values of both.",
+        copied,
+    ),
     _claim(
         "centered_graphs_best",
         "4.3, Table 5",
@@ -183,6 +214,15 @@ CLAIMS = [
         "A search for each method, of equal budget.",
         missing="the paper's search space is not published, and no search is recorded yet",
         command="make table6 ALL=1",
+    ),
+    _claim(
+        "centered_graphs_data",
+        "4.3, the data",
+        "Chameleon has 6 classes and Squirrel 4.",
+        "The labels in the files of Geom-GCN.",
+        classes,
+        command="",
+        cheap=False,
     ),
     _claim(
         "centered_graphs_split",

@@ -58,6 +58,11 @@ class Evidence:
         texts = {_place(line): line["corrected"] or line["published"] for line in lines}
         return {place: float(text) for place, text in texts.items() if text}
 
+    def printed(self, table: str) -> dict[Place, float]:
+        """Printed values of a table as they stand."""
+        lines = [line for line in self._lines(table) if not line["reading"]]
+        return {_place(line): float(line["published"]) for line in lines if line["published"]}
+
     def measured(self, table: str, reading: str = "") -> Cells:
         """Measured values of a table, of the plain runs or those of a reading.
 

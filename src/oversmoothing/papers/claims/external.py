@@ -161,7 +161,7 @@ CLAIMS = [
         "external_batchnorm",
         "Remarks, 1",
         "BatchNorm in place of LayerNorm gives EAMLP-7 1.1 points more; larger models diverge.",
-        "ImageNet.",
+        "ImageNet with `backbone.norm=batch`.",
     ),
     _claim(
         "external_detection",

@@ -23,6 +23,7 @@ from oversmoothing.papers.claims import (
     contranorm_depth,
     contranorm_graphs,
     contranorm_theory,
+    cost,
     external,
     hemnet_steps,
     hemnet_tables,
@@ -43,8 +44,12 @@ PAGES = (
     hemnet_steps,
     hemnet_tables,
     external,
+    cost,
 )
-CLAIMS: Sequence[Claim] = [claim for page in PAGES for claim in page.CLAIMS]
+PAPERS = ("Centered Self-Attention", "ContraNorm", "HEMNet", "External Attention")
+CLAIMS: Sequence[Claim] = sorted(
+    (claim for page in PAGES for claim in page.CLAIMS), key=lambda claim: PAPERS.index(claim.paper)
+)
 Entry = dict[str, Any]
 ABOUT = ("name", "paper", "place", "statement", "experiment")
 FOUND = ("measured", "n", "verdict")
