@@ -1,5 +1,6 @@
 """What does not fit into memory is refused before it fills it."""
 
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -116,3 +117,10 @@ def test_a_tensor_larger_than_the_memory_is_not_made(monkeypatch: pytest.MonkeyP
     said = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Error"
     with pytest.raises(InputError, match="tried to allocate 9 bytes"), room.room_for("data"):
         raise RuntimeError(said)
+
+
+def test_counting_leaves_no_reference_to_a_parameter() -> None:
+    layer = nn.Linear(2, 2)
+    before = weakref.getweakrefcount(layer.weight)
+    assert activations(layer, lambda: (torch.ones(1, 2),)) > 0
+    assert weakref.getweakrefcount(layer.weight) == before  # torch.utils.swap_tensors refuses these

@@ -52,6 +52,7 @@ def activations(
 
 
 def _twin(tensor: Tensor, fake: TorchDispatchMode) -> Tensor:
-    with fake:
-        twin = torch.empty_like(tensor)
+    sizes, kind = (tensor.shape, tensor.stride()), {"dtype": tensor.dtype, "device": tensor.device}
+    with fake:  # which would keep a weak reference to the tensor: then it cannot be swapped
+        twin = torch.empty_strided(*sizes, **kind)
     return nn.Parameter(twin, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else twin
