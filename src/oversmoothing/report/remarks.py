@@ -103,8 +103,12 @@ def _circumstances(entries: Sequence[Entry]) -> list[str]:
         rows = dict.fromkeys(cell.label for cell, ours in measured if ours.weights == text)
         lines.append(f"Weights{_of(rows) if len(weights) > 1 else ''}: {text}.")
     for text in dict.fromkeys(ours.conditions for _, ours in measured if ours.conditions):
-        columns = dict.fromkeys(cell.column for cell, ours in measured if ours.conditions == text)
-        lines.append(f"Measured{_of(columns)}: {text}.")
+        cells = [cell for cell, ours in measured if ours.conditions == text]
+        rows, columns = (
+            dict.fromkeys(getattr(c, name) for c in cells) for name in ("row", "column")
+        )
+        some = len(rows) < len({cell.row for cell, _ in measured})
+        lines.append(f"Measured{_of([*rows, *columns] if some else columns)}: {text}.")
     return lines
 
 
