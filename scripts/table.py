@@ -22,6 +22,7 @@ from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import Planned, collect, read_records, write_records
 from oversmoothing.report.expected import load, select
+from oversmoothing.report.facts import update
 from oversmoothing.report.grid import judge
 from oversmoothing.report.latex import write_latex
 from oversmoothing.report.plan import describe, distinct
@@ -47,7 +48,8 @@ def main() -> int:
     write_records(path, [p.looked_up() for p in planned])
     records = read_records(path)
     entries = judge([p.looked_up(records).pair for p in planned])
-    print(*publish(entries, options.results, options.pdf), sep="\n")
+    paths = publish(entries, options.results, options.pdf) + update(options.results)
+    print(*dict.fromkeys(paths), sep="\n")
     if options.latex:
         print(write_latex(entries, options.out))
     return 1 if failures else 0

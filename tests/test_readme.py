@@ -54,7 +54,8 @@ def text_of(page: Path, *languages: str) -> str:
 def anchors(page: Path) -> set[str]:
     """The names that GitHub gives headings: lower case, no punctuation, hyphens for spaces."""
     titles = re.findall(r"^#+ (.+)$", text_of(page), re.M)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    named = set(re.findall(r'<a id="(\w+)">', text_of(page)))
+    return named | {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @every_page

@@ -157,7 +157,7 @@ CLAIMS = [
     _claim(
         "centered_graphs_deep",
         "4.3, Table 5",
-        "It makes deep GCNs more accurate.",
+        "Centering makes deep GCNs more accurate.",
         "Table 5, with a LayerNorm behind it, against the vanilla GCN.",
         against_vanilla,
     ),

@@ -170,7 +170,7 @@ CLAIMS = [
     _subset(
         "centered_tokens",
         "Abstract, 3.2",
-        "The term keeps tokens apart in a ViT.",
+        "Centering keeps tokens apart in a ViT.",
         f"{_on}: mean cosine at γ = 0 against −0.5 (half) and −1 (full).",
         tokens,
         command="make table NAME=wsss_gamma",

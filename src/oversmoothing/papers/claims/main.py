@@ -8,7 +8,6 @@ A finding that needs data or results that are not here stays as it is recorded.
 
 import argparse
 import fnmatch
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from oversmoothing.papers.claims import (
 from oversmoothing.papers.claims.claim import Claim, Verdict
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.papers.claims.write import publish
+from oversmoothing.report.claims import read_claims
 from oversmoothing.store.files import writing
 
 PAGES = (
@@ -94,13 +94,7 @@ def chosen(claims: Sequence[Claim], only: Iterable[str], recorded: bool = False)
 
 def recorded(folder: Path) -> dict[str, Entry]:
     """The entries of ``claims.json`` by name; none without the file."""
-    path = folder / "claims.json"
-    if not path.exists():
-        return {}
-    try:
-        return {entry["name"]: entry for entry in json.loads(path.read_text("utf-8"))}
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); restore it with git") from None
+    return {entry["name"]: entry for entry in read_claims(folder)}
 
 
 def findings(claim: Claim, evidence: Evidence, old: Entry | None) -> Entry:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from oversmoothing.papers.claims.claim import Verdict
+from oversmoothing.report import facts
+from oversmoothing.report.claims import details, full, table
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.files import write_text
 
-HEAD = ["place", "claim", "measured here", "verdict", "command"]
+HEAD = ["paper", "place", "claim", "verdict", "measured here", "command"]
 
 
 def publish(entries: Sequence[Mapping[str, Any]], results: Path) -> list[Path]:
@@ -23,13 +25,12 @@ def publish(entries: Sequence[Mapping[str, Any]], results: Path) -> list[Path]:
     papers = list(dict.fromkeys(entry["paper"] for entry in entries))
     paths = [results / "claims.json", results / "tables/claims.md"]
     write_text(paths[0], json.dumps(list(entries), indent=1, ensure_ascii=False) + "\n")
-    whole = table(["paper", *HEAD], [[entry["paper"], *_cells(entry)] for entry in entries])
-    write_text(paths[1], whole)
+    write_text(paths[1], table(HEAD, [_cells(entry) for entry in entries]))
     paths += show_in_pages(results, "claims-counts", counts(entries))
     for paper in papers:
-        rows = [_cells(entry) for entry in entries if entry["paper"] == paper]
         marker = f"claims-{paper.lower().replace(' ', '-')}"
-        paths += show_in_pages(results, marker, table(HEAD, rows))
+        paths += show_in_pages(results, marker, full([e for e in entries if e["paper"] == paper]))
+    paths += facts.update(results)
     return list(dict.fromkeys(paths))
 
 
@@ -43,17 +44,6 @@ def counts(entries: Sequence[Mapping[str, Any]]) -> str:
     return table(["paper", *Verdict], rows)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; | in a cell becomes /."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
-
-
 def _cells(entry: Mapping[str, Any]) -> list[str]:
-    """Place, claim, what was measured with the numbers, verdict, command."""
-    found = f"{entry['measured']} ({entry['n']})" if entry["n"] else entry["measured"]
-    verdict = entry["verdict"]
-    run = verdict != Verdict.NOT_RUN
-    measured = f"{entry['experiment']} {'Found' if run else 'Not run'}: {found}."
-    shown = f"**{verdict}**" if run else verdict
-    return [entry["place"], entry["statement"], measured, shown, f"`{entry['command']}`"]
+    told = [entry[key] for key in ("paper", "place", "statement", "verdict")]
+    return [*told, details(entry), f"`{entry['command']}`"]

@@ -1,0 +1,95 @@
+"""How claims of papers are shown: the entries of ``claims.json`` as rows of tables."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oversmoothing.errors import InputError
+
+Entry = Mapping[str, Any]
+ORDER = ("holds", "holds in part", "contradicted", "not decided", "not run")
+HEAD = ["claim", "verdict", "measured here"]
+COUNT = re.compile(r"[^:;]*\d of \d[^:;]*?(?=:|;| \([^)]{40})")  # 3 of 8 cells, before a list
+SHORT = 100  # characters
+
+
+def read_claims(results: Path) -> list[dict[str, Any]]:
+    """The entries of ``claims.json``; none without the file.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    path = results / "claims.json"
+    if not path.exists():
+        return []
+    try:
+        entries = json.loads(path.read_text("utf-8"))
+        return [dict(entry) for entry in entries if entry["name"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); restore it with git") from None
+
+
+def brief(entry: Entry) -> str:
+    """What was measured; of a long text a count (``2 of 9``) or what stands before a ``;``."""
+    text: str = entry["measured"]
+    if len(text) <= SHORT:
+        return text
+    count = COUNT.match(text)
+    first = count[0] if count else text.partition(";")[0]
+    return first if first == text else f"{first} …"
+
+
+def details(entry: Entry, measured: str | None = None) -> str:
+    """The experiment and everything that was measured.
+
+    Args:
+        measured: instead of all that was measured; may be empty.
+    """
+    found = entry["measured"] if measured is None else measured
+    n = f"({entry['n']})" if entry["n"] else ""
+    if not found:
+        return f"{entry['experiment']} {n}".strip()
+    kind = "Found" if entry["n"] else "Not run"
+    return f"{entry['experiment']} {kind}: {found}{f' {n}' if n else ''}."
+
+
+def full(entries: Iterable[Entry]) -> str:
+    """Claims with their details folded away, each with an anchor of its name."""
+    return table(HEAD, [_full(entry) for entry in entries])
+
+
+def _full(entry: Entry) -> list[str]:
+    claim = f'<a id="{entry["name"]}"></a>{entry["statement"]}<br><small>{entry["place"]}</small>'
+    rest = "" if brief(entry) == entry["measured"] else None
+    more = f"{details(entry, rest)}<br>`{entry['command']}`"
+    folded = f"<details><summary>details</summary>{more}</details>"
+    return [claim, _verdict(entry), f"{brief(entry)} {folded}"]
+
+
+def short(entries: Sequence[Entry], page: str) -> str:
+    """Claims in one line each, with links to their details.
+
+    Args:
+        page: the page of all claims, as a relative link.
+    """
+    several = len({entry["paper"] for entry in entries}) > 1
+    return table(HEAD, [_short(entry, page, several) for entry in entries])
+
+
+def _short(entry: Entry, page: str, several: bool) -> list[str]:
+    place = f"{entry['paper']}, {entry['place']}" if several else entry["place"]
+    claim = f"[{entry['statement']}]({page}#{entry['name']})<br><small>{place}</small>"
+    measured = f"{brief(entry)}<br><small>{entry['experiment']}</small>"
+    return [claim, _verdict(entry), measured]
+
+
+def _verdict(entry: Entry) -> str:
+    return f"**{entry['verdict']}**" if entry["n"] else str(entry["verdict"])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; | in a cell becomes /."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)

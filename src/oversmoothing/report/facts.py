@@ -1,0 +1,138 @@
+"""Keeps measured numbers in written pages up to date.
+
+A number in a sentence stands between ``<!--=KEY-->`` and ``<!--/-->``, which no page shows. KEY:
+
+- ``table5/Cora/centered/L=16``: a cell of ``tables/table5.csv`` by block, key of the row, column
+  and, if any, reading (``cures/Cora/GCN/8/GCNII``: graph, network, layers, method), as mean ± std;
+  ``:mean``, ``:std``, ``:published`` or ``:difference`` behind it takes one of them;
+- ``table5/Cora/*:within``: how many such cells have a verdict, or ``:measured``;
+- ``diagnose/deit.csv:cosine@model=plain&block=12``: mean ± std of a column over some lines;
+- ``claims/NAME``: what was measured for a claim, in short; ``claims/NAME:verdict``.
+
+Some claims as a table stand between ``<!-- claims NAME NAME …:start -->`` and
+``<!-- claims:end -->``.
+"""
+
+import csv
+import os
+import re
+import statistics
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.claims import brief, read_claims, short
+from oversmoothing.report.verdict import Verdict
+from oversmoothing.store.files import write_text
+
+FACT = re.compile(r"(<!--=(.+?)-->)[^<]*(<!--/-->)")
+CLAIMS = re.compile(r"(<!-- claims ([\w ]+):start -->\n).*?(<!-- claims:end -->)", re.S)
+PLACES = (("block", "key", "column", "reading"), ("graph", "network", "layers", "method"))
+Line = Mapping[str, str]
+
+
+def update(results: Path) -> list[Path]:
+    """Brings every page up to date and returns the pages that changed.
+
+    Args:
+        results: a folder; pages are the ``README.md`` of it and of the folder that holds it, and
+            those in ``docs`` next to it.
+
+    Raises:
+        InputError: a key that names no result.
+    """
+    pages = [results / "README.md", results.parent / "README.md"]
+    pages += sorted((results.parent / "docs").rglob("*.md"))
+    changed = []
+    for page in filter(Path.exists, pages):
+        old = page.read_text("utf-8")
+        new = current(old, results, page)
+        if new != old:
+            write_text(page, new)
+            changed.append(page)
+    return changed
+
+
+def current(text: str, results: Path, page: Path) -> str:
+    """The text of a page with what the results say now."""
+
+    def inserted(make: Callable[[str], str], found: re.Match[str]) -> str:
+        try:
+            return found[1] + make(found[2]) + found[3]
+        except (KeyError, OSError, ValueError) as error:
+            raise InputError(f"{page}: {found[2]} names no result ({error})") from None
+
+    whole = os.path.relpath(results.parent / "docs/papers/claims.md", page.parent)
+    text = FACT.sub(partial(inserted, partial(value, results)), text)
+    return CLAIMS.sub(partial(inserted, partial(_chosen, results, whole)), text)
+
+
+def value(results: Path, key: str) -> str:
+    """What a key stands for.
+
+    Raises:
+        KeyError, OSError, ValueError: no such table, cell, line or claim.
+    """
+    place, _, part = key.partition(":")
+    name, _, cell = place.partition("/")
+    if name == "claims":
+        claim = {entry["name"]: entry for entry in read_claims(results)}[cell]
+        return str(claim[part]) if part else brief(claim)
+    if place.endswith(".csv"):
+        column, _, wanted = part.partition("@")
+        return _mean(_lines(results / place), column, wanted)
+    found = [line for line in _lines(results / f"tables/{name}.csv") if _fits(line, cell or "*")]
+    if not found:
+        raise KeyError(cell)
+    if part == "measured":
+        return str(sum(line["mean"] != "" for line in found))
+    if part in set(Verdict):
+        return str(sum(line["verdict"] == part for line in found))
+    return _shown(found[0], part)
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _fits(line: Line, cell: str) -> bool:
+    parts = next(parts for parts in PLACES if parts[0] in line)
+    return fnmatchcase("/".join(line[part] for part in parts).removesuffix("/"), cell)
+
+
+def _shown(line: Line, part: str) -> str:
+    if part == "published":
+        return line["corrected"] or line["published"]
+    if not line["mean"]:
+        return "not measured"
+    if part:
+        return _number(float(line[part]), "+" if part == "difference" else "")
+    return _with_spread(float(line["mean"]), float(line["std"]) if line["std"] else None)
+
+
+def _mean(lines: list[dict[str, str]], column: str, wanted: str) -> str:
+    """Mean ± std of a column over the lines that have some values, as ``model=plain&block=12``."""
+    pairs = [word.split("=", 1) for word in wanted.split("&") if word]
+    values = [float(line[column]) for line in lines if all(line[k] == v for k, v in pairs)]
+    return _with_spread(statistics.mean(values), statistics.stdev(values) if values[1:] else None)
+
+
+def _with_spread(mean: float, std: float | None) -> str:
+    return _number(mean) + (f" ± {std:.{_digits(mean)}f}" if std is not None else "")
+
+
+def _number(value: float, sign: str = "") -> str:
+    return f"{value:{sign}.{_digits(value)}f}"
+
+
+def _digits(value: float) -> int:
+    """One decimal, as for percent; two for small numbers such as a cosine."""
+    return 1 if abs(value) >= 2 else 2
+
+
+def _chosen(results: Path, page: str, names: str) -> str:
+    entries = {entry["name"]: entry for entry in read_claims(results)}
+    return short([entries[name] for name in names.split()], page)
