@@ -6,6 +6,7 @@ from pathlib import Path
 
 from oversmoothing.launch.script import run_script
 from oversmoothing.report.cells import Cell
+from oversmoothing.report.claims import read_claims
 from oversmoothing.report.collect import collect
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import Entry, judge
@@ -15,9 +16,6 @@ from oversmoothing.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"
 OTHERS = (  # name of a figure, title, text, and files below results/ that are shown if they exist
-    ("claims", "What the papers claim",
-     "Each claim with its experiment, numbers and a verdict computed from them.",
-     "tables/claims.md"),
     ("fig1", "Figure 1: rank of random transformers",
      "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
      "and for no γ ≤ −1.",
@@ -53,10 +51,17 @@ def main() -> int:
     tables = [_table(results, name, entries) for name, entries in judged.items()]
     others = [_section(results, *of) for of in OTHERS]
     sections = [section for section in others if section.rows or section.figures]
-    overview = papers(entry for entries in judged.values() for entry in entries)
-    write_page(page, "Oversmoothing: published and measured", sections + tables, overview)
+    claims = read_claims(results)
+    overview = papers((entry for entries in judged.values() for entry in entries), claims)
+    sections = [_claims(claims)] * bool(claims) + sections + tables
+    write_page(page, "Oversmoothing: published and measured", sections, overview)
     print(page.resolve().as_uri())
     return 0
+
+
+def _claims(claims: list[dict[str, str]]) -> Section:
+    text = "Each claim with a verdict computed from what was measured."
+    return Section("What the papers claim", text, "make claims", claims=claims)
 
 
 def _section(results: Path, name: str, title: str, text: str, files: str) -> Section:

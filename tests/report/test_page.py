@@ -9,6 +9,7 @@ import pytest
 from made_up import entries
 
 from oversmoothing.errors import InputError
+from oversmoothing.report.claims import ORDER
 from oversmoothing.report.overview import papers
 from oversmoothing.report.page import Section, page, write_page
 from oversmoothing.report.publish import markdown
@@ -115,6 +116,24 @@ def test_papers_come_first_with_bars_in_proportion() -> None:
         for kind, number in widths.items():
             assert number == sum(e.verdict == kind for e in entries())
             assert f'style="flex-grow: {number}" title="{number} {kind}"' in shown
+
+
+def test_claims_have_coloured_verdicts_and_a_bar_below_their_paper() -> None:
+    about = {"place": "3.2", "experiment": "Five runs.", "n": "5 seeds", "command": "make claims"}
+    name = papers(entries())[0].name
+    claims = [
+        {"paper": name, "statement": f"<b>{verdict}", "verdict": verdict, **about}
+        | {"measured": f"true in 2 of 9 panels: {'a long list of panels; ' * 9}"}
+        for verdict in ORDER
+    ]
+    found = papers(entries(), [*claims, claims[0]])
+    shown = page("x", [Section("Claims", claims=claims)], found)
+    assert any(found[0].claim_line in text for text in read(shown).texts)
+    assert 'class="holds" style="flex-grow: 2" title="2 holds"' in shown
+    for verdict in ORDER:
+        kind = verdict.replace(" ", "-")
+        assert f'<td class="{kind}">{verdict}</td>\n<td>true in 2 of 9 panels …<details>' in shown
+        assert f".{kind} {{" in shown
 
 
 def test_a_missing_figure_is_met_with_one_line(tmp_path: Path) -> None:

@@ -4,18 +4,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from oversmoothing.errors import InputError
 
-Entry = Mapping[str, Any]
+Entry = Mapping[str, str]
 ORDER = ("holds", "holds in part", "contradicted", "not decided", "not run")
 HEAD = ["claim", "verdict", "measured here"]
 COUNT = re.compile(r"[^:;]*\d of \d[^:;]*?(?=:|;| \([^)]{40})")  # 3 of 8 cells, before a list
 SHORT = 100  # characters
 
 
-def read_claims(results: Path) -> list[dict[str, Any]]:
+def read_claims(results: Path) -> list[dict[str, str]]:
     """The entries of ``claims.json``; none without the file.
 
     Raises:

@@ -1,9 +1,10 @@
 """What is measured of each paper: how many of its published numbers agree, differ, are missing."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
+from oversmoothing.report import claims as words
 from oversmoothing.report.grid import Entry
 from oversmoothing.report.verdict import Verdict
 
@@ -23,15 +24,28 @@ class Paper:
     Args:
         name: short name of the paper.
         counts: number of cells by verdict.
+        claims: number of claims in words by verdict.
     """
 
     name: str
     counts: Counter[Verdict]
+    claims: Counter[str] = field(default_factory=Counter)
 
     @property
     def parts(self) -> list[tuple[Verdict, int]]:
         """Verdicts that occur, with their number of cells, from the best to the least known."""
         return [(kind, self.counts[kind]) for kind in ORDER if self.counts[kind]]
+
+    @property
+    def claim_parts(self) -> list[tuple[str, int]]:
+        """The same of the claims in words."""
+        return [(kind, self.claims[kind]) for kind in words.ORDER if self.claims[kind]]
+
+    @property
+    def claim_line(self) -> str:
+        """``38 claims in words; holds: 4, holds in part: 11, …``"""
+        parts = [f"{kind}: {number}" for kind, number in self.claim_parts]
+        return f"{self.claims.total()} claims in words; {', '.join(parts)}."
 
     @property
     def line(self) -> str:
@@ -46,8 +60,8 @@ class Paper:
         return f"{first}: {', '.join([f'{agree} agree', *others])}."
 
 
-def papers(entries: Iterable[Entry]) -> list[Paper]:
-    """Counts the published numbers of every paper.
+def papers(entries: Iterable[Entry], claims: Sequence[words.Entry] = ()) -> list[Paper]:
+    """Counts the published numbers of every paper, and its claims in words.
 
     Other readings of a paper, controls, and numbers that are not at hand do not count.
     """
@@ -57,4 +71,7 @@ def papers(entries: Iterable[Entry]) -> list[Paper]:
         if cell.value is not None and not cell.reading and not cell.control:
             name = cell.about.source.partition(",")[0]
             found.setdefault(name, Counter())[entry.verdict] += 1
-    return [Paper(name, counts) for name, counts in found.items()]
+    said: dict[str, Counter[str]] = {}
+    for claim in claims:
+        said.setdefault(claim["paper"], Counter())[claim["verdict"]] += 1
+    return [Paper(name, counts, said.get(name, Counter())) for name, counts in found.items()]

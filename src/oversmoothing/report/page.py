@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from oversmoothing.errors import InputError
+from oversmoothing.report import claims as words
 from oversmoothing.report import grid, publish, remarks
 from oversmoothing.report.grid import Entry
 from oversmoothing.report.overview import Paper
@@ -26,6 +27,7 @@ class Section:
         entries: cells of a table in ``results/expected``.
         rows: any other table; the first row is its head.
         figures: PNG, JPEG or SVG files.
+        claims: entries of ``claims.json``, shown before all of these, by paper.
     """
 
     title: str
@@ -34,6 +36,7 @@ class Section:
     entries: Sequence[Entry] = ()
     rows: Sequence[Sequence[str]] = ()
     figures: Sequence[Path] = ()
+    claims: Sequence[words.Entry] = ()
 
 
 def write_page(
@@ -56,7 +59,8 @@ def page(title: str, sections: Sequence[Section], papers: Sequence[Paper] = ()) 
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
-    names = {"grid": grid, "publish": publish, "remarks": remarks, "hint": _hint, "image": _image}
+    modules = {"words": words, "grid": grid, "publish": publish, "remarks": remarks}
+    names = modules | {"hint": _hint, "image": _image}
     return environment.from_string(template, names).render(
         title=title, sections=sections, papers=papers
     )
