@@ -1,7 +1,7 @@
 """Measure segmentations on the splits of an image set, for the tasks wsss and segmentation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import nn
 from oversmoothing import distributed
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.loading import evaluation_items, evenly_spaced
+from oversmoothing.metrics.overlap import Overlap
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.base import weights_of
@@ -37,14 +38,14 @@ class SplitEvaluator(ABC):
     recorder: Recorder
 
     @abstractmethod
-    def counts(self, split: str) -> dict[str, Confusion]:
+    def counts(self, split: str) -> Mapping[str, Overlap]:
         """Counts this process's share of the pixels, for every stage.
 
         A process without images returns every stage too: the processes add their counts up.
         """
 
     @abstractmethod
-    def more(self, counts: dict[str, Confusion]) -> dict[str, float]:
+    def more(self, counts: Mapping[str, Any]) -> dict[str, float]:
         """Further numbers of a split, from the counts of all processes."""
 
     @abstractmethod

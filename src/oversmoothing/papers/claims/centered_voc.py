@@ -175,12 +175,4 @@ CLAIMS = [
         tokens,
         command="make table NAME=wsss_gamma",
     ),
-    _printed(
-        "centered_fig2",
-        "Figure 2",
-        "CAMs and masks have more precise boundaries with centering.",
-        "A boundary metric of trained networks.",
-        missing="no run records a boundary metric; the pictures are of the subset",
-        command="make fig2",
-    ),
 ]

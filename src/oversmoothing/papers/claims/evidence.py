@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,16 +70,22 @@ class Evidence:
         Raises:
             NotRecordedError: no cell is measured, or, later, one that is asked for.
         """
-        found = {}
-        for line in self._lines(table):
-            if line["reading"] == reading and line["values"]:
-                values = tuple(map(float, line["values"].split()))
-                seeds = tuple(range(len(values)))
-                found[_place(line)] = Measured(values, line["run"], 0.0, seeds)
+        found = dict(self.cells(table, reading))
         if not found:
             named = f"{table} ({reading})" if reading else table
             raise NotRecordedError(f"no cell of {named} is run; `make table NAME={table}` runs it")
         return Cells(table, found)
+
+    def cells(self, table: str, reading: str = "") -> Iterator[tuple[Place, Measured]]:
+        """The measured cells, if any."""
+        for line in self._lines(table):
+            if line["reading"] == reading and line["values"]:
+                values = tuple(map(float, line["values"].split()))
+                yield _place(line), Measured(values, line["run"], 0.0, tuple(range(len(values))))
+
+    def readings(self, table: str) -> list[str]:
+        """The readings of a table, in its order."""
+        return list(dict.fromkeys(line["reading"] for line in self._lines(table)))
 
     def spreads(self, table: str, reading: str = "") -> dict[Place, float]:
         """Printed ± in points, as a table reads them."""

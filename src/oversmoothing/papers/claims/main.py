@@ -16,8 +16,10 @@ from oversmoothing.errors import InputError
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.claims import (
     centered_graphs,
+    centered_overnight,
     centered_ranks,
     centered_theory,
+    centered_tuned,
     centered_voc,
     contranorm_depth,
     contranorm_graphs,
@@ -37,7 +39,9 @@ PAGES = (
     centered_theory,
     centered_ranks,
     centered_voc,
+    centered_overnight,
     centered_graphs,
+    centered_tuned,
     contranorm_theory,
     contranorm_depth,
     contranorm_graphs,
@@ -98,9 +102,10 @@ def recorded(folder: Path) -> dict[str, Entry]:
 
 
 def findings(claim: Claim, evidence: Evidence, old: Entry | None) -> Entry:
-    """Measures a claim; the old entry stands if data for it are not here."""
+    """Measures a claim; what an old entry measured stands if data for it are not here."""
     finding = claim.finding(evidence)
-    if claim.measure is not None and finding.verdict is Verdict.NOT_RUN and old is not None:
+    lost = claim.measure is not None and finding.verdict is Verdict.NOT_RUN
+    if lost and old is not None and old["verdict"] != Verdict.NOT_RUN:
         return old
     return {"measured": finding.measured, "n": finding.n, "verdict": str(finding.verdict)}
 

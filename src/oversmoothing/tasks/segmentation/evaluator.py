@@ -4,6 +4,7 @@ Single-scale follows EMANet's evaluation, multi-scale EANet's test script: one i
 padded and never cut, one confusion matrix over all images, labels compared at the mask's own size.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -47,7 +48,7 @@ class Evaluator(SplitEvaluator):
                     counts[stage].update(labels, item["mask"], item["name"])
         return counts
 
-    def more(self, counts: dict[str, Confusion]) -> dict[str, Any]:
+    def more(self, counts: Mapping[str, Any]) -> dict[str, Any]:
         """Percent of the labelled pixels that single-scale segmentation gets right."""
         return {"seg_accuracy": counts["seg"].accuracy()}
 

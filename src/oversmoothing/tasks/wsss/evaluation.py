@@ -27,6 +27,7 @@ class Evaluation:
         backgrounds: thresholds for a curve of the CAMs' mIoU; empty: no curve.
         common: labels with at least this many training images, and background, get a mean IoU of
             their own; 0: no such mean.
+        boundary: also measure the boundary IoU of CAM, pseudo label and ``seg``.
         every: iterations between two evaluations during the training, on ``val``; None: only the
             trained network is measured.
         batch: number of squashed images per forward pass.
@@ -50,6 +51,7 @@ class Evaluation:
     cam_scales: list[float] | None = None
     backgrounds: list[float] = field(default_factory=list)
     common: int = 0
+    boundary: bool = False
     every: int | None = None
     batch: int = 8
     workers: int | None = None

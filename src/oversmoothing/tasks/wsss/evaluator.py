@@ -6,7 +6,7 @@ follow its inference scripts. Labels are compared at the mask's own size.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,6 +16,8 @@ from torch import Tensor
 
 from oversmoothing.data.images.convert import to_float
 from oversmoothing.metrics import smoothness
+from oversmoothing.metrics.boundary import BoundaryIoU
+from oversmoothing.metrics.overlap import Overlap
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.metrics.thresholds import ThresholdCurve
 from oversmoothing.tasks.splits import SplitEvaluator, listed
@@ -74,14 +76,14 @@ class Evaluator(SplitEvaluator):
                 results[f"{name}_best_common_miou"] = max(values)
         return results
 
-    def counts(self, split: str) -> dict[str, Confusion]:
+    def counts(self, split: str) -> dict[str, Overlap]:
         """Counts this process's share of the pixels: squashed stages, then multi-scale ones."""
         counts, ev = self._squashed_stages(split), self.evaluation
         if self.method.segments and ev.ms_scales and split in ev.ms_splits:
             counts |= self._multi_scale(split)
         return counts
 
-    def more(self, counts: dict[str, Confusion]) -> dict[str, float]:
+    def more(self, counts: Mapping[str, Any]) -> dict[str, float]:
         """Percent of the pixels that pseudo labels decide."""
         return {"pseudo_coverage": counts["pseudo"].decided()}
 
@@ -103,16 +105,19 @@ class Evaluator(SplitEvaluator):
         backbone.train(training)
         return found
 
-    def _squashed_stages(self, split: str) -> dict[str, Confusion]:
-        counts = {stage: self.confusion(unsure) for stage, unsure in self._stages().items()}
+    def _squashed_stages(self, split: str) -> dict[str, Overlap]:
+        counts: dict[str, Overlap] = {s: self.confusion(how) for s, how in self._stages().items()}
         C, thresholds = len(self.data.label_names), self.evaluation.backgrounds
         cams = [stage for stage in counts if stage.endswith("cam") and thresholds]
         self.curves = {stage: ThresholdCurve(C, thresholds) for stage in cams}
+        counts |= {_boundary(s): BoundaryIoU(C, how) for s, how in self._bounded().items()}
         items = self.items(self.share(self.ids(split)), f"{split}: CAM")
         while several := list(islice(items, self.evaluation.batch)):
             for stage, found in self._predict(several).items():
+                measures = [counts[key] for key in (stage, _boundary(stage)) if key in counts]
                 for item, labels in zip(several, found):
-                    counts[stage].update(labels.cpu(), item["mask"], item["name"])
+                    for measure in measures:
+                        measure.update(labels.cpu(), item["mask"], item["name"])
         return counts
 
     def _stages(self) -> dict[str, str]:
@@ -120,6 +125,11 @@ class Evaluator(SplitEvaluator):
         exists = {"aux_cam": self.method.aux_weight, "seg": self.method.segments}
         stages = [s for s in ("cam", "aux_cam", "pseudo", "seg") if exists.get(s, True)]
         return {stage: "drop" if stage == "pseudo" else "wrong" for stage in stages}
+
+    def _bounded(self) -> dict[str, str]:
+        """The stages whose boundary IoU is measured -> how an unsure pixel counts."""
+        stages = self._stages() if self.evaluation.boundary else {}
+        return {stage: unsure for stage, unsure in stages.items() if stage != "aux_cam"}
 
     def _squashed(self, images: Sequence[Tensor]) -> Tensor:
         """Squashes images (3, H, W) of any size to one batch (B, 3, side, side)."""
@@ -187,7 +197,7 @@ class Evaluator(SplitEvaluator):
         ms_size = f"squashed to {ev.ms_size}×{ev.ms_size}" if ev.ms_size else "own size"
         ms = f"{few}, {ms_size}, scales {listed(ev.ms_scales)} with flips, fused as {ev.fusion}"
         scores = f"background {method.high:g} and {method.low:g}"
-        return {
+        found = {
             "cam": cam_alone,
             "aux_cam": cam_alone,
             "pseudo": f"{cam}, PAR, {scores}, unsure dropped",
@@ -195,3 +205,10 @@ class Evaluator(SplitEvaluator):
             "seg_ms": f"{ms}, no CRF",
             "seg_crf": f"{ms}, {ev.crf}",
         }
+        band = "boundary IoU, 2 % of the diagonal"
+        return found | {_boundary(stage): f"{found[stage]}, {band}" for stage in self._bounded()}
+
+
+def _boundary(stage: str) -> str:
+    """The name of a stage's boundary IoU among the results."""
+    return f"{stage}_boundary"

@@ -1,0 +1,108 @@
+"""Claims of Centered Self-Attention Layers (Ali et al., 4.2), from the training over a night."""
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+
+from oversmoothing.papers.claims.claim import Claim, Finding, directions, tendency
+from oversmoothing.papers.claims.evidence import Cells, Evidence, NotRecordedError
+from oversmoothing.report.verdict import Comparison, Measured, compare
+
+TABLE, BASE = "wsss_overnight", "none"
+METRICS = {"CAM": "val_cam_best_common_miou", "seg.": "val_seg_common_miou"}
+BOUNDARIES = ("CAM boundary", "pseudo label boundary", "seg. boundary")
+Curve = dict[int, float]  # iteration -> percent
+
+
+def rows(cells: Cells) -> list[str]:
+    """The rows with another γ than 0."""
+    return list(dict.fromkeys(key for _, key, _ in cells if key != BASE))
+
+
+def above_base(evidence: Evidence, columns: Sequence[str], only: Sequence[str] = ()) -> Finding:
+    """Compares rows (or some) with γ = 0, seed by seed, at the end of the training."""
+    cells = evidence.measured(TABLE)
+    found: dict[str, Comparison] = {
+        f"{row}, {column}": compare(cells["", row, column], cells["", BASE, column])
+        for column in columns
+        for row in only or rows(cells)
+        if only or ("", row, column) in cells
+    }
+    if not found:
+        raise NotRecordedError(f"{TABLE}: only γ = 0 is run; `make table NAME={TABLE}` runs it")
+    text = "; ".join(f"{name}: {c.text}" for name, c in found.items())
+    means = ", ".join(f"{cells['', BASE, column].mean:.1f}" for column in columns)
+    n = cells["", BASE, columns[0]].n
+    return Finding(directions([*found.values()]), f"γ = 0: {means} %; {text}", f"{n} seeds")
+
+
+def curves(evidence: Evidence, measured: Measured, metric: str) -> dict[str, Curve]:
+    """Seed -> the metric over the iterations, evaluated during the training."""
+    runs = {run["id"]: run["seeds"] for run in evidence.runs(TABLE)}
+    return {
+        seed: {point["step"]: point[metric] for point in of.get("history", []) if metric in point}
+        for seed, of in runs[measured.run_id].items()
+    }
+
+
+def catching_up(evidence: Evidence) -> Finding:
+    """Whether the difference to γ = 0 rises from the first to the last common evaluation."""
+    cells, cases, texts = evidence.measured(TABLE), [], []
+    for column, metric in METRICS.items():
+        base = curves(evidence, cells["", BASE, column], metric)
+        for row in rows(cells):
+            ours = curves(evidence, cells["", row, column], metric)
+            gaps = [
+                {step: of[step] - base[seed][step] for step in of if step in base.get(seed, {})}
+                for seed, of in ours.items()
+            ]
+            gaps = [gap for gap in gaps if len(gap) > 1]
+            if gaps:
+                rises = {gap[max(gap)] > gap[min(gap)] for gap in gaps}
+                cases.append(rises.pop() if len(gaps) > 1 and len(rises) == 1 else None)
+                steps = sorted(set.intersection(*map(set, gaps)))
+                path = " ".join(f"{fmean(gap[step] for gap in gaps):+.1f}" for step in steps)
+                texts.append(f"{row}, {column}: {path}")
+    if not cases:
+        raise NotRecordedError(
+            f"{TABLE}: no evaluation during the training is recorded; `make table NAME={TABLE}` "
+            "runs it"
+        )
+    text = f"points to γ = 0 from evaluation to evaluation: {'; '.join(texts)}"
+    return Finding(tendency(cases), text, "decided where all of two seeds or more agree")
+
+
+_claim = partial(Claim, "Centered Self-Attention", command=f"make table NAME={TABLE}")
+_on = "VOC subset, DeiT-Ti, 10,000 iterations: each γ against 0, each at its own best rate"
+CLAIMS = [
+    _claim(
+        "centered_overnight_cam",
+        "4.2, Table 4",
+        "Centering raises the CAM's mIoU: the same in a longer training.",
+        f"{_on}, at the best of nine thresholds.",
+        partial(above_base, columns=["CAM"]),
+    ),
+    _claim(
+        "centered_overnight_seg",
+        "4.2, Table 4",
+        "Centering raises the mIoU of the segmentation: the same in a longer training.",
+        f"{_on}, single scale.",
+        partial(above_base, columns=["seg."]),
+    ),
+    _claim(
+        "centered_overnight_curve",
+        "4.2 (the paper trains on eight times as many crops)",
+        "The longer the training, the better centering does against γ = 0.",
+        f"{_on}: the difference in CAM and segmentation rises from the first evaluation to the "
+        "last in every seed.",
+        catching_up,
+    ),
+    _claim(
+        "centered_fig2",
+        "Figure 2",
+        "CAMs and masks have more precise boundaries with centering.",
+        f"{_on}, γ = −1: boundary IoU (bands of 2 % of the diagonal) of CAM (threshold 0.5), "
+        "pseudo label and segmentation.",
+        partial(above_base, columns=BOUNDARIES, only=["full"]),
+    ),
+]
