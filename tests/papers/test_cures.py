@@ -1,7 +1,5 @@
 """The study of methods by depth: choice on validation nodes, statistics, runs and files."""
 
-import re
-
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
@@ -148,13 +146,3 @@ def test_the_guide_shows_the_committed_records() -> None:
     page = (RESULTS.parent / "docs/guides/cures.md").read_text(encoding="utf-8")
     shown = summary(whole, found, compare.compare(found))
     assert f"<!-- cures:start -->\n{shown}" in page
-
-
-def test_the_numbers_of_the_advice_are_measured() -> None:
-    page = (RESULTS.parent / "docs/guides/cures.md").read_text(encoding="utf-8")
-    advice = page.partition("## Advice")[2].partition("\n## ")[0]
-    tables = [RESULTS / f"tables/{name}.md" for name in ("cures", "gcnii")]
-    table = "".join(path.read_text(encoding="utf-8") for path in tables)
-    numbers = re.findall(r"\d\d\.\d(?: ± \d+\.\d)?", advice)
-    assert len(numbers) > 15
-    assert [number for number in numbers if number not in table] == []

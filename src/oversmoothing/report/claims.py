@@ -79,7 +79,8 @@ def short(entries: Sequence[Entry], page: str) -> str:
 
 def _short(entry: Entry, page: str, several: bool) -> list[str]:
     place = f"{entry['paper']}, {entry['place']}" if several else entry["place"]
-    claim = f"[{entry['statement']}]({page}#{entry['name']})<br><small>{place}</small>"
+    text = re.sub(r"([\[\]])", r"\\\1", entry["statement"])  # a bracket is no end of the link
+    claim = f"[{text}]({page}#{entry['name']})<br><small>{place}</small>"
     measured = f"{brief(entry)}<br><small>{entry['experiment']}</small>"
     return [claim, _verdict(entry), measured]
 

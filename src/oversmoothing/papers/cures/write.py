@@ -10,6 +10,7 @@ from oversmoothing.papers.cures.draw import draw
 from oversmoothing.papers.cures.records import Measured, Record, measured
 from oversmoothing.papers.cures.run import today
 from oversmoothing.papers.cures.study import Cell, Study
+from oversmoothing.report import facts
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.files import write_text
 
@@ -29,9 +30,10 @@ def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool)
     paths.append(tables / "cures.md")
     if found:
         paths += save(draw(study, found), results / "figures" / "cures", pdf)
-    return paths + show_in_pages(
+    paths += show_in_pages(
         results, "cures", summary(study, found, compared) + _earlier(study, records, found)
     )
+    return paths + facts.update(results)
 
 
 def summary(
