@@ -12,7 +12,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.report.facts import FACT, current, update, value
 
 RESULTS = ROOT / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", RESULTS / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = r"<!-- (\S+?)( [^>]*)?:start -->.*?<!-- \1:end -->"
 CONSTANT = r"[γηshτ] [=<] −?[\d.]+|[Dd]ropout [\d.]+|(arXiv:|Python |torch )[\d.]+"
 NO_TEXT = r"^```.*?^```|\$\$.*?\$\$|`[^`]*`|\]\([^)]*\)"
