@@ -198,14 +198,14 @@ CLAIMS = [
     _claim(
         "centered_graphs_values",
         "Table 5",
-        "The accuracies of its row.",
+        "The accuracies of the row of centering.",
         "Table 5 with the named hyperparameters.",
         reproduced,
     ),
     _claim(
         "centered_graphs_dropout",
         "Table 5",
-        "The same with dropout 0.3, which the paper does not name.",
+        "The accuracies of the row of centering, with dropout 0.3, which the paper does not name.",
         "8, 16 and 32 layers; the rate was found by looking at test accuracies.",
         partial(reproduced, reading="dropout 0.3", table="table5_readings"),
         command=READINGS,

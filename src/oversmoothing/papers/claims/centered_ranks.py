@@ -107,14 +107,14 @@ CLAIMS = [
     _claim(
         "centered_fig1_both",
         "4.1",
-        "The same for two initialisations, identity and uniform (6 panels).",
-        "These six panels.",
+        "For identity and uniform weights, the rank falls to 1 for every γ > −1 and no γ ≤ −1.",
+        "These six of the nine panels.",
         partial(exclusively, kinds=("Identity", "Uniform")),
     ),
     _claim(
         "centered_fig1_fan_in",
         "Figure 1, third column",
-        "The same for normal weights, of variance 1/d, which the paper leaves open.",
+        "With normal weights of variance 1/d, the rank falls to 1 for every γ > −1 and no γ ≤ −1.",
         "The three panels, three seeds.",
         partial(exclusively, folder="fig1_fan_in"),
         command=COMMANDS["fig1_fan_in"],
@@ -122,7 +122,7 @@ CLAIMS = [
     _claim(
         "centered_fig1_seeds",
         "Figure 1",
-        "The same for other draws of the random weights.",
+        "For other draws of the weights, the rank falls to 1 for every γ > −1 and no γ ≤ −1.",
         "The six panels of uniform and normal weights, three seeds.",
         partial(exclusively, folder="fig1_seeds"),
         command=COMMANDS["fig1_seeds"],

@@ -161,7 +161,7 @@ CLAIMS = [
     _small(
         "centered_prop1",
         "Proposition 1",
-        "The same for any X.",
+        "With the same weights in all layers, attention converges to rank ≤ 1 for any X.",
         "Normal X of 50 × 50, float64; saturated attention may need more layers than these.",
         proposition1,
     ),
@@ -175,7 +175,7 @@ CLAIMS = [
     _small(
         "centered_prop2",
         "Proposition 2",
-        "The same for any X.",
+        "With fresh weights in every layer the mean of the limit has rank ≤ 1 for any X.",
         f"Normal X of 50 × 50, {LAYERS} layers, float64.",
         proposition2,
     ),

@@ -176,8 +176,8 @@ CLAIMS = [
     _claim(
         "contranorm_fig2_bert",
         "Figure 2a, b",
-        "The same in BERT.",
-        "The same in a pretrained BERT-base.",
+        "In BERT, attention maps are alike where the features are not.",
+        "Both similarities in a pretrained BERT-base.",
         missing="BERT's pretrained weights were not at hand; "
         "`python -m oversmoothing diagnose hf:bert-base-uncased` measures it",
     ),
@@ -265,7 +265,7 @@ CLAIMS = [
         "contranorm_table4",
         "Table 4",
         "L2 and LayerNorm are comparable, and stop-gradient with LayerNorm is best.",
-        "The same: LayerNorm against the other norms, with stop-gradient (L2 within 1 point).",
+        "Small ViT on generated things: LayerNorm against other norms (L2 within 1 point).",
         ablation,
         command=ABLATION,
     ),

@@ -131,7 +131,8 @@ CLAIMS = [
     _claim(
         "contranorm_prop2_text",
         "3.4, behind Proposition 2",
-        "The same under the condition that the text gives the second time: 1 + (1 − σ_max)s > 0.",
+        "Proposition 2 under the condition that the text repeats without the square: "
+        "1 + (1 − σ_max)s > 0.",
         "As for Proposition 2.",
         partial(prop2, square=False),
     ),
