@@ -58,6 +58,8 @@ class Engine(nn.Module):
     Shapes: ``forward()`` -> logits (S, N, num_classes).
     """
 
+    uncompiled = ("draw_ahead",)  # generators cannot be compiled
+
     def __init__(self, given: Inputs, options: Options) -> None:
         super().__init__()
         check_positive(depth=options.depth, hidden=options.hidden)
@@ -139,12 +141,11 @@ class Engine(nn.Module):
     def renew(self) -> None:
         """Drops edges for one training step; evaluation uses all of them."""
         if torch.compiler.is_compiling():
-            self._draw_ahead()
+            self.draw_ahead()
         else:
             self._drop_edges()
 
-    @torch.compiler.disable  # generators cannot be compiled
-    def _draw_ahead(self) -> None:
+    def draw_ahead(self) -> None:
         """Draws all random numbers of a step before its compiled part."""
         self._drop_edges()
         masks = [] if self.rate is None else self.masks
