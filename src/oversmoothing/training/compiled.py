@@ -14,8 +14,8 @@ def compiled(network: nn.Module, wanted: bool = True) -> Iterator[None]:
     So the passes behind pseudo labels are compiled, too. Evaluation comes after the training and
     is not: it sees images of many sizes, each of which would be compiled anew.
 
-    Methods that a module names in ``uncompiled`` are called as they are. They are marked here and not
-    by a decorator, whose import takes longer than that of the network.
+    Methods that a module names in ``uncompiled`` are called as they are. They are marked here and
+    not by a decorator, whose import takes longer than that of the network.
 
     Args:
         network: its ``backbone`` is compiled; all of it where it has none.

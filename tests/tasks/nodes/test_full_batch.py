@@ -13,7 +13,6 @@ from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
-from oversmoothing.tasks.nodes.random_nodes import RandomNodeAdam
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 SMALL = {"num_nodes": 150, "num_classes": 3, "train_per_class": 10, "num_val": 40, "features": 20}
@@ -93,8 +92,3 @@ def test_a_compiled_training_equals_the_plain_one(graph, tmp_path, monkeypatch) 
         torch.testing.assert_close(ours, theirs)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
     torch._dynamo.reset()
-
-
-def test_parts_of_a_graph_are_not_compiled() -> None:
-    with pytest.raises(InputError, match=r"trainer\.compile: .* trainer=adam"):
-        RandomNodeAdam(compile=True)

@@ -1,6 +1,6 @@
 """Adam on parts of a graph: what the recipes of all loaders share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -51,12 +51,11 @@ class MiniBatchAdam(FullBatchAdam):
     mean: Literal["running", "batch", "exact"] = "running"
     momentum: float = 0.1
     accumulate: int = 1
+    compile: bool = field(default=False, init=False)  # parts have other sizes each time
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(1, "accumulate")
-        if self.compile:
-            raise InputError("trainer.compile: parts have other sizes each time; use trainer=adam")
         if not 0 < self.momentum <= 1:
             raise InputError(
                 f"trainer.momentum: expected above 0 and at most 1, got {self.momentum}; "
