@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -70,14 +71,7 @@ def draw(
             style = (0, (4, 2)) if label in dashed else "-"
             axis.plot(x, y, color=COLOURS[i % 7], marker=MARKERS[i % 7], ms=3.5, lw=1.3,
                       linestyle=style, label=label)  # fmt: skip
-        if log_x:
-            axis.set_xscale("log", base=2)
-            axis.set_xticks(x, list(map(str, x)))
-            axis.minorticks_off()
-        if title in log_y:
-            axis.set_yscale("log")
-        if not log_x:
-            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _scale(axis, x if log_x else None, title in log_y)
         axis.set_title(title, fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel(xlabel)
@@ -114,3 +108,15 @@ def draw_layers(name: str, rows: list[Row]) -> None:
     }  # fmt: skip
     dashed = [label for label in labels if label.endswith("random")]
     draw(name, curves, f"layer (mean of {seeds} seeds)" if seeds > 1 else "layer", dashed=dashed)
+
+
+def _scale(axis: Axes, depths: Sequence[float] | None, log_y: bool) -> None:
+    """Sets the scales; depths to be equally far apart, None: the x axis is linear."""
+    if depths is None:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    else:
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(depths, list(map(str, depths)))
+        axis.minorticks_off()
+    if log_y:
+        axis.set_yscale("log")

@@ -44,12 +44,7 @@ def place(
     Raises:
         InputError: the blocks lack such a place.
     """
-    where = where or "branch"
-    if where not in NORMS:
-        raise InputError(
-            f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
-            f"got {where!r}"
-        )
+    where = _known(where or "branch")
     context = Context(prefix=getattr(model, "num_prefix_tokens", 0))
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
@@ -68,6 +63,15 @@ def place(
     if reached and not isinstance(final, nn.Identity):
         placed.append(Placed(final, BeforeModule(sites.build("after", dim), context)))
     return placed
+
+
+def _known(where: str) -> str:
+    if where not in NORMS:
+        raise InputError(
+            f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
+            f"got {where!r}"
+        )
+    return where
 
 
 def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:

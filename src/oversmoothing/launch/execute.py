@@ -54,23 +54,34 @@ def obtain(
         first = distributed.rank() == 0
         known = distributed.from_first(known_result(config) if first else None) or {}
         if not (missing := missing_seeds(config, known)):
-            if distributed.rank() == 0:
+            if first:
                 checkpoints.remove_of(folder, [int(seed) for seed in known["seeds"]])
             return known, True
         _describe(folder, config)
         with _leaving_errors(folder), _sink(folder, config) as sink:
-            start = start or Start(config)
-            checksum = getattr(start.parts.data, "checksum", None)
-            env = {**environment(config.device), "data": checksum}
-            for seeds in start.groups(missing):
-                began = time.monotonic()
-                logged = known.get("logged_bytes", 0)
-                recorder = Recorder(folder, seeds, config.checkpoint_seconds, logged, sink)
-                job = Job(start.parts, seeds, recorder, start.device)
-                fresh = start.task.run(start.network(seeds), job)
-                seconds = known.get("seconds", 0.0) + time.monotonic() - began
-                known = _store(folder, config, known, fresh, env, seconds)
+            known = _trained(folder, config, known, missing, start or Start(config), sink)
         return known, False
+
+
+def _trained(
+    folder: Path,
+    config: DictConfig,
+    known: dict[str, Any],
+    missing: list[int],
+    start: Start,
+    sink: Any,
+) -> dict[str, Any]:
+    """Runs the missing seeds group by group; returns what is stored after the last."""
+    env = {**environment(config.device), "data": getattr(start.parts.data, "checksum", None)}
+    for seeds in start.groups(missing):
+        began = time.monotonic()
+        logged = known.get("logged_bytes", 0)
+        recorder = Recorder(folder, seeds, config.checkpoint_seconds, logged, sink)
+        job = Job(start.parts, seeds, recorder, start.device)
+        fresh = start.task.run(start.network(seeds), job)
+        seconds = known.get("seconds", 0.0) + time.monotonic() - began
+        known = _store(folder, config, known, fresh, env, seconds)
+    return known
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
@@ -109,15 +110,20 @@ def load(
     config.backbone.update(weights="none", sha256=None)  # the run's weights are loaded below
     label_names = _label_names(folder, config)
     network = untrained(config, label_names)
+    _fill(network, state, found[seed])
+    network = network.to(device(on)).eval()
+    return TrainedRun(folder, seed, found[seed], config, network, label_names)
+
+
+def _fill(network: nn.Module, state: dict[str, Any], file: Path) -> None:
+    """Puts weights that were read from a file into a network; raises InputError if they differ."""
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise InputError(
-            f"{found[seed]}: does not fit the config.yaml beside it; remove the folder and run its "
+            f"{file}: does not fit the config.yaml beside it; remove the folder and run its "
             "command, or export the run, again"
         ) from error
-    network = network.to(device(on)).eval()
-    return TrainedRun(folder, seed, found[seed], config, network, label_names)
 
 
 def untrained(config: DictConfig, label_names: Sequence[str], seed: int | None = None) -> nn.Module:

@@ -96,9 +96,8 @@ class CNN(nn.Module):
         self.bn_momentum = bn_momentum
         set_momentum(self, bn_momentum)
         self.frozen = batch_norm == "frozen"
-        if self.frozen:
-            for norm in batch_norms(self.network):
-                norm.requires_grad_(False)
+        for norm in batch_norms(self.network) if self.frozen else ():
+            norm.requires_grad_(False)
         self.train()
 
     def train(self, mode: bool = True) -> Self:

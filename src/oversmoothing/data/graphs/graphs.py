@@ -65,6 +65,21 @@ def load(
         InputError: unknown name or protocol, no such split, no filtered form, or raw files that are
             missing, altered or truncated.
     """
+    _require(name, protocol, split, filtered)
+    folder = FOLDERS[name][protocol == "geom-gcn"]
+    raw = Path(root) / "graphs" / folder / "raw"
+    sources = fetch.catalogue()[f"{folder}/raw"]
+    fetch.ensure(sources, raw)
+    checksum = fetch.checksum(sources)
+    dataset, inner = _dataset(folder), folder.split("/", 1)[1]
+    data = pyg.read(dataset, raw, inner, Path(cache) / "graphs" / checksum)
+    if filtered:
+        data = data.subgraph(first_of_each(data.edge_index, data.y))
+    return check_graph(_graph(name, data, protocol, split, row_normalize, checksum))
+
+
+def _require(name: Name, protocol: Protocol, split: int | str, filtered: bool) -> None:
+    """Raises InputError for options that are unknown or that the graph does not have."""
     _check("data.name", name, get_args(Name))
     _check("data.protocol", protocol, get_args(Protocol))
     if split != "each" and split not in range(NUM_SPLITS):
@@ -78,16 +93,6 @@ def load(
             f"data.filtered: {name} has no filtered form, only chameleon and squirrel; set it to "
             "false"
         )
-    folder = FOLDERS[name][protocol == "geom-gcn"]
-    raw = Path(root) / "graphs" / folder / "raw"
-    sources = fetch.catalogue()[f"{folder}/raw"]
-    fetch.ensure(sources, raw)
-    checksum = fetch.checksum(sources)
-    dataset, inner = _dataset(folder), folder.split("/", 1)[1]
-    data = pyg.read(dataset, raw, inner, Path(cache) / "graphs" / checksum)
-    if filtered:
-        data = data.subgraph(first_of_each(data.edge_index, data.y))
-    return check_graph(_graph(name, data, protocol, split, row_normalize, checksum))
 
 
 def folders(name: Name) -> list[str]:

@@ -41,15 +41,7 @@ def load(
     """
     base = Path(root) / folder
     found = {part: _folders(base / part) for part in PARTS}
-    if classes is not None:
-        chosen = _listed(base / classes, base, found["train"])
-    elif unknown := sorted(found["val"] - found["train"]):
-        raise InputError(
-            f"{base / 'val'}: {len(unknown)} classes are missing in train (first {unknown[0]}); "
-            "remove these folders, or list the classes to use in a file, data.classes"
-        )
-    else:
-        chosen = tuple(sorted(found["train"]))
+    chosen = _listed(base / classes, base, found["train"]) if classes else _every(base, **found)
     ids = {part: _images(base, part, chosen) for part in PARTS}
     files = _Files(base, chosen)
     return LabelledImages(
@@ -62,6 +54,16 @@ def load(
         checksum=checksum(chosen, ids["train"], ids["val"]),
         on_error=on_error,
     )
+
+
+def _every(base: Path, train: set[str], val: set[str]) -> tuple[str, ...]:
+    """All classes of ``train``, sorted; raises InputError if ``val`` has others."""
+    if unknown := sorted(val - train):
+        raise InputError(
+            f"{base / 'val'}: {len(unknown)} classes are missing in train (first {unknown[0]}); "
+            "remove these folders, or list the classes to use in a file, data.classes"
+        )
+    return tuple(sorted(train))
 
 
 class _Files:

@@ -52,10 +52,8 @@ def load(
             without labels, a mask of ``train``.
     """
     base, names = find_base(Path(root), folder), checked_names(classes)
-    if labels == "masks" and masks is None:
-        raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
-    if labels is None and masks is None:
-        raise InputError("data.labels: null needs data.masks; set one of the two")
+    if masks is None:
+        _require_without_masks(labels)
     parts = {part: read_list(base, part) for part in (train, val)}
     ids = tuple(dict.fromkeys(id for part in parts.values() for id in part))
     lists = {list_path(base, part): part_ids for part, part_ids in parts.items()}
@@ -78,6 +76,14 @@ def load(
         checksum=short_hash([names, parts[train], parts[val], sorted(present.items())]),
         on_error=on_error,
     )
+
+
+def _require_without_masks(labels: str | None) -> None:
+    """Raises InputError for image-level labels that masks would have to give."""
+    if labels == "masks":
+        raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
+    if labels is None:
+        raise InputError("data.labels: null needs data.masks; set one of the two")
 
 
 def _labels(
