@@ -16,7 +16,7 @@ from torch import Tensor
 import oversmoothing as osm
 from oversmoothing.aggregators.base import settle
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.aggregators.running_mean import RunningMean, measuring, use_running_means
+from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.backbones.pyg.networks import Networks
 from oversmoothing.data.graphs.graph import Graph, to_csr
@@ -88,37 +88,6 @@ def test_one_batch_with_all_nodes_is_the_full_batch(
     assert torch.allclose(found, expected, rtol=0, atol=1e-10)
     assert [p["test_accuracy"] for p in parts] == [f["test_accuracy"] for f in full]
     assert [p["train_loss"] for p in parts] == pytest.approx([f["train_loss"] for f in full])
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.3, 1.0])
-def test_a_running_mean_has_the_value_of_the_average_and_the_gradient_of_the_part(
-    momentum: float,
-) -> None:
-    before, v = torch.randn(2, 1, 4).double(), torch.randn(2, 5, 4).double().requires_grad_()
-    mean = RunningMean(momentum)
-    mean.value = before
-    out = mean(v)
-    now = v.detach().mean(dim=1, keepdim=True)
-    assert torch.allclose(out, (1 - momentum) * before + momentum * now, atol=1e-15)
-    out.sum().backward()
-    assert torch.allclose(v.grad, torch.full_like(v, 1 / 5))
-    mean.settle()
-    moved = (1 - momentum) * before + momentum * now if momentum < 1 else before
-    assert torch.allclose(mean.value, moved, atol=1e-15)
-    assert torch.equal(mean.eval()(v), v.mean(dim=1, keepdim=True))  # evaluation: those given
-
-
-def test_parts_of_one_step_count_by_their_nodes_and_the_first_step_starts_the_average() -> None:
-    mean, v = RunningMean(0.5), torch.randn(7, 4).double()
-    mean(v[:2]), mean(v[2:])
-    mean.settle()
-    assert torch.allclose(mean.value, v.mean(dim=0, keepdim=True))
-    resumed = RunningMean(0.5)
-    resumed.load_state_dict(mean.state_dict())
-    assert torch.equal(resumed.value, mean.value)
-    mean.first = 3
-    mean.value = torch.zeros(1, 4).double()
-    assert torch.allclose(mean(v), v[:3].mean(dim=0) / 2)  # sampled neighbours do not count
 
 
 def test_layers_that_share_an_aggregator_have_means_of_their_own() -> None:

@@ -1,0 +1,37 @@
+"""The running mean of a part of the tokens: its value, its gradient, and what a step adds."""
+
+import pytest
+import torch
+
+from oversmoothing.aggregators.running_mean import RunningMean
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 1.0])
+def test_a_running_mean_has_the_value_of_the_average_and_the_gradient_of_the_part(
+    momentum: float,
+) -> None:
+    before, v = torch.randn(2, 1, 4).double(), torch.randn(2, 5, 4).double().requires_grad_()
+    mean = RunningMean(momentum)
+    mean.value = before
+    out = mean(v)
+    now = v.detach().mean(dim=1, keepdim=True)
+    assert torch.allclose(out, (1 - momentum) * before + momentum * now, atol=1e-15)
+    out.sum().backward()
+    assert torch.allclose(v.grad, torch.full_like(v, 1 / 5))
+    mean.settle()
+    moved = (1 - momentum) * before + momentum * now if momentum < 1 else before
+    assert torch.allclose(mean.value, moved, atol=1e-15)
+    assert torch.equal(mean.eval()(v), v.mean(dim=1, keepdim=True))  # evaluation: those given
+
+
+def test_parts_of_one_step_count_by_their_nodes_and_the_first_step_starts_the_average() -> None:
+    mean, v = RunningMean(0.5), torch.randn(7, 4).double()
+    mean(v[:2]), mean(v[2:])
+    mean.settle()
+    assert torch.allclose(mean.value, v.mean(dim=0, keepdim=True))
+    resumed = RunningMean(0.5)
+    resumed.load_state_dict(mean.state_dict())
+    assert torch.equal(resumed.value, mean.value)
+    mean.first = 3
+    mean.value = torch.zeros(1, 4).double()
+    assert torch.allclose(mean(v), v[:3].mean(dim=0) / 2)  # sampled neighbours do not count
