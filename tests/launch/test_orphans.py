@@ -72,7 +72,9 @@ def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code:
     words = ["trainer.epochs=1000000", "trainer.eval_every=1", "data.num_nodes=400", "seeds=[0]"]
     words += ["logger=none", "threads=1", "checkpoint_seconds=0", f"paths.outputs={tmp_path}"]
     command = [sys.executable, "train.py", *words]
+    before = signal.signal(number, signal.SIG_DFL)  # a shell's background jobs ignore SIGINT
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    signal.signal(number, before)
     while not list(tmp_path.glob("nodes-*/checkpoint.pt")):
         assert process.poll() is None
         time.sleep(0.1)
