@@ -41,7 +41,8 @@ def figure(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_every_module_has_a_main_and_a_short_name() -> None:
     listed = re.search(r"^FIGURES = (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
-    assert {*listed.split(), "demo", "cures", "claims"} == SHORT.keys()  # these have targets of their own
+    own = {"demo", "cures", "claims"}  # have targets of their own
+    assert {*listed.split()} | own == SHORT.keys()
     assert sorted(SHORT.values()) == MODULES
     for name in MODULES:
         module = importlib.import_module(f"{papers.__name__}.{name}")
