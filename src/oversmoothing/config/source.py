@@ -58,7 +58,8 @@ def _arguments(module: str, name: str) -> dict[str, Argument]:
     fields = [n for n in node.body if is_dataclass and isinstance(n, ast.AnnAssign)]
     fields = [n for n in fields if "ClassVar" not in ast.unparse(n.annotation)]
     own = {n.target.id: (_hint(module, n.annotation), n.value is not None) for n in fields}
-    return inherited | own
+    fixed = {n.target.id for n in fields if n.value and "init=False" in ast.unparse(n.value)}
+    return {name: argument for name, argument in (inherited | own).items() if name not in fixed}
 
 
 def _of_function(module: str, node: ast.FunctionDef) -> dict[str, Argument]:
