@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import compose_config, configs
-from oversmoothing.launch.flags import whole
+from oversmoothing.launch.flags import add_cells, whole
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import Planned, collect, read_records, write_records
@@ -77,11 +77,7 @@ def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("table", help="name in results/expected/*.yaml")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="another folder of results")
-    parser.add_argument("--data", nargs="*", default=[], help="only these data sets")
-    parser.add_argument("--methods", nargs="*", default=[], help="only these rows")
-    parser.add_argument("--columns", nargs="*", default=[], help="only these columns")
+    add_cells(parser, RESULTS)
     parser.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
     parser.add_argument("--draw", action="store_true", help="draw what there is, run nothing")
     parser.add_argument("--fresh", action="store_true", help="do not count committed results")

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from oversmoothing.errors import InputError, complain
-from oversmoothing.launch.flags import whole
+from oversmoothing.launch.flags import add_cells, whole
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.expected import load, select
 from oversmoothing.store.claims import Busy
@@ -88,11 +88,7 @@ def attempt(search: CellSearch, most: int | None) -> bool:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("table", help="name in results/expected/*.yaml")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="another folder of results")
-    parser.add_argument("--data", nargs="*", default=[], help="only these data sets")
-    parser.add_argument("--methods", nargs="*", default=[], help="only these rows")
-    parser.add_argument("--columns", nargs="*", default=[], help="only these columns")
+    add_cells(parser, RESULTS)
     parser.add_argument("--plan", action="store_true", help="estimate the time, search nothing")
     parser.add_argument(
         "--fresh", action="store_true", help="search again where settings are known"

@@ -45,6 +45,14 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help=what)
 
 
+def add_cells(parser: argparse.ArgumentParser, results: Path) -> None:
+    """Adds what names a table and some of its cells; ``results`` is the default folder."""
+    parser.add_argument("table", help="name in results/expected/*.yaml")
+    parser.add_argument("--results", type=Path, default=results, help="another folder of results")
+    for name, kind in (("data", "data sets"), ("methods", "rows"), ("columns", "columns")):
+        parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {kind}")
+
+
 def whole(least: int = 1) -> Callable[[str], int]:
     """Returns the type of an argument that is a whole number, not less than ``least``."""
 

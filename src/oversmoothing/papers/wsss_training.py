@@ -29,7 +29,8 @@ def main(argv: list[str]) -> int:
     rows = curve_rows(collect(cells, [], RESULTS / f"{options.table}.jsonl"))
     stem = RESULTS / "figures" / f"{options.table}_training"
     if not rows:
-        raise InputError(f"{stem.name}: nothing is measured yet; run make table NAME=…")
+        way_out = f"run `make table NAME={options.table}`"
+        raise InputError(f"{stem.name}: nothing is measured yet; {way_out}")
     print(*save(draw(rows), stem, options.pdf), sep="\n")
     print(write_csv(stem.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
     return 0
