@@ -1,5 +1,7 @@
 """Attention with aggregators against the explicit N×N matrix, and the three sites."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from small_vit import DISTILLED, Scale, Swap, centered, images, vit, vit_contranorm
@@ -7,6 +9,7 @@ from timm.layers import Attention
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
+from oversmoothing.backbones.vit import bf16
 from oversmoothing.errors import InputError
 
 
@@ -85,3 +88,25 @@ def test_instead_replaces_the_attention() -> None:
 @torch.no_grad()
 def test_an_aggregator_inside_sees_the_channels_of_a_head() -> None:
     assert vit(Scale).network.blocks[0].attn.inside[0].scale.shape == (64,)
+
+
+def tokens_and_gradient(factories: list, autocast: bool) -> tuple[Tensor, Tensor]:
+    network = vit(*factories)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        out = network(images(2, 3, 64, 64))[0].float()
+    (out * out.detach().roll(1, dims=-1)).sum().backward()
+    return out.detach(), network.network.blocks[0].attn.qkv.weight.grad
+
+
+@pytest.mark.parametrize("gamma", [None, -1.0])
+def test_attention_in_bf16_is_that_of_fp32_but_for_rounding(
+    gamma: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factories = [] if gamma is None else [centered(gamma)]
+    whole = tokens_and_gradient(factories, autocast=False)
+
+    calls = Mock(wraps=bf16._attention)
+    monkeypatch.setattr(bf16, "_attention", calls)
+    for rounded, exact in zip(tokens_and_gradient(factories, autocast=True), whole):
+        assert (rounded - exact).norm() < 0.03 * exact.norm()
+    assert calls.call_count == 12

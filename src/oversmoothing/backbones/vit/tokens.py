@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.blocks import block_index
 from oversmoothing.backbones.options import per_channel
 from oversmoothing.backbones.vit.attention import attention_map
+from oversmoothing.backbones.vit.bf16 import attending
 from oversmoothing.errors import InputError
 
 
@@ -124,5 +125,6 @@ class TokenStream(nn.Module):
     def _stream(self, images: Tensor) -> Iterator[Tensor]:
         x = self._tokens(images)
         for block in self.network.blocks:
-            x = block(x)
+            with attending(x.device):
+                x = block(x)
             yield x

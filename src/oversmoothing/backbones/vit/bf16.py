@@ -1,0 +1,48 @@
+"""Attention in bf16 on CPUs, where torch's fused kernel is slower than the plain products."""
+
+import contextlib
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+def attending(device: torch.device) -> contextlib.AbstractContextManager:
+    """Context in which attention is computed by two products where that is faster.
+
+    With 26 to 442 tokens, forward and backward take 0.3 to 0.5 of the fused kernel's time on a CPU
+    with AVX512-BF16. In fp32, and on GPUs, the fused kernel is as fast or faster.
+    """
+    bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    plain = device.type == "cpu" and bf16 and not torch.compiler.is_compiling()
+    return _Plain() if plain else contextlib.nullcontext()
+
+
+class _Plain(TorchFunctionMode):
+    """Replaces fused attention."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        fused = function is F.scaled_dot_product_attention
+        return (_attention if fused else function)(*args, **(kwargs or {}))
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    """softmax(Q Kᵀ/√d) V; fused after all with a mask, dropout or other options."""
+    if attn_mask is not None or dropout_p or is_causal or options:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, **options
+        )
+    scores = (query * query.shape[-1] ** -0.5) @ key.mT
+    return scores.softmax(dim=-1) @ value
