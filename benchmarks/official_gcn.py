@@ -30,13 +30,14 @@ class _Official(nn.Module):
         return self.net(x, adj)[0]
 
 
-def official(folder: Path, method: str, dims: list[int]) -> nn.Module:
+def official(folder: Path, method: str, dims: list[int], scale: float = 1.0) -> nn.Module:
     """One seed's network, of the authors' code.
 
     Args:
         folder: ``gnn`` of a checkout.
         method: one of `OFFICIAL_NORMS`.
         dims: as for `ReferenceGCN`.
+        scale: s of ContraNorm and PairNorm.
 
     Raises:
         InputError: no such code there, or it cannot be imported.
@@ -46,7 +47,7 @@ def official(folder: Path, method: str, dims: list[int]) -> nn.Module:
         hid=HIDDEN,
         dropout=DROPOUT,
         norm_mode=OFFICIAL_NORMS[method],
-        norm_scale=1.0,
+        norm_scale=scale,
         residual=0,
         use_layer_norm=method != "none",
     )

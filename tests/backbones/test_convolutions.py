@@ -1,14 +1,12 @@
 """Networks of torch-geometric's convolutions: against the repository's own networks, and laws."""
 
-import re
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from small_pyg import CLASSES, CONVS, N, graph, networks
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -18,51 +16,13 @@ from oversmoothing.backbones.gcn.jknet import JKNet
 from oversmoothing.backbones.pyg.edges import as_csr, drop_edges
 from oversmoothing.backbones.pyg.networks import Networks
 from oversmoothing.data.graphs.sbm import generate
-from oversmoothing.errors import InputError, Problems
-from oversmoothing.launch.command import command, configs
+from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 ROOT = Path(__file__).parents[2]
-N, F, CLASSES = 30, 12, 3
 CLOSE = {"rtol": 0, "atol": 1e-10}
-CONVS: dict[str, dict[str, Any]] = {  # every convolution that needs no more than a graph has
-    "AGNNConv": {},
-    "APPNP": {"K": 3, "alpha": 0.1},
-    "ARMAConv": {"num_layers": 2, "shared_weights": True},
-    "CGConv": {},
-    "ChebConv": {"K": 2},
-    "ClusterGCNConv": {},
-    "EGConv": {"num_heads": 1},
-    "EdgeConv": {},
-    "FAConv": {},
-    "FeaStConv": {"heads": 2},
-    "FiLMConv": {},
-    "GATConv": {"heads": 4},
-    "GATv2Conv": {"heads": 2, "concat": False},
-    "GCN2Conv": {},
-    "GCNConv": {},
-    "GENConv": {},
-    "GINConv": {"train_eps": True},
-    "GatedGraphConv": {"num_layers": 2},
-    "GeneralConv": {},
-    "GraphConv": {},
-    "LEConv": {},
-    "LGConv": {},
-    "MFConv": {"max_degree": 0},
-    "MixHopConv": {"powers": [1]},
-    "PNAConv": {"aggregators": ["mean", "std"], "scalers": ["identity", "amplification"]},
-    "ResGatedGraphConv": {},
-    "SAGEConv": {},
-    "SGConv": {"K": 2},
-    "SSGConv": {"alpha": 0.1},
-    "SimpleConv": {"aggr": "mean"},
-    "SuperGATConv": {"heads": 2},
-    "TAGConv": {"K": 2},
-    "TransformerConv": {"heads": 2},
-    "WLConvContinuous": {},
-}
 every_conv = pytest.mark.parametrize("conv", CONVS)
 
 
@@ -71,24 +31,6 @@ def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
-
-
-def graph(seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Features (N, F) and both directions of random edges, with two self-loops."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(N, F, generator=generator).mul_(torch.rand(N, F, generator=generator) > 0.5)
-    adjacency = torch.rand(N, N, generator=generator) > 0.85
-    adjacency = (adjacency | adjacency.T).fill_diagonal_(False)
-    adjacency[3, 3] = adjacency[7, 7] = True
-    return x, adjacency.nonzero().T
-
-
-def networks(
-    conv: str = "GCNConv", aggregators: Any = (), seeds: Any = (0,), **options
-) -> Networks:
-    x, edges = graph()
-    defaults = {"depth": 3, "hidden": 8, "options": CONVS.get(conv, {})}
-    return Networks([*aggregators], x, edges, CLASSES, [*seeds], conv=conv, **defaults | options)
 
 
 def copied(own: nn.Module, model: Networks) -> Networks:
@@ -351,83 +293,3 @@ def test_a_network_compiles_as_one_graph(conv: str) -> None:
     compiled = torch.compile(net, backend="aot_eager", dynamic=True, fullgraph=True)
     torch.testing.assert_close(compiled(x, edges.flip(0)), expected[0])
     torch.testing.assert_close(compiled(x[:20], part), expected[1])
-
-
-def test_the_python_of_the_guide_runs(capsys: pytest.CaptureFixture) -> None:
-    page = (ROOT / "docs/guides/graphs.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    exec(compile(code, "docs/guides/graphs.md", "exec"), {})
-    assert "layers.3" in capsys.readouterr().out
-
-
-def test_the_guide_lists_every_convolution() -> None:
-    page = (ROOT / "docs/guides/graphs.md").read_text(encoding="utf-8")
-    listed = page.partition("edge weights:\n\n")[2].partition(".\n\n")[0]
-    assert sorted(re.findall(r"\w+", listed)) == sorted(CONVS)
-
-
-BAD = {
-    "GCNCov": ({}, "torch_geometric.nn has no 'GCNCov'; did you mean 'GCNConv'?"),
-    "Linear": ({}, "Linear is no convolution"),
-    "NNConv": ({}, "NNConv needs edge_attr"),
-    "RGCNConv": ({}, "RGCNConv needs edge_type"),
-    "GMMConv": ({}, "GMMConv needs edge_attr"),
-    "PointNetConv": ({}, "PointNetConv needs pos"),
-    "HypergraphConv": ({}, "HypergraphConv needs hyperedge_index"),
-    "HGTConv": ({}, "HGTConv needs edge_index_dict and x_dict"),
-    "DynamicEdgeConv": ({}, "DynamicEdgeConv takes no edges"),
-    "DNAConv": ({}, "DNAConv does not run on node features and edges .*num_layers"),
-    "MeshCNNConv": ({}, "MeshCNNConv does not run on node features and edges"),
-    "ChebConv": ({"options": {}}, "options.K: ChebConv needs it; add +backbone.options.K=…"),
-    "GATConv": (
-        {"options": {"heads": 3}},
-        "options.heads: expected a divisor of backbone.hidden",
-    ),
-    "GATv2Conv": ({"options": {"headz": 3}}, "options.headz: no such key; did you mean 'heads'?"),
-    "SGConv": ({"adjacency": "row"}, "adjacency: SGConv takes no edge weights or always norm"),
-    "SSGConv": ({"options": {"alpha": 0.1, "cached": True}}, "options.cached: .*; leave it out"),
-    "TAGConv": ({"options": {"K": "three"}}, "options.K: expected a whole number, got 'three'"),
-    "GraphConv": ({"options": {"out_channels": 3}}, "options.out_channels: the network sets it"),
-    "GCN2Conv": ({"skip": "initial"}, "skip: GCN2Conv takes the initial features by itself"),
-    "PNAConv": ({"options": {"aggregators": ["men"], "scalers": []}}, "PNAConv does not run on"),
-    "EGConv": (
-        {"options": {}},
-        "EGConv does not run on .*must be divisible by the number",
-    ),
-    "APPNP": ({"alpha": 1.5}, "alpha: expected a number from 0 to 1"),
-    "SAGEConv": ({"weights": torch.ones(1)}, "edges of this graph have weights, and SAGEConv"),
-}
-
-
-@pytest.mark.parametrize("conv", BAD)
-def test_bad_input_is_one_line(conv: str) -> None:
-    options, said = BAD[conv]
-    with pytest.raises(InputError, match=rf"^backbone\..*{said}".replace("+", r"\+")) as caught:
-        networks(conv, **options)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [{"depth": 0}, {"hidden": 0}, {"interval": 0}, {"dropout": 1.0}, {"drop_edge": 1.0}]
-    + [{"skip": "x"}, {"jumping": "x"}, {"adjacency": "x"}, {"lam": -1.0}, {"alpha": -1.0}],
-)
-def test_bad_settings_are_named(option: dict) -> None:
-    with pytest.raises(InputError, match=rf"backbone\.{next(iter(option))}: expected"):
-        networks(**option)
-
-
-def test_a_command_is_checked_before_any_work(tmp_path: Path) -> None:
-    words = ["backbone=pyg", "logger=none", f"paths.outputs={tmp_path}"]
-    with pytest.raises(Problems) as caught:
-        command([*words, "backbone.conv=GATConv", "backbone.options.headz=8"])
-    assert caught.value.lines == ["backbone.options.headz: no such key; did you mean 'heads'?"]
-    for plus in ("", "+"):  # Hydra's sign for a new key can be left out
-        [config] = configs([*words, "backbone.conv=GATConv", f"{plus}backbone.options.heads=8"])
-        assert config.backbone.options == {"heads": 8}
-
-
-def test_without_torch_geometric_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch_geometric.nn", None)
-    with pytest.raises(InputError, match="pyg needs torch-geometric .*pip install torch-geo"):
-        networks()

@@ -1,0 +1,103 @@
+"""Test accuracy of the GCNs of ContraNorm's authors, by their own code and recipe.
+
+    git clone https://github.com/PKU-ML/ContraNorm
+    DATA_ROOT=… python benchmarks/official_accuracy.py ContraNorm/gnn --method contranorm --depth 16
+    DATA_ROOT=… python benchmarks/official_accuracy.py ContraNorm/gnn --method layernorm --depth 8
+
+Layers and network are the authors'; graph, split and adjacency are ours, which equal theirs; the
+test accuracy is that of the last of 200 epochs, as in their main.py. One line for each seed goes to
+results/official_gcn.csv; a seed that is there already is not trained again.
+"""
+
+import argparse
+import csv
+import io
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from cells import adam, step
+from official_gcn import OFFICIAL_NORMS, official
+from record import RESULTS
+from reference_gcn import HIDDEN, adjacency
+from torch import nn
+
+from oversmoothing.config.instantiate import build
+from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.script import run_script
+from oversmoothing.report.facts import update
+from oversmoothing.store.files import write_text
+
+PATH = RESULTS / "official_gcn.csv"
+KEYS = ("data", "method", "scale", "depth", "seed")
+EPOCHS = 200
+
+
+def main() -> None:
+    options = arguments()
+    graph: Graph = build(compose_config([f"data={options.data}"]).data)
+    for seed in options.seeds:
+        cell = (options.data, options.method, f"{options.scale:g}", options.depth, seed)
+        lines = recorded()
+        if any(all(line[k] == str(v) for k, v in zip(KEYS, cell)) for line in lines):
+            continue
+        start, net = time.process_time(), made(options, graph, seed)
+        test, train = trained(net, graph)
+        measured = {
+            "test_accuracy": f"{test:.2f}",
+            "train_accuracy": f"{train:.2f}",
+            "cpu_seconds": round(time.process_time() - start),
+            "torch": torch.__version__,
+        }
+        write([*lines, dict(zip(KEYS, map(str, cell))) | measured])
+        print(f"{' '.join(map(str, cell))}: test accuracy {test:.2f} %, training {train:.2f} %")
+    update(RESULTS)
+
+
+def made(options: argparse.Namespace, graph: Graph, seed: int) -> nn.Module:
+    """The authors' network, freshly drawn."""
+    torch.manual_seed(seed)
+    dims = [graph.x.shape[1], *[HIDDEN] * (options.depth - 1), graph.num_classes]
+    return official(options.folder, options.method, dims, options.scale)
+
+
+def trained(net: nn.Module, graph: Graph) -> tuple[float, float]:
+    """Test and training accuracy in percent after the last epoch."""
+    x, adj, optimizer = graph.x.to_dense(), adjacency(graph), adam(net)
+    for _ in range(EPOCHS):
+        logits = net.train()(x, adj)
+        step(optimizer, F.cross_entropy(logits[graph.train], graph.y[graph.train]))
+    with torch.no_grad():
+        right = net.eval()(x, adj).argmax(dim=1) == graph.y
+    return tuple(100 * right[mask].float().mean().item() for mask in (graph.test, graph.train))
+
+
+def recorded() -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(PATH.read_text("utf-8")))) if PATH.exists() else []
+
+
+def write(lines: list[dict]) -> None:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, fieldnames=list(lines[-1]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    write_text(PATH, out.getvalue())
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="gnn folder of a ContraNorm checkout")
+    parser.add_argument("--data", default="cora", choices=["cora", "citeseer"])
+    parser.add_argument("--method", default="contranorm", choices=list(OFFICIAL_NORMS))
+    parser.add_argument("--scale", type=float, default=1.0, help="s of ContraNorm and PairNorm")
+    parser.add_argument("--depth", type=int, default=16)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,126 @@
+"""ContraNorm's claims about cost, accuracy and its parts (Guo et al., ICLR 2023, Table 1 to 4)."""
+
+from functools import partial
+
+from oversmoothing.papers.claims.claim import Claim, Finding, every, partly
+from oversmoothing.papers.claims.evidence import Evidence
+
+
+def parameters(evidence: Evidence) -> Finding:
+    cells = evidence.json("matrix")["cells"]
+    shares = {
+        f"{key} in {network}": of[key]["parameters"] / of["none"]["parameters"] - 1
+        for network, of in cells.items()
+        for key in ("contranorm", "contranorm_vit", "contranorm_bert", "contranorm_albert")
+        if "ResNet" not in network and "Mobile" not in network and "parameters" in of.get(key, {})
+    }
+    most = max(shares, key=lambda name: shares[name])
+    text = f"at most {100 * shares[most]:.2g} % more parameters ({most})"
+    return Finding(every(value < 0.02 for value in shares.values()), text, f"{len(shares)} cases")
+
+
+def terms(evidence: Evidence) -> Finding:
+    cells = evidence.measured("contranorm_ablation")
+    rows = ("none", "l2", "identity", "layernorm")
+    shifts = {
+        row: cells["", row, "both terms"].mean - cells["", row, "stop-gradient"].mean
+        for row in rows
+    }
+    text = f"both terms against one: {', '.join(f'{r} {s:+.1f}' for r, s in shifts.items())} points"
+    n = min(cells["", row, "both terms"].n for row in rows)
+    return Finding(partly(abs(shift) <= 1 for shift in shifts.values()), text, f"{n} seeds a cell")
+
+
+def ablation(evidence: Evidence) -> Finding:
+    cells = evidence.measured("contranorm_ablation")
+    means = {key: m.mean for (_, key, column), m in cells.items() if column == "stop-gradient"}
+    both = {key: m.mean for (_, key, column), m in cells.items() if column == "both terms"}
+    best = cells["", "layernorm", "stop-gradient"]
+    near = abs(cells["", "l2", "stop-gradient"].mean - best.mean) <= 1
+    highest = best.mean >= max([*means.values(), *both.values()])
+    text = f"with stop-gradient: {', '.join(f'{key} {mean:.1f}' for key, mean in means.items())} %"
+    return Finding(partly([near, highest]), text, f"{best.n} seeds a cell")
+
+
+GPU = "needs all of {} and GPUs; `make table NAME={} ALL=1` runs it"
+ABLATION = "make table NAME=contranorm_ablation"
+_claim = partial(Claim, "ContraNorm")
+CLAIMS = [
+    _claim(
+        "contranorm_parameters",
+        "Abstract",
+        "It has hardly any parameters of its own.",
+        "Parameters of networks with and without it (below 2 % counts as hardly any).",
+        parameters,
+        command="make figure NAME=matrix",
+    ),
+    _claim(
+        "contranorm_glue",
+        "Table 1",
+        "It raises GLUE's average from 82.59 to 83.39 (text: 83.54) with BERT-base, from 83.74 to "
+        "84.67 with ALBERT-base.",
+        "Fine-tuning on all of GLUE.",
+        missing=GPU.format("GLUE, pretrained weights", "contranorm_table1"),
+    ),
+    _claim(
+        "contranorm_glue_test",
+        "E.1",
+        "BERT with ContraNorm is better on GLUE's test sets, too.",
+        "Predictions sent to GLUE's server.",
+        missing="needs pretrained weights, a GPU and GLUE's server; no values are at hand",
+    ),
+    _claim(
+        "contranorm_imagenet",
+        "Table 2",
+        "It raises DeiT with 24 blocks from 77.69 to 78.67 % on ImageNet-1k and by nearly 5 points "
+        "on ImageNet-100.",
+        "Training by DeiT's recipe.",
+        missing=GPU.format("ImageNet", "contranorm_table2"),
+    ),
+    _claim(
+        "contranorm_terms",
+        "3.3",
+        "Both terms of the gradient act alike, so that one can be dropped.",
+        "Small ViT on generated things: accuracy with P and with P + Pᵀ (within 1 point).",
+        terms,
+        command=ABLATION,
+    ),
+    _claim(
+        "contranorm_table4",
+        "Table 4",
+        "L2 and LayerNorm are comparable, and stop-gradient with LayerNorm is best.",
+        "Small ViT on generated things: LayerNorm against other norms (L2 within 1 point).",
+        ablation,
+        command=ABLATION,
+    ),
+    _claim(
+        "contranorm_loss",
+        "3.2, B.2",
+        "The uniformity loss in the objective helps little.",
+        "Training with the loss added.",
+        missing="no option for it; the paper gives no weight of the loss",
+    ),
+    _claim(
+        "contranorm_position",
+        "B.3",
+        "The best position is behind attention and residual.",
+        "The eight positions of the authors' code, `backbone.position`.",
+        missing="needs pretrained weights and a GPU to compare with the paper; positions exist as "
+        "options",
+    ),
+    _claim(
+        "contranorm_ogbn",
+        "Appendix, README",
+        "ContraNorm-D raises RevGAT on ogbn-arxiv from 76.15 to 76.36 % (test).",
+        "RevGAT with GIANT-XRT features and distillation.",
+        missing="needs ogbn-arxiv, GIANT-XRT features and a GPU; RevGAT is not a backbone here",
+        command="make table NAME=contranorm_ogbn",
+    ),
+    _claim(
+        "contranorm_yolo",
+        "A blog's copy of the paper",
+        "In place of BatchNorm it improves YOLOv9.",
+        "Detection with ContraNorm.",
+        missing="no numbers and no recipe are given; detection is not a task here",
+    ),
+]
