@@ -55,7 +55,8 @@ def readings(folder: Path, good: bool) -> None:
     place = "Cora", "centered", "L=16"
     found = [line(("Cora", r, "L=16"), five(mean) * 4, "20 seeds") for r, mean in rows.items()]
     write(folder, "table5_readings", [*found, line(place, five(rows["centered"]), "no LayerNorm")])
-    write(folder, "table5", [line(("Cora", "vanilla", "L=16"), five(50))])
+    vanilla = line(("Cora", "vanilla", "L=16"), five(50), published=50)
+    write(folder, "table5", [vanilla, line(place, five(58), published=65)])
 
 
 def scales(folder: Path, good: bool) -> None:

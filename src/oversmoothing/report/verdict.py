@@ -107,8 +107,8 @@ def margin(cell: Cell, measured: Measured) -> float:
     return max(cell.tolerance, 0.0 if math.isnan(noise) else noise)
 
 
-def differ(a: Measured, b: Measured) -> bool:
-    """Welch's t-test at p < 0.05; never with a single seed on either side.
+def differ(a: Measured, b: Measured, comparisons: int = 1) -> bool:
+    """Welch's t-test at p < 0.05 over the number of comparisons; never with a single seed.
 
     Two runs without any spread differ when their means do: t is infinite there.
     """
@@ -117,7 +117,7 @@ def differ(a: Measured, b: Measured) -> bool:
     if a.std == b.std == 0:
         return a.mean != b.mean
     groups: Sequence[float | int] = (a.mean, a.std, a.n, b.mean, b.std, b.n)
-    return bool(ttest_ind_from_stats(*groups, equal_var=False).pvalue < SIGNIFICANCE)
+    return bool(ttest_ind_from_stats(*groups, equal_var=False).pvalue < SIGNIFICANCE / comparisons)
 
 
 def _reversed(cell: Cell, ours: Measured, base: Cell, base_ours: Measured) -> bool:

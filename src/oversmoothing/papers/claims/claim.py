@@ -92,9 +92,12 @@ def _higher(comparison: Comparison, number: int) -> bool | None:
     return comparison.mean > 0 if decided else None
 
 
-def above(a: Measured, b: Measured) -> bool | None:
-    """Whether a is higher than b over their seeds; None if Welch's t-test cannot tell."""
-    return a.mean > b.mean if differ(a, b) else None
+def above(a: Measured, b: Measured, comparisons: int) -> bool | None:
+    """Whether a is higher than b over their seeds; None if Welch's t-test cannot tell.
+
+    At p < 0.05 over the number of comparisons of the claim.
+    """
+    return a.mean > b.mean if differ(a, b, comparisons) else None
 
 
 def tendency(cases: Iterable[bool | None], all_of_them: bool = False) -> Verdict:

@@ -57,8 +57,7 @@ def against_norms(evidence: Evidence) -> Finding:
 
 
 def layernorm_on_cora(evidence: Evidence) -> Finding:
-    found = pairs(evidence.measured("table5"), "vanilla", "layernorm", DEEP[1:])
-    found = [pair for pair in found if pair.block == "Cora"]
+    found = pairs(evidence.measured("table5"), "vanilla", "layernorm", DEEP[1:], ["Cora"])
     text = ", ".join(f"{p.column}: {p.base.mean:.1f} against {p.ours.mean:.1f} %" for p in found)
     return Finding(tendency(pair.above for pair in found), text, SEEDS)
 

@@ -1,6 +1,6 @@
 """Rows of a table compared cell by cell."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oversmoothing.papers.claims.claim import above
@@ -10,12 +10,13 @@ from oversmoothing.report.verdict import Measured
 
 @dataclass(frozen=True)
 class Pair:
-    """Two measured cells of one block and column."""
+    """Two measured cells of one block and column, one of a number of comparisons."""
 
     block: str
     column: str
     ours: Measured
     base: Measured
+    comparisons: int
 
     @property
     def name(self) -> str:
@@ -24,7 +25,7 @@ class Pair:
     @property
     def above(self) -> bool | None:
         """Whether ours is higher; None if the seeds cannot tell."""
-        return above(self.ours, self.base)
+        return above(self.ours, self.base, self.comparisons)
 
     @property
     def text(self) -> str:
@@ -33,14 +34,19 @@ class Pair:
         return f"{self.name} {self.ours.mean - self.base.mean:+.1f}{sign}"
 
 
-def pairs(cells: Cells, row: str, other: str, columns: Iterable[str] = ()) -> list[Pair]:
+def pairs(
+    cells: Cells, row: str, other: str, columns: Sequence[str] = (), blocks: Sequence[str] = ()
+) -> list[Pair]:
     """Every block and column (of some, if given) where both rows are measured."""
-    wanted = set(columns)
-    return [
-        Pair(block, column, measured, cells[block, other, column])
+    found = [
+        (block, column, measured, cells[block, other, column])
         for (block, key, column), measured in cells.items()
-        if key == row and (block, other, column) in cells and (not wanted or column in wanted)
+        if key == row
+        and (block, other, column) in cells
+        and (not columns or column in columns)
+        and (not blocks or block in blocks)
     ]
+    return [Pair(*pair, len(found)) for pair in found]
 
 
 def differences(found: Iterable[Pair]) -> str:
