@@ -98,6 +98,12 @@ def units(folder: Path, good: bool) -> None:
     write(folder, "seg_subset", lines)
 
 
+def longer(folder: Path, good: bool) -> None:
+    rows = {"fcn": 40, "em": 44, "hem": 48, "em_gradient": 41}
+    sign = 1 if good else -1
+    write(folder, "seg_long", [line(("", r, "SS"), five(sign * m)) for r, m in rows.items()])
+
+
 def ablation(folder: Path, good: bool) -> None:
     rows = {"none": 60, "l2": 79.5 if good else 70, "identity": 65, "layernorm": 80,
             "vanilla": 70 if good else 85}  # fmt: skip
@@ -121,6 +127,7 @@ CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("centered_overnight_curve", overnight),
     ("centered_fig2", overnight),
     ("hem_kernel_miou", units),
+    ("hem_order_long", longer),
     ("contranorm_terms", ablation),
     ("contranorm_table4", ablation),
 ]
