@@ -39,7 +39,8 @@ def main() -> int:
     path = options.results / f"{cells[0].table}.jsonl"
     same_runs(cells, options.overrides)
     planned = collect(cells, options.overrides, None if options.fresh else path)
-    missing = [p for p in planned if p.cell in narrowed and p.missing]
+    wanted = of_seeds([p for p in planned if p.cell in narrowed], options.seeds)
+    missing = [p for p in wanted if p.missing]
     missing = distinct([p for p in missing if options.all or not p.cell.reason])
     if options.plan:
         print(describe(missing, planned))
@@ -69,6 +70,16 @@ def same_runs(cells: list[Cell], overrides: list[str]) -> None:
         )
 
 
+def of_seeds(planned: list[Planned], seeds: list[int]) -> list[Planned]:
+    """Plans some seeds only; refuses one that no cell has."""
+    known = sorted({seed for p in planned if p.config for seed in p.config.seeds})
+    if unknown := [seed for seed in seeds if seed not in known]:
+        raise InputError(
+            f"--seeds {unknown[0]}: expected seeds of these cells, {', '.join(map(str, known))}"
+        )
+    return [p.of_seeds(seeds) for p in planned]
+
+
 def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
     """The configs of what is missing, with every mistake found before any work."""
     words = [[f"experiment={p.cell.experiment}", *p.cell.overrides, *overrides] for p in missing]
@@ -78,6 +89,7 @@ def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add_cells(parser, RESULTS)
+    parser.add_argument("--seeds", type=whole(0), nargs="*", default=[], help="only these seeds")
     parser.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
     parser.add_argument("--draw", action="store_true", help="draw what there is, run nothing")
     parser.add_argument("--fresh", action="store_true", help="do not count committed results")

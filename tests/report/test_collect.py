@@ -126,6 +126,18 @@ def test_a_record_of_an_earlier_version_is_shown_until_the_run_is_repeated(
     assert [*read_records(path)] == [run_id(config)]
 
 
+def test_some_seeds_are_run_first(tmp_path: Path, cells: list) -> None:
+    words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
+    first = [p.of_seeds([1]) for p in collect(cells, words, None)[:1]]
+    assert [p.cell.command for p in first] == [f"{cells[0].command} 'seeds=[1]'"]
+    run_all([p.config for p in first], 1)
+    assert [p.looked_up().missing for p in first] == [False]
+    whole = collect(cells, words, None)[0]
+    assert whole.missing and [*whole.result["seeds"]] == ["1"]
+    run_all([whole.config], 1)
+    assert [*whole.looked_up().result["seeds"]] == ["0", "1"]
+
+
 def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"id": "a"}\n<<<<<<< HEAD\n')
     with pytest.raises(InputError, match=r"records\.jsonl: a line is no recorded result"):

@@ -64,6 +64,21 @@ class Planned:
     def pair(self) -> Pair:
         return self.cell, self.measured
 
+    def of_seeds(self, seeds: Sequence[int]) -> "Planned":
+        """The same cell, planned for those of its seeds that are among some.
+
+        Args:
+            seeds: empty for all.
+        """
+        if self.config is None or not seeds:
+            return self
+        wanted = [seed for seed in self.config.seeds if seed in seeds]
+        word = f"seeds=[{','.join(map(str, wanted))}]"
+        cell = replace(self.cell, overrides=(*self.cell.overrides, word))
+        config = self.config.copy()
+        config.seeds = wanted
+        return replace(self, cell=cell, config=config)
+
     def looked_up(self, records: Records | None = None) -> "Planned":
         """Looks for the result with the most of the wanted seeds.
 
