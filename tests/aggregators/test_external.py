@@ -65,6 +65,21 @@ def test_other_norms_are_a_softmax_over_slots_or_nothing(kind: type[Aggregator])
         kind(C, norm="l1")
 
 
+@pytest.mark.parametrize("kind", BOTH)
+def test_tokens_learn_of_each_other_by_the_double_norm_alone(kind: type[Aggregator]) -> None:
+    x = tokens().requires_grad_()
+    for norm, mixes in (("double", True), ("softmax", False), ("none", False)):
+        [gradient] = torch.autograd.grad(build(kind, norm=norm)(x)[0, 0].sum(), x)
+        assert bool(gradient[0, 1:].abs().max() > 1e-9) == mixes
+        assert gradient[0, 0].abs().max() > 0
+
+
+def test_the_double_norm_is_a_softmax_over_slots_with_a_bias_for_each() -> None:
+    scores = torch.randn(2, 9, 5, dtype=torch.float64)
+    biased = scores - scores.logsumexp(dim=-2, keepdim=True)
+    torch.testing.assert_close(double_norm(scores), biased.softmax(dim=-1), rtol=1e-7, atol=0)
+
+
 def test_the_bias_of_the_first_memory_has_no_effect() -> None:
     x, external = tokens(), build(ExternalMultiHead)
     before = external(x, Context())
