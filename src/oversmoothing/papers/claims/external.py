@@ -108,7 +108,7 @@ CLAIMS = [
         "external_norm",
         "Normalization",
         "It depends much on the double norm.",
-        "Small ViT on digits with `aggregator.norm`; without the double norm no token sees another.",
+        "Small ViT on digits, `aggregator.norm`; without the double norm no token sees another.",
         norms,
         command="make table NAME=external_norm",
     ),
