@@ -119,8 +119,13 @@ def _canonical(node: Any, frozen: bool) -> Any:
     known, today = about.get("defaults", {}), not frozen and "_target_" in node
     given = _defaults(node["_target_"]) | node | about.get("marks", {}) if today else node
     kept = {k: _canonical(v, frozen) for k, v in given.items() if not _is_how(k, v)}
-    own = {k: v for k, v in kept.items() if k not in known or v != _canonical(known[k], True)}
+    own = {k: v for k, v in kept.items() if k not in known or not _is_default(v, known[k])}
     return {"_part_": name, **own}
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """None means no options, as an empty mapping does."""
+    return value == _canonical(default, True) or (value is None and default == {})
 
 
 def _unmarked(node: Any) -> Any:
