@@ -65,10 +65,10 @@ class Planned:
         return self.cell, self.measured
 
     def of_seeds(self, seeds: Sequence[int]) -> "Planned":
-        """The same cell, planned for those of its seeds that are among some.
+        """Plans the cell for some of its seeds only.
 
         Args:
-            seeds: empty for all.
+            seeds: those wanted, whether the cell has them or not; empty for all.
         """
         if self.config is None or not seeds:
             return self

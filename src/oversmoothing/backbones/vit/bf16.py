@@ -39,7 +39,7 @@ def _attention(
     is_causal: bool = False,
     **options: Any,
 ) -> Tensor:
-    """softmax(Q Kᵀ/√d) V; fused after all with a mask, dropout or other options."""
+    """softmax(Q Kᵀ/√d) V; by the fused kernel if there is a mask, dropout or another option."""
     if attn_mask is not None or dropout_p or is_causal or options:
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, **options
