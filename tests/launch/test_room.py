@@ -91,8 +91,14 @@ def test_a_training_larger_than_the_memory_is_refused(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free, more = REFUSED[line]
-    words = ["-m", "seeds=[0],[1]", "experiment=glue_sst2_small", "backbone.dim=64", *more]
-    words += ["backbone.heads=1", "trainer.batch_size=64", "logger=none", "device=cpu"]
+    words = ["-m", "seeds=[0],[1]", "experiment=glue_sst2_small", "data.task=rte", *more]
+    words += [
+        "backbone.dim=64",
+        "backbone.heads=1",
+        "trainer.batch_size=64",
+        "logger=none",
+        "device=cpu",
+    ]
     words += [] if more else ["backbone.vocabulary=99"]
     monkeypatch.setattr(room, "free_memory", lambda device: free)
     with pytest.raises(InputError) as refused:

@@ -38,7 +38,7 @@ def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
     Tables of ours and tuned ones have it: all their rows had the same chance.
 
     Returns:
-        The head and one line for each compared row; empty if nothing can be compared yet.
+        The head and one line for each row that can be compared; empty if none can yet.
     """
     about = entries[0].cell.about
     if not (about.ours or about.tuned):
@@ -50,9 +50,8 @@ def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
             if bases:
                 name = f"{block.name}: " if block.name else ""
                 lines.append([f"{name}{label} against {bases[0]}", *map(_difference, row)])
-    if {text for line in lines for text in line[1:]} <= {"", "missing"}:
-        return []
-    return [["", *blocks[0].columns], *lines]
+    known = [line for line in lines if set(line[1:]) - {"", "missing"}]
+    return [["", *blocks[0].columns], *known] if known else []
 
 
 def notes(entries: Sequence[Entry]) -> list[str]:
