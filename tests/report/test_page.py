@@ -90,6 +90,11 @@ def test_what_is_given_is_text_not_html(text: str) -> None:
         assert wanted in texts
 
 
+def test_what_stands_between_backticks_is_code_and_still_no_html() -> None:
+    text = page("Title", [Section("Section", "`make <b>` runs it, ` alone does not.")])
+    assert "<p><code>make &lt;b&gt;</code> runs it, ` alone does not.</p>" in text
+
+
 def test_the_numbers_are_those_of_the_markdown(text: str) -> None:
     shown = "\n".join(line for line in markdown(entries()).splitlines() if line.startswith("| w/"))
     grids = "\n".join(re.findall(r'<table class="grid">.*?</table>', text, re.DOTALL))

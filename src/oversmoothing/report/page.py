@@ -2,12 +2,14 @@
 
 import base64
 import mimetypes
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 
 from oversmoothing.errors import InputError
 from oversmoothing.report import claims as words
@@ -54,16 +56,22 @@ def write_page(
 
 
 def page(title: str, sections: Sequence[Section], papers: Sequence[Paper] = ()) -> str:
-    """Returns the page. All texts are shown as they are and never read as HTML."""
+    """Returns the page. Texts are never read as HTML; what stands between backticks is code."""
     template = resources.files("oversmoothing.report").joinpath("page.html").read_text("utf-8")
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
+    environment.filters["code"] = _code
     modules = {"words": words, "grid": grid, "publish": publish, "remarks": remarks}
     names = modules | {"hint": _hint, "image": _image}
     return environment.from_string(template, names).render(
         title=title, sections=sections, papers=papers
     )
+
+
+def _code(text: str) -> Markup:
+    """Escaped text with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _hint(entry: Entry) -> str:
