@@ -71,6 +71,8 @@ def test_runs_what_is_missing_and_records_it(tmp_path: Path, cells: list) -> Non
     again = collect(cells, elsewhere, tmp_path / "small.jsonl")
     assert [p.missing for p in again] == [False, True]
     assert again[0].measured == first.measured
+    beside = collect(cells, elsewhere, tmp_path / "other table.jsonl")
+    assert beside[0].measured == first.measured, "a run that another table has is done"
     assert collect(cells, elsewhere, None)[0].missing, "a fresh count ignores the records"
 
 

@@ -120,10 +120,10 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
     Args:
         cells: in the order of the table.
         extra: further overrides for all of them (device=cpu, logger=none).
-        recorded: committed JSON lines of earlier results; None to count only what the output
-            folder holds.
+        recorded: committed JSON lines of the table's results, with those of other tables beside
+            it; None to count only what the output folder holds.
     """
-    records = read_records(recorded) if recorded else {}
+    records = _records_beside(recorded) if recorded else {}
     compose = cache(lambda *words: compose_config([*words]))
     planned = []
     for cell in cells:
@@ -143,6 +143,19 @@ def read_records(path: Path) -> Records:
         raise InputError(
             f"{path}: a line is no recorded result ({error}); restore the file with git"
         ) from None
+
+
+def _records_beside(path: Path) -> Records:
+    """Reads the results of a table and of those beside it, which can have runs in common.
+
+    Of a run in several files the record with the most seeds counts, in a tie that of the table.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for file in (path, *sorted(path.parent.glob("*.jsonl"))):
+        for name, record in read_records(file).items():
+            if name not in found or len(record["seeds"]) > len(found[name]["seeds"]):
+                found[name] = record
+    return found
 
 
 def write_records(path: Path, planned: Iterable[Planned]) -> None:

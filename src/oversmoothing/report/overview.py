@@ -54,7 +54,7 @@ class Paper:
         measured, total = agree + differ + contradicted, self.counts.total()
         first = f"{measured} of {total} published numbers measured"
         if not measured:
-            return f"None of {total} published numbers is measured."
+            return f"None of {total} published numbers is measured by a training run."
         others = [f"{differ} differ"] * bool(differ)
         others += [f"{contradicted} against the published comparison"] * bool(contradicted)
         return f"{first}: {', '.join([f'{agree} agree', *others])}."
