@@ -99,11 +99,11 @@ def test_the_runs_own_settings_give_its_numbers_and_others_their_own(run: Path) 
     anew = json.loads((retrained / path.name).read_text())["seeds"]
     assert numbers(anew["0"]) == pytest.approx(numbers(own["seeds"]["1"]), nan_ok=True)
     words = ["evaluation.ms_scales=[0.5,1]", "evaluation.limit=2", "task.evaluation.size=64",
-             "evaluation.boundary=true"]  # fmt: skip
+             "evaluation.boundary=true", "evaluation.known=true"]  # fmt: skip
     other = evaluate(run, "--seed", 1, "--split", "train", *words, "evaluation.crf={iterations: 1}")
     assert other.returncode == 0, other.stderr
     stages = [line.split()[0] for line in other.stdout.split("\n\n")[0].splitlines()]
-    squashed = ["cam", "aux_cam", "pseudo", "seg"]
+    squashed = ["cam", "aux_cam", "pseudo", "seg", "seg_known"]
     bounded = ["cam_boundary", "pseudo_boundary", "seg_boundary"]
     assert stages == ["stage", *squashed, "seg_ms", "seg_crf", *bounded]
     assert "2 images of voc train, own size, scales 0.5, 1 with flips" in other.stdout

@@ -1,6 +1,7 @@
 """The pipeline end to end on tiny scenes: stages, ablation, kill -9, several processes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,23 @@ def test_a_process_without_images_has_every_stage_to_add(
     monkeypatch.setattr(distributed, "rank", lambda: 7)
     found = evaluator.split("val")
     assert [key for key in found if key.endswith("_miou")] == list(numbers(plain["result"]))
+
+
+def test_given_the_classes_every_pixel_takes_the_best_of_them(plain: dict, folder: Path) -> None:
+    run = loading.load(next((folder / "plain").glob("wsss-*")), on="cpu")
+    evaluation, log = replace(run.task.evaluation, known=True), Recorder(folder / "known", [0])
+    evaluator = Evaluator(
+        run.network, run.data, evaluation, torch.device("cpu"), log, run.task.method
+    )
+    items, confused = [*evaluator.items(run.data.val, "")], 0
+    found = evaluator._predict(items)
+    for item, seg, known in zip(items, found["seg"], found["seg_known"]):
+        allowed = torch.cat([torch.zeros(1), item["label"].nonzero()[:, 0] + 1])
+        assert torch.isin(known, allowed).all()
+        kept = torch.isin(seg, allowed)
+        assert torch.equal(known[kept], seg[kept])
+        confused += int((~kept).sum())
+    assert confused
 
 
 def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> None:

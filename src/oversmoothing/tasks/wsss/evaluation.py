@@ -28,6 +28,8 @@ class Evaluation:
         common: labels with at least this many training images, and background, get a mean IoU of
             their own; 0: no such mean.
         boundary: also measure the boundary IoU of CAM, pseudo label and ``seg``.
+        known: also measure ``seg_known``: ``seg`` among the classes of the image's label, as CAMs
+            are. What it gains is lost to classes that the network takes for others.
         every: iterations between two evaluations during the training, on ``val``; None: only the
             trained network is measured.
         batch: number of squashed images per forward pass.
@@ -52,6 +54,7 @@ class Evaluation:
     backgrounds: list[float] = field(default_factory=list)
     common: int = 0
     boundary: bool = False
+    known: bool = False
     every: int | None = None
     batch: int = 8
     workers: int | None = None

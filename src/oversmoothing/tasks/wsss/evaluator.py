@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.data.images.convert import to_float
@@ -122,14 +123,18 @@ class Evaluator(SplitEvaluator):
 
     def _stages(self) -> dict[str, str]:
         """Stages on squashed images -> how an unsure pixel counts."""
-        exists = {"aux_cam": self.method.aux_weight, "seg": self.method.segments}
-        stages = [s for s in ("cam", "aux_cam", "pseudo", "seg") if exists.get(s, True)]
+        segments = self.method.segments
+        exists = {"aux_cam": self.method.aux_weight, "seg": segments}
+        exists["seg_known"] = segments and self.evaluation.known
+        every = ("cam", "aux_cam", "pseudo", "seg", "seg_known")
+        stages = [stage for stage in every if exists.get(stage, True)]
         return {stage: "drop" if stage == "pseudo" else "wrong" for stage in stages}
 
     def _bounded(self) -> dict[str, str]:
         """The stages whose boundary IoU is measured -> how an unsure pixel counts."""
         stages = self._stages() if self.evaluation.boundary else {}
-        return {stage: unsure for stage, unsure in stages.items() if stage != "aux_cam"}
+        bounded = ("cam", "pseudo", "seg")
+        return {stage: unsure for stage, unsure in stages.items() if stage in bounded}
 
     def _squashed(self, images: Sequence[Tensor]) -> Tensor:
         """Squashes images (3, H, W) of any size to one batch (B, 3, side, side)."""
@@ -140,7 +145,9 @@ class Evaluator(SplitEvaluator):
     def _predict(self, items: list[Item]) -> dict[str, list[Tensor]]:
         """Stage -> labels of every image at its own size."""
         images = self._squashed([to_float(item["image"].to(self.device)) for item in items])
-        present = present_classes(torch.stack([item["label"] for item in items]).to(self.device))
+        label = torch.stack([item["label"] for item in items]).to(self.device)
+        present = present_classes(label)
+        other = F.pad(label == 0, (1, 0))[..., None, None]  # background is never another class
         last, aux = self.labeller.cams(images, present)
         pseudo = self.labeller.pseudo(last, present, images)
         logits = self.network.segment(images).float() if self.method.segments else None
@@ -149,6 +156,9 @@ class Evaluator(SplitEvaluator):
             "aux_cam": lambda one, truth: self._by_cam("aux_cam", aux, present, one, truth),
             "pseudo": lambda one, truth: resized_labels(pseudo[one], truth.shape),
             "seg": lambda one, truth: resized(logits[one], truth.shape).max(1).indices,
+            "seg_known": lambda one, truth: (
+                resized(logits[one], truth.shape).masked_fill(other[one], -torch.inf).max(1).indices
+            ),
         }
         places = [(slice(i, i + 1), item["mask"]) for i, item in enumerate(items)]
         return {stage: [at_own_size[stage](*p)[0] for p in places] for stage in self._stages()}
@@ -202,6 +212,7 @@ class Evaluator(SplitEvaluator):
             "aux_cam": cam_alone,
             "pseudo": f"{cam}, PAR, {scores}, unsure dropped",
             "seg": f"{square}, single scale, no CRF",
+            "seg_known": f"{square}, single scale, no CRF, classes by image label",
             "seg_ms": f"{ms}, no CRF",
             "seg_crf": f"{ms}, {ev.crf}",
         }
