@@ -28,6 +28,7 @@ SHORT = {
     "claims": "claims",
     "demo": "demo_study",
     "matrix": "support_matrix",
+    "limits": "wsss_limits",
     "training": "wsss_training",
 }
 

@@ -68,13 +68,17 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     across = min(3, len(columns))
     down = -(-len(columns) // across)
     figure = Figure(figsize=(2.6 * across + 0.3, 2.1 * down + 0.5), layout="constrained")
-    for axis, column in zip(figure.subplots(down, across, squeeze=False).flat, columns):
+    axes = figure.subplots(down, across, squeeze=False).flat
+    for spare in axes[len(columns) :]:
+        spare.remove()
+    for axis, column in zip(axes, columns):
         for label, colour in colours.items():
             line = [r for r in rows if (r["column"], r["row"]) == (column, label)]
             x, y, spread = ([r[key] for r in line] for key in ("step", "mean", "std"))
             spread = [s or 0.0 for s in spread]
             axis.errorbar(x, y, spread, color=colour, marker="o", markersize=2.5, capsize=2)
         axis.set(title=column, xlabel="iterations")
+    figure.supylabel("mIoU, %", fontsize="medium")
     handles = [Line2D([], [], color=c, label=label) for label, c in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     return figure

@@ -1,5 +1,6 @@
 """scripts/evaluate.py on tiny trained runs: other settings, the submission, mistakes."""
 
+import csv
 import io
 import json
 import runpy
@@ -23,6 +24,7 @@ from oversmoothing.launch import loading
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.launch.script import run_script
+from oversmoothing.papers import wsss_limits
 from oversmoothing.store.recorder import read_result
 from oversmoothing.tasks.wsss.reevaluate import configured
 
@@ -109,6 +111,18 @@ def test_the_runs_own_settings_give_its_numbers_and_others_their_own(run: Path) 
     assert "2 images of voc train, own size, scales 0.5, 1 with flips" in other.stdout
     assert "iterations=1, pos_w=1.0" in other.stdout
     assert Path(other.stdout.split()[-1]) != path
+
+
+def test_limits_are_measured_on_both_splits_at_every_size(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "limits.csv"
+    words = ["--run", str(run), "--sizes", "32", "64", "--images", "3", "--out", str(out)]
+    assert wsss_limits.main(words) == 0
+    rows = list(csv.DictReader(out.open()))
+    places = [("train", "32"), ("val", "32"), ("train", "64"), ("val", "64")]
+    assert [(row["split"], row["size"]) for row in rows] == places
+    own = read_result(run)["seeds"]["0"]  # all three images, at 32 px
+    for stage in ("cam", "pseudo", "seg"):
+        assert float(rows[1][stage]) == pytest.approx(own[f"val_{stage}_miou"], nan_ok=True)
 
 
 def test_submission_is_read_back(run: Path, tmp_path: Path) -> None:
