@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__name__, __doc__, pdf=False)
     parser.add_argument("--run", help="default: γ = 0 of the table wsss_overnight")
     parser.add_argument("--seed", type=whole(0), default=0)
-    parser.add_argument("--sizes", type=whole(16), nargs="+", default=[160, 224, 320, 448])
+    parser.add_argument("--sizes", type=whole(16), nargs="+", default=[160, 224, 320])
     parser.add_argument("--images", type=whole(), default=200, help="of each split")
     parser.add_argument("--out", type=Path, default=RESULTS / "wsss_limits.csv")
     add_trust(parser)
