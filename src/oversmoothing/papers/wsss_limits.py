@@ -46,7 +46,8 @@ def rows(run: TrainedRun, size: int, images: int) -> Iterator[Row]:
 
     Yields:
         A row for each split: mean IoU in percent over the labels that the run calls common, or over
-        all labels, and the percentage of pixels that pseudo labels decide.
+        all labels, empty if the run has no such stage, and the percentage of pixels that pseudo
+        labels decide.
     """
     for split in ("train", "val"):
         config = configured(run.config, settings(size, images))
@@ -58,7 +59,7 @@ def rows(run: TrainedRun, size: int, images: int) -> Iterator[Row]:
         kind = "common_miou" if task.evaluation.common else "miou"
         row: Row = {"run": run.folder.name, "seed": run.seed, "split": split, "size": size}
         row |= {"images": min(images, len(getattr(run.data, split)))}
-        row |= {stage: found[f"{split}_{stage}_{kind}"] for stage in STAGES}
+        row |= {stage: found.get(f"{split}_{stage}_{kind}", "") for stage in STAGES}
         yield row | {"coverage": found[f"{split}_pseudo_coverage"]}
 
 
