@@ -25,7 +25,7 @@ OTHERS = (  # name of a figure, title, text, and files below results/ that are s
      "propositions/propositions.md"),
     ("fig2", "Figure 2: CAMs, labels and masks",
      "The subset of VOC; images by a rule: the first that each bring a new class.",
-     "figures/fig2_voc_subset.png figures/wsss_tokens.png"),
+     "figures/fig2_voc_subset.png figures/wsss_tokens.png figures/fig2_overnight.png"),
     ("hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
      "At the start of training, T = 12.", "figures/hem_fig3.png"),
     ("hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
@@ -79,7 +79,8 @@ def _table(results: Path, name: str, entries: list[Entry]) -> Section:
     about = entries[0].cell.about
     title = about.title if about.ours else f"{about.source}: {about.title}"
     text = "; ".join([about.source] * about.ours + [f"unit: {about.unit}"] * bool(about.unit))
-    figures = _existing(results, f"figures/{name}.png", f"figures/{name}_curves.png")
+    endings = ("", "_curves", "_training")
+    figures = _existing(results, *(f"figures/{name}{ending}.png" for ending in endings))
     return Section(title, text, f"make table NAME={name}", entries=entries, figures=figures)
 
 

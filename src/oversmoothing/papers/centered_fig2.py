@@ -27,12 +27,16 @@ from oversmoothing.tasks.wsss.look import distinct_classes, look_at
 from oversmoothing.tasks.wsss.panels import draw_looks, strongest
 
 STEM = RESULTS / "figures/fig2_voc_subset"
+TOKENS = RESULTS / "figures/wsss_tokens"
 CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]
 WITHOUT = ["experiment=wsss_voc_subset", "aggregator=none"]
 
 
 def main(argv: list[str]) -> int:
-    """Writes ``fig2_voc_subset.png``, ``wsss_tokens.png`` and ``wsss_tokens.csv``."""
+    """Writes ``fig2_voc_subset.png``, ``wsss_tokens.png`` and ``wsss_tokens.csv``.
+
+    With another stem: ``<stem>.png``, ``<stem>_tokens.png`` and ``<stem>_tokens.csv``.
+    """
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--with", dest="centered", help="run; default: the subset's, γ = −1")
     parser.add_argument("--without", help="run; default: the subset's without centering")
@@ -52,7 +56,8 @@ def main(argv: list[str]) -> int:
     paths = save(figure2(*runs, ids), options.stem, options.pdf)
     same = runs[0].title == runs[1].title
     tokens = {run.folder.name if same else run.title: _results(run) for run in runs}
-    paths += write_tokens(tokens, options.stem.with_name("wsss_tokens"), options.pdf)
+    own = options.stem.with_name(f"{options.stem.name}_tokens")
+    paths += write_tokens(tokens, TOKENS if options.stem == STEM else own, options.pdf)
     print(*paths, f"images: {' '.join(ids)}", sep="\n")
     return 0
 
