@@ -83,9 +83,10 @@ def overnight(folder: Path, good: bool) -> None:
     for row in ("none", "half", "full", "adapted"):
         start, end = (0, 0) if row == "none" else (first, last)
         history = [{"step": step, **{metric: 30 + gap for metric in columns.values()}}
-                   for step, gap in ((2000, start), (10000, end))]  # fmt: skip
+                   for step, gap in ((2000, start), (8000, start - 1))]  # fmt: skip
         values = [40 + end, 41 + end + 0.01 * (row != "none")]
-        seeds = {str(seed): {"history": history} for seed in range(2)}
+        trained = dict.fromkeys(columns.values(), 30 + end)
+        seeds = {str(seed): {"history": history, **trained} for seed in range(2)}
         lines += [line(("", row, c), values, seeds=seeds) for c in (*columns, *bounds)]
     write(folder, "wsss_overnight", lines)
 

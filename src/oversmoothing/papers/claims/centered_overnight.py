@@ -1,5 +1,6 @@
 """Claims of Centered Self-Attention Layers (Ali et al., 4.2), from the training over a night."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
@@ -11,7 +12,8 @@ from oversmoothing.report.verdict import Comparison, Measured, compare
 TABLE, BASE = "wsss_overnight", "none"
 METRICS = {"CAM": "val_cam_best_common_miou", "seg.": "val_seg_common_miou"}
 BOUNDARIES = ("CAM boundary", "pseudo label boundary", "seg. boundary")
-Curve = dict[int, float]  # iteration -> percent
+Curve = dict[float, float]  # iteration -> percent
+END = math.inf
 
 
 def rows(cells: Cells) -> list[str]:
@@ -33,16 +35,20 @@ def above_base(evidence: Evidence, columns: Sequence[str], only: Sequence[str] =
     text = "; ".join(f"{name}: {c.text}" for name, c in found.items())
     means = ", ".join(f"{cells['', BASE, column].mean:.1f}" for column in columns)
     n = cells["", BASE, columns[0]].n
-    return Finding(directions([*found.values()]), f"γ = 0: {means} %; {text}", f"{n} seeds")
+    seeds = f"{n} seed{'s' * (n > 1)}"
+    return Finding(directions([*found.values()]), f"γ = 0: {means} %; {text}", seeds)
 
 
 def curves(evidence: Evidence, measured: Measured, metric: str) -> dict[str, Curve]:
-    """Seed -> the metric over the iterations, evaluated during the training."""
+    """Seed -> the metric over the iterations; the trained network stands at END."""
+    found: dict[str, Curve] = {}
     runs = {run["id"]: run["seeds"] for run in evidence.runs(TABLE)}
-    return {
-        seed: {point["step"]: point[metric] for point in of.get("history", []) if metric in point}
-        for seed, of in runs[measured.run_id].items()
-    }
+    for seed, of in runs[measured.run_id].items():
+        points = {
+            point["step"]: point[metric] for point in of.get("history", []) if metric in point
+        }
+        found[seed] = points | ({END: of[metric]} if points and metric in of else {})
+    return found
 
 
 def catching_up(evidence: Evidence) -> Finding:
