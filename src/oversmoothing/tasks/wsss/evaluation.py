@@ -29,7 +29,7 @@ class Evaluation:
             their own; 0: no such mean.
         boundary: also measure the boundary IoU of CAM, pseudo label and ``seg``.
         known: also measure ``seg_known``: ``seg`` among the classes of the image's label, as CAMs
-            are. What it gains is lost to classes that the network takes for others.
+            are. Its gain over ``seg`` is what confused classes cost.
         every: iterations between two evaluations during the training, on ``val``; None: only the
             trained network is measured.
         batch: number of squashed images per forward pass.
