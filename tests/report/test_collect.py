@@ -13,6 +13,7 @@ from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import compose_config
 from oversmoothing.report.collect import (
     Planned,
+    _records_beside,
     collect,
     conditions,
     read_records,
@@ -144,6 +145,16 @@ def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"id": "a"}\n<<<<<<< HEAD\n')
     with pytest.raises(InputError, match=r"records\.jsonl: a line is no recorded result"):
         read_records(tmp_path / "records.jsonl")
+
+
+def test_of_a_run_in_several_tables_the_record_with_the_most_seeds_counts(tmp_path: Path) -> None:
+    for name, seeds in {"own": "0", "more": "01", "other": "45"}.items():
+        record = {"id": "a", "table": name, "seeds": dict.fromkeys(seeds, {})}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(record))
+    tables = [
+        _records_beside(tmp_path / f"{name}.jsonl")["a"]["table"] for name in ("own", "other")
+    ]
+    assert tables == ["more", "other"]
 
 
 def test_only_a_table_of_ours_shows_the_seeds_that_there_are() -> None:
