@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
     from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
+    from oversmoothing.aggregators.self_attention import SelfAttention as SelfAttention
     from oversmoothing.diagnosis.callbacks import LightningCallback as LightningCallback
     from oversmoothing.diagnosis.callbacks import TrainerCallback as TrainerCallback
     from oversmoothing.diagnosis.callbacks import layer_metrics as layer_metrics
@@ -45,6 +46,7 @@ _HOMES = {  # where each public name is defined
     "aggregators.external_multihead": "ExternalMultiHead",
     "aggregators.layernorm": "LayerNorm",
     "aggregators.pairnorm": "PairNorm",
+    "aggregators.self_attention": "SelfAttention",
     "diagnosis.callbacks": "LightningCallback TrainerCallback layer_metrics",
     "diagnosis.diagnose": "diagnose",
     "diagnosis.report": "Report",

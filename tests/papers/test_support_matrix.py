@@ -24,7 +24,7 @@ SMALL = {  # the same classes, smaller
     "bert_small": (on_sentences(12), {"dim": 16, "heads": 2, "ffn": 16, "vocabulary": 50}),
 }
 INSIDE = ("none", "centered")
-INSTEAD = ("em", "em_gradient", "hem", "external", "external_multihead")
+INSTEAD = ("em", "em_gradient", "hem", "external", "external_multihead", "self_attention")
 REFUSED = {("gcn", name) for name in INSTEAD}  # a graph is its mixing
 REFUSED |= {(host, "centered") for host in ("resnet18", "mobilenetv2")}  # no mixing to act inside
 

@@ -42,18 +42,12 @@ class ExternalMultiHead(Instead):
         norm: Norm = "double",
     ) -> None:
         super().__init__()
-        num_heads = max(1, dim // HEAD_WIDTH) if num_heads is None else num_heads
         check_slots(num_slots)
         check_norm(norm)
+        if coef < 1:
+            raise InputError(f"aggregator.coef: expected 1 or more, got {coef}")
         self.norm = norm
-        for name, number in (("num_heads", num_heads), ("coef", coef)):
-            if number < 1:
-                raise InputError(f"aggregator.{name}: expected 1 or more, got {number}")
-        if dim % num_heads:
-            raise InputError(
-                f"aggregator.num_heads: expected a divisor of the {dim} channels, got {num_heads}"
-            )
-        self.width = dim // num_heads
+        self.width = dim // check_heads(num_heads, dim)
         self.query = nn.Linear(dim, coef * dim)
         self.key = nn.Linear(self.width, num_slots)  # M_k
         self.value = nn.Linear(num_slots, self.width)  # M_v, transposed
@@ -66,3 +60,19 @@ class ExternalMultiHead(Instead):
         q = self.query(x).unflatten(-1, (-1, self.width)).transpose(-2, -3)  # (..., heads, N, d)
         heads = self.value(normalised(self.key(q), self.norm))
         return self.proj(heads.transpose(-2, -3).flatten(-2))
+
+
+def check_heads(num_heads: int | None, dim: int) -> int:
+    """Returns the number of heads, by default one for every 64 channels.
+
+    Raises:
+        InputError: heads below 1 or that do not divide the channels.
+    """
+    heads = max(1, dim // HEAD_WIDTH) if num_heads is None else num_heads
+    if heads < 1:
+        raise InputError(f"aggregator.num_heads: expected 1 or more, got {heads}")
+    if dim % heads:
+        raise InputError(
+            f"aggregator.num_heads: expected a divisor of the {dim} channels, got {heads}"
+        )
+    return heads

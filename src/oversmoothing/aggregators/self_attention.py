@@ -1,0 +1,48 @@
+"""Self-attention with external attention's norm (Guo et al., TPAMI 2022, Beyond Self-attention)."""
+
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, Context, Instead
+from oversmoothing.aggregators.external import Norm, check_norm, normalised
+from oversmoothing.aggregators.external_multihead import check_heads
+
+
+class SelfAttention(Instead):
+    """Multi-head self-attention with a choice of norm; quadratic in N.
+
+    .. math:: \\tilde X = W_o [\\dots, \\mathrm{Norm}(Q_h K_hᵀ / \\sqrt d) V_h, \\dots] + b_o,
+              \\quad [Q, K, V] = W X + b
+
+    The double norm is a softmax over the queries, followed by a division by the sum over the keys.
+    This equals the usual softmax over the keys of the scores less their logsumexp over the queries,
+    so a key that all queries look at counts less. It is one step of Sinkhorn's iteration towards a
+    doubly stochastic M. Prefix tokens take part.
+
+    Args:
+        dim: channels C.
+        num_heads: heads; None: one for every 64 channels.
+        norm: ``double``: as above. ``softmax``: over the keys, the usual self-attention. ``none``:
+            the scores as they are.
+
+    Raises:
+        InputError: heads below 1 or that do not divide the channels, or an unknown norm.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    def __init__(self, dim: int, num_heads: int | None = None, norm: Norm = "double") -> None:
+        super().__init__()
+        check_norm(norm)
+        self.norm = norm
+        self.width = dim // check_heads(num_heads, dim)
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+        for layer in (self.qkv, self.proj):
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        qkv = self.qkv(x).unflatten(-1, (3, -1, self.width)).transpose(-2, -4)
+        q, k, v = qkv.unbind(dim=-3)  # (..., heads, N, d)
+        heads = normalised(q * self.width**-0.5 @ k.mT, self.norm) @ v
+        return self.proj(heads.transpose(-2, -3).flatten(-2))
