@@ -36,6 +36,15 @@ def test_an_aggregator_at_a_site_that_the_backbone_lacks(
     assert "Own acts instead of the mixing, and backbone gcn offers only: inside, after" in line
 
 
+def test_widths_are_those_of_the_network(tmp_path: Path, data_root: Path) -> None:
+    pytest.importorskip("timm")
+    words = "experiment=cls_digits aggregator=external_multihead threads=1 'seeds=[0]'"
+    both = shlex.split(f"{words} aggregator.num_heads=16,32")
+    assert len(configs(both, multirun=True)) == 2
+    [line] = lines(f"-m {words} aggregator.num_heads=16,7")
+    assert line == "aggregator.num_heads: expected a divisor of the 64 channels, got 7"
+
+
 def test_missing_data_names_the_folder_and_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,12 +141,26 @@ def _accept(config: DictConfig) -> None:
 
 
 def _make(node: DictConfig) -> None:
-    made = make(build(node), dim=4)
-    if not isinstance(made, Aggregator) or not hasattr(made, "site"):
-        raise InputError(
-            f"aggregator._target_: {node._target_} is no aggregator; it must derive from Inside, "
-            "After or Instead of oversmoothing.aggregators.base"
-        )
+    """Builds an aggregator in two widths.
+
+    Complaints that differ are about the width. The network, which knows its own, will find them.
+    """
+    narrow, wide = (_refusal(node, dim) for dim in (4, 8))
+    if narrow is not None and str(narrow) == str(wide):
+        raise narrow
+
+
+def _refusal(node: DictConfig, dim: int) -> InputError | None:
+    try:
+        made = make(build(node), dim)
+    except InputError as error:
+        return error
+    if isinstance(made, Aggregator) and hasattr(made, "site"):
+        return None
+    return InputError(
+        f"aggregator._target_: {node._target_} is no aggregator; it must derive from Inside, "
+        "After or Instead of oversmoothing.aggregators.base"
+    )
 
 
 def _try_device(name: str) -> None:

@@ -1,11 +1,14 @@
 """Mixed batches and their loss: what belongs together stays together."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.metrics.uniformity import uniformity
 from oversmoothing.tasks.classification.mix import Mix
 from oversmoothing.tasks.classification.objective import Objective
 from oversmoothing.training.batch import split
@@ -54,8 +57,9 @@ def test_without_mixing_targets_are_only_smoothed() -> None:
 
 
 class Means(nn.Module):
-    def forward(self, images: Tensor) -> Tensor:
-        return images.mean(dim=(2, 3))
+    def forward(self, images: Tensor, with_tokens: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        means = images.mean(dim=(2, 3))
+        return (means, images[:, :, 0].mT) if with_tokens else means
 
 
 def test_parts_add_up_to_the_mean_cross_entropy_of_the_batch() -> None:
@@ -66,3 +70,17 @@ def test_parts_add_up_to_the_mean_cross_entropy_of_the_batch() -> None:
     parts = split(whole, 3)
     found = sum(own.losses(Means(), part, 0)["cls"] for part in parts)
     assert len(parts) == 3 and float(found) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_parts_add_up_to_the_weighted_uniformity_of_the_batch() -> None:
+    own = replace(objective(Mix(prob=0.0)), uniformity=0.3)
+    given = batch()
+    given["image"] = torch.rand(given["image"].shape, generator=torch.Generator().manual_seed(0))
+    whole = own.prepare(given, 0)
+    tokens = F.normalize(whole["image"][:, :, 0].mT.double(), dim=-1)
+    found = [own.losses(Means(), part, 0) for part in split(whole, 3)]
+    expected = 0.3 * uniformity(tokens).mean()
+    assert float(sum(part["uniformity"] for part in found)) == pytest.approx(float(expected))
+    plain = replace(own, uniformity=0.0)
+    alone = sum(plain.losses(Means(), part, 0)["cls"] for part in split(whole, 3))
+    assert torch.equal(sum(part["cls"] for part in found), alone)

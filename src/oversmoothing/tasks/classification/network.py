@@ -30,10 +30,19 @@ class Classifier(nn.Module):
         nn.init.trunc_normal_(self.head.weight, std=0.02)  # as DeiT's
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Shapes: images (B, 3, H, W) in [0, 1] -> (B, K)."""
+    def forward(self, images: Tensor, with_tokens: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Computes logits and, if asked for, the last tokens without CLS.
+
+        Shapes: images (B, 3, H, W) in [0, 1] -> (B, K), or (B, K) and (B, N, C).
+        """
         features, _ = self.backbone(images)
-        return self.head(self._pooled(features))
+        logits = self.head(self._pooled(features))
+        return (logits, self._tokens(features)) if with_tokens else logits
+
+    def _tokens(self, features: Tensor) -> Tensor:
+        if features.ndim == 4:
+            return features.flatten(2).mT
+        return features[:, self.backbone.prefix :]
 
     def _pooled(self, features: Tensor) -> Tensor:
         """Shapes: (B, N, C) or (B, C, h, w) -> (B, C)."""

@@ -1,4 +1,4 @@
-"""The loss of the classification task: cross-entropy with soft targets."""
+"""The loss of the classification task: cross-entropy with soft targets, and uniformity."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.data.batches import mixed_seed
+from oversmoothing.metrics.uniformity import uniformity
 from oversmoothing.tasks.classification.augment import erased
 from oversmoothing.tasks.classification.mix import Mix
 
@@ -25,6 +26,7 @@ class Objective:
         num_classes: K.
         seed: seeds the mixing, together with the step and the process.
         mean, std: of the backbone's normalisation, in which noise is drawn.
+        uniformity: weight of the uniformity loss of the last tokens, each divided by its norm.
     """
 
     mix: Mix
@@ -32,6 +34,7 @@ class Objective:
     seed: int
     mean: Tensor
     std: Tensor
+    uniformity: float = 0.0
 
     @torch.no_grad()
     def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
@@ -44,5 +47,9 @@ class Objective:
     def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
         """The loss of a part; the sum over parts and processes is the batch's loss."""
         share = len(part["image"]) / part["batch_size"]
-        logits = model(part["image"]).float()
-        return {"cls": share * F.cross_entropy(logits, part["soft"])}
+        if not self.uniformity:
+            return {"cls": share * F.cross_entropy(model(part["image"]).float(), part["soft"])}
+        logits, tokens = model(part["image"], with_tokens=True)
+        spread = uniformity(F.normalize(tokens.float(), dim=-1)).mean()
+        cls = F.cross_entropy(logits.float(), part["soft"])
+        return {"cls": share * cls, "uniformity": share * self.uniformity * spread}

@@ -1,6 +1,7 @@
 """Image classification: a network trained on images with one class each."""
 
 import json
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -43,6 +44,8 @@ class Classification(Task):
         evaluation: how is measured.
         repeats: times that an image follows itself, augmented anew; an epoch keeps its length, so
             it sees 1/repeats of the images (repeated augmentation: Hoffer et al., CVPR 2020).
+        uniformity: weight of the uniformity loss of the last tokens (ContraNorm, B.2), which is
+            added to the cross-entropy.
     """
 
     toy: ClassVar[Any] = TOY
@@ -50,6 +53,7 @@ class Classification(Task):
     mix: Mix
     evaluation: Evaluation
     repeats: int = 1
+    uniformity: float = 0.0
 
     @classmethod
     def accept(cls, parts: Parts) -> None:
@@ -76,6 +80,8 @@ class Classification(Task):
         """Refuses sizes that are no whole number of patches, and batches that cannot be mixed."""
         if self.repeats < 1:
             raise InputError(f"task.repeats: expected 1 or more, got {self.repeats}")
+        if not 0 <= self.uniformity < math.inf:
+            raise InputError(f"task.uniformity: expected 0 or more, got {self.uniformity}")
         share = parts.trainer.batch_size // distributed.world()
         if self.mix.mixes and share % 2:
             raise InputError(
@@ -107,7 +113,8 @@ class Classification(Task):
         sample = partial(labelled_image, data, self.augment)
         how = {"seed": seed, "workers": trainer.workers, "repeats": self.repeats}
         loader = partial(train_batches, data, sample, collate=collate, **how)
-        objective = Objective(self.mix, len(data.classes), seed, host.mean, host.std)
+        of_noise = host.mean, host.std
+        objective = Objective(self.mix, len(data.classes), seed, *of_noise, self.uniformity)
         TrainingLoop(network, objective, loader, trainer, job.recorder, job.device).fit()
         job.recorder.save_weights(network.state_dict())
         results: Result = evaluator.accuracy(network)
