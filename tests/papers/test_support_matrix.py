@@ -10,6 +10,7 @@ from oversmoothing.papers.support_matrix import (
     COLUMNS,
     aggregators,
     assemble,
+    measure,
     on_a_graph,
     on_images,
     on_sentences,
@@ -57,6 +58,15 @@ def test_a_pair_works_or_is_refused_in_a_line(column, name: str) -> None:
 
 def _reached(gradient: torch.Tensor | None) -> bool:
     return gradient is not None and bool(gradient.isfinite().all()) and bool(gradient.any())
+
+
+def test_flops_of_sparse_products_and_of_pairs_of_nodes_are_counted() -> None:
+    gcn, N, F, C, K = COLUMNS[0], 1000, 100, 32, 5
+    network, _ = assemble(gcn, "none")
+    entries = network.adjacency.edges.shape[1]
+    plain, pairs = (measure(gcn, name, rounds=0)["flops"] for name in ("none", "contranorm"))
+    assert plain == 2 * N * C * (F + K) + 2 * entries * (C + K)
+    assert pairs == plain + N**2 * (C + 2 * C)  # one layer is hidden; exponents are symmetric
 
 
 GRAPHS = ("GCNII", "JKNet", "Networks")  # with the sites of GCN

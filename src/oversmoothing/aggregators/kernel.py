@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 Tile = tuple[int, int, Tensor, Tensor]  # its row, its column, entries of E, those of the mirrored E
 
@@ -119,3 +120,24 @@ def _backward(ctx: Any, dz: Tensor, dt: Tensor) -> tuple[Tensor | None, ...]:
 
 
 kernel_sums.register_autograd(_backward, setup_context=_save)
+
+
+@register_flop_formula(torch.ops.oversmoothing.kernel_sums)
+def _(q: Sequence[int], u: Sequence[int], *_: object, **__: object) -> int:
+    """Each exponent serves its row and its column."""
+    B, N, D = q
+    return B * N**2 * (D + 2 * u[-1])
+
+
+@register_flop_formula(torch.ops.oversmoothing.kernel_sums_backward)
+def _(
+    dz: Sequence[int],
+    dt: Sequence[int],
+    q: Sequence[int],
+    u: Sequence[int],
+    *_: object,
+    **__: object,
+) -> int:
+    """Exponents again, their gradient, and the products with it and with E."""
+    B, N, D = q
+    return B * N**2 * (3 * D + 4 * u[-1] + 2)
