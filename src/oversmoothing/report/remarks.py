@@ -60,7 +60,7 @@ def notes(entries: Sequence[Entry]) -> list[str]:
     remarks = _gathered(entries, lambda entry: entry.cell.note)
     skipped = [entry for entry in entries if entry.verdict is Verdict.NOT_RUN]
     reasons = _gathered(skipped, lambda entry: entry.cell.reason)
-    if len(reasons) > 1:  # with several reasons, none holds for all cells
+    if len(reasons) > 1 or len(skipped) < len(entries):  # then no reason holds for all cells
         number = Counter(entry.cell.reason for entry in skipped)
         reasons = {r: f"{number[r]} cells" if w == "all" else w for r, w in reasons.items()}
     return [
