@@ -162,6 +162,8 @@ def test_reasons_say_how_many_cells_they_are_about() -> None:
     assert "Not run (all): other." in notes(judge(two))
     more = [*two, (cell(1.0, key="z", block="", reason="no data"), None)]
     assert "Not run (4 cells): other." in notes(judge(more))
+    run = [(two[0][0], measured(1.0)), *two[1:]]
+    assert "Not run (3 cells): other." in notes(judge(run))
 
 
 def wsss(columns: int, *rows: tuple[str, ...]) -> list[Planned]:
