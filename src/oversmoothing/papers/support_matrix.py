@@ -40,11 +40,9 @@ def _sparse_flops(dense: Sequence[int], columns: Sequence[int], *_: Any, **__: A
     return 2 * columns[0] * dense[-1]
 
 
-SPARSE = (
-    dict.fromkeys(  # the products with an adjacency matrix on a CPU, which torch does not count
-        (torch.ops.aten._embedding_bag, torch.ops.aten._embedding_bag_forward_only), _sparse_flops
-    )
-)
+# Products with an adjacency matrix on a CPU, which torch does not count.
+PRODUCTS = torch.ops.aten._embedding_bag, torch.ops.aten._embedding_bag_forward_only
+SPARSE = dict.fromkeys(PRODUCTS, _sparse_flops)
 
 
 def on_images(side: int) -> MakeTrial:

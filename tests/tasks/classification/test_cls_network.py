@@ -46,6 +46,19 @@ def test_a_gradient_reaches_every_trained_parameter(kind: str) -> None:
     assert not unreached
 
 
+@pytest.mark.parametrize("kind", ["vit", "t2t", "cnn"])
+def test_the_last_tokens_come_with_the_logits_and_without_cls(kind: str) -> None:
+    network, images = Classifier(host(kind), 3).eval(), torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        logits, tokens = network(images, with_tokens=True)
+        features, _ = network.backbone(images)
+    assert torch.equal(logits, network(images))
+    expected = (
+        features[:, 1:] if features.ndim == 3 else features.reshape(2, network.backbone.dim, -1).mT
+    )
+    assert torch.equal(tokens, expected) and tokens.shape[-1] == network.backbone.dim
+
+
 def test_tokens_are_classified_by_cls_and_without_it_by_their_mean() -> None:
     network = Classifier(host("vit"), 3)
     tokens = torch.randn(2, 5, network.backbone.dim)
