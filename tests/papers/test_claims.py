@@ -15,6 +15,7 @@ from oversmoothing.papers.claims.claim import (
     Verdict,
     directions,
     every,
+    little,
     partly,
     share,
     tendency,
@@ -60,6 +61,12 @@ def test_recorded_entries_are_what_the_recorded_results_say() -> None:
     for claim in (claim for claim in CLAIMS if claim.cheap):
         now = findings(claim, EVIDENCE, entries[claim.name])
         assert {key: now[key] for key in FOUND} == {k: entries[claim.name][k] for k in FOUND}
+
+
+def test_a_difference_is_little_if_its_whole_interval_is() -> None:
+    for low, high, expected in [(-1, 1, True), (0.2, 1.5, None), (1.1, 3, False), (-9, -2, False)]:
+        assert little(Comparison((0.0, 0.0), low, high), points=1) is expected
+    assert little(Comparison((0.1,)), points=1) is None  # one seed
 
 
 def test_a_claim_about_all_cases_falls_with_one_and_a_tendency_holds_in_part() -> None:

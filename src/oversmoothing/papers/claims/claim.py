@@ -92,6 +92,17 @@ def _higher(comparison: Comparison, number: int) -> bool | None:
     return comparison.mean > 0 if decided else None
 
 
+def little(comparison: Comparison, points: float) -> bool | None:
+    """Whether the 95 % interval of a difference lies within ± ``points``, or outside.
+
+    None if it holds values of both kinds, or if there is one seed.
+    """
+    low, high = comparison.low, comparison.high
+    if -points <= low and high <= points:
+        return True
+    return False if low > points or high < -points else None
+
+
 def above(a: Measured, b: Measured, comparisons: int) -> bool | None:
     """Whether a is higher than b over their seeds; None if Welch's t-test cannot tell.
 
