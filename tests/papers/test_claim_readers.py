@@ -106,9 +106,8 @@ def longer(folder: Path, good: bool) -> None:
 
 
 def ablation(folder: Path, good: bool) -> None:
-    rows = {"none": 60, "l2": 79.5 if good else 70, "identity": 65, "layernorm": 80,
-            "vanilla": 70 if good else 85}  # fmt: skip
-    both = -0.2 if good else -4
+    rows = {"none": 60, "l2": 79.5 if good else 70, "identity": 65, "layernorm": 80, "vanilla": 85}
+    both = -0.7 if good else 4
     lines = [line(("", row, "stop-gradient"), five(mean)) for row, mean in rows.items()]
     lines += [line(("", r, "both terms"), five(rows[r] + both)) for r in [*rows][:-1]]
     write(folder, "contranorm_ablation", lines)
@@ -130,6 +129,7 @@ CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("hem_kernel_miou", units),
     ("hem_order_long", longer),
     ("contranorm_terms", ablation),
+    ("contranorm_norms", ablation),
     ("contranorm_table4", ablation),
 ]
 
