@@ -133,6 +133,8 @@ def test_some_seeds_are_run_first(tmp_path: Path, cells: list) -> None:
     words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
     first = [p.of_seeds([1]) for p in collect(cells, words, None)[:1]]
     assert [p.cell.command for p in first] == [f"{cells[0].command} 'seeds=[1]'"]
+    again = [p.of_seeds([1]).cell.command for p in first]
+    assert again == [p.cell.command for p in first], "a key is shown once"
     run_all([p.config for p in first], 1)
     assert [p.looked_up().missing for p in first] == [False]
     whole = collect(cells, words, None)[0]

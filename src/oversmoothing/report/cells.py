@@ -61,8 +61,12 @@ class Cell:
 
     @property
     def command(self) -> str:
-        """The command that runs it, quoted for a shell; empty if there is nothing to run."""
-        words = ["python", "train.py", f"experiment={self.experiment}", *self.overrides]
+        """The command that runs it, quoted for a shell; empty if there is nothing to run.
+
+        Of several overrides of a key, the last one counts and is shown.
+        """
+        last = {word.split("=", 1)[0]: word for word in self.overrides}
+        words = ["python", "train.py", f"experiment={self.experiment}", *last.values()]
         return shlex.join(words) if self.runnable else ""
 
     @property
