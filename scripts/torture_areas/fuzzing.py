@@ -14,7 +14,7 @@ FILES = 100  # of each kind
 def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
     fuzz = importlib.import_module("fuzz")
     seed = drawn.randrange(10**6)
-    return [partial(_kind, fuzz, kind, FILES * number, seed) for kind in fuzz.SAMPLES]
+    return [partial(_kind, fuzz, kind, FILES * number, seed) for kind in fuzz.KINDS]
 
 
 def _kind(fuzz: object, kind: str, number: int, seed: int) -> Iterator[Trial]:
