@@ -1,4 +1,4 @@
-"""Training on parts of a graph: the mean over all nodes, loaders, several processes, resuming."""
+"""Training on parts of a graph: the mean over all nodes, several processes, resuming."""
 
 import os
 import subprocess
@@ -11,62 +11,19 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from small_parts import F, N, graph, looped, networks, trained
 from torch import Tensor
 
 import oversmoothing as osm
 from oversmoothing.aggregators.base import settle
-from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.pyg.networks import Networks
-from oversmoothing.data.graphs.graph import Graph, to_csr
-from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.base import Parts
+from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.tasks.nodes import cluster
-from oversmoothing.tasks.nodes.blocks import in_blocks
 from oversmoothing.tasks.nodes.cluster import ClusterAdam
 from oversmoothing.tasks.nodes.neighbor import NeighborAdam
-from oversmoothing.tasks.nodes.parts import rows, to_data
+from oversmoothing.tasks.nodes.parts import to_data
 from oversmoothing.tasks.nodes.random_nodes import RandomNodeAdam
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
-from oversmoothing.tasks.nodes.task import Nodes
-
-N, F, K, SEEDS = 40, 6, 3, [0, 1]
-
-
-def graph(weighted: bool = False) -> Graph:
-    generator = torch.Generator().manual_seed(0)
-    upper = (torch.rand(N, N, generator=generator) < 0.15).triu(1)
-    edges = (upper | upper.T).nonzero().T
-    weights = (edges.sum(dim=0) + 1).double() if weighted else None
-    y, mask = torch.arange(N) % K, torch.arange(N) < 25
-    x = torch.randn(N, F, generator=generator, dtype=torch.float64)
-    return Graph("toy", x, y, edges, K, mask, ~mask, ~mask, "", weights)
-
-
-def networks(given: Graph, **options: Any) -> Networks:
-    options = {"depth": 3, "hidden": 8, "dropout": 0.0} | options
-    own = {} if given.weights is None else {"weights": given.weights}
-    x = given.x.float()
-    made = Networks([partial(Centered, -0.5)], x, given.edges, K, SEEDS, **own, **options).double()
-    made.x = given.x
-    return made
-
-
-def looped(trainer: FullBatchAdam, folder: Path, given: Graph, **options: Any) -> Any:
-    recorder = Recorder(folder, SEEDS, checkpoint_seconds=0)
-    return trainer.loop(networks(given, **options), given, trainer, recorder, False)
-
-
-def trained(trainer: FullBatchAdam, folder: Path, **options: Any) -> tuple[Tensor, list[dict]]:
-    loop = looped(trainer, folder, graph(), **options)
-    loop.fit()
-    return weights(loop), loop.chosen
-
-
-def weights(loop: Any) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in loop.model.parameters()])
 
 
 @pytest.mark.parametrize(
@@ -122,71 +79,6 @@ def test_an_applied_aggregator_and_no_batch_norm_gets_a_running_mean() -> None:
     assert [mean.value.shape for mean in means] == [(1, 8)] * 3
 
 
-def batches(trainer: Any, given: Graph) -> list[Any]:
-    drawn = trainer.batches(given, given.train.nonzero()[:, 0], torch.Generator().manual_seed(3))
-    sample = trainer.sampler(given)
-    return [sample(index) for index in drawn]
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "trainer", [RandomNodeAdam(num_parts=3), ClusterAdam(num_parts=7, parts_per_batch=2)]
-)
-def test_batches_divide_the_nodes_and_keep_the_edges_between_theirs(
-    trainer: Any, weighted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "metis", lambda edges, N, parts: torch.arange(N) * 5 % parts)
-    given = graph(weighted)
-    values = given.weights if weighted else torch.ones(given.edges.shape[1]).double()
-    matrix = torch.zeros(N, N).double().index_put(tuple(given.edges), values)
-    found = batches(trainer, given)
-    assert torch.equal(torch.cat([batch.n_id for batch in found]).sort().values, torch.arange(N))
-    for batch in found:
-        nodes, (source, target) = batch.n_id, batch.edge_index
-        own = batch.edge_weight if weighted else torch.ones(len(source)).double()
-        part = torch.zeros(len(nodes), len(nodes)).double().index_put((target, source), own)
-        assert torch.equal(part, matrix[nodes][:, nodes])
-
-
-def test_metis_makes_parts_of_like_size_with_few_edges_between() -> None:
-    pytest.importorskip("pymetis")
-    ring = torch.arange(100)
-    edges = torch.stack([ring, (ring + 1) % 100])  # directed; METIS needs both directions
-    part = cluster.metis(torch.cat([edges, torch.zeros(2, 1).long()], dim=1), 100, 4)
-    assert part.bincount().tolist() == pytest.approx([25] * 4, abs=2)
-    assert (part[edges[0]] != part[edges[1]]).sum() <= 8
-    assert torch.equal(part, cluster.metis(edges, 100, 4))
-
-
-@pytest.mark.parametrize(
-    ("conv", "divides"),
-    [
-        ("GCNConv", True),
-        ("SAGEConv", True),
-        ("GATConv", True),
-        ("GCN2Conv", True),
-        ("TransformerConv", False),  # scalar products over all channels
-    ],
-)
-def test_convolutions_in_blocks_of_channels_are_the_same(conv: str, divides: bool) -> None:
-    given = graph()
-    net = networks(given, conv=conv, hidden=12).nets[0].eval()
-    whole = net(given.x, given.edges.flip(0))
-    before = {name: sorted(vars(module)) for name, module in net.named_modules()}
-    with in_blocks(net):
-        numbers = {m.decomposed_layers for m in net.modules() if hasattr(m, "decomposed_layers")}
-        assert torch.allclose(net(given.x, given.edges.flip(0)), whole, rtol=0, atol=1e-14)
-    assert (numbers != {1}) == divides
-    assert torch.equal(net(given.x, given.edges.flip(0)), whole)
-    assert before == {name: sorted(vars(module)) for name, module in net.named_modules()}
-
-
-def test_rows_of_sparse_features() -> None:
-    x = torch.randn(9, 5).relu() * (torch.arange(9) != 4)[:, None]
-    nodes = torch.tensor([7, 4, 0, 7])
-    assert torch.equal(rows(to_csr(x), nodes), x[nodes])
-
-
 class WholeNeighbourhoods(NeighborAdam):
     """Batches of a NeighborLoader that samples all neighbours, made by hand."""
 
@@ -222,19 +114,9 @@ def test_whole_neighbourhoods_with_exact_means_give_the_loss_of_the_full_batch(
     assert torch.allclose(*biases, rtol=0, atol=1e-12)  # does not pass through a mean
 
 
-@pytest.mark.skipif("not __import__('torch_geometric').typing.WITH_PYG_LIB and "
-                    "not __import__('torch_geometric').typing.WITH_TORCH_SPARSE",
-                    reason="needs pyg-lib or torch-sparse")  # fmt: skip
-def test_sampled_neighbours_come_after_the_nodes_that_were_drawn() -> None:
-    given = graph()
-    for batch in batches(NeighborAdam(fanouts=[2, 2], batch_size=5), given):
-        nodes, (source, target) = batch.n_id, batch.edge_index
-        assert given.train[nodes[: batch.batch_size]].all()
-        pairs = {tuple(pair) for pair in given.edges.T.tolist()}
-        assert {*zip(nodes[target].tolist(), nodes[source].tolist())} <= pairs
-
-
 SAME = {"epochs": 6, "eval_every": 6, "lr": 0.05}
+
+
 EACH = [
     RandomNodeAdam(num_parts=5, mean="running", accumulate=2, **SAME),  # the last step has one
     RandomNodeAdam(num_parts=4, mean="exact", accumulate=4, **SAME),
@@ -290,49 +172,3 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
         assert loss == pytest.approx(chosen[0]["train_loss"])
         assert (tmp_path / f"{i}-0" / "metrics.jsonl").exists()
         assert not [*(tmp_path / f"{i}-1").iterdir()]  # only process 0 writes
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: RandomNodeAdam(num_parts=0), r"trainer\.num_parts: expected 1 or more, got 0"),
-        (lambda: RandomNodeAdam(momentum=0.0), r"trainer\.momentum.*trainer\.mean=batch"),
-        (lambda: ClusterAdam(num_parts=3), r"parts_per_batch: expected at most .*num_parts=3"),
-        (lambda: NeighborAdam(fanouts=[10, 0]), r"trainer\.fanouts: .* got \[10, 0\]"),
-        (
-            lambda: NeighborAdam(fanouts=[10]).fits(networks(graph())),
-            r"one number for each of the 3 layers, got \[10\]",
-        ),
-        (
-            lambda: batches(NeighborAdam(batch_size=26), graph()),
-            r"at most the 25 training nodes of data toy, got 26",
-        ),
-        (lambda: batches(RandomNodeAdam(num_parts=41), graph()), r"at most the 40 nodes.*got 41"),
-        (lambda: batches(ClusterAdam(num_parts=41), graph()), r"at most the 40 nodes.*got 41"),
-    ],
-)
-def test_bad_input_names_the_way_out(make: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make()
-
-
-def test_processes_share_the_batches_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match=r"accumulate: 1 .* 2 processes; set it to 2"):
-        RandomNodeAdam()
-
-
-def test_missing_packages_and_networks_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch_geometric.typing as typing
-
-    monkeypatch.setattr(typing, "WITH_PYG_LIB", False)
-    monkeypatch.setattr(typing, "WITH_TORCH_SPARSE", False)
-    monkeypatch.setitem(sys.modules, "pymetis", None)
-    with pytest.raises(InputError, match=r"pyg-lib or torch-sparse.*trainer=minibatch_cluster"):
-        NeighborAdam(fanouts=[1, 1, 1]).fits(networks(graph()))
-    with pytest.raises(InputError, match=r"pip install pymetis.*trainer=minibatch_random"):
-        ClusterAdam().sampler(graph())
-    parts = Parts([Centered], GCN, RandomNodeAdam(), Nodes.toy)
-    network = Nodes().network(parts, [0], torch.device("cpu"))
-    with pytest.raises(InputError, match=r"GCN runs on the whole graph only.*backbone=pyg"):
-        Nodes().check(network, parts)
