@@ -46,6 +46,28 @@ def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
 def draw(seed: int, number: int, folder: Path) -> list[list[str]]:
     """Draws different commands; the same ones for the same seed."""
     import hypothesis
+
+    found: dict[tuple[str, ...], None] = {}
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=3 * number,
+        database=None,
+        deadline=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(_commands(folder))
+    def collect(one: tuple[str, ...]) -> None:
+        found[one] = None
+
+    collect()
+    drawn = random.Random(seed).sample(list(found), min(number, len(found)))
+    return [list(one) for one in drawn]
+
+
+def _commands(folder: Path) -> Any:
+    """A strategy for commands of all tasks with one or two overrides."""
     from hypothesis import strategies as st
 
     known = {task: _settings(words(task, folder / "outputs")) for task in OF_TASK}
@@ -69,23 +91,7 @@ def draw(seed: int, number: int, folder: Path) -> list[list[str]]:
         own = choose(st.lists(override(task), min_size=1, max_size=2, unique=True))
         return (*words(task, folder / "outputs"), *own)
 
-    found: dict[tuple[str, ...], None] = {}
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=3 * number,
-        database=None,
-        deadline=None,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(command())
-    def collect(one: tuple[str, ...]) -> None:
-        found[one] = None
-
-    collect()
-    drawn = random.Random(seed).sample(list(found), min(number, len(found)))
-    return [list(one) for one in drawn]
+    return command()
 
 
 def _values() -> dict[type, Any]:
