@@ -16,6 +16,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.simulation import gammas, rank
 from oversmoothing.tasks.simulation.rank import Rank
+from oversmoothing.tasks.simulation.simulate import Curves
 
 BACKBONE = partial(RandomTransformer, block="post_ln", depth=12, num_tokens=10, dim=10)
 CENTERED = [partial(Centered, gamma=-1.0), NoAggregator]
@@ -71,6 +72,23 @@ def test_resumes_to_the_same_bits(tmp_path: Path) -> None:
         assert all(np.array_equal(undisturbed[name], resumed[name]) for name in NAMES)
     log = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "killed")]
     assert log[0] == log[1] and log[0].count("\n") == 12
+
+
+def test_memory_of_the_curves_is_taken_once() -> None:
+    """Small tensors between the layers' large ones would keep their memory from being reused."""
+    first, second = torch.rand(2, 3, 4)
+    of = Curves([5, 9, 10])
+    of.put(5, {"rank": first})
+    place = of.values["rank"].data_ptr()
+    of.put(9, {"rank": second})
+    assert of.values["rank"].data_ptr() == place
+    saved = of.state_dict()
+    assert torch.equal(saved["rank"], torch.stack([first, second], dim=-1))
+    assert saved["rank"].untyped_storage().nbytes() == 2 * first.nbytes
+    again = Curves([5, 9, 10])
+    again.load_state_dict(saved)
+    again.put(10, {"rank": first})
+    assert torch.equal(again.values["rank"], torch.stack([first, second, first], dim=-1))
 
 
 def test_seeds_together_equal_seeds_alone(tmp_path: Path) -> None:
