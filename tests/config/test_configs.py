@@ -67,6 +67,7 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     **{f"experiment/cls_{name}": (FOLDER,) for name in ("imagenet", "imagenet100")},
     "experiment/cls_imagenet_eamlp": (FOLDER,),
     **{name: (DIGITS,) for name in ("data/digits", "experiment/cls_digits")},
+    "experiment/cls_digits_eamlp": (DIGITS,),
     **{f"experiment/glue_{name}": (HUB, TRANSFORMERS) for name in ("bert", "albert")},
     **{f"backbone/{name}": (TRANSFORMERS,) for name in ("bert_base", "bert_small", "albert_base")},
     **{name: (TRANSFORMERS,) for name in ("experiment/glue_sst2_small", "trainer/bert")},

@@ -113,6 +113,12 @@ def ablation(folder: Path, good: bool) -> None:
     write(folder, "contranorm_ablation", lines)
 
 
+def eamlp(folder: Path, good: bool) -> None:
+    rows = {"layer": 70, "batch": 80 if good else 60}
+    means = [line(("", row, "accuracy"), five(mean)) for row, mean in rows.items()]
+    write(folder, "eamlp_norms", means)
+
+
 CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("centered_graphs_best6", table6),
     ("centered_graphs_tuning6", table6),
@@ -131,6 +137,7 @@ CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("contranorm_terms", ablation),
     ("contranorm_norms", ablation),
     ("contranorm_table4", ablation),
+    ("external_batchnorm_digits", eamlp),
 ]
 
 

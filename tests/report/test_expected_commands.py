@@ -21,11 +21,16 @@ TABLES = [name for tables in FILES.values() for name in tables]
 HERE = {  # experiments on data that tests have -> the tables on them
     "seg_voc_subset": ("seg_subset", "seg_subset_eta"),
     "cls_digits": ("cls_depth", "cls_depth_tokens"),
+    "cls_digits_eamlp": ("eamlp_norms",),
     "cls_ablation": ("contranorm_ablation",),
     "glue_sst2_small": ("text_depth", "text_depth_tokens", "text_rates"),
 }
 QUICK = {"cls_ablation": ["data.num_train=50", "data.num_val=20"]}
-NEEDS = {"cls_digits": "sklearn", "glue_sst2_small": "transformers"}
+NEEDS = {
+    "cls_digits": "sklearn",
+    "cls_digits_eamlp": "sklearn",
+    "glue_sst2_small": "transformers",
+}
 
 
 @pytest.fixture(scope="module")
