@@ -76,8 +76,9 @@ def uniformity_loss(evidence: Evidence) -> Finding:
     cells = evidence.measured("contranorm_loss")
     none = cells["", "none", "accuracy"]
     gains = {row: compare(cells["", row, "accuracy"], none) for row in ("0.01", "0.1", "1")}
-    text = "; ".join(f"weight {row}: {gain.text}" for row, gain in gains.items())
     inside = [_within(gain, LITTLE) for gain in gains.values()]
+    each = "; ".join(f"weight {row}: {gain.text}" for row, gain in gains.items())
+    text = f"little with {share(inside)} weights: {each}"
     return Finding(tendency(inside), text, f"{none.n} seeds a weight")
 
 
