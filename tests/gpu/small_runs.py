@@ -25,6 +25,9 @@ TRAINED = {
     "classification": ["experiment=cls_scenes", "data.num_train=8", "data.num_val=4", *VIT, *SHORT]
     + ["trainer.warmup=0", "trainer.batch_size=4", "task.mix.prob=1.0", "task.augment.erase=0.25"]
     + ["task.evaluation.layer_images=2", *EVALUATION, "aggregator=contranorm_vit"],
+    "classification_t2t": ["experiment=cls_digits_eamlp", "data=scene_crops", "data.num_train=8"]
+    + ["data.num_val=4", *SHORT, "trainer.warmup=0", "trainer.batch_size=4", "backbone.norm=batch"]
+    + ["task.evaluation.layer_images=2", *EVALUATION],
     "glue": ["experiment=glue_sst2_small", "data.task=wnli", "task.max_length=16", *SHORT]
     + ["task.eval_batch=8", "backbone.dim=16", "backbone.heads=2", "backbone.ffn=16"]
     + ["backbone.depth=2", "backbone.dropout=0", "trainer.warmup=0", "trainer.batch_size=4"],
