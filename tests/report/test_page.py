@@ -2,6 +2,7 @@
 
 import base64
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from oversmoothing.report.claims import ORDER
 from oversmoothing.report.overview import papers
 from oversmoothing.report.page import Section, page, write_page
 from oversmoothing.report.publish import markdown
+from oversmoothing.report.verdict import Verdict
 
 VOID = {"meta", "img", "link", "br"}
 PNG = base64.b64decode(
@@ -121,6 +123,14 @@ def test_papers_come_first_with_bars_in_proportion() -> None:
         for kind, number in widths.items():
             assert number == sum(e.verdict == kind for e in entries())
             assert f'style="flex-grow: {number}" title="{number} {kind}"' in shown
+
+
+def test_cells_that_wait_for_a_search_need_no_other_data() -> None:
+    tuned = replace(entries()[0].cell.about, tuned="tuning/x")
+    waiting = [replace(entry, cell=replace(entry.cell, about=tuned)) for entry in entries()]
+    plain, counts = papers(entries())[0].counts, papers(waiting)[0].counts
+    assert plain[Verdict.NOT_RUN] > counts[Verdict.NOT_RUN] == 0
+    assert counts[Verdict.MISSING] == plain[Verdict.MISSING] + plain[Verdict.NOT_RUN]
 
 
 def test_claims_have_coloured_verdicts_and_a_bar_below_their_paper() -> None:

@@ -70,8 +70,14 @@ def papers(entries: Iterable[Entry], claims: Sequence[words.Entry] = ()) -> list
         cell = entry.cell
         if cell.value is not None and not cell.reading and not cell.control:
             name = cell.about.source.partition(",")[0]
-            found.setdefault(name, Counter())[entry.verdict] += 1
+            found.setdefault(name, Counter())[_verdict(entry)] += 1
     said: dict[str, Counter[str]] = {}
     for claim in claims:
         said.setdefault(claim["paper"], Counter())[claim["verdict"]] += 1
     return [Paper(name, counts, said.get(name, Counter())) for name, counts in found.items()]
+
+
+def _verdict(entry: Entry) -> Verdict:
+    """The verdict of a cell. One that waits for a search needs no other data to be measured."""
+    waits = entry.cell.about.tuned and entry.verdict is Verdict.NOT_RUN
+    return Verdict.MISSING if waits else entry.verdict
