@@ -7,7 +7,7 @@ The text is the training sentences of CoLA, MRPC and RTE (train.tsv in $DATA_ROO
 is measured on their dev.tsv. Tokens are BERT's, of which the 4,095 most frequent are kept; all
 others are one token.
 
-Needs `pip install 'oversmoothing[text]'`.
+Needs `pip install '.[text]'`.
 """
 
 import argparse

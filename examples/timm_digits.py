@@ -6,7 +6,7 @@ python examples/timm_digits.py      # five minutes on one core: 3 seeds of each
 pixels, so 16 tokens and the class token. After every epoch the accuracy is measured, and how alike
 the tokens of 64 validation images are after the last block.
 
-Needs `pip install 'oversmoothing[digits]'`.
+Needs `pip install '.[digits]'`.
 """
 
 import argparse

@@ -8,7 +8,7 @@ Beside it stands this repository's own training, at the same sizes and with the 
 python train.py experiment=glue_sst2_small backbone.depth=6 'seeds=[0,1,2]' \
   trainer.iterations=600 trainer.warmup=60 aggregator=centered aggregator.gamma=-0.5
 
-Needs `pip install 'oversmoothing[text]' accelerate` and GLUE's files in $DATA_ROOT/glue.
+Needs `pip install '.[text]' accelerate` and GLUE's files in $DATA_ROOT/glue.
 """
 
 import argparse

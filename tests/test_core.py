@@ -60,4 +60,6 @@ with contextlib.redirect_stderr(io.StringIO()) as said:
     assert main() == 2
 print(said.getvalue())
 """
-    assert python(code).split("\n")[0].endswith("; pip install 'oversmoothing[repro]'")
+    assert (
+        python(code).split("\n")[0].endswith("pip install '.[repro]' in a clone of the repository")
+    )

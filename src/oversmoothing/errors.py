@@ -50,6 +50,11 @@ def closest(name: str, candidates: Mapping[str, str], cutoff: float = 0.6) -> st
     return lower[close[0]] if close else None
 
 
+def install(extra: str) -> str:
+    """The command that installs an extra, for the end of an error."""
+    return f"run pip install '.[{extra}]' in a clone of the repository"
+
+
 def complain(*lines: str) -> None:
     """Prints errors, one line each; under torchrun only the first process prints."""
     if os.environ.get("RANK", "0") == "0":

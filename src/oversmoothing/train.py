@@ -11,7 +11,7 @@ import signal
 import sys
 from functools import partial
 
-from oversmoothing.errors import InputError, complain, one_line_warnings
+from oversmoothing.errors import InputError, complain, install, one_line_warnings
 from oversmoothing.launch.script import run_script
 from oversmoothing.workers import follow_parent
 
@@ -25,7 +25,7 @@ def main() -> int:
         from oversmoothing.launch.by_hydra import run_by_hydra
         from oversmoothing.launch.command import command
     except ModuleNotFoundError as error:
-        complain(f"train: needs {error.name}; pip install 'oversmoothing[repro]'")
+        complain(f"train: needs {error.name}; {install('repro')}")
         return 2
     one_line_warnings()
     if os.environ.get("RANK", "0") != "0":  # under torchrun only process 0 prints

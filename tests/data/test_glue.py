@@ -190,7 +190,7 @@ def test_without_files_and_hub_one_line_says_why(
             load(str(tmp_path), "sst2")
 
     monkeypatch.setitem(sys.modules, "datasets", None)  # as if it were not installed
-    refused(r"it needs datasets: pip install 'oversmoothing\[text\]'")
+    refused(r"it needs datasets: run pip install '\.\[text\]'")
 
     def broken(*words: str) -> None:
         raise ConnectionError("no\nroute")

@@ -1,6 +1,7 @@
 """Claims that runs in the background will answer: made-up results, whose numbers decide."""
 
 import csv
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +13,16 @@ from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.papers.claims.main import CLAIMS, findings
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
-HEAD = ["block", "key", "column", "reading", "values", "published", "published_std", "corrected",
-        "verdict", "run"]  # fmt: skip
+HEAD = ["block", "row", "key", "column", "reading", "values", "seeds", "published",
+        "published_std", "corrected", "verdict", "run"]  # fmt: skip
 Place = tuple[str, str, str]
 
 
 def line(place: Place, values: Sequence[float], reading: str = "", **more: object) -> dict:
-    named = dict(zip(("block", "key", "column"), place)) | {"reading": reading}
-    return named | {"values": " ".join(map(str, values)), "run": "/".join([*place, reading])} | more
+    named = dict(zip(("block", "key", "column"), place)) | {"reading": reading, "row": place[1]}
+    numbers = {"values": values, "seeds": range(len(values))}
+    texts = {key: " ".join(map(str, of)) for key, of in numbers.items()}
+    return named | texts | {"run": "/".join([*place, reading])} | more
 
 
 def write(folder: Path, table: str, lines: Sequence[Mapping[str, object]]) -> None:
@@ -30,7 +33,7 @@ def write(folder: Path, table: str, lines: Sequence[Mapping[str, object]]) -> No
         writer = csv.DictWriter(file, HEAD, restval="")
         writer.writeheader()
         writer.writerows({key: of[key] for key in HEAD if key in of} for of in lines)
-    runs = [{"id": of["run"], "seeds": of.get("seeds", {})} for of in lines]
+    runs = [{"id": of["run"], "seeds": of.get("results", {})} for of in lines]
     (folder / f"{table}.jsonl").write_text("\n".join(map(json.dumps, runs)), "utf-8")
 
 
@@ -66,7 +69,7 @@ def scales(folder: Path, good: bool) -> None:
     test = {0.2: 75, 0.5: 55, 0.8: 68.75, 1.0: 46}
     validation = {0.2: 60, 0.5: 61 if good else 71, 0.8: 70, 1.0: 50}
     lines = [
-        line(place, five(test[s]), name, seeds={"0": {"val_accuracy": validation[s]}})
+        line(place, five(test[s]), name, results={"0": {"val_accuracy": validation[s]}})
         for s, name in names.items()
     ]
     write(folder, "table5_readings", lines[:-1])
@@ -86,8 +89,8 @@ def overnight(folder: Path, good: bool) -> None:
                    for step, gap in ((2000, start), (8000, start - 1))]  # fmt: skip
         values = [40 + end, 41 + end + 0.01 * (row != "none")]
         trained = dict.fromkeys(columns.values(), 30 + end)
-        seeds = {str(seed): {"history": history, **trained} for seed in range(2)}
-        lines += [line(("", row, c), values, seeds=seeds) for c in (*columns, *bounds)]
+        results = {str(seed): {"history": history, **trained} for seed in range(2)}
+        lines += [line(("", row, c), values, results=results) for c in (*columns, *bounds)]
     write(folder, "wsss_overnight", lines)
 
 
@@ -119,6 +122,17 @@ def eamlp(folder: Path, good: bool) -> None:
     write(folder, "eamlp_norms", means)
 
 
+def paradox(folder: Path, good: bool) -> None:
+    """Centering raises M and lowers Mᵐ; or M falls as well, and Mᵐ rises."""
+    shifts = {"M": 3, "Mᵐ": -3} if good else {"M": -3, "Mᵐ": 3}
+    lines = []
+    for row, (column, shift) in itertools.product(("seg", "reg"), shifts.items()):
+        lines += [line(("", row, column), five(20))]
+        centered = [1.01 * value for value in five(20 + shift)]  # the differences vary a little
+        lines += [line(("", f"{row}_centered", column), centered)]
+    write(folder, "wsss_ablation", lines)
+
+
 CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("centered_graphs_best6", table6),
     ("centered_graphs_tuning6", table6),
@@ -128,6 +142,7 @@ CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("centered_graphs_deep20", readings),
     ("centered_graphs_vanilla", readings),
     ("contranorm_scale", scales),
+    ("centered_paradox", paradox),
     ("centered_overnight_cam", overnight),
     ("centered_overnight_seg", overnight),
     ("centered_overnight_curve", overnight),
@@ -166,9 +181,26 @@ def test_a_rival_that_is_not_run_is_named_and_noise_decides_nothing(tmp_path: Pa
     best = found("centered_graphs_best6", tmp_path)
     assert best.verdict == Verdict.UNDECIDED
     assert "+5.0 to vanilla" in best.measured
-    assert "not run: Cora L=2 layernorm, Cora L=2 pairnorm, Cora L=2 contranorm" in best.measured
+    assert "not run: Cora L=2 LayerNorm, Cora L=2 PairNorm, Cora L=2 ContraNorm" in best.measured
     for waits in ("centered_graphs_tuning6", "centered_graphs_table6"):
         assert found(waits, tmp_path).verdict == Verdict.NOT_RUN
+
+
+def test_paired_tests_pair_seeds_and_not_places(tmp_path: Path) -> None:
+    place, values = ("", "double", "accuracy"), {"softmax": [10, 50, 31], "none": [10, 50, 31]}
+    lines = [line(place, [11.1, 31.9], seeds="0 2")]
+    lines += [line(("", row, "accuracy"), of) for row, of in values.items()]
+    write(tmp_path, "external_norm", lines)
+    assert "+1.00 [" in found("external_norm", tmp_path).measured
+
+
+def test_a_gap_is_that_to_the_rows_of_both_tables(tmp_path: Path) -> None:
+    table6(tmp_path, good=True)
+    rows = {"vanilla": 60, "contranorm": 90, "centered": 60}
+    tuned = [line(("Cora", row, "L=16"), five(mean)) for row, mean in rows.items()]
+    write(tmp_path, "table6", [of for of in tuned if of["key"] != "contranorm"])
+    gap = found("centered_graphs_tuning6", tmp_path)
+    assert gap.verdict == Verdict.UNDECIDED and "Cora L=16 +0.0 → +0.0?" in gap.measured
 
 
 def test_one_seed_or_seeds_that_differ_decide_no_curve(tmp_path: Path) -> None:
@@ -177,7 +209,7 @@ def test_one_seed_or_seeds_that_differ_decide_no_curve(tmp_path: Path) -> None:
         return {"history": [{"step": s, "val_seg_common_miou": 30 + gap} for s, gap in points]}
 
     rows = {"none": [history(0, 0, 0)] * 2, "half": [history(-3, -5, -1), history(-3, 0, -4)]}
-    lines = [line(("", row, column), [1, 2], seeds={str(i): s for i, s in enumerate(seeds)})
+    lines = [line(("", row, column), [1, 2], results={str(i): s for i, s in enumerate(seeds)})
              for row, seeds in rows.items() for column in ("CAM", "seg.")]  # fmt: skip
     write(tmp_path, "wsss_overnight", lines)
     curve = found("centered_overnight_curve", tmp_path)

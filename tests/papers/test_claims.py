@@ -1,5 +1,6 @@
 """Claims of the papers: entries are complete, and verdicts follow from the numbers."""
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -9,8 +10,9 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.papers.claims import contranorm_theory
+from oversmoothing.papers.claims import centered_theory, contranorm_theory
 from oversmoothing.papers.claims.claim import (
+    OWN,
     Finding,
     Verdict,
     directions,
@@ -75,7 +77,8 @@ def test_a_claim_about_all_cases_falls_with_one_and_a_tendency_holds_in_part() -
     assert partly([True, False]) == Verdict.IN_PART
     assert every([]) == partly([]) == tendency([None, None]) == Verdict.UNDECIDED
     assert tendency([None, True]) == Verdict.HOLDS
-    assert share([True, None, False]) == "1 of 3 (1 not decided)"
+    assert share([True, False], "cells") == "1 of 2 cells"
+    assert share([True, None, False], "cells") == "1 of 2 decided cells (1 not decided)"
 
 
 def test_several_comparisons_need_smaller_p_and_one_seed_decides_nothing() -> None:
@@ -104,10 +107,25 @@ def test_an_exponent_is_that_of_known_costs() -> None:
 
 def test_proposition_1_bounds_the_variance_and_equal_tokens_are_its_edge() -> None:
     H, s = next(contranorm_theory.draws(1))
-    before, after = contranorm_theory.variances(H, s, identity=True)
+    before, after = contranorm_theory.variances(H, s)
     assert after >= (1 + s * contranorm_theory.bounds(H)) * before
     alike = torch.ones(4, 3, dtype=torch.float64)
-    assert contranorm_theory.variances(alike, s, identity=True) == (0.0, 0.0)
+    assert contranorm_theory.variances(alike, s) == (0.0, 0.0)
+
+
+def test_attention_shrinks_the_range_of_tokens_and_a_growing_one_breaks_the_bound() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(6, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    fixed = w[:4], w[:4]
+    ranges = [float((of.amax(dim=-2) - of.amin(dim=-2)).max()) for of, _ in shrinking(x, fixed)]
+    assert all(after < before for before, after in zip(ranges, ranges[1:]))
+    assert all(kept for _, kept in shrinking(x, fixed))
+    assert centered_theory._converges(True, [True, False]) is False
+    assert centered_theory._converges(False, [True]) is None
+
+
+def shrinking(x: torch.Tensor, fixed: tuple[torch.Tensor, torch.Tensor]) -> list:
+    return list(itertools.islice(centered_theory.layers(x, lambda: fixed), 10))
 
 
 def test_a_verdict_changes_with_its_numbers(tmp_path: Path) -> None:
@@ -138,7 +156,9 @@ def test_all_is_written_and_shown_on_the_page(tmp_path: Path) -> None:
     assert page in paths
     text = page.read_text("utf-8")
     assert text.count("σ / μ") == text.count("(5 seeds)") == len(CLAIMS)
-    assert f"| all | 0 | {len(CLAIMS)} | 0 | 0 | 0 |" in text
+    ours = sum(claim.paper == OWN for claim in CLAIMS)
+    assert f"| all papers | 0 | {len(CLAIMS) - ours} | 0 | 0 | 0 |" in text
+    assert f"| {OWN} | 0 | {ours} | 0 | 0 | 0 |" in text
     assert [e["name"] for e in json.loads(paths[0].read_text("utf-8"))] == [*BY_NAME]
 
 

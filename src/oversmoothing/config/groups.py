@@ -6,7 +6,7 @@ from hydra.core.override_parser.types import Override
 
 from oversmoothing.config.compose import choices, loader
 from oversmoothing.config.folders import options
-from oversmoothing.errors import meant
+from oversmoothing.errors import install, meant
 
 
 def group_problem(override: Override, folders: list[Path]) -> str | None:
@@ -26,7 +26,7 @@ def group_problem(override: Override, folders: list[Path]) -> str | None:
     if value not in known:
         way_out = meant(shown, known)
         if is_hydra and way_out.startswith("known"):
-            way_out += "; plugins bring more: pip install 'oversmoothing[sweeps]'"
+            way_out += f"; plugins bring more: {install('sweeps')}"
         return f"{where}: there is no {shown!r}; {way_out}"
     if known.count(value) > 1:
         return f"{where}: several folders have a {value}.yaml, and the first wins; rename yours"

@@ -36,6 +36,7 @@ FIELDS: dict[str, Callable[[Entry], object]] = {
     "experiment": lambda e: e.cell.experiment,
     "overrides": lambda e: " ".join(e.cell.overrides),
     "values": lambda e: e.measured and " ".join(map(repr, e.measured.values)),
+    "seeds": lambda e: e.measured and " ".join(map(str, e.measured.seeds)),
     "note": lambda e: e.cell.note,
     "weights": lambda e: e.measured and e.measured.weights,
     "conditions": lambda e: e.measured and e.measured.conditions,

@@ -158,5 +158,5 @@ def test_options_are_checked() -> None:
 
 def test_a_missing_package_has_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydensecrf.densecrf", None)
-    with pytest.raises(InputError, match=r"pip install 'oversmoothing\[crf\]'.*crf=null"):
+    with pytest.raises(InputError, match=r"pip install '\.\[crf\]'.*crf=null"):
         next(crf_labels([], CRF()))

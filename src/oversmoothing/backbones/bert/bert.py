@@ -16,7 +16,7 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.backbones.bert import weights as bert_weights
 from oversmoothing.backbones.bert.sites import Padding, equip
 from oversmoothing.backbones.options import check_positive, check_rate
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, install
 
 TOKENS = 512  # number of position embeddings
 
@@ -168,7 +168,5 @@ def imported() -> ModuleType:
     try:
         import transformers
     except ImportError as error:
-        raise InputError(
-            f"backbone: needs transformers ({error}); pip install 'oversmoothing[text]'"
-        ) from error
+        raise InputError(f"backbone: needs transformers ({error}); {install('text')}") from error
     return transformers

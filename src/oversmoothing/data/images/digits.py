@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from oversmoothing.data.images.labelled_images import InMemory, LabelledImages, checksum
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, install
 
 LEVELS = 16  # highest pixel value in the file
 NUM_VAL = 360
@@ -53,8 +53,7 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
         from sklearn.datasets import load_digits  # optional: nothing else needs it
     except ImportError as error:
         raise InputError(
-            "data digits: needs scikit-learn; pip install 'oversmoothing[digits]', or choose "
-            "data=scene_crops"
+            f"data digits: needs scikit-learn; {install('digits')}, or choose data=scene_crops"
         ) from error
     bunch = load_digits()
     return bunch.images.astype(np.uint8), bunch.target.astype(np.int64)

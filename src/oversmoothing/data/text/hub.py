@@ -6,7 +6,7 @@ from typing import Any
 
 from oversmoothing.data.text.glue_tasks import Glue
 from oversmoothing.data.text.text_set import Text
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, install
 
 REPOSITORY = "nyu-mll/glue"
 
@@ -49,7 +49,7 @@ def _download(task: str, folder: Path) -> Any:
 
         return load_dataset(REPOSITORY, task)
     except ModuleNotFoundError as error:
-        reason = f"it needs {error.name}: pip install 'oversmoothing[text]'"
+        reason = f"it needs {error.name}: {install('text')}"
     except Exception as error:  # the hub, the HTTP library and pyarrow have many kinds
         kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
         reason = f"{kind}{' '.join(str(error).split())[:200]}"

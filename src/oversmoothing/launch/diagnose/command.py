@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from oversmoothing.diagnosis.diagnose import diagnose
-from oversmoothing.errors import InputError, complain
+from oversmoothing.errors import InputError, complain, install
 from oversmoothing.launch.diagnose.subject import Request, Subject
 from oversmoothing.launch.flags import add_trust
 from oversmoothing.store.environment import device
@@ -79,6 +79,6 @@ def find(options: Namespace) -> Subject:
     except ImportError as error:
         raise InputError(
             f"{options.source}: expected timm:NAME or hf:NAME; a run of ours needs more packages "
-            f"({error}); pip install 'oversmoothing[repro]'"
+            f"({error}); {install('repro')}"
         ) from error
     return of_run(request)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
 
-from oversmoothing.papers.claims.claim import Claim, Finding, directions, tendency
+from oversmoothing.papers.claims.claim import OWN, Claim, Finding, directions, tendency
 from oversmoothing.papers.claims.evidence import Cells, Evidence, NotRecordedError
 from oversmoothing.report.verdict import Comparison, Measured, compare
 
@@ -23,9 +23,9 @@ def rows(cells: Cells) -> list[str]:
 
 def above_base(evidence: Evidence, columns: Sequence[str], only: Sequence[str] = ()) -> Finding:
     """Compares rows (or some) with γ = 0, seed by seed, at the end of the training."""
-    cells = evidence.measured(TABLE)
+    cells, labels = evidence.measured(TABLE), evidence.labels(TABLE)
     found: dict[str, Comparison] = {
-        f"{row}, {column}": compare(cells["", row, column], cells["", BASE, column])
+        f"{labels[row]}, {column}": compare(cells["", row, column], cells["", BASE, column])
         for column in columns
         for row in only or rows(cells)
         if only or ("", row, column) in cells
@@ -53,7 +53,7 @@ def curves(evidence: Evidence, measured: Measured, metric: str) -> dict[str, Cur
 
 def catching_up(evidence: Evidence) -> Finding:
     """Whether the difference to γ = 0 rises from the first to the last common evaluation."""
-    cells, cases, texts = evidence.measured(TABLE), [], []
+    cells, labels, cases, texts = evidence.measured(TABLE), evidence.labels(TABLE), [], []
     for column, metric in METRICS.items():
         base = curves(evidence, cells["", BASE, column], metric)
         for row in rows(cells):
@@ -68,7 +68,7 @@ def catching_up(evidence: Evidence) -> Finding:
                 cases.append(rises.pop() if len(gaps) > 1 and len(rises) == 1 else None)
                 steps = sorted(set.intersection(*map(set, gaps)))
                 path = " ".join(f"{fmean(gap[step] for gap in gaps):+.1f}" for step in steps)
-                texts.append(f"{row}, {column}: {path}")
+                texts.append(f"{labels[row]}, {column}: {path}")
     if not cases:
         raise NotRecordedError(
             f"{TABLE}: no evaluation during the training is recorded; `make table NAME={TABLE}` "
@@ -95,17 +95,19 @@ CLAIMS = [
         f"{_on}, single scale.",
         partial(above_base, columns=["seg."]),
     ),
-    _claim(
+    Claim(
+        OWN,
         "centered_overnight_curve",
-        "4.2 (the paper trains on eight times as many crops)",
+        "on Centered Self-Attention, 4.2, which trains on eight times as many crops",
         "The longer the training, the better centering does against γ = 0.",
         f"{_on}: the difference in CAM and segmentation rises from the first evaluation to the "
         "last in every seed.",
         catching_up,
+        command=f"make table NAME={TABLE}",
     ),
     _claim(
         "centered_fig2",
-        "Figure 2",
+        "Figure 2 (there against ToCo; here against γ = 0)",
         "CAMs and masks have more precise boundaries with centering.",
         f"{_on}, γ = −1: boundary IoU (bands of 2 % of the diagonal) of CAM (threshold 0.5), "
         "pseudo label and segmentation.",

@@ -7,6 +7,8 @@ from enum import StrEnum
 from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.report.verdict import SIGNIFICANCE, Comparison, Measured, differ
 
+OWN = "Our questions"  # in place of a paper: a question that no paper's claim answers
+
 
 class Verdict(StrEnum):
     HOLDS = "holds"
@@ -35,6 +37,7 @@ class Claim:
     """A statement of a paper.
 
     Args:
+        paper: its short name, or ``OWN`` for a statement that we wanted tested.
         name: key, unique over all papers.
         place: where the paper says it.
         statement: what it says, in our words.
@@ -84,10 +87,11 @@ def directions(comparisons: Sequence[Comparison]) -> Verdict:
 
     By paired t-tests at p < 0.05 over the number of comparisons; undecided ones do not count.
     """
-    return tendency(_higher(comparison, len(comparisons)) for comparison in comparisons)
+    return tendency(higher_in(comparison, len(comparisons)) for comparison in comparisons)
 
 
-def _higher(comparison: Comparison, number: int) -> bool | None:
+def higher_in(comparison: Comparison, number: int) -> bool | None:
+    """Whether the first is higher, in one of a number of comparisons; None if undecided."""
     decided = comparison.n > 1 and comparison.p < SIGNIFICANCE / number
     return comparison.mean > 0 if decided else None
 
@@ -117,8 +121,9 @@ def tendency(cases: Iterable[bool | None], all_of_them: bool = False) -> Verdict
     return every(decided) if all_of_them else partly(decided)
 
 
-def share(cases: Iterable[bool | None]) -> str:
-    """``7 of 12``; with undecided ones ``7 of 12 (2 not decided)``."""
+def share(cases: Iterable[bool | None], what: str = "") -> str:
+    """``7 of 12 cells``; with undecided ones ``7 of 10 decided cells (2 not decided)``."""
     found = list(cases)
     open_ = sum(case is None for case in found)
-    return f"{sum(map(bool, found))} of {len(found)}" + f" ({open_} not decided)" * bool(open_)
+    counted = f"{sum(map(bool, found))} of {len(found) - open_}" + " decided" * bool(open_)
+    return " ".join(filter(None, (counted, what))) + f" ({open_} not decided)" * bool(open_)

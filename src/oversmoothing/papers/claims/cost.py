@@ -70,7 +70,7 @@ def cheaper(evidence: Evidence) -> Finding:
     units = {unit: bench(evidence, f"{unit}, 16,384 tokens", "ms") for unit in ("em", "hem")}
     shares = {unit: row["ours"]["median"] / attention for unit, row in units.items()}
     text = ", ".join(f"{unit} {100 * share:.0f} %" for unit, share in shares.items())
-    text = f"time at 16,384 tokens in that of fused self-attention at 4,096: {text}"
+    text = f"time for 16,384 tokens, as a share of fused self-attention's for only 4,096: {text}"
     return Finding(
         every(share < 1 for share in shares.values()), text, "2 rounds, forward, backward"
     )

@@ -25,6 +25,12 @@ class Cells(dict[Place, Measured]):
         super().__init__(cells)
         self.table = table
 
+    @property
+    def seeds(self) -> str:
+        """``5 seeds a cell``, by the cell with the fewest."""
+        n = min(measured.n for measured in self.values())
+        return f"{n} seed{'s' * (n > 1)} a cell"
+
     def __missing__(self, place: Place) -> Measured:
         where = ", ".join(filter(None, place))
         why = f"{self.table}: {where} is not run; `make table NAME={self.table}` runs it"
@@ -81,11 +87,16 @@ class Evidence:
         for line in self._lines(table):
             if line["reading"] == reading and line["values"]:
                 values = tuple(map(float, line["values"].split()))
-                yield _place(line), Measured(values, line["run"], 0.0, tuple(range(len(values))))
+                seeds = tuple(map(int, line["seeds"].split()))
+                yield _place(line), Measured(values, line["run"], 0.0, seeds)
 
     def readings(self, table: str) -> list[str]:
         """The readings of a table, in its order."""
         return list(dict.fromkeys(line["reading"] for line in self._lines(table)))
+
+    def labels(self, table: str) -> dict[str, str]:
+        """The name of each row of a table as it is shown, by its key."""
+        return {line["key"]: line["row"] for line in self._lines(table)}
 
     def spreads(self, table: str, reading: str = "") -> dict[Place, float]:
         """Printed ± in points, as a table reads them."""

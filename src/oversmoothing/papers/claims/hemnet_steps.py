@@ -27,6 +27,10 @@ def moments(evidence: Evidence) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield moment, [of[eta] | {"eta": eta} for eta in sorted(of, key=float)]
 
 
+def images(evidence: Evidence) -> str:
+    return f"{evidence.json('hem_fig3')['samples']} images"
+
+
 def newton_steps(evidence: Evidence) -> Finding:
     rows = evidence.json("elbo")["rows"]
     falls, steps = (sum(row[key] for row in rows) for key in ("n_falls", "n_steps"))
@@ -36,9 +40,15 @@ def newton_steps(evidence: Evidence) -> Finding:
 
 
 def expectation_steps(evidence: Evidence) -> Finding:
-    rows = [row for row in evidence.json("elbo")["rows"] if "Eq. 8" in row["e_step"]]
-    falls, steps = (sum(row[key] for row in rows) for key in ("e_falls", "e_steps"))
-    text = f"{falls} of {steps:,} E-steps of Eq. 8 with free norms lower it"
+    """Judges HEM's own E-step, Eq. 8 with free norms, and gives the others beside it."""
+    totals: dict[str, list[int]] = {}
+    for row in evidence.json("elbo")["rows"]:
+        of = totals.setdefault(row["e_step"], [0, 0])
+        of[0], of[1] = of[0] + row["e_falls"], of[1] + row["e_steps"]
+    ours = next(name for name in totals if "Eq. 8" in name)
+    each = [f"{a} of {b:,} with {name}" for name, (a, b) in totals.items() if name != ours]
+    falls, steps = totals[ours]
+    text = f"{falls} of {steps:,} E-steps of {ours} lower it; {', '.join(each)}"
     return Finding(every([falls == 0]), text, f"{steps:,} steps")
 
 
@@ -49,7 +59,7 @@ def on_features(evidence: Evidence) -> Finding:
         cases += [fall == 0 for fall in falls]
         texts.append(f"{100 * min(falls):.0f} to {100 * max(falls):.0f} % after {moment} steps")
     text = f"E-steps that lower it: {'; '.join(texts)}"
-    return Finding(every(cases), text, "104 images, 5 values of η")
+    return Finding(every(cases), text, f"{images(evidence)}, 5 values of η")
 
 
 def slower(evidence: Evidence) -> Finding:
@@ -59,7 +69,7 @@ def slower(evidence: Evidence) -> Finding:
         cases += [a >= b for a, b in zip(peaks, peaks[1:])]
         texts.append(f"{', '.join(map(str, peaks))} after {moment} steps")
     text = f"iteration of the highest ELBO by rising η: {'; '.join(texts)}"
-    return Finding(partly(cases), text, "104 images")
+    return Finding(partly(cases), text, images(evidence))
 
 
 def shares(evidence: Evidence) -> Finding:
@@ -70,8 +80,8 @@ def shares(evidence: Evidence) -> Finding:
         texts.append(f"{', '.join(f'{100 * v:.1f}' for v in found)} % after {moment} steps")
     expected = ", ".join(f"{100 * row['first_half_eq18']:.2g}" for row in rows)
     text = f"share of the first half by rising η: {'; '.join(texts)}; Eq. 18: {expected} %; "
-    text += f"it falls in {share(cases)} steps of η"
-    return Finding(partly(cases), text, "104 images")
+    text += f"it falls in {share(cases, 'steps of η')}"
+    return Finding(partly(cases), text, images(evidence))
 
 
 def negligible(evidence: Evidence) -> Finding:
@@ -79,8 +89,8 @@ def negligible(evidence: Evidence) -> Finding:
     cases = [ratio < NEGLIGIBLE for ratio in ratios.values()]
     low, high = min(ratios.values()), max(ratios.values())
     text = f"gradient through E-steps {100 * low:.0f} to {100 * high:.0f} % of that through "
-    text += f"N-steps; below {100 * NEGLIGIBLE:g} % in {share(cases)} cases"
-    return Finding(every(cases), text, "104 images, 5 values of η at 3 moments")
+    text += f"N-steps; below {100 * NEGLIGIBLE:g} % in {share(cases, 'cases')}"
+    return Finding(every(cases), text, f"{images(evidence)}, 5 values of η at 3 moments")
 
 
 def totals(evidence: Evidence) -> Finding:
@@ -89,7 +99,9 @@ def totals(evidence: Evidence) -> Finding:
         of = [row["total"] for row in rows]
         ratios.append(max(of) / min(of))
     text = f"largest over smallest total: {', '.join(f'{ratio:.2f}' for ratio in ratios)}"
-    return Finding(every(ratio < SIMILAR for ratio in ratios), text, "104 images, 3 moments")
+    return Finding(
+        every(ratio < SIMILAR for ratio in ratios), text, f"{images(evidence)}, 3 moments"
+    )
 
 
 def _em(kernel: Any, start: Tensor, temperature: Any) -> EM:
@@ -123,7 +135,7 @@ def kernels(evidence: Evidence) -> Finding:
     little = [abs(s) < LITTLE and a > 1 - LITTLE for s, a in zip(shifts, agree)]
     text = f"same base for {100 * min(agree):.0f} to {100 * max(agree):.0f} % of the tokens; the "
     text += f"kernel of Eq. 7 explains {100 * min(shifts):+.0f} to {100 * max(shifts):+.0f} % more "
-    text += f"of the variance; both differ by less than 5 % in {share(little)} draws"
+    text += f"of the variance; both differ by less than 5 % in {share(little, 'draws')}"
     return Finding(partly(little), text, f"{len(little)} draws")
 
 
@@ -139,7 +151,7 @@ def sharpening(evidence: Evidence) -> Finding:
             quality = [explained(x, s.gamma, s.mu) for s in steps]
             sharper.append(entropy[-1] < entropy[0])
             closer.append(quality[-1] > quality[0])
-        texts.append(f"{unit}: sharper in {share(sharper)} draws, closer in {share(closer)}")
+        texts.append(f"{unit}: sharper in {share(sharper, 'draws')}, closer in {share(closer)}")
         cases += sharper + closer
     return Finding(partly(cases), "; ".join(texts), f"{2 * DRAWS} draws")
 

@@ -30,7 +30,7 @@ from oversmoothing.papers.claims import (
     hemnet_steps,
     hemnet_tables,
 )
-from oversmoothing.papers.claims.claim import Claim, Verdict
+from oversmoothing.papers.claims.claim import OWN, Claim, Verdict
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.papers.claims.write import publish
 from oversmoothing.report.claims import read_claims
@@ -52,7 +52,7 @@ PAGES = (
     external,
     cost,
 )
-PAPERS = ("Centered Self-Attention", "ContraNorm", "HEMNet", "External Attention")
+PAPERS = ("Centered Self-Attention", "ContraNorm", "HEMNet", "External Attention", OWN)
 CLAIMS: Sequence[Claim] = sorted(
     (claim for page in PAGES for claim in page.CLAIMS), key=lambda claim: PAPERS.index(claim.paper)
 )

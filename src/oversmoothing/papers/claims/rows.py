@@ -7,6 +7,8 @@ from oversmoothing.papers.claims.claim import above
 from oversmoothing.papers.claims.evidence import Cells
 from oversmoothing.report.verdict import Measured
 
+UNCLEAR = "?: Welch's t-test does not tell"
+
 
 @dataclass(frozen=True)
 class Pair:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.papers.claims.claim import Verdict
+from oversmoothing.papers.claims.claim import OWN, Verdict
 from oversmoothing.report import facts
 from oversmoothing.report.claims import details, full, table
 from oversmoothing.report.markers import show_in_pages
@@ -35,12 +35,14 @@ def publish(entries: Sequence[Mapping[str, Any]], results: Path) -> list[Path]:
 
 
 def counts(entries: Sequence[Mapping[str, Any]]) -> str:
-    """How many claims of each paper have each verdict, as a table."""
+    """How many claims of each paper have each verdict, as a table; our questions come last."""
     papers = dict.fromkeys(entry["paper"] for entry in entries)
     numbers = Counter((entry["paper"], entry["verdict"]) for entry in entries)
     rows = [[paper, *(str(numbers[paper, verdict]) for verdict in Verdict)] for paper in papers]
-    total = Counter(entry["verdict"] for entry in entries)
-    rows.append(["all", *(str(total[verdict]) for verdict in Verdict)])
+    total = Counter(entry["verdict"] for entry in entries if entry["paper"] != OWN)
+    own = rows.pop() if rows[-1][0] == OWN else None
+    rows.append(["all papers", *(str(total[verdict]) for verdict in Verdict)])
+    rows += [own] if own else []
     return table(["paper", *Verdict], rows)
 
 

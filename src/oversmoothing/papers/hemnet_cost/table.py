@@ -19,7 +19,13 @@ from oversmoothing.store.files import write_text, writing
 
 SIZE, LABELS = 513, range(21)  # pixels; VOC's
 DIMS, HEADS = (256, 512), (256, 128)  # 256: EMANet's code
-AGGREGATORS = {"none": "no unit", "em": "EM", "hem": "HEM", "external": "external"}
+AGGREGATORS = {
+    "none": "no unit",
+    "em": "EM",
+    "em_gradient": "EM with gradients",
+    "hem": "HEM",
+    "external": "external",
+}
 NETWORK = ["experiment=seg_voc_hem", "backbone=resnet101s", "backbone.weights=none"]
 # ResNet-101 alone, then the addition with 256 and with 512 channels; in G, MB and M.
 PUBLISHED = {

@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 
 from oversmoothing.data.checks import at_least, require
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, install
 
 FLOOR = 1e-5  # lowest probability, as in pydensecrf
 
@@ -63,8 +63,8 @@ def load_pydensecrf() -> ModuleType:
         return importlib.import_module("pydensecrf.densecrf")
     except ImportError as error:
         raise InputError(
-            f"dense CRF: pydensecrf cannot be imported ({error}); "
-            "pip install 'oversmoothing[crf]', or turn it off with task.evaluation.crf=null"
+            f"dense CRF: pydensecrf cannot be imported ({error}); {install('crf')}, "
+            "or turn it off with task.evaluation.crf=null"
         ) from error
 
 
