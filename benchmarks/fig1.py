@@ -50,8 +50,8 @@ def main() -> int:
     floor = statistics.median(seconds["loop"]) / (flops / rate)
     work = f"Figure 1, {len(GRID)} values of γ, {L} layers"
     note = (
-        f"{statistics.median(measuring):.0f} % of ours are eigenvalues, which LAPACK finds matrix "
-        f"by matrix; without measuring and at the machine's matrix rate it were {floor:.0f}×"
+        f"{statistics.median(measuring):.0f} % of our time are eigenvalues, which LAPACK finds "
+        f"matrix by matrix; without them, at the machine's matrix rate, it would be {floor:.0f}×"
     )
     about = {"peer": "a loop over γ", "theirs": seconds["loop"], "goal": 20.0, "note": note}
     rows = [

@@ -14,7 +14,7 @@ from oversmoothing.backbones.gcn.products import times
 def note(ours: Sequence[float], products: Sequence[float], theirs: Sequence[float]) -> str:
     """Says how much of our time the products take, and the ratio that they alone would have."""
     share, ratio = median_ratio(products, ours), median_ratio(theirs, products)
-    return f"our matrix products alone are {share:.0%} of ours, which gives {ratio:.3g}×"
+    return f"matrix products take {share:.0%} of our time; alone they would give {ratio:.3g}×"
 
 
 class Products:

@@ -22,7 +22,10 @@ from oversmoothing.store.migrate import json_lines
 from oversmoothing.store.recorder import read_result
 
 Records = Mapping[str, dict[str, Any]]  # run id -> result
-EARLIER = "with the random numbers of earlier versions; `make {} FRESH=1` measures again"
+EARLIER = (
+    "run by an earlier version of this package, which drew other random numbers for the same "
+    "seeds; `make {} FRESH=1` measures again"
+)
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,9 @@ def _earlier(study: Study, records: Sequence[Record], found: Mapping[Cell, Measu
     if not cells:
         return ""
     return (
-        f" {len(cells)} of them are of an earlier version, with other random numbers; "
-        "`make cures FRESH=1` measures them again."
+        f" {len(cells)} of the measured cells were run by an earlier version of this package, "
+        "which drew other random numbers for the same seeds; `make cures FRESH=1` measures them "
+        "again."
     )
 
 
