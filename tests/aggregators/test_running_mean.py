@@ -35,3 +35,26 @@ def test_parts_of_one_step_count_by_their_nodes_and_the_first_step_starts_the_av
     mean.first = 3
     mean.value = torch.zeros(1, 4).double()
     assert torch.allclose(mean(v), v[:3].mean(dim=0) / 2)  # sampled neighbours do not count
+
+
+def test_a_step_without_parts_moves_nothing() -> None:
+    """One seed may have fewer batches in an epoch than another."""
+    mean = RunningMean(0.3)
+    mean.settle()
+    assert mean.value.numel() == 0
+    mean(torch.randn(5, 4))
+    mean.settle()
+    known = mean.value.clone()
+    mean.settle()
+    assert torch.equal(mean.value, known)
+
+
+def test_half_precision_counts_many_nodes() -> None:
+    """Their sum, and already their number, are above float16's 65504."""
+    mean = RunningMean(0.5)
+    for level in (3.0, 5.0, 9.0):
+        out = mean(torch.full((70_000, 2), level).half())
+        mean.settle()
+    assert out.dtype == torch.float16
+    assert torch.equal(mean.value, torch.full((1, 2), ((3 + 5) / 2 + 9) / 2))
+    assert torch.equal(out, mean.value.half())

@@ -56,22 +56,26 @@ class RunningMean(nn.Module):
             if self.measures:
                 self.value = mean.detach()
             return mean
-        now = mean.detach()
+        now = _precise(mean.detach())
         if 0 < self.momentum < 1:
             total, count = self.pending or (torch.zeros_like(now), 0)
             self.pending = total + v.shape[-2] * now, count + v.shape[-2]
-        before = self.value if self.value.numel() else now
-        return mean + (before.lerp(now, self.momentum) - now)
+        before = self.value.to(now.dtype) if self.value.numel() else now
+        return mean + (before.lerp(now, self.momentum) - now).to(mean.dtype)
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Moves r towards the mean over the parts since the last call, of all processes."""
+        """Moves r towards the mean over the parts since the last call, of all processes.
+
+        Without new parts r stays the same.
+        """
         if not 0 < self.momentum < 1:
             return
-        total, count = self.pending or (torch.zeros_like(self.value), 0)
+        total, count = self.pending or (torch.zeros_like(_precise(self.value)), 0)
         total, number = distributed.sum_over_processes([total, torch.full_like(total, count)])
-        now, self.pending = total / number, None
-        self.value = self.value.lerp(now, self.momentum) if self.value.numel() else now
+        now, self.pending = total / number.clamp(min=1), None
+        before = self.value.to(now.dtype) if self.value.numel() else now
+        self.value = torch.where(number > 0, before.lerp(now, self.momentum), before)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
         if (loaded := state_dict.get(f"{prefix}value")) is not None:
@@ -116,6 +120,11 @@ def measuring(means: list[RunningMean]) -> Iterator[None]:
     finally:
         for mean in means:
             mean.measures = False
+
+
+def _precise(x: Tensor) -> Tensor:
+    """Returns x in float32 or wider; in half precision a sum over many nodes would overflow."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _device(model: nn.Module) -> torch.device:
