@@ -1,10 +1,14 @@
 """LayerNorm and PairNorm: parity with torch-geometric, and what they keep constant."""
 
+import math
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
 
 from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.contranorm_d import ContraNormD
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.errors import InputError
@@ -48,6 +52,33 @@ def test_pn_scs_subtracts_the_mean_of_the_input() -> None:
     assert torch.allclose(PairNorm("PN-SCS", scale=1.5)(x, Context()), expected, atol=1e-6)
 
 
-def test_scale_must_be_positive() -> None:
-    with pytest.raises(InputError, match=r"aggregator\.scale"):
-        PairNorm(scale=0)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("mode", ["PN", "PN-SI", "PN-SCS"])
+def test_half_precision_survives_norms_whose_squares_leave_its_range(
+    mode: str, masked: bool
+) -> None:
+    x = (tokens() * 100).half()  # 100² · 7 is above float16's 65504
+    context = Context(mask=torch.arange(20) < 15 if masked else None)
+    expected = PairNorm(mode, 0.5)(x.double(), context)
+    found = PairNorm(mode, 0.5)(x, context)
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3)
+    with torch.autocast("cpu", torch.bfloat16):  # a product of the mask would round the mean
+        within = PairNorm(mode, 0.5)(x.float(), context)
+    assert torch.equal(within, PairNorm(mode, 0.5)(x.float(), context))
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda: PairNorm(scale=0), "scale: expected a number above 0"),
+        (lambda: PairNorm(scale=torch.tensor([1.0, -1.0])), "scale: expected a number above 0"),
+        (lambda: PairNorm(scale=math.inf), "scale: expected a finite number"),
+        (lambda: PairNorm("pn-si"), "mode: expected one of PN, PN-SI, PN-SCS, got 'pn-si'"),
+        (lambda: ContraNorm(7, scale=math.nan), "scale: expected a finite number"),
+        (lambda: ContraNormD(7, scale=math.nan), "scale: expected a finite number"),
+    ],
+)
+def test_options_that_a_config_refuses_are_refused_in_python_too(build, said: str) -> None:
+    with pytest.raises(InputError, match=rf"^aggregator\.{said}"):
+        build()

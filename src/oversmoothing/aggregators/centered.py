@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.checks import check_finite
 from oversmoothing.aggregators.running_mean import RunningMean
 from oversmoothing.errors import InputError
 
@@ -53,11 +54,7 @@ class Centered(Inside):
         row_sum: bool = False,
     ) -> None:
         super().__init__()
-        if not torch.as_tensor(gamma, dtype=torch.float64).isfinite().all():
-            raise InputError(
-                f"aggregator.gamma: expected a finite number, got {gamma}; "
-                "-1 centers the rows, 0 changes nothing"
-            )
+        check_finite("gamma", gamma, "; -1 centers the rows, 0 changes nothing")
         if warmup < 0:
             raise InputError(f"aggregator.warmup: expected 0 or more training steps, got {warmup}")
         self.gamma, self.warmup = gamma, warmup

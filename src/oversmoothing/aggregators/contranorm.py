@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.checks import check_finite
 from oversmoothing.aggregators.negatives import Negatives
 from oversmoothing.aggregators.strangers import average
 from oversmoothing.errors import InputError
@@ -52,9 +53,9 @@ class ContraNorm(After):
             too all nodes are compared.
 
     Raises:
-        InputError: the temperature is not above 0, ``positive`` without ``learnable``,
-            ``learnable`` with a scale that is not above 0, ``negatives`` below 1, or ``printed``
-            with ``negatives``.
+        InputError: the scale is not finite, the temperature is not above 0, ``positive`` without
+            ``learnable``, ``learnable`` with a scale that is not above 0, ``negatives`` below 1, or
+            ``printed`` with ``negatives``.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -162,6 +163,7 @@ def _check(
     positive: bool,
     negatives: int | None,
 ) -> None:
+    check_finite("scale", scale)
     if not temperature > 0:
         raise InputError(f"aggregator.temperature: expected a number above 0, got {temperature}")
     if positive and not learnable:

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.checks import check_finite
 from oversmoothing.errors import InputError
 
 
@@ -22,7 +23,7 @@ class ContraNormD(After):
         layernorm: apply LayerNorm at the end, as in the paper's formula.
 
     Raises:
-        InputError: the temperature is not above 0.
+        InputError: the scale is not finite, or the temperature is not above 0.
 
     Shapes: x (..., N, C) -> (..., N, C); cost O(N C²).
     """
@@ -40,6 +41,7 @@ class ContraNormD(After):
         layernorm: bool = True,
     ) -> None:
         super().__init__()
+        check_finite("scale", scale)
         if not temperature > 0:
             raise InputError(
                 f"aggregator.temperature: expected a number above 0, got {temperature}"

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing.aggregators.checks import check_choice
 from oversmoothing.aggregators.em_bases import MovingBases
 from oversmoothing.aggregators.em_iteration import Iteration, branch
 from oversmoothing.aggregators.memory_layout import product, softmax
 from oversmoothing.errors import InputError
 
 EPS = 1e-6  # EMANet's, of both normalisations
+Kernel = Literal["dot", "distance"]
 
 
 class EM(MovingBases):
@@ -61,7 +63,7 @@ class EM(MovingBases):
         eval_iterations: int | None = None,
         step_size: float = 1.0,
         temperature: float | Literal["sqrt_dim"] = 1.0,
-        kernel: Literal["dot", "distance"] = "dot",
+        kernel: Kernel = "dot",
         l2: bool = True,
         gradients: bool = False,
         momentum: float = 0.9,
@@ -183,5 +185,4 @@ def _check_ranges(step_size: float, temperature: float | str, kernel: str) -> No
         raise InputError(
             f"aggregator.temperature: expected a number above 0 or sqrt_dim, got {temperature}"
         )
-    if kernel not in ("dot", "distance"):
-        raise InputError(f"aggregator.kernel: expected dot or distance, got {kernel}")
+    check_choice("kernel", kernel, Kernel)

@@ -1,11 +1,12 @@
 """External attention (EANet, Guo et al., TPAMI 2022, Beyond Self-attention)."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
+from oversmoothing.aggregators.checks import check_choice
 from oversmoothing.aggregators.memory_layout import linear, softmax
 from oversmoothing.errors import InputError
 
@@ -38,7 +39,7 @@ class External(Instead):
     def __init__(self, dim: int, num_slots: int = 64, norm: Norm = "double") -> None:
         super().__init__()
         check_slots(num_slots)
-        check_norm(norm)
+        check_choice("norm", norm, Norm)
         self.norm = norm
         self.key = nn.Linear(dim, num_slots, bias=False)  # M_k
         self.value = nn.Linear(num_slots, dim, bias=False)  # M_v, transposed
@@ -76,9 +77,3 @@ def check_slots(num_slots: int) -> None:
             f"aggregator.num_slots: expected 1 or more, got {num_slots}; an empty memory holds "
             "nothing to attend to"
         )
-
-
-def check_norm(norm: str) -> None:
-    """Raises InputError if there is no such norm."""
-    if norm not in get_args(Norm):
-        raise InputError(f"aggregator.norm: expected {', '.join(get_args(Norm))}, got {norm!r}")

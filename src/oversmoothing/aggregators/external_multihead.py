@@ -3,7 +3,8 @@
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
-from oversmoothing.aggregators.external import Norm, check_norm, check_slots, normalised
+from oversmoothing.aggregators.checks import check_choice
+from oversmoothing.aggregators.external import Norm, check_slots, normalised
 from oversmoothing.errors import InputError
 
 HEAD_WIDTH = 64  # channels of a head in every published EAMLP
@@ -43,7 +44,7 @@ class ExternalMultiHead(Instead):
     ) -> None:
         super().__init__()
         check_slots(num_slots)
-        check_norm(norm)
+        check_choice("norm", norm, Norm)
         if coef < 1:
             raise InputError(f"aggregator.coef: expected 1 or more, got {coef}")
         self.norm = norm

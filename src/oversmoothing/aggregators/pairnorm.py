@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.checks import check_choice, check_finite
 from oversmoothing.errors import InputError
+
+Mode = Literal["PN", "PN-SI", "PN-SCS"]
 
 
 class PairNorm(After):
@@ -18,6 +21,8 @@ class PairNorm(After):
     - ``PN-SI``: s·xᶜ_i / sqrt(eps + ‖xᶜ_i‖²), so that every token has norm s;
     - ``PN-SCS``: s·x_i / sqrt(eps + ‖x_i‖²) − x̄.
 
+    Computed in float32 or wider, since sums of squares leave float16's range.
+
     Args:
         mode: one of the three.
         scale: s, above 0. A tensor broadcasts against (..., N, C), with one s for each leading
@@ -25,7 +30,7 @@ class PairNorm(After):
         eps: added under the root, as in the authors' code.
 
     Raises:
-        InputError: the scale is not above 0.
+        InputError: an unknown mode, or the scale is not above 0 and finite.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -35,16 +40,23 @@ class PairNorm(After):
 
     def __init__(
         self,
-        mode: Literal["PN", "PN-SI", "PN-SCS"] = "PN",
+        mode: Mode = "PN",
         scale: float | Tensor = 1.0,
         eps: float = 1e-6,
     ) -> None:
         super().__init__()
+        check_choice("mode", mode, Mode)
+        check_finite("scale", scale)
         if not (torch.as_tensor(scale) > 0).all():
             raise InputError(f"aggregator.scale: expected a number above 0, got {scale}")
         self.mode, self.scale, self.eps = mode, scale, eps
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        precise = x.to(torch.promote_types(x.dtype, torch.float32))
+        with torch.autocast(x.device.type, enabled=False):
+            return self._normalised(precise, context).to(x.dtype)
+
+    def _normalised(self, x: Tensor, context: Context) -> Tensor:
         mean = _mean(x, context)
         if self.mode == "PN-SCS":
             return self.scale * x / self._norm(x) - mean

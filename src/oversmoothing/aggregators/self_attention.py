@@ -3,7 +3,8 @@
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
-from oversmoothing.aggregators.external import Norm, check_norm, normalised
+from oversmoothing.aggregators.checks import check_choice
+from oversmoothing.aggregators.external import Norm, normalised
 from oversmoothing.aggregators.external_multihead import check_heads
 
 
@@ -32,7 +33,7 @@ class SelfAttention(Instead):
 
     def __init__(self, dim: int, num_heads: int | None = None, norm: Norm = "double") -> None:
         super().__init__()
-        check_norm(norm)
+        check_choice("norm", norm, Norm)
         self.norm = norm
         self.width = dim // check_heads(num_heads, dim)
         self.qkv = nn.Linear(dim, 3 * dim)
