@@ -57,9 +57,12 @@ class Sentences:
         self, aggregator: nn.Module, tensors: tuple[Tensor, ...], context: Context
     ) -> Tensor:
         B, N = self.shape
-        mask = self.mask.view(B, *[1] * (tensors[0].dim() - 2), N)
-        out = aggregator(*tensors, replace(context, mask=mask))
-        return torch.where(mask.mT, out, tensors[0].to(out.dtype))
+        first, *values = tensors
+        mask = self.mask.view(B, *[1] * (first.dim() - 2), N)
+        # Without gradients, an aggregator inside may overwrite what it gets.
+        given = first.clone() if values and not torch.is_grad_enabled() else first
+        out = aggregator(given, *values, replace(context, mask=mask))
+        return torch.where(mask.mT, out, first.to(out.dtype))
 
     def _by_length(
         self, aggregator: nn.Module, tensors: tuple[Tensor, ...], context: Context
@@ -68,7 +71,8 @@ class Sentences:
         found, counts = self.lengths.unique(return_counts=True)
         pieces = []
         for rows, length in zip(order.split(counts.tolist()), found.tolist()):
-            piece = aggregator(*(x[rows][..., :length, :] for x in tensors), context)
+            parts = [x[rows][..., :length, :] for x in tensors]
+            piece = aggregator(*parts, context) if length else parts[0]
             rest = tensors[0][rows][..., length:, :].to(piece.dtype)
             pieces.append(torch.cat([piece, rest], dim=-2))
         return torch.cat(pieces)[order.argsort()]

@@ -108,9 +108,12 @@ class ContraNorm(After):
             chosen = self.negatives(N, x.device)
         if chosen is not None or neighbours is not None:
             return average(x, neighbours, self.temperature, self.dual, chosen)
+        mask = context.mask
+        if mask is not None:  # where it hides all tokens, a softmax over none would give NaN
+            mask = mask | ~mask.any(dim=-1, keepdim=True)
         # Up to N = C the N×N matrix is not larger than the tokens, and forming it is faster.
         explicit = self.dual or N <= C
-        return self._explicit(x, context.mask) if explicit else self._fused(x, context.mask)
+        return self._explicit(x, mask) if explicit else self._fused(x, mask)
 
     def _pushed(self, x: Tensor, contrast: Tensor) -> Tensor:
         """Returns x or (1 + s) x, minus s·Px."""

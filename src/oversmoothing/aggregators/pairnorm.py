@@ -75,8 +75,8 @@ class PairNorm(After):
 
 
 def _mean(x: Tensor, context: Context) -> Tensor:
-    """Mean over the tokens that are seen. Shapes: (..., N, C) -> (..., 1, C)."""
+    """Mean over the tokens that are seen, 0 without any. Shapes: (..., N, C) -> (..., 1, C)."""
     if context.mask is None:
         return x.mean(dim=-2, keepdim=True)
     seen = context.mask.to(x.dtype)
-    return seen @ x / seen.sum(dim=-1, keepdim=True)
+    return seen @ x / seen.sum(dim=-1, keepdim=True).clamp(min=1)
