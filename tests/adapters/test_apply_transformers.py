@@ -46,6 +46,24 @@ def test_no_token_sees_the_future(build, implementation: str) -> None:
         assert not torch.allclose(a[:, 4:], b[:, 4:])
 
 
+def decoder() -> nn.Module:
+    return hf.BertLMHeadModel(hf.BertConfig(**SMALL, intermediate_size=32, is_decoder=True))
+
+
+@pytest.mark.parametrize("prefix_in_mean", [False, True])
+@torch.no_grad()
+def test_no_token_sees_the_future_with_or_without_the_prefix_in_the_mean(
+    prefix_in_mean: bool,
+) -> None:
+    model = made(decoder, partial(centered, prefix_in_mean=prefix_in_mean))
+    for mask in (None, torch.ones_like(WORDS), MASK[1:].expand(2, -1)):
+        full = model(WORDS, attention_mask=mask).logits
+        for length in range(1, 6):
+            some = None if mask is None else mask[:, :length]
+            early = model(WORDS[:, :length], attention_mask=some).logits
+            torch.testing.assert_close(full[:, :length], early, **EXACT)
+
+
 @CAUSAL
 @torch.no_grad()
 def test_masks_and_functions_agree(build) -> None:

@@ -122,6 +122,38 @@ def test_causal_equals_the_causal_mask_and_sees_no_future(new: int) -> None:
     assert torch.equal(again[..., :-1, :], out[..., :-1, :])
 
 
+@pytest.mark.parametrize("hidden", [None, "left", "right"])
+@pytest.mark.parametrize("tokens", [1, 2, N])
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+def test_causal_means_leave_out_prefix_and_padding(
+    prefix: int, tokens: int, hidden: str | None
+) -> None:
+    """Token by token; a token that sees nothing else keeps what it has."""
+    v = attention()[2][..., :tokens, :]
+    mask = torch.ones(2, 1, 1, tokens, dtype=torch.bool)
+    if hidden:
+        mask[0, ..., slice(0, 2) if hidden == "left" else slice(-2, None)] = False
+    expected = v.clone()
+    for image in range(2):
+        for i in range(tokens):
+            seen = [j for j in range(prefix, i + 1) if mask[image, 0, 0, j]]
+            if seen:
+                expected[image, :, i] -= 0.7 * v[image][:, seen].mean(dim=1)
+    module = Centered(-0.7, prefix_in_mean=not prefix)
+    context = Context(prefix=prefix, mask=mask if hidden else None, causal=True)
+    for new in {1, tokens}:
+        out = module(v[..., -new:, :].clone(), v, context)
+        assert torch.allclose(out, expected[..., -new:, :], rtol=0, atol=1e-14)
+    changed = torch.cat([v[..., :-1, :], v[..., -1:, :] + 9], dim=-2)
+    again = module(changed.clone(), changed, context)
+    assert torch.equal(again[..., :-1, :], module(v.clone(), v, context)[..., :-1, :])
+
+
+def test_prefix_tokens_alone_have_no_mean() -> None:
+    v = attention()[2][..., :2, :]
+    assert torch.equal(Centered(-1.0, prefix_in_mean=False)(v.clone(), v, Context(prefix=2)), v)
+
+
 def test_half_precision_causal_means_are_summed_in_float32() -> None:
     ones = torch.ones(2000, 1, dtype=torch.bfloat16)
     means = Centered(1.0)(torch.zeros_like(ones), ones, Context(causal=True))

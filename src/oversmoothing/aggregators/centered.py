@@ -13,6 +13,7 @@ over the tokens that it sees. The paper has no such case.
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
@@ -98,13 +99,20 @@ def _mean(v: Tensor, skipped: int, num_queries: int, context: Context) -> Tensor
 
     Shapes: v (..., N, C) -> (..., N_q or 1, C).
     """
-    v = v[..., skipped:, :]
+    N, counted = v.shape[-2], v[..., skipped:, :]
     precise = torch.promote_types(v.dtype, torch.float32)
     if context.mask is not None:
-        seen = context.mask[..., skipped:].to(precise)
-        return (seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(v.dtype) @ v
+        seen = context.mask
+        if context.causal:
+            seen = seen & seen.new_ones(num_queries, N).tril(N - num_queries)
+        seen = seen[..., skipped:].to(precise)
+        return (seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(v.dtype) @ counted
     if not context.causal:
-        return v.mean(dim=-2, keepdim=True)
-    count = torch.arange(1, v.shape[-2] + 1, device=v.device)[:, None]
+        if skipped < N:
+            return counted.mean(dim=-2, keepdim=True)
+        return torch.zeros_like(v[..., :1, :])
+    if skipped:  # zeros in their places, so that every sum stays with its token
+        v = F.pad(counted, (0, 0, min(skipped, N), 0))
+    count = (torch.arange(1, N + 1, device=v.device) - skipped).clamp(min=1)[:, None]
     sums = v.cumsum(dim=-2, dtype=precise)
     return (sums / count).to(v.dtype)[..., -num_queries:, :]
