@@ -211,6 +211,72 @@ def test_half_precision(case: Case) -> None:
         assert torch.equal(case.run(mixed), case.run(case.model()))
 
 
+class Wrapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.vit = vit(class_token=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.vit(x)
+
+
+def of_images(model: str, **options: int) -> nn.Module:
+    sizes = {**SMALL, "image_size": 32, "patch_size": 8, "intermediate_size": 16, **options}
+    del sizes["vocab_size"]
+    return getattr(hf, f"{model}Model")(getattr(hf, f"{model}Config")(**sizes))
+
+
+PREFIXES = {
+    "wrapped": (Wrapped, 1),
+    "without": (lambda: vit(class_token=False, global_pool="avg"), 0),
+    "clip": (lambda: of_images("CLIPVision"), 1),
+    "deit": (lambda: of_images("DeiT"), 2),
+    "registers": (lambda: of_images("Dinov2WithRegisters", num_register_tokens=3), 4),
+    "siglip": (lambda: of_images("SiglipVision"), 0),
+}
+
+
+@pytest.mark.parametrize(("build", "prefix"), PREFIXES.values(), ids=PREFIXES)
+@torch.no_grad()
+def test_apply_and_diagnose_leave_out_the_same_tokens(
+    build: Callable[[], nn.Module], prefix: int
+) -> None:
+    found = []
+
+    class Looking(Inside):
+        def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
+            found.append((context.prefix, v.shape[-2]))
+            return mixed
+
+    model, image = build().eval(), IMAGE["x"]
+    patches = osm.diagnose(model, image).tokens[0]
+    osm.apply(model, Looking)(image)
+    assert patches == 16 and set(found) == {(prefix, 16 + prefix)}
+    osm.remove(model)
+    if prefix:
+        osm.apply(model, "centered", prefix_in_mean=False)
+    else:
+        refuses_to_leave_out_a_prefix(model)
+
+
+def distilbert() -> nn.Module:
+    return hf.DistilBertModel(hf.DistilBertConfig(dim=16, n_layers=2, n_heads=2, vocab_size=50))
+
+
+@pytest.mark.parametrize("build", [distilbert, gpt2, CASES["gcn"].build])
+def test_a_prefix_that_is_not_known_cannot_be_left_out(build: Callable[[], nn.Module]) -> None:
+    refuses_to_leave_out_a_prefix(build())
+
+
+def refuses_to_leave_out_a_prefix(model: nn.Module) -> None:
+    before = everything(model)
+    said = f"^prefix_in_mean: no token of {type(model).__name__} is known to come before"
+    with pytest.raises(osm.InputError, match=said):
+        osm.apply(model, "centered", prefix_in_mean=False)
+    assert everything(model) == before
+    osm.apply(model, "centered", prefix_in_mean=True)
+
+
 def test_what_the_user_replaced_meanwhile_stays() -> None:
     model = osm.apply(vit(), "centered")
     attention = model.blocks[0].attn

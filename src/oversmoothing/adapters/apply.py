@@ -140,6 +140,7 @@ def _placed(
         library.require(model, choice.blocks.values(), wanted)
         placed = library.place(model, choice, wanted, where, current)
         _require_some(placed, where)
+    _require_prefix(model, placed)
     if library is None or not any(place.site.current is current for place in placed):
         return placed
     return placed + library.readers(model, names, current)
@@ -154,6 +155,17 @@ def _require_some(placed: Sequence[Placed], where: str | None) -> None:
         raise InputError(
             f"where: only aggregators that act after the mixing have a choice, got {where!r}; "
             "leave it out"
+        )
+
+
+def _require_prefix(model: nn.Module, placed: Sequence[Placed]) -> None:
+    """Checks that aggregators that leave out the prefix tokens know of some."""
+    sites = [place.site for place in placed if isinstance(place.site, Site)]
+    blind = [a for site in sites for a in site if site.context.prefix == 0]
+    if any(getattr(aggregator, "prefix_in_mean", True) is False for aggregator in blind):
+        raise InputError(
+            f"prefix_in_mean: no token of {type(model).__name__} is known to come before the words "
+            "or patches, so none would be left out; leave the option out"
         )
 
 

@@ -7,7 +7,7 @@ modules get a copy of their configuration that names ``mix`` as their attention 
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 from typing import Any
 
@@ -20,6 +20,7 @@ from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.choice import Choice
 from oversmoothing.adapters.current import Current, capture, sentences
 from oversmoothing.adapters.layouts import LAYOUTS, Place
+from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Context
@@ -110,11 +111,12 @@ def place(
     Raises:
         InputError: the blocks lack such a place.
     """
-    context = Context(prefix=_prefix(model, choice.blocks))
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
         attentions, dim = _attentions(block), channels(block, factories)
         sites = Sites(factories, dim, type(model).__name__, ("inside", "after"))
+        is_text = any(layout.fits(block) for layout in LAYOUTS)  # begins with CLS
+        context = Context(prefix=prefix_of(model, name) or int(is_text))
         if sites.has("inside"):
             for attention in _checked(attentions, name, block):
                 inside = sites.build("inside", _head_channels(attention))
@@ -237,14 +239,6 @@ def _places(block: nn.Module, attentions: list[nn.Module], where: str | None) ->
             f"{where!r}"
         )
     return norms
-
-
-def _prefix(model: nn.Module, blocks: Mapping[str, nn.Module]) -> int:
-    """Returns the number of tokens before the words or patches."""
-    if any(layout.fits(block) for layout in LAYOUTS for block in blocks.values()):
-        return 1  # CLS
-    prefixes = ("cls_token", "distillation_token", "register_tokens")
-    return sum(p.shape[1] for n, p in model.named_parameters() if n.endswith(prefixes))
 
 
 def _function(module: nn.Module) -> Callable:

@@ -10,6 +10,7 @@ from torch import nn
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.choice import Choice
 from oversmoothing.adapters.current import Current
+from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
@@ -45,10 +46,9 @@ def place(
         InputError: the blocks lack such a place.
     """
     where = _known(where or "branch")
-    context = Context(prefix=getattr(model, "num_prefix_tokens", 0))
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
-        dim = _check(name, block)
+        dim, context = _check(name, block), Context(prefix=prefix_of(model, name))
         sites = Sites(factories, dim, type(model).__name__)
         placed += _in_attention(name, block.attn, sites, context)
         if not sites.has("after"):

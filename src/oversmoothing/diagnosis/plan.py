@@ -5,16 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.diagnosis.calls import Call
 from oversmoothing.diagnosis.samples import Graphs, Sequences
 from oversmoothing.errors import InputError
-
-PREFIX_TOKENS = (  # parameters of transformers' vision models, (1, k, C) or (C,)
-    "cls_token",
-    "class_embedding",
-    "distillation_token",
-    "register_tokens",
-)
 
 
 @dataclass(frozen=True)
@@ -88,28 +82,6 @@ class Plan:
         which = "decoder_attention_mask" if decodes else "attention_mask"
         mask = self.call.tensor(which)
         return None if mask is None else _bool(which, mask)
-
-
-def prefix_of(model: nn.Module, name: str) -> int:
-    """Returns how many leading tokens of a layer are no patches, by timm or transformers."""
-    parents = {"": model}
-    for part in name.split(".")[:-1]:
-        path = f"{next(reversed(parents))}.{part}".lstrip(".")
-        parents[path] = model.get_submodule(path)
-    for parent in reversed(parents.values()):
-        count = getattr(parent, "num_prefix_tokens", None)
-        if isinstance(count, int):
-            return count
-        embeddings = getattr(parent, "embeddings", None)
-        if hasattr(parent, "config") and isinstance(embeddings, nn.Module):
-            return _embedded(embeddings)
-    return 0
-
-
-def _embedded(embeddings: nn.Module) -> int:
-    tokens = dict(embeddings.named_parameters(recurse=False))
-    found = (tokens[name] for name in PREFIX_TOKENS if name in tokens)
-    return sum(1 if token.dim() == 1 else token.shape[-2] for token in found)
 
 
 def _bool(name: str, mask: Tensor) -> Tensor:
