@@ -9,12 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import profile
+from torch.utils.checkpoint import checkpoint
 
 from oversmoothing.aggregators import neighbours, strangers
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.data.graphs.graphs import load
+from oversmoothing.errors import InputError
 
 N, C = 70, 6
 
@@ -200,6 +202,26 @@ def test_draws_resume_and_evaluation_draws_nothing() -> None:
     other.load_state_dict(layer.state_dict())
     assert torch.equal(layer.eval()(x, context), layer(x, context))
     assert torch.equal(layer.train()(x, context), other(x, context))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_pass_that_is_repeated_compares_with_the_same_nodes_or_is_refused(
+    reentrant: bool,
+) -> None:
+    context, layer = graph(), ContraNorm(C, negatives=9)
+
+    def gradient(repeats: bool) -> Tensor:
+        x = tokens(N, C).requires_grad_()
+        args = layer, x, context
+        out = checkpoint(*args, use_reentrant=reentrant) if repeats else layer(x, context)
+        out.sin().sum().backward()
+        return x.grad
+
+    with pytest.raises(InputError, match=r"^aggregator\.negatives: gradient checkpointing"):
+        gradient(repeats=True)
+    assert not torch.equal(gradient(repeats=False), gradient(repeats=False))
+    layer.eval()
+    assert torch.equal(gradient(repeats=True), gradient(repeats=False))
 
 
 def test_every_seed_draws_for_itself() -> None:

@@ -48,7 +48,8 @@ class ContraNorm(After):
             E_ij x_j and Σ_j E_ij over strangers j, then run over the drawn strangers. Each is
             unbiased up to one factor; their ratio Px has a bias of order 1/negatives and a
             standard deviation of order 1/√negatives. A node without strangers among the drawn
-            is not pushed. Evaluation compares with the same nodes every time.
+            is not pushed. Evaluation compares with the same nodes every time. Training with
+            gradient checkpointing is refused.
         printed: the paper's equations: P = softmax(xxᵀ/τ), and s/τ is the factor of Px. On a graph
             too all nodes are compared.
 

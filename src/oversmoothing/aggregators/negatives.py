@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.errors import InputError
+
 
 class Negatives(nn.Module):
     """Draws nodes without replacement, others in every training step.
@@ -13,6 +15,10 @@ class Negatives(nn.Module):
 
     Args:
         count: number of nodes to draw.
+
+    Raises:
+        InputError: in training, a forward pass that gradient checkpointing repeats; it would draw
+            other nodes, and gradients would be wrong.
 
     Shapes: number of nodes N -> indices (min(count, N),), sorted.
     """
@@ -26,6 +32,7 @@ class Negatives(nn.Module):
     def forward(self, num_nodes: int, device: torch.device) -> Tensor:
         generator = torch.Generator().manual_seed(0)
         if self.training:
+            _require_first_pass()
             generator.set_state(self.state)
         drawn = torch.randperm(num_nodes, generator=generator)[: self.count].sort().values
         if self.training:
@@ -37,3 +44,12 @@ class Negatives(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.state = state.cpu()
+
+
+def _require_first_pass() -> None:
+    """Checks that no backward pass is running, which repeats parts of the forward pass."""
+    if torch._C._current_graph_task_id() != -1:
+        raise InputError(
+            "aggregator.negatives: gradient checkpointing repeats the forward pass, and would "
+            "compare with other nodes than before; turn it off, or set negatives to null"
+        )
