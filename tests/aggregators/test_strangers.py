@@ -162,6 +162,25 @@ def test_a_graph_is_sorted_once() -> None:
     assert replace(context, edges=context.edges[:, :9]).neighbours is not context.neighbours
 
 
+def test_edges_that_change_in_place_or_get_more_nodes_are_sorted_again() -> None:
+    x, layer, edges = tokens(6, C), ContraNorm(C), torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+    def found(num_nodes: int) -> Tensor:
+        return layer(x[:num_nodes], Context(edges=edges, num_nodes=num_nodes))
+
+    def expected(num_nodes: int) -> Tensor:
+        return layer(x[:num_nodes], Context(edges=edges.clone(), num_nodes=num_nodes))
+
+    for _ in range(2):
+        assert all(torch.equal(found(n), expected(n)) for n in (3, 6))
+    before = found(6)
+    edges += 3
+    assert torch.equal(found(6), expected(6)) and not torch.equal(found(6), before)
+    with torch.inference_mode():
+        edges = edges.clone()
+        assert torch.equal(found(6), expected(6))
+
+
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("dual", [False, True])
 def test_a_sample_is_the_formula_over_the_drawn(

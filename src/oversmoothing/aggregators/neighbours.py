@@ -88,7 +88,13 @@ _sorted: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def neighbours_of(edges: Tensor, num_nodes: int) -> Neighbours:
-    """Returns the ``Neighbours`` of a tensor of edges, sorted once as long as the tensor lives."""
-    if edges not in _sorted:
-        _sorted[edges] = Neighbours(edges, num_nodes)
-    return _sorted[edges]
+    """Returns the ``Neighbours`` of a tensor of edges, sorted once as long as the tensor lives.
+
+    They are sorted again after a change of the tensor in place.
+    """
+    version = 0 if edges.is_inference() else edges._version  # torch counts changes in place
+    known = {key: found for key, found in _sorted.get(edges, {}).items() if key[1] == version}
+    if (num_nodes, version) not in known:
+        known[num_nodes, version] = Neighbours(edges, num_nodes)
+        _sorted[edges] = known
+    return known[num_nodes, version]
