@@ -120,6 +120,20 @@ def test_pairnorm_behind_every_convolution_but_the_last() -> None:
 
 
 @torch.no_grad()
+def test_a_pattern_of_the_convolutions_is_the_default() -> None:
+    """Behind a convolution, ContraNorm leaves out neighbours however the place was named."""
+    data, contranorm = graph(7), partial(osm.ContraNorm, scale=0.3)
+    expected = network(CONVS["gcn"], contranorm)(data.x, data.edge_index)
+    model = network(CONVS["gcn"], contranorm, where="layers.[01]")
+    assert torch.equal(model(data.x, data.edge_index), expected)
+    everywhere = network(CONVS["gcn"], partial(contranorm, mask_neighbours=False))
+    assert not torch.allclose(everywhere(data.x, data.edge_index), expected)
+    for blocks in ("last-1", [0], "rubbish"):
+        with pytest.raises(InputError, match=r"^blocks: where= is a pattern .*layers\.0; leave"):
+            osm.apply(Network(CONVS["gcn"]), "contranorm", where="layers.[01]", blocks=blocks)
+
+
+@torch.no_grad()
 def test_contranorm_compares_no_neighbours_whatever_the_format_of_edges() -> None:
     data, conv = graph(7), pyg.GraphConv(4, 4).double()
     aggregator = osm.ContraNorm(4, scale=0.3)

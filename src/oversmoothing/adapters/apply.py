@@ -46,7 +46,7 @@ def apply(
         blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0.
         where: the place of aggregators that act after the mixing. Each library has its own, see
             the guide. Or a pattern of module names, such as ``layers.*.linear2``, in a model of
-            any kind: aggregators act on the outputs of these modules.
+            any kind: aggregators act on the outputs of these modules, and ``blocks`` stays out.
         options: of the aggregator, if it is given by name or class.
 
     Returns:
@@ -125,6 +125,7 @@ def _placed(
     """Builds the sites, and what reads groups of tokens for them, without changing the model."""
     current = Current()
     if names := pattern.matching(model, where):
+        _require_all(blocks, names)
         library = _library([model])
         if library is not None:
             library.require(model, [model], wanted)
@@ -144,6 +145,16 @@ def _placed(
     if library is None or not any(place.site.current is current for place in placed):
         return placed
     return placed + library.readers(model, names, current)
+
+
+def _require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
+    """Checks that no blocks are chosen beside a pattern."""
+    if not isinstance(blocks, str) or blocks != "all":
+        raise InputError(
+            f"blocks: where= is a pattern of module names, which matches {names[0]}; leave blocks "
+            f"out, and put the numbers of blocks into the pattern (layers.[01].linear), got "
+            f"{blocks!r}"
+        )
 
 
 def _require_some(placed: Sequence[Placed], where: str | None) -> None:

@@ -7,6 +7,7 @@ from torch import nn
 
 from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.current import Current
+from oversmoothing.adapters.pyg_models import AfterConvolution
 from oversmoothing.adapters.site import AfterModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.errors import InputError
@@ -34,7 +35,8 @@ def place(
             module = module[-1]
         dim = channels(module, factories)
         sites = Sites(factories, dim, f"a place behind {name}", ("after",))
-        site = AfterModule(sites.build("after", dim), current=current)
+        kind = AfterConvolution if hasattr(module, "propagate") else AfterModule
+        site = kind(sites.build("after", dim), current=current)
         placed[module] = Placed(module, site)
     return list(placed.values())
 
