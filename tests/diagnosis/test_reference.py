@@ -71,6 +71,21 @@ def test_random_weights_are_those_of_a_new_model(name: str) -> None:
     assert report.values == osm.diagnose(trained, *inputs).values
 
 
+@pytest.mark.parametrize("affine", [False, True])
+def test_running_statistics_are_those_of_a_new_model(affine: bool) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(
+            *(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=affine)) for _ in range(2))
+        )
+
+    trained, new = build(), dict(build().named_buffers())
+    for _ in range(3):
+        trained(torch.randn(9, 4) + 5)
+    assert not any(torch.equal(found, new[name]) for name, found in trained.named_buffers())
+    drawn = random_state(trained, 0)
+    assert new and all(torch.equal(drawn[name], expected) for name, expected in new.items())
+
+
 def test_the_reference_equals_a_model_with_those_weights() -> None:
     build, inputs = MODELS["vit"]
     model, fresh = build(), build()

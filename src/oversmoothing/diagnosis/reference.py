@@ -19,7 +19,8 @@ def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
 
     Models of transformers are built anew from their config, and those of timm from the name of
     their architecture. All other modules draw their parameters by ``reset_parameters`` or
-    ``init_weights``. The model and torch's random numbers stay as they are.
+    ``init_weights``. Running statistics of norms start anew. The model and torch's random numbers
+    stay as they are.
 
     Raises:
         InputError: a model that cannot be copied, or a parameter that nothing draws anew.
@@ -40,6 +41,8 @@ def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
         for module in reversed(list(fresh.modules())):
             if _undrawn(module.parameters()):
                 _reset(module)
+            if callable(reset := getattr(module, "reset_running_stats", None)):
+                reset()  # norms without parameters have statistics of the training, too
         if missing := [n for n, p in fresh.named_parameters() if _undrawn([p])]:
             raise InputError(f"reference: nothing draws {missing[0]} anew; {WAY_OUT}")
     return {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
