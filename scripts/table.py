@@ -16,10 +16,10 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
-from oversmoothing.launch.command import compose_config, configs
+from oversmoothing.launch.command import configs
 from oversmoothing.launch.flags import add_cells, whole
+from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import run_script, split_words
-from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import Planned, collect, read_records, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.facts import update
@@ -27,17 +27,16 @@ from oversmoothing.report.grid import judge
 from oversmoothing.report.latex import write_latex
 from oversmoothing.report.plan import describe, distinct
 from oversmoothing.report.publish import publish
-from oversmoothing.store.identity import run_id
 
 RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main() -> int:
     options = arguments()
+    same_runs(options.overrides)
     cells = select(load(options.results / "expected"), options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
     path = options.results / f"{cells[0].table}.jsonl"
-    same_runs(cells, options.overrides)
     planned = collect(cells, options.overrides, None if options.fresh else path)
     wanted = of_seeds([p for p in planned if p.cell in narrowed], options.seeds)
     missing = [p for p in wanted if p.missing]
@@ -54,20 +53,6 @@ def main() -> int:
     if options.latex:
         print(write_latex(entries, options.out))
     return 1 if failures else 0
-
-
-def same_runs(cells: list[Cell], overrides: list[str]) -> None:
-    """Refuses overrides that would make the table's cells other runs than the table names."""
-    cell = next((cell for cell in cells if cell.runnable), None)
-    if cell is None:  # a table of numbers that nothing here measures
-        return
-    words = [f"experiment={cell.experiment}", *cell.overrides]
-    plain, ours = compose_config(words), compose_config([*words, *overrides])
-    if run_id(plain) != run_id(ours) or plain.seeds != ours.seeds:
-        raise InputError(
-            f"overrides {' '.join(overrides)}: they change what a cell of the table is; give only "
-            "device, threads, logger or paths, and use train.py for other runs"
-        )
 
 
 def of_seeds(planned: list[Planned], seeds: list[int]) -> list[Planned]:

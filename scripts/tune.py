@@ -15,6 +15,7 @@ from pathlib import Path
 
 from oversmoothing.errors import InputError, complain
 from oversmoothing.launch.flags import add_cells, whole
+from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.expected import load, select
 from oversmoothing.store.claims import Busy
@@ -27,6 +28,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 def main() -> int:
     options = arguments()
+    same_runs(options.overrides)
     searches = [own for own in searches_of(options) if options.fresh or not own.done]
     if not searches:
         print("nothing is missing")

@@ -77,8 +77,13 @@ def test_help_comes_from_the_module(
     assert shown.startswith("usage: figure.py hemnet_fig4 ") and "--pdf" in shown
 
 
-def test_overrides_that_change_the_runs_of_the_propositions_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+@pytest.mark.parametrize("name", ["propositions", "cures --plan", "fig1", "hem_fig3"])
+def test_overrides_that_make_other_runs_are_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    assert figure(["propositions", "--", "backbone.depth=3"], monkeypatch) == 2
-    assert "they change what is checked" in capsys.readouterr().err
+    """Before any run; also other seeds, which a run's id does not tell."""
+    words = [*name.split(), "--", "device=cpu", "seeds=[9]"]
+    assert figure(words, monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "overrides seeds=[9]: they change" in said or "--folder: these overrides" in said

@@ -5,9 +5,7 @@
 
 from argparse import ArgumentParser
 
-from oversmoothing.launch.command import configs
 from oversmoothing.store.checkout import results
-from oversmoothing.store.identity import run_id
 
 RESULTS = results()
 
@@ -25,9 +23,3 @@ def figure_parser(module: str, doc: str, pdf: bool = True) -> ArgumentParser:
     if pdf:
         parser.add_argument("--pdf", action="store_true", help="save PDFs, too")
     return parser
-
-
-def other_runs(words: list[str], overrides: list[str]) -> bool:
-    """Returns whether overrides turn the runs of a command into runs with other ids."""
-    own, changed = ({run_id(c) for c in configs(w)} for w in (words, [*words, *overrides]))
-    return own != changed

@@ -5,13 +5,13 @@ python scripts/figure.py propositions --jobs 2
 
 from omegaconf import DictConfig
 
-from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute
 from oversmoothing.launch.flags import whole
+from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import split_words
-from oversmoothing.papers import RESULTS, figure_parser, other_runs
+from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.store.files import write_text
 
 PATH = RESULTS / "propositions/propositions.md"
@@ -29,11 +29,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     words, overrides = split_words(argv)
     jobs = parser.parse_args(words).jobs
-    if other_runs(["experiment=prop1"], overrides):
-        raise InputError(
-            f"overrides {' '.join(overrides)}: they change what is checked; give only device, "
-            "threads or paths, and use train.py for other runs"
-        )
+    same_runs(overrides)
     chosen = {
         (number, name): configs([f"experiment=prop{number}", *weights, "logger=none", *overrides])
         for number in (1, 2)

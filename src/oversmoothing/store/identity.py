@@ -34,6 +34,13 @@ def hashed(identity: Node) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
+def may_decide(key: str) -> bool:
+    """Whether setting a key, such as ``trainer.lr``, can make a run another one or add seeds."""
+    part, *own = key.split(".")
+    how = len(own) == 1 and own[0] in HOW and not own[0].startswith("_")
+    return part in (*IDENTITY, "seeds") and not how
+
+
 def former_id(config: DictConfig) -> str:
     """The id that the run had before its parts got marks."""
     unmarked = {key: _unmarked(node) for key, node in identity(config).items()}

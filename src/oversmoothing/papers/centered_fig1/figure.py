@@ -22,8 +22,9 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.flags import whole
+from oversmoothing.launch.overrides import other_runs
 from oversmoothing.launch.script import split_words
-from oversmoothing.papers import RESULTS, figure_parser, other_runs
+from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.centered_fig1.claim import claim_table, write_claim
 from oversmoothing.papers.centered_fig1.panels import (
     Panel,
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
     words, overrides = split_words(argv)
     options = parser.parse_args(words)
     chosen = configs([EXPERIMENT, *overrides])
-    if options.folder is None and other_runs([EXPERIMENT], overrides):
+    if options.folder is None and other_runs(overrides):
         raise InputError(
             "--folder: these overrides make another figure than the paper's; name a folder for it"
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import set_up_worker
 from oversmoothing.launch.flags import whole
+from oversmoothing.launch.overrides import same_runs
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.cures import records
 from oversmoothing.papers.cures.records import Record
@@ -21,6 +22,7 @@ from oversmoothing.papers.cures.write import write_all
 def main(argv: list[str]) -> int:
     """Runs what is missing, then writes CSV, table and figure; returns 1 if some run failed."""
     options = arguments(argv)
+    same_runs(options.overrides)
     whole, path = study(), RESULTS / "cures.csv"
     names = (options.graphs, options.networks, options.layers, options.methods)
     wanted = select(whole.cells(), *names)

@@ -1,7 +1,7 @@
 """HEMNet's Figure 3: ELBO and gradients to X through unrolled EM, by step size η.
 
     python scripts/figure.py hem_fig3
-    python scripts/figure.py hem_fig3 --steps 400 --every 100 -- aggregator.kernel=distance
+    python scripts/figure.py hem_fig3 --folder outputs/distance -- aggregator.kernel=distance
     python scripts/figure.py hem_fig3 --run outputs/segmentation-voc_subset-em-…
 
 Without --run, a network is trained for --steps steps with each η, always from the same start and on
@@ -35,6 +35,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.flags import add_trust, whole
+from oversmoothing.launch.overrides import other_runs
 from oversmoothing.launch.script import split_words
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_fig3.claims import claims, numbers
@@ -58,6 +59,10 @@ def main(argv: list[str]) -> int:
     """Writes ``hem_fig3.json`` and ``figures/hem_fig3.png``."""
     own, words = split_words(argv)
     options = _options(own)
+    if options.folder == RESULTS and other_runs(words):
+        raise InputError(
+            "--folder: these overrides make another figure than the paper's; name a folder for it"
+        )
     with writing(options.folder):  # before hours of work
         (options.folder / "figures").mkdir(parents=True, exist_ok=True)
     study = Study(*_source(options, words), options)

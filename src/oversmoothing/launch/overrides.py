@@ -1,0 +1,43 @@
+"""Overrides for runs that have a name already: they say how these are computed, not what."""
+
+from hydra.core.override_parser.types import Override
+
+from oversmoothing.config.compose import compose_config, parse
+from oversmoothing.config.folders import SEARCH_PATH
+from oversmoothing.errors import InputError, Problems
+from oversmoothing.store.identity import may_decide
+
+
+def other_runs(overrides: list[str]) -> list[str]:
+    """Those of the overrides that may turn a run into another one, or change its seeds.
+
+    Raises:
+        Problems: words that are no overrides.
+    """
+    parsed, problems = parse(overrides)
+    if problems:
+        raise Problems(problems)
+    return [override.input_line for override in parsed if not _says_how(override)]
+
+
+def same_runs(overrides: list[str]) -> None:
+    """Refuses overrides that would put the results of other runs into a table or figure.
+
+    Raises:
+        InputError: naming these overrides, and the keys that can be given.
+    """
+    if other := other_runs(overrides):
+        raise InputError(
+            f"overrides {' '.join(other)}: they change which runs these are, or their seeds; give "
+            f"only {', '.join(_keys())}, and use train.py for other runs"
+        )
+
+
+def _says_how(override: Override) -> bool:
+    key = override.key_or_group
+    known = key.split(".")[0] in compose_config([])
+    return key == SEARCH_PATH or (known and not may_decide(key) and override.package is None)
+
+
+def _keys() -> list[str]:
+    return sorted(key for key in compose_config([]) if not may_decide(key))
