@@ -70,6 +70,7 @@ def test_linear_layers_have_a_weight_decay_of_their_own(graph) -> None:
     [
         ("patience", {"patience": 5}),
         ("patience", {"patience": 0, "selection": "best-val"}),
+        ("patience", {"patience": 4, "eval_every": 5, "selection": "best-val"}),
         ("dense_weight_decay", {"dense_weight_decay": -1.0}),
     ],
 )

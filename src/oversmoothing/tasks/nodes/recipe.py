@@ -33,7 +33,7 @@ class FullBatchAdam:
         on_host: whether the graph stays in the host's memory, whatever the device.
 
     Raises:
-        InputError: epochs or eval_every below 1, or lr not above 0.
+        InputError: a value out of range, or a patience that ends before the second evaluation.
     """
 
     loop: ClassVar[type[FullBatchLoop]] = FullBatchLoop
@@ -63,6 +63,11 @@ class FullBatchAdam:
             raise InputError(
                 "trainer.patience: expected 1 or more epochs, with trainer.selection=best-val, got "
                 f"{self.patience} with {self.selection}"
+            )
+        if self.patience is not None and self.patience < self.eval_every:
+            raise InputError(  # the first evaluation would be the last
+                f"trainer.patience: expected trainer.eval_every={self.eval_every} epochs or more, "
+                f"got {self.patience}; raise it, or lower trainer.eval_every"
             )
 
     def fits(self, network: nn.Module) -> None:
