@@ -24,6 +24,7 @@ TINY = [
     "experiment=wsss_scenes",
     "trainer=toco_smoke",
     "trainer.iterations=2",
+    "trainer.warmup=1",
     "backbone.name=test_vit",
     "data.num_train=4",
     "data.num_val=3",

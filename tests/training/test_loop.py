@@ -11,9 +11,12 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.training.adamw_cosine import AdamWCosine
 from oversmoothing.training.adamw_poly import AdamWPoly
 from oversmoothing.training.batch import out_of_memory, split
 from oversmoothing.training.loop import TrainingLoop
+from oversmoothing.training.recipe import Recipe
+from oversmoothing.training.sgd_poly import SGDPoly
 
 
 class Tiny(nn.Module):
@@ -213,6 +216,14 @@ def test_a_phase_that_is_over_is_skipped(tmp_path: Path) -> None:
     again.fit()
     assert torch.equal(weights(again), torch.cat([p.flatten() for p in Tiny().parameters()]))
     assert train(tmp_path).step == 12
+
+
+@pytest.mark.parametrize("recipe", [AdamWPoly, AdamWCosine, SGDPoly])
+def test_a_training_that_never_reaches_its_rate_is_refused(recipe: type[Recipe]) -> None:
+    said = r"trainer\.warmup: expected below trainer\.iterations=30, got 30"
+    with pytest.raises(InputError, match=said):
+        recipe(iterations=30, warmup=30)
+    recipe(iterations=31, warmup=30)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ class AdamWCosine(Recipe):
         super().__post_init__()
         self.require_adam(self.betas, self.eps)
         self.require(0, "weight_decay", "warmup", "warmup_lr", "min_lr")
+        self.require_warmup(self.warmup)
         if max(self.min_lr, self.warmup_lr) > self.lr:
             raise InputError(
                 f"trainer.warmup_lr, .min_lr: expected at most trainer.lr, {self.lr:g}, got "

@@ -43,11 +43,8 @@ class AdamWLinear(Recipe):
                 f"trainer.epochs: expected above 0, or null to count trainer.iterations, "
                 f"got {self.epochs}"
             )
-        if self.epochs is None and self.warmup >= self.iterations:
-            raise InputError(
-                f"trainer.warmup: expected below trainer.iterations={self.iterations}, "
-                f"got {self.warmup}"
-            )
+        if self.epochs is None:
+            self.require_warmup(self.warmup)
 
     def over(self, examples: int) -> "AdamWLinear":
         """Returns the recipe with ``epochs`` over so many examples converted to ``iterations``.

@@ -38,6 +38,7 @@ class AdamWPoly(Recipe):
         super().__post_init__()
         self.require_adam(self.betas, self.eps)
         self.require(0, "weight_decay", "warmup", "warmup_ratio", "power")
+        self.require_warmup(self.warmup)
         if not self.head_factor > 0:
             raise InputError(f"trainer.head_factor: expected above 0, got {self.head_factor}")
 

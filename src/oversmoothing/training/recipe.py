@@ -61,6 +61,13 @@ class Recipe:
             if (value := getattr(self, key)) is not None and value < least:
                 raise InputError(f"trainer.{key}: expected {least:g} or more, got {value}")
 
+    def require_warmup(self, warmup: int) -> None:
+        """Raises InputError where the training ends before its full rate is reached."""
+        if warmup >= self.iterations:
+            raise InputError(
+                f"trainer.warmup: expected below trainer.iterations={self.iterations}, got {warmup}"
+            )
+
     def require_adam(self, betas: list[float], eps: float) -> None:
         """Raises InputError for options that no Adam takes."""
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):

@@ -44,6 +44,7 @@ class SGDPoly(Recipe):
         super().__post_init__()
         self.require(0, "weight_decay", "warmup", "power")
         self.require(1, "hold")
+        self.require_warmup(self.warmup)
         if not 0 <= self.momentum < 1:
             raise InputError(f"trainer.momentum: expected 0 or more, below 1, got {self.momentum}")
         for key in ("bias_factor", "head_factor"):

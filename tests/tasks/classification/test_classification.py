@@ -148,7 +148,8 @@ def test_it_learns(folder: Path) -> None:
 def test_an_aggregator_acts_from_the_same_weights(
     plain: dict, folder: Path, overrides: list[str]
 ) -> None:
-    config = compose_config(words(folder / "other", *overrides, "trainer.iterations=1"))
+    one = ["trainer.iterations=1", "trainer.warmup=0"]
+    config = compose_config(words(folder / "other", *overrides, *one))
     layers = execute(config)["seeds"]["0"]["layers_before"]["cosine"]
     assert layers != plain["result"]["layers_before"]["cosine"]
 

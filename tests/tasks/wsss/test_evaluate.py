@@ -33,6 +33,7 @@ TINY = [
     "experiment=wsss_voc",
     "trainer=toco_smoke",
     "trainer.iterations=2",
+    "trainer.warmup=1",
     "backbone.name=test_vit",
     "backbone.weights=none",
     "task.augment.crop=32",

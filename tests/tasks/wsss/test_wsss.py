@@ -172,7 +172,8 @@ def test_bf16_stays_near_fp32(plain: dict, folder: Path) -> None:
 
 
 def test_seeds_are_trained_one_by_one_and_differ(folder: Path) -> None:
-    config = compose_config(words(folder / "seeds", "seeds=[0,1]", "trainer.iterations=1"))
+    one = ["trainer.iterations=1", "trainer.warmup=0"]
+    config = compose_config(words(folder / "seeds", "seeds=[0,1]", *one))
     execute(config)
     first, second = (
         torch.load(weights_path(run_folder(config), s), weights_only=True) for s in (0, 1)
@@ -181,7 +182,7 @@ def test_seeds_are_trained_one_by_one_and_differ(folder: Path) -> None:
 
 
 def test_an_adaptation_stage_comes_first(folder: Path) -> None:
-    adapt = ["task.adaptation=2", "trainer.log_every=1"]
+    adapt = ["task.adaptation=2", "trainer.log_every=1", "trainer.warmup=1"]
     config = compose_config(words(folder / "adapted", *adapt, "trainer.iterations=2"))
     execute(config)
     lines = (run_folder(config) / "metrics.jsonl").read_text().splitlines()
@@ -194,6 +195,7 @@ def test_an_adaptation_stage_comes_first(folder: Path) -> None:
         ("task.augment.crop=8", r"task\.augment\.crop: expected a multiple of the patch, 16 px"),
         ("task.evaluation.size=40", r"task\.evaluation\.size: expected a multiple of the patch"),
         ("task.adaptation=-1", r"task\.adaptation: expected 0 or more iterations"),
+        ("task.adaptation=2", r"task\.adaptation: expected 0, or more than trainer\.warmup=2"),
         ("task.aux_block=12", r"task\.aux_block: expected a block 0 to 5"),
         ("task.method.high=0.1", r"task\.method\.low, \.high: expected 0 < low <= high < 1"),
         ("task.method.hihg=0.1", r"task\.method\.hihg.*did you mean 'task\.method\.high'"),

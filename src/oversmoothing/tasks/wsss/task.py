@@ -74,6 +74,12 @@ class WSSS(Task):
             raise InputError(
                 f"task.adaptation: expected 0 or more iterations, got {self.adaptation}"
             )
+        warmup = getattr(parts.trainer, "warmup", 0)
+        if 0 < self.adaptation <= warmup:
+            raise InputError(
+                f"task.adaptation: expected 0, or more than trainer.warmup={warmup} iterations, "
+                f"got {self.adaptation}"
+            )
         sizes = {"augment.crop": self.augment.crop, "evaluation.size": self.evaluation.size}
         require_patches(network.backbone, sizes)
 
