@@ -2,11 +2,13 @@
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from oversmoothing.launch import attempts
 from oversmoothing.launch.attempts import BUSY, attempt, run_all
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import finished, run_folder
@@ -32,6 +34,21 @@ def test_a_failure_is_reported_and_the_rest_is_run(
     assert failure.startswith(f"{run_folder(bad).name}: ") and "not finite" in failure
     assert finished(configs[0]) and not finished(bad)
     assert f"error: {failure}" in capsys.readouterr().err
+
+
+def test_a_run_whose_process_dies_is_reported_and_the_rest_is_run(
+    configs: list[DictConfig], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """As after a kill for lack of memory: the run beside it goes on, and so do those that wait."""
+    dies, lives = configs
+    run = "__import__('os')._exit(3) if backbone.depth == 1 else f'run {seeds[0]}'"
+    monkeypatch.setattr(attempts, "attempt", partial(eval, run, {}))  # needs no torch
+    others = [OmegaConf.merge(lives, {"seeds": [seed]}) for seed in range(3)]
+    said = run_all([others[0], dies, *others[1:]], jobs=2)
+    (failure,) = (line for line in said if not line.startswith("run "))
+    assert failure.startswith(f"{run_folder(dies).name}: its process died, killed for lack of")
+    assert capsys.readouterr().err == f"error: {failure}\n"
+    assert sorted({*said} - {failure}) == ["run 0", "run 1", "run 2"]
 
 
 def test_a_run_of_another_process_is_waited_for_at_the_end(configs: list[DictConfig]) -> None:

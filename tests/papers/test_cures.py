@@ -1,5 +1,8 @@
 """The study of methods by depth: choice on validation nodes, statistics, runs and files."""
 
+import importlib
+from argparse import Namespace
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
@@ -13,6 +16,7 @@ from oversmoothing.papers.cures.study import Cell, Study, select, study
 from oversmoothing.papers.cures.write import summary, write_all
 from oversmoothing.store.identity import former_id, run_id
 
+main = importlib.import_module("oversmoothing.papers.cures.main")  # the package has its function
 TINY = Study(
     common=["task=nodes", "trainer.epochs=2", "trainer.selection=best-val", "trainer.eval_every=1"],
     tuning=[0, 1],
@@ -92,6 +96,18 @@ def test_a_measured_cell_is_not_run_again(tmp_path, monkeypatch) -> None:
     assert records.measured(TINY, again).keys() == {CELL}
     monkeypatch.setattr(run, "attempt", None)  # calling it would raise
     assert sorted(run.run_cell(TINY, CELL, again, extra)) == sorted(found)
+
+
+def test_a_cell_whose_process_dies_is_counted_as_failed(tmp_path, monkeypatch, capsys) -> None:
+    def killed(call, tasks, jobs, died):
+        return ((task, call(task) if task[1].layers else died(task)) for task in tasks)
+
+    monkeypatch.setattr(main, "in_processes", killed)
+    monkeypatch.setattr(main, "run_cell", lambda _, cell, *rest: [record("", 0, 1.0, 1.0, cell)])
+    cells, options = [CELL._replace(layers=0), CELL], Namespace(jobs=2, overrides=[])
+    assert main._run(TINY, cells, [], tmp_path / "cures.csv", options) == 1
+    assert "error: SBM, GCN, 0, centered: its process died" in capsys.readouterr().err
+    assert [r.cell for r in records.read(tmp_path / "cures.csv")] == [CELL]
 
 
 def test_seeds_of_an_earlier_version_do_not_complete_a_cell(tmp_path, monkeypatch) -> None:

@@ -1,20 +1,18 @@
 """Runs many configs: any of them may fail, be done already, or be held by another process."""
 
-import multiprocessing
 import sys
 import traceback
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from oversmoothing.errors import InputError, Problems, complain, one_line_warnings
+from oversmoothing.errors import InputError, Problems, complain
 from oversmoothing.launch.command import part_problems, source_problems
+from oversmoothing.launch.pool import DIED, in_processes
 from oversmoothing.store.metric import mean
 from oversmoothing.store.summary import summary
-from oversmoothing.workers import follow_parent
 
 if TYPE_CHECKING:
     from oversmoothing.launch.start import Start
@@ -38,20 +36,21 @@ def run_all(
         One line for each failed run.
     """
     if jobs > 1:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, context, initializer=set_up_worker) as pool:
-            outcomes = list(pool.map(attempt, configs))
+        found = [*in_processes(attempt, configs, jobs, _died)]
     else:
-        outcomes = [attempt(config, start=start) for config in configs]
-    busy = [config for config, said in zip(configs, outcomes) if said == BUSY]
+        found = [(config, attempt(config, start=start)) for config in configs]
+    busy = [config for config, said in found if said == BUSY]
+    outcomes = [said for _, said in found if said != BUSY]
     outcomes += [attempt(config, wait=True, start=start) for config in busy]
-    return [said for said in outcomes if said not in (None, BUSY)]
+    return [said for said in outcomes if said is not None]
 
 
-def set_up_worker() -> None:
-    """Prepares a process of a pool."""
-    one_line_warnings()
-    follow_parent()
+def _died(config: DictConfig) -> str:
+    """Reports a run that ended with its process; returns the error in one line."""
+    from oversmoothing.launch.execute import run_folder
+
+    complain(problem := f"{run_folder(config).name}: {DIED}")
+    return problem
 
 
 def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None) -> str | None:

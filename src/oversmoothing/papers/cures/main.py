@@ -1,22 +1,22 @@
 """The command of the study: what to run, and what to write."""
 
-import multiprocessing
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from oversmoothing.errors import InputError
-from oversmoothing.launch.attempts import set_up_worker
 from oversmoothing.launch.flags import whole
 from oversmoothing.launch.overrides import same_runs
+from oversmoothing.launch.pool import DIED, in_processes
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.cures import records
 from oversmoothing.papers.cures.records import Record
 from oversmoothing.papers.cures.run import run_cell, today
 from oversmoothing.papers.cures.study import Cell, Study, select, study
 from oversmoothing.papers.cures.write import write_all
+
+Task = tuple[Study, Cell, list[Record], list[str]]  # what measures a cell: what ``run_cell`` takes
 
 
 def main(argv: list[str]) -> int:
@@ -69,14 +69,15 @@ def _outcomes(
     ]
     if options.jobs == 1:
         yield from map(_outcome, tasks)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, context, initializer=set_up_worker) as pool:
-        for future in as_completed([pool.submit(_outcome, task) for task in tasks]):
-            yield future.result()
+    else:
+        yield from (found for _, found in in_processes(_outcome, tasks, options.jobs, _died))
 
 
-def _outcome(task: tuple[Study, Cell, list[Record], list[str]]) -> list[Record] | str:
+def _died(task: Task) -> str:
+    return f"{', '.join(map(str, task[1]))}: {DIED}"
+
+
+def _outcome(task: Task) -> list[Record] | str:
     try:
         return run_cell(*task)
     except InputError as error:
