@@ -102,7 +102,7 @@ def _max_resident() -> int:
     """Linux's own counter where there is one: getrusage's starts at the parent's size."""
     status = Path("/proc/self/status")
     if status.exists():
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text("utf-8"))[1])
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -115,4 +115,4 @@ def _forget_peak() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", "utf-8")

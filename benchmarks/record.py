@@ -189,6 +189,6 @@ def _machine(device: str) -> str:
     if device != "cpu":
         return device
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores"

@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def read(path: Path) -> list[Row]:
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         return [(name, int(n), float(s), float(mb)) for name, n, s, mb in [*csv.reader(file)][1:]]
 
 

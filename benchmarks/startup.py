@@ -72,9 +72,9 @@ def cpu_seconds(words: Sequence[str], code: int) -> float:
 def multiply(results: Path, number: int) -> None:
     """Adds copies of recorded results with ids of their own, until there are ``number``."""
     path = results / "table5.jsonl"
-    recorded = [json.loads(line) for line in path.read_text().splitlines()]
+    recorded = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     made = (recorded[i % len(recorded)] | {"id": f"{i:010x}"} for i in range(number))
-    path.write_text("".join(f"{json.dumps(record)}\n" for record in [*recorded, *made]))
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in [*recorded, *made]), "utf-8")
 
 
 def arguments() -> argparse.Namespace:

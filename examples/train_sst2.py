@@ -104,8 +104,8 @@ def main() -> None:
             done = folder / "accuracy.txt"
             if not done.exists():
                 accuracy = train(gamma, seed, options.layers, options.steps, folder)
-                done.write_text(f"{accuracy:.2f}")
-            rows.append((gamma, seed, done.read_text()))
+                done.write_text(f"{accuracy:.2f}", "utf-8")
+            rows.append((gamma, seed, done.read_text("utf-8")))
             print(*rows[-1], flush=True)
             model = bert(gamma, options.layers)
             model.load_state_dict(load_file(folder / "model.safetensors"))

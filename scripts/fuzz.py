@@ -84,7 +84,7 @@ def read_all(paths: list[Path]) -> None:
     kinds, happened = sorted({path.parent.name for path in paths}), []
     readers = {kind: KINDS[kind].reader() for kind in kinds}
     sys.addaudithook(lambda event, _: happened.append(event) if event in EVENTS else None)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text("utf-8").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2 * MEMORY, resource.RLIM_INFINITY))
     for path in paths:
         happened.clear()

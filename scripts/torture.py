@@ -55,7 +55,7 @@ class Counts:
 
     def __init__(self, path: Path, seed: int, number: int) -> None:
         self.path, self._lock, env = path, threading.Lock(), environment("cpu")
-        self.areas = json.loads(path.read_text())["areas"] if path.exists() else {}
+        self.areas = json.loads(path.read_text("utf-8"))["areas"] if path.exists() else {}
         self.failed = 0
         self._how = {"seed": seed, "n": number, "commit": env["git"], "dirty": env["dirty"]}
         self._how |= {"torch": env["torch"], "cores": env["cpus"], "system": platform.system()}

@@ -39,7 +39,7 @@ MODULES = {module(path): path for path in PACKAGE.rglob("*.py") if path.stem != 
 
 def imported(path: Path) -> set[str]:
     """Modules of the package that a file names, also within functions; types alone do not count."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []
@@ -86,5 +86,10 @@ def test_no_circle() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+def test_texts_are_read_as_they_are_written() -> None:
+    """In UTF-8, whatever the locale."""
+    assert not [path for path in MODULES.values() if ".read_text()" in path.read_text("utf-8")]
+
+
 def test_private_parts_of_hydra_are_not_used() -> None:
-    assert not [path for path in MODULES.values() if "hydra._internal" in path.read_text()]
+    assert not [path for path in MODULES.values() if "hydra._internal" in path.read_text("utf-8")]

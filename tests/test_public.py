@@ -12,7 +12,7 @@ def test_every_public_name_resolves() -> None:
 
 
 def test_type_checkers_see_every_public_name() -> None:
-    tree = ast.parse(Path(osm.__file__).read_text())
+    tree = ast.parse(Path(osm.__file__).read_text("utf-8"))
     checked = next(n for n in tree.body if isinstance(n, ast.If))
     found = {alias.asname for node in checked.body for alias in node.names}
     assert found | {"__version__"} == set(osm.__all__)

@@ -72,9 +72,9 @@ def glue(folder: Path) -> Path:
     if not (base / "WNLI/dev.tsv").exists():
         (base / "WNLI").mkdir(parents=True, exist_ok=True)
         tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
-        (base / "bert-base-uncased-vocab.txt").write_text("\n".join(tokens) + "\n")
+        (base / "bert-base-uncased-vocab.txt").write_text("\n".join(tokens) + "\n", "utf-8")
         for part, number in (("train", 24), ("dev", 8)):
             rows = [f"{i}\t{'abcd'[i % 4]} b c\t{'efgh'[i % 3]} b\t{i % 2}" for i in range(number)]
             text = "\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n"
-            (base / f"WNLI/{part}.tsv").write_text(text)
+            (base / f"WNLI/{part}.tsv").write_text(text, "utf-8")
     return folder / "data"

@@ -34,13 +34,14 @@ def difference(expected: Path, got: Path) -> str:
 
 
 def _result(folder: Path) -> Any:
-    return json.loads((folder / "result.json").read_text())["seeds"]
+    return json.loads((folder / "result.json").read_text("utf-8"))["seeds"]
 
 
 def _log(folder: Path) -> list[dict[str, Any]]:
     """Lines of the log, without how fast the machine was."""
     path = folder / "metrics.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    text = path.read_text("utf-8") if path.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines()]
     for line in lines:
         line.pop("examples_per_second", None)
     return lines

@@ -47,7 +47,7 @@ def _axes(drawn: random.Random) -> list[str]:
 
 
 def _lost(outputs: Path, commands: list[list[str]]) -> str:
-    found = [json.loads(path.read_text()) for path in outputs.glob("*/result.json")]
+    found = [json.loads(path.read_text("utf-8")) for path in outputs.glob("*/result.json")]
     have = {(r["config"]["backbone"]["depth"], int(seed)) for r in found for seed in r["seeds"]}
     for command in commands:
         depths, seeds = (word.partition("=")[2] for word in command[1:3])
@@ -59,7 +59,7 @@ def _lost(outputs: Path, commands: list[list[str]]) -> str:
 
 def _doubled(outputs: Path) -> str:
     for path in outputs.glob("*/metrics.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         counts = Counter((seed, line["epoch"]) for line in lines for seed in line["seeds"])
         per_seed = Counter(seed for seed, _ in counts)
         if set(counts.values()) != {1} or set(per_seed.values()) != {LINES}:

@@ -102,8 +102,9 @@ class Started:
         found = {}
         for number in _marked(self.mark):
             with contextlib.suppress(OSError):
-                parent = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1]
-                lines = Path(f"/proc/{number}/environ").read_text().split("\0")
+                own = Path(f"/proc/{number}")
+                parent = (own / "stat").read_text("utf-8").rpartition(")")[2].split()[1]
+                lines = (own / "environ").read_text("utf-8").split("\0")
                 ranks = [line[5:] for line in lines if line.startswith("RANK=")]
                 if int(parent) == self.process.pid and ranks:
                     found[ranks[0]] = number
@@ -117,7 +118,8 @@ class Started:
         names = []
         for number in left:
             with contextlib.suppress(OSError):
-                names.append(Path(f"/proc/{number}/cmdline").read_text().replace("\0", " ")[:80])
+                words = Path(f"/proc/{number}/cmdline").read_text("utf-8").split("\0")
+                names.append(" ".join(words)[:80])
                 os.kill(number, signal.SIGKILL)
         return names
 

@@ -35,7 +35,7 @@ def _trial(task: str, rank: int, seed: float, folder: Path) -> Iterator[Trial]:
         yield f"{task}: two processes", faults[0]
         return
     expected = run_folder(own / "undisturbed")
-    lines = len((expected / "metrics.jsonl").read_text().splitlines())
+    lines = len((expected / "metrics.jsonl").read_text("utf-8").splitlines())
     yield name, _one_killed(task, own / "killed", rank, drawn.randint(1, lines - 1))
     ended = _both(task, own / "killed")
     fault = next((one.fault or one.err for one in ended if one.fault or one.code), "")

@@ -67,7 +67,7 @@ FAULTS = [
 
 def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "wandb.py").write_text(FAKE)
+    (folder / "wandb.py").write_text(FAKE, "utf-8")
     faults = drawn.sample(FAULTS, min(5 * number, len(FAULTS)))
     expected, seconds = _undisturbed(folder)
     return [partial(_trial, fault, expected, 2 * seconds + SECONDS, folder) for fault in faults]

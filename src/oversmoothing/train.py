@@ -29,7 +29,7 @@ def main() -> int:
         return 2
     one_line_warnings()
     if os.environ.get("RANK", "0") != "0":  # under torchrun only process 0 prints
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         checked = command(sys.argv[1:])
     except InputError as refused:

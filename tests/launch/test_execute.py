@@ -1,6 +1,7 @@
 """Runs end to end on the embedded graph: skip, enlarge, resume after kill -9, side by side."""
 
 import json
+import locale
 import signal
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def test_kill_and_resume_is_bit_equal(tmp_path: Path, moment: float) -> None:
 def wait_for_epoch(log: Path, epoch: int, process: subprocess.Popen) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
-        if log.exists() and f'"epoch": {epoch // 5 * 5}' in log.read_text():
+        if log.exists() and f'"epoch": {epoch // 5 * 5}' in log.read_text("utf-8"):
             return
         time.sleep(0.005)
     raise AssertionError(f"never reached epoch {epoch}: {process.communicate()}")
@@ -137,12 +138,19 @@ def test_two_sweeps_side_by_side_lose_and_repeat_nothing(tmp_path: Path) -> None
 def test_a_crash_leaves_its_traceback_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = config(tmp_path)
+    """Also where the locale has no γ, and of a file whose name is no text."""
+
+    def fit(_: object) -> None:
+        raise ArithmeticError("γ of caf\udce9")
+
+    asked, before = config(tmp_path), locale.setlocale(locale.LC_CTYPE)
     with monkeypatch.context() as patch:
-        patch.setattr("oversmoothing.tasks.nodes.loop.FullBatchLoop.fit", lambda self: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        patch.setattr("oversmoothing.tasks.nodes.loop.FullBatchLoop.fit", fit)
+        locale.setlocale(locale.LC_CTYPE, "C")
+        with pytest.raises(ArithmeticError, match="γ of caf"):
             execute(asked)
-    assert "ZeroDivisionError" in (run_folder(asked) / "error.txt").read_text()
+        locale.setlocale(locale.LC_CTYPE, before)
+    assert "ArithmeticError: γ of caf" in (run_folder(asked) / "error.txt").read_text("utf-8")
     execute(asked)
     assert finished(asked) and not (run_folder(asked) / "error.txt").exists()
 

@@ -38,7 +38,7 @@ def panel(
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    with open(path, newline="") as file:
+    with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

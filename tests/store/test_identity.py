@@ -150,7 +150,7 @@ def test_every_part_has_a_name_and_every_option_a_frozen_default(target: str) ->
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_committed_records_keep_their_ids(path: Path) -> None:
     """As today's code sees the config of each; a marked part tells a new run from its record."""
-    for record in map(json.loads, path.read_text().splitlines()):
+    for record in map(json.loads, path.read_text("utf-8").splitlines()):
         assert hashed(record["config"]) == record["id"] == record["name"].rpartition("-")[2]
         node = json.loads(json.dumps(record["config"]), object_hook=_as_config)
         assert record["id"] in (former_id(node), run_id(node))

@@ -14,7 +14,7 @@ import torch
 
 from oversmoothing.errors import InputError
 from oversmoothing.store.claims import Busy, claimed
-from oversmoothing.store.files import write_atomically
+from oversmoothing.store.files import remove_temporaries, write_atomically
 from oversmoothing.store.recorder import Recorder, read_result, write_result
 
 
@@ -133,6 +133,15 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     with claimed(tmp_path):
         names = {path.name for path in tmp_path.iterdir()}
     assert names - {".lock", ".owner"} == set(kept)
+
+
+def test_windows_is_not_asked_by_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signal 0 is Ctrl-C there; whose file it is stays unknown."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a signal was sent"))
+    (tmp_path / ".result.json.123456").touch()
+    remove_temporaries(tmp_path)
+    assert (tmp_path / ".result.json.123456").exists()
 
 
 @pytest.mark.parametrize("size", [0, 7, 40])

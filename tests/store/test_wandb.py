@@ -124,7 +124,7 @@ def test_a_resumed_run_repeats_no_row(tmp_path: Path, finished: Path) -> None:
     sink = WandbSink(tmp_path, config(tmp_path))
     path.write_text("".join(lines[:1]))
     for line in lines[1:]:
-        with open(path, "a") as file:
+        with open(path, "a", encoding="utf-8") as file:
             file.write(line)
         sink(json.loads(line))
     sink.close()

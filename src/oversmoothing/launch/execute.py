@@ -86,12 +86,12 @@ def _trained(
 
 @contextlib.contextmanager
 def _leaving_errors(folder: Path) -> Iterator[None]:
-    """Leaves the traceback of an error in ``error.txt``."""
+    """Leaves the traceback of an error in ``error.txt``, and raises the error."""
     try:
         yield
     except Exception:
         with contextlib.suppress(OSError):  # the error may be a full disk
-            (folder / "error.txt").write_text(traceback.format_exc())
+            (folder / "error.txt").write_text(traceback.format_exc(), "utf-8", "backslashreplace")
         raise
 
 

@@ -164,7 +164,7 @@ def main(argv: list[str]) -> int:
     if not chosen:
         titles = "; ".join(column.title for column in COLUMNS)
         raise InputError(f"--columns: none of {options.columns}; expected beginnings of: {titles}")
-    known = json.loads(RESULT.read_text())["cells"] if RESULT.exists() else {}
+    known = json.loads(RESULT.read_text("utf-8"))["cells"] if RESULT.exists() else {}
     for column in chosen if not options.draw else []:
         names = tqdm(aggregators(), column.title, disable=None)
         known[column.title] = {name: measure(column, name, options.rounds) for name in names}

@@ -141,7 +141,7 @@ def read_records(path: Path) -> Records:
     if not path.exists():
         return {}
     try:
-        return {line["id"]: line for line in map(json.loads, path.read_text().splitlines())}
+        return {line["id"]: line for line in map(json.loads, path.read_text("utf-8").splitlines())}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: a line is no recorded result ({error}); restore the file with git"

@@ -53,8 +53,8 @@ def _acquire(lock: FileLock, folder: Path) -> str | None:
         try:
             lock.acquire()
         except Timeout:
-            known = owner.read_text().strip() if owner.exists() else ""
+            known = owner.read_text("utf-8").strip() if owner.exists() else ""
             return f"{folder.name} is being run by {known or 'another process'}"
-        owner.write_text(f"process {os.getpid()} on {platform.node()}\n")
+        owner.write_text(f"process {os.getpid()} on {platform.node()}\n", "utf-8")
         remove_temporaries(folder)
     return None

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,6 +61,8 @@ def _alive(number: int) -> bool:
     """Whether there is another process of this number."""
     if number == os.getpid():
         return False
+    if sys.platform == "win32":  # signal 0 is Ctrl-C there; the file is left, as if there were one
+        return True
     try:
         os.kill(number, 0)
     except (ProcessLookupError, OverflowError):

@@ -25,9 +25,10 @@ def free_memory(device: torch.device) -> int | None:
         return torch.cuda.mem_get_info(device)[0] + kept
     if device.type != "cpu" or not sys.platform.startswith("linux"):
         return None
-    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    text = Path("/proc/meminfo").read_text("utf-8")
+    lines = dict(line.split(":", 1) for line in text.splitlines())
     machine = 1024 * int(lines["MemAvailable"].split()[0])
-    memberships = Path("/proc/self/cgroup").read_text().splitlines()
+    memberships = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     return min([machine, *left_in_groups(memberships, Path("/sys/fs/cgroup"))])
 
 
@@ -55,7 +56,8 @@ def left_in_groups(memberships: list[str], mount: Path) -> Iterator[int]:
 
 
 def _left(folder: Path, limit: str, used: str, dropped: str) -> Iterator[int]:
-    if not (folder / limit).exists() or (most := (folder / limit).read_text().strip()) == "max":
+    path = folder / limit
+    if not path.exists() or (most := path.read_text("utf-8").strip()) == "max":
         return
-    stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    yield int(most) - int((folder / used).read_text()) + int(stat.get(dropped, 0))
+    stat = dict(line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines())
+    yield int(most) - int((folder / used).read_text("utf-8")) + int(stat.get(dropped, 0))

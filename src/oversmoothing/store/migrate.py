@@ -25,7 +25,7 @@ def migrate_records(path: Path, dry_run: bool = False) -> list[str]:
         InputError: the file is damaged or cannot be written.
     """
     try:
-        records = [json.loads(line) for line in path.read_text().splitlines()]
+        records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         migrated = [_migrated_record(record) for record in records]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: is no file of records ({error}); restore it from git") from error
@@ -83,5 +83,5 @@ def _rewrite(folder: Path, config: DictConfig) -> None:
     results = [(path, own) for path in folder.glob("result.json")]
     results += [(path, {"run": folder.name}) for path in folder.glob("evaluation-*.json")]
     for path, changes in results:
-        write_text(path, json.dumps(json.loads(path.read_text()) | changes, indent=1) + "\n")
+        write_text(path, json.dumps(json.loads(path.read_text("utf-8")) | changes, indent=1) + "\n")
     write_text(folder / "config.yaml", OmegaConf.to_yaml(config))

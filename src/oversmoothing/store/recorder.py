@@ -63,7 +63,7 @@ class Recorder:
         if not self._writes:
             return
         line = {"seeds": self.seeds, **metrics}
-        with writing(self._metrics), open(self._metrics, "a") as file:
+        with writing(self._metrics), open(self._metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         if self._sink:
             self._sink(line)
@@ -157,7 +157,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 
 def _parse_result(path: Path) -> dict[str, Any]:
-    result = json.loads(path.read_text())
+    result = json.loads(path.read_text("utf-8"))
     if not isinstance(result, dict) or not isinstance(result.get("seeds"), dict):
         raise ValueError("it has no seeds")
     for seed, own in result["seeds"].items():

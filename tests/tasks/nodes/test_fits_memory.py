@@ -80,7 +80,7 @@ def test_the_estimate_grows_with_what_it_depends_on() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_free_memory_is_what_the_kernel_counts() -> None:
-    total = 1024 * int(Path("/proc/meminfo").read_text().split()[1])
+    total = 1024 * int(Path("/proc/meminfo").read_text("utf-8").split()[1])
     assert 0 < free_memory(CPU) <= total
     assert free_memory(torch.device("meta")) is None
 

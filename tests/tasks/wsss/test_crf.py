@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from oversmoothing.errors import InputError
+from oversmoothing.tasks.wsss import crf_parallel
 from oversmoothing.tasks.wsss.crf import CRF, dense_crf, load_pydensecrf
 from oversmoothing.tasks.wsss.crf_parallel import crf_labels
 
@@ -109,6 +111,14 @@ def test_many_images_come_in_order(processes: int) -> None:
     for (_, labels), (_, image, p) in zip(results, jobs):
         assert labels.dtype == np.uint8
         np.testing.assert_array_equal(labels, dense_crf(image, p).argmax(axis=0))
+
+
+def test_processes_start_where_there_is_no_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+    monkeypatch.setattr(crf_parallel, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(crf_parallel, "get_context", {"spawn": get_context("spawn")}.__getitem__)
+    [(name, labels)] = crf_labels([("image", *scene(0))], CRF(), processes=1)
+    assert name == "image" and labels.dtype == np.uint8
 
 
 def test_jobs_are_drawn_as_they_are_needed() -> None:

@@ -85,7 +85,7 @@ def test_the_runs_own_settings_give_its_numbers_and_others_their_own(run: Path) 
     done = evaluate(run)
     assert done.returncode == 0, done.stderr
     path = Path(done.stdout.split()[-1])
-    own = json.loads(path.read_text())
+    own = json.loads(path.read_text("utf-8"))
     result = read_result(run)["seeds"]
     assert list(own["seeds"]) == ["0", "1"]
     for seed in "01":

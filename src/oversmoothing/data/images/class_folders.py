@@ -100,7 +100,7 @@ def _folders(part: Path) -> set[str]:
 def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:
     """Reads the classes of a list; sorts them."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"data.classes: {path} cannot be read ({getattr(error, 'strerror', 'no text')}); "

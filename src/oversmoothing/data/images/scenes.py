@@ -130,7 +130,7 @@ def _write(
             path.mkdir(parents=True)
         for part, stream, count in (("train", 0, num_train), ("val", 1, num_val)):
             ids = [f"{part}_{i:05}" for i in range(count)]
-            (lists / f"{part}.txt").write_text("".join(f"{id}\n" for id in ids))
+            (lists / f"{part}.txt").write_text("".join(f"{id}\n" for id in ids), "utf-8")
             for i, id in enumerate(ids):
                 shape = size if i % 2 else tuple(reversed(size))
                 image, mask = scene(*shape, np.random.default_rng([seed, stream, i]), easy)

@@ -87,7 +87,7 @@ def from_file(path: Path, classes: Sequence[str]) -> Labels:
         InputError: no such file, no JSON of this form, or an unknown class.
     """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read as JSON ({error}); data.labels: expected masks, xml or a "
@@ -154,7 +154,7 @@ def cached(
     key = [VERSION, compute.__name__, changed, list(files), list(classes)]
     path = cache / "labels" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
     try:
-        kept = json.loads(path.read_text())
+        kept = json.loads(path.read_text("utf-8"))
         return {name: tuple(kept[name]) for name in files}
     except (OSError, ValueError, KeyError, TypeError):  # none yet, or a damaged one
         pass

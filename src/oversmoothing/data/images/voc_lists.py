@@ -40,7 +40,7 @@ def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
     """
     path = list_path(base, part, lists)
     try:
-        ids = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
+        ids = tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(sorted(listing(path.parent, ".txt"))) or "none"
         raise InputError(

@@ -129,5 +129,5 @@ def _last_loss(recorder: Recorder) -> float | None:
     """From the log, which a resumed run has, too; None in processes that write none."""
     if distributed.rank() > 0:
         return None
-    lines = (recorder.folder / "metrics.jsonl").read_text().splitlines()
+    lines = (recorder.folder / "metrics.jsonl").read_text("utf-8").splitlines()
     return json.loads(lines[-1])["loss_cls"][0]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_all_start_methods, get_context, parent_process
 from threading import Thread
 
 import numpy as np
@@ -62,9 +62,12 @@ def _label(job: Job, crf: CRF) -> tuple[str, np.ndarray]:
 
 
 def _in_parallel(jobs: Iterable[Job], crf: CRF, processes: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields results in order; uses a fork server, as forking a process with torch can hang."""
-    server = get_context("forkserver")
-    pool = ProcessPoolExecutor(processes, server, initializer=_follow_parent)
+    """Yields results in order; uses a fork server, as forking a process with torch can hang.
+
+    Windows has none, and spawns every process.
+    """
+    how = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
+    pool = ProcessPoolExecutor(processes, get_context(how), initializer=_follow_parent)
     waiting: deque[Future] = deque()
     try:
         for job in jobs:

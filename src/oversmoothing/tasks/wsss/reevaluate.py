@@ -94,7 +94,7 @@ def stored(folder: Path, data: ImageSet, evaluation: Evaluation) -> tuple[Path, 
     content = {"run": folder.name, "data": data.checksum, "settings": settings}
     text = json.dumps([settings, data.checksum], sort_keys=True)
     path = folder / f"evaluation-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
-    known = read_or_set_aside(path, lambda path: json.loads(path.read_text())["seeds"])
+    known = read_or_set_aside(path, lambda path: json.loads(path.read_text("utf-8"))["seeds"])
     return path, content | {"seeds": known or {}}
 
 
