@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 import oversmoothing as osm
+from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.voc import load
-from oversmoothing.data.loading import evenly_spaced
 from oversmoothing.launch.script import run_script
 from oversmoothing.tasks.classification.evaluation import Evaluation
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 from voc_folder import load, make, truncate
 
+from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.augment import Augment, labelled_crop
-from oversmoothing.data.loading import evaluation_items, evenly_spaced, train_batches
+from oversmoothing.data.loading import evaluation_items, train_batches
 from oversmoothing.errors import InputError
 
 AUGMENT = Augment(16)

@@ -1,9 +1,9 @@
-"""Training batches as a function of the seed and the batch's number."""
+"""Which examples are taken: batches by seed and number, and samples evenly spaced."""
 
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from oversmoothing.errors import InputError
 
 Example = dict[str, Any]
+Item = TypeVar("Item")
 
 
 class Examples(Protocol):
@@ -94,3 +95,9 @@ def mixed_seed(*parts: object) -> int:
     """Hashes a combination of values to a seed."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8]) >> 1
+
+
+def evenly_spaced(items: Sequence[Item], number: int) -> list[Item]:
+    """Chooses ``number`` items at equal distances, from the first on; all if there are fewer."""
+    count = min(number, len(items))
+    return [items[i * len(items) // count] for i in range(count)]

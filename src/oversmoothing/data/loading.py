@@ -107,12 +107,6 @@ def read_ahead(
         yield item
 
 
-def evenly_spaced(ids: Sequence[str], number: int) -> list[str]:
-    """Chooses ``number`` ids at equal distances, from the first on; all if there are fewer."""
-    count = min(number, len(ids))
-    return [ids[i * len(ids) // count] for i in range(count)]
-
-
 def _item(data: ImageSet, masks: bool, id: str) -> dict[str, Any]:
     return {
         "name": id,

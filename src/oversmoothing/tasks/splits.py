@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from oversmoothing import distributed
+from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.loading import evaluation_items, evenly_spaced
+from oversmoothing.data.loading import evaluation_items
 from oversmoothing.metrics.overlap import Overlap
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.store.recorder import Recorder

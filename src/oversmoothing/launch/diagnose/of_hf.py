@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.errors import InputError
 from oversmoothing.launch.diagnose.subject import (
     Request,
     Subject,
-    evenly,
     image_files,
     in_batches,
     refuse,
@@ -87,4 +87,4 @@ def _lines(file: Path, limit: int) -> list[str]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         raise InputError(f"--text: {file} has no text; expected one text a line")
-    return evenly(lines, limit)
+    return evenly_spaced(lines, limit)

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.convert import to_float
-from oversmoothing.data.loading import evenly_spaced
 from oversmoothing.launch.diagnose.subject import Request, Subject, in_batches, refuse
 from oversmoothing.launch.loading import load
 from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.errors import InputError
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
@@ -67,13 +68,7 @@ def image_files(request: Request) -> list[Path]:
     found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGES)
     if not found:
         raise InputError(f"--images: {folder} has no images ({', '.join(IMAGES)}); give a folder")
-    return evenly(found, request.limit)
-
-
-def evenly(items: Sequence, number: int) -> list:
-    """Chooses ``number`` items at equal distances, from the first on; all if there are fewer."""
-    count = min(number, len(items))
-    return [items[i * len(items) // count] for i in range(count)]
+    return evenly_spaced(found, request.limit)
 
 
 def in_batches(items: Sequence, size: int) -> Iterator[Sequence]:

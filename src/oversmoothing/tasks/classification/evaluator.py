@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.backbones.vit.tokens import TokenStream
+from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.convert import to_float
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.labelled_images import LabelledImages
-from oversmoothing.data.loading import evenly_spaced, read_ahead
+from oversmoothing.data.loading import read_ahead
 from oversmoothing.metrics import attention, smoothness
 from oversmoothing.tasks.classification.evaluation import Evaluation
 

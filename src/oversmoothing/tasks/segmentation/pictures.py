@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.convert import to_array, to_float
-from oversmoothing.data.loading import evenly_spaced
 from oversmoothing.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.drawing.leave import leave
 from oversmoothing.store.recorder import Recorder
