@@ -1,6 +1,7 @@
 """The study of methods by depth: choice on validation nodes, statistics, runs and files."""
 
 import importlib
+import math
 from argparse import Namespace
 
 import numpy as np
@@ -82,9 +83,17 @@ def test_comparisons_are_paired_and_corrected() -> None:
     assert [own.adjusted for _, own in ordered] == pytest.approx(expected)
 
 
-def test_differences_without_spread_have_their_limit() -> None:
-    assert compare.paired_p({0: 1.0, 1: 2.0}, {0: 0.0, 1: 1.0}) == 0
-    assert compare.paired_p({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}) == 1
+def test_a_single_seed_decides_nothing_and_corrects_no_other_comparison() -> None:
+    base, single = CELL._replace(method="none"), CELL._replace(layers=3)
+    found = {
+        base: Measured(base, "", {0: 50.0, 1: 51.0}, 0.0),
+        CELL: Measured(CELL, "", {0: 60.0, 1: 60.5}, 0.0),
+        base._replace(layers=3): Measured(base, "", {0: 50.0}, 0.0),
+        single: Measured(single, "", {0: 60.0}, 0.0),
+    }
+    compared = compare.compare(found)
+    assert math.isnan(compared[single].p) and not compared[single].significant
+    assert compared[CELL].adjusted == compared[CELL].p > 0
 
 
 def test_a_measured_cell_is_not_run_again(tmp_path, monkeypatch) -> None:

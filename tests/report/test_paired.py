@@ -67,6 +67,9 @@ def test_one_seed_or_none_is_not_enough() -> None:
 def test_no_spread_and_diverged_runs() -> None:
     assert compare(measured(2.0, 3.0), measured(1.0, 2.0)).p == 0
     assert compare(measured(2.0, 3.0), measured(2.0, 3.0)).p == 1
+    assert 1.2 - 1.1 != 0.1  # in binary
+    assert compare(measured(1.2, 0.1), measured(1.1, 0.0)).p == 0
+    assert compare(measured(0.1 + 0.2, 3.0), measured(0.3, 3.0)).p == 1
     assert compare(measured(2.0, math.nan), measured(1.0, 2.0)).text == "not finite"
 
 

@@ -132,10 +132,7 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
     said = partial(_nearest, (remark, reading, row, column, block, table))
     levels = (table, block, row, column, remark, reading)
     noted = (reading,) if reading.label else (row, column, block)
-    needed = () if text is None else ("tolerance", "runs")
-    for key in (*needed, *(() if said("not_run") else ("experiment", "metric"))):
-        if said(key) is None:
-            raise InputError(f"{where}: {key!r} is missing; give it for the table, block or row")
+    _require(said, text, where)
     value, std, decimals = (None, None, 2) if text is None else printed(text, where)
     baseline = _nearest((row, table), "baseline")
     return Cell(
@@ -163,6 +160,14 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
         bold=_nearest((column, block), "bold", True),
         printed_std=std,
     )
+
+
+def _require(said: Callable[..., Any], text: str | None, where: str) -> None:
+    """Refuses a cell that nothing tells how to judge or to run."""
+    needed = () if text is None else ("tolerance", "runs")
+    for key in (*needed, *(() if said("not_run") else ("experiment", "metric"))):
+        if said(key) is None:
+            raise InputError(f"{where}: {key!r} is missing; give it for the table, block or row")
 
 
 def _tuned(cell: Cell, best: Best) -> Cell:

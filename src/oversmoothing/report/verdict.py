@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ from scipy.stats import ttest_1samp, ttest_ind_from_stats
 from oversmoothing.report.cells import Cell
 
 SIGNIFICANCE, CONFIDENCE = 0.05, 0.95
-ROUNDING = 1e-9  # of binary fractions: a difference equal to the tolerance is within it
+ROUNDING = 1e-9  # of binary fractions: what differs by less is equal
 
 
 @dataclass(frozen=True)
@@ -162,16 +162,23 @@ class Comparison:
 
 
 def compare(ours: Measured, base: Measured) -> Comparison:
+    """Compares two cells as ``paired`` does, in the order of our seeds."""
+    return paired(dict(zip(ours.seeds, ours.values)), dict(zip(base.seeds, base.values)))
+
+
+def paired(ours: Mapping[int, float], base: Mapping[int, float]) -> Comparison:
     """Paired t-test over the seeds that both have (Student, n − 1 degrees of freedom).
 
     Differences without any spread give their limit: p = 0, or p = 1 where all are zero.
+
+    Args:
+        ours, base: value by seed.
     """
-    second = dict(zip(base.seeds, base.values))
-    found = tuple(v - second[s] for s, v in zip(ours.seeds, ours.values) if s in second)
+    found = tuple(value - base[seed] for seed, value in ours.items() if seed in base)
     if len(found) < 2 or not all(map(math.isfinite, found)):
         return Comparison(found)
-    if len(set(found)) == 1:
-        return Comparison(found, found[0], found[0], float(found[0] == 0))
+    if max(found) - min(found) < ROUNDING:
+        return Comparison(found, found[0], found[0], float(abs(found[0]) < ROUNDING))
     test = ttest_1samp(found, 0.0)
     low, high = test.confidence_interval(CONFIDENCE)
     return Comparison(found, float(low), float(high), float(test.pvalue))

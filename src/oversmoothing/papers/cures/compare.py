@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-from scipy.stats import false_discovery_control, ttest_rel
+from scipy.stats import false_discovery_control
 
 from oversmoothing.papers.cures.records import Measured
 from oversmoothing.papers.cures.study import Cell
+from oversmoothing.report.verdict import paired
 
 BASELINE = "none"
 RATE = 0.05  # of false discoveries
@@ -19,7 +19,7 @@ class Comparison(NamedTuple):
 
     Args:
         difference: of the mean test accuracies, in points.
-        p: two-sided, of a paired t-test over seeds.
+        p: two-sided, of a paired t-test over seeds; NaN with fewer than two of them.
         adjusted: p corrected for the number of all comparisons (Benjamini and Hochberg).
     """
 
@@ -36,23 +36,10 @@ def compare(measured: Mapping[Cell, Measured]) -> dict[Cell, Comparison]:
     """Compares every measured cell with its baseline, where that is measured, too."""
     pairs = {cell: measured.get(cell._replace(method=BASELINE)) for cell in measured}
     pairs = {cell: base for cell, base in pairs.items() if base and cell.method != BASELINE}
-    if not pairs:
-        return {}
-    p = [paired_p(measured[cell].test, base.test) for cell, base in pairs.items()]
-    adjusted = false_discovery_control(p)
+    p = {cell: paired(measured[cell].test, base.test).p for cell, base in pairs.items()}
+    known = [cell for cell in pairs if math.isfinite(p[cell])]
+    adjusted = dict(zip(known, map(float, false_discovery_control([p[cell] for cell in known]))))
     return {
-        cell: Comparison(measured[cell].mean - base.mean, own, float(corrected))
-        for (cell, base), own, corrected in zip(pairs.items(), p, adjusted)
+        cell: Comparison(measured[cell].mean - base.mean, p[cell], adjusted.get(cell, math.nan))
+        for cell, base in pairs.items()
     }
-
-
-def paired_p(ours: Mapping[int, float], base: Mapping[int, float]) -> float:
-    """p of a paired t-test over the seeds that both have.
-
-    Differences without any spread give their limit: 0, or 1 if all are zero.
-    """
-    seeds = sorted(ours.keys() & base.keys())
-    differences = np.array([ours[seed] - base[seed] for seed in seeds])
-    if np.ptp(differences) < 1e-9:
-        return float(math.isclose(differences[0], 0, abs_tol=1e-9))
-    return float(ttest_rel([ours[s] for s in seeds], [base[s] for s in seeds]).pvalue)
