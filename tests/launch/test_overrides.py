@@ -81,5 +81,5 @@ def test_scripts_refuse_them_in_one_line(
         runpy.run_path(str(SCRIPTS / words[0]), run_name="__main__")
     assert left.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: overrides {words[-1]}: they change which runs these are")
+    assert line.startswith(f"error: overrides {words[-1]}: they may change which runs these are")
     assert "give only checkpoint_seconds, deterministic, device, logger," in line

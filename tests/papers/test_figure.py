@@ -86,4 +86,4 @@ def test_overrides_that_make_other_runs_are_refused(
     assert figure(words, monkeypatch) == 2
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1
-    assert "overrides seeds=[9]: they change" in said or "--folder: these overrides" in said
+    assert "overrides seeds=[9]: they may change" in said or "--folder: these overrides" in said

@@ -28,8 +28,8 @@ def same_runs(overrides: list[str]) -> None:
     """
     if other := other_runs(overrides):
         raise InputError(
-            f"overrides {' '.join(other)}: they change which runs these are, or their seeds; give "
-            f"only {', '.join(_keys())}, and use train.py for other runs"
+            f"overrides {' '.join(other)}: they may change which runs these are, or their seeds; "
+            f"give only {', '.join(_keys())}, and use train.py for other runs"
         )
 
 
