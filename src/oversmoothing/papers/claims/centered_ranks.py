@@ -20,6 +20,7 @@ COMMANDS = {
     "fig1_seeds": "python scripts/figure.py fig1 --folder results/fig1_seeds -- "
     "backbone.weights=uniform,normal seeds=[0,1,2]",
 }
+BLOCKS = {"pre_ln": "Pre-LN", "post_ln": "Post-LN", "resi_dual": "ResiDual"}
 GAMMAS = [-1.5, -1.25, -1.0, -0.75, -0.5, 0.0, 0.5]
 Panel = tuple[str, str, str]  # block, weights, seed
 
@@ -82,7 +83,7 @@ def others(evidence: Evidence) -> Finding:
 
 def two_ranks(evidence: Evidence) -> Finding:
     texts, cases = [], []
-    for block in ("pre_ln", "post_ln", "resi_dual"):
+    for block, label in BLOCKS.items():
         equal = []
         for weights in ("uniform", "normal"):
             gamma = torch.tensor(GAMMAS, dtype=torch.float64).view(-1, 1, 1)
@@ -93,7 +94,7 @@ def two_ranks(evidence: Evidence) -> Finding:
             for output in network.outputs():
                 equal += (rank(output) == rank(network.state[0])).flatten().tolist()
         cases.append(all(equal))
-        texts.append(f"{block} {100 * sum(equal) / len(equal):.0f} %")
+        texts.append(f"{label} {100 * sum(equal) / len(equal):.0f} %")
     text = f"both ranks are equal in: {', '.join(texts)} of the cases"
     return Finding(partly(cases), text, "3 seeds, 7 γ, 60 layers, 2 kinds of weights")
 

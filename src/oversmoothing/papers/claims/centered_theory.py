@@ -100,7 +100,7 @@ def proposition1(evidence: Evidence) -> Finding:
             ranks.append(int(rank(outputs[-1])))
             cases.append(_converges(ranks[-1] <= 1, kept))
         texts.append(f"{name}: rank {min(ranks)} to {max(ranks)}")
-    text = f"rank 1 after {LAYERS} layers in {share(cases, 'draws')} ({'; '.join(texts)}); "
+    text = f"rank 1 after {LAYERS} layers in {share(cases, 'draws')}; {'; '.join(texts)}; "
     text += f"{share(bounds, 'layers')} keep the bound of the proof"
     return Finding(tendency(cases, all_of_them=True), text, "5 draws each")
 
