@@ -213,7 +213,7 @@ CLAIMS = [
     _claim(
         "centered_graphs_best20",
         "4.3, Table 5",
-        "Centering is the best method for deep GCNs: the same with 20 seeds.",
+        "Centering is the best method for deep GCNs (20 seeds).",
         "8, 16 and 32 layers against the vanilla GCN, LayerNorm and PairNorm.",
         partial(best, **TWENTY),
         command=READINGS,
@@ -221,7 +221,7 @@ CLAIMS = [
     _claim(
         "centered_graphs_deep20",
         "4.3, Table 5",
-        "It makes deep GCNs more accurate: the same with 20 seeds.",
+        "Centering makes deep GCNs more accurate (20 seeds).",
         "8, 16 and 32 layers, with a LayerNorm behind it, against the vanilla GCN.",
         partial(against_vanilla, **TWENTY),
         command=READINGS,

@@ -15,6 +15,7 @@ from oversmoothing.aggregators.contranorm_d import ContraNormD
 from oversmoothing.papers.claims.claim import Claim, Finding, every
 from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
 
+UNITS = {"em": "EMANet", "hem": "HEM"}
 LINEAR = 1.1  # largest exponent that counts as linear, as in the benchmarks
 TOKENS, CHANNELS = (512, 1024, 2048, 4096), (32, 64, 128, 256)
 
@@ -60,7 +61,7 @@ def bench(evidence: Evidence, work: str, measure: str) -> dict[str, Any]:
 def linear(evidence: Evidence, units: tuple[str, ...]) -> Finding:
     found = {unit: bench(evidence, f"{unit},", "exponent of ms") for unit in units}
     values = {unit: row["ours"]["median"] for unit, row in found.items()}
-    text = ", ".join(f"{unit} {value:.2f}" for unit, value in values.items())
+    text = ", ".join(f"{UNITS.get(unit, unit)} {value:.2f}" for unit, value in values.items())
     text = f"exponent of time over the number of tokens: {text}"
     return Finding(every(v <= LINEAR for v in values.values()), text, "1,024 to 16,384 tokens")
 
@@ -69,7 +70,7 @@ def cheaper(evidence: Evidence) -> Finding:
     attention = bench(evidence, "attention, 4,096 tokens", "ms")["ours"]["median"]
     units = {unit: bench(evidence, f"{unit}, 16,384 tokens", "ms") for unit in ("em", "hem")}
     shares = {unit: row["ours"]["median"] / attention for unit, row in units.items()}
-    text = ", ".join(f"{unit} {100 * share:.0f} %" for unit, share in shares.items())
+    text = ", ".join(f"{UNITS[unit]} {100 * share:.0f} %" for unit, share in shares.items())
     text = f"time for 16,384 tokens, as a share of fused self-attention's for only 4,096: {text}"
     return Finding(
         every(share < 1 for share in shares.values()), text, "2 rounds, forward, backward"

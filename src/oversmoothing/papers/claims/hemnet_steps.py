@@ -45,11 +45,10 @@ def expectation_steps(evidence: Evidence) -> Finding:
     for row in evidence.json("elbo")["rows"]:
         of = totals.setdefault(row["e_step"], [0, 0])
         of[0], of[1] = of[0] + row["e_falls"], of[1] + row["e_steps"]
-    ours = next(name for name in totals if "Eq. 8" in name)
-    each = [f"{a} of {b:,} with {name}" for name, (a, b) in totals.items() if name != ours]
-    falls, steps = totals[ours]
-    text = f"{falls} of {steps:,} E-steps of {ours} lower it; {', '.join(each)}"
-    return Finding(every([falls == 0]), text, f"{steps:,} steps")
+    falls, steps = next(of for name, of in totals.items() if "Eq. 8" in name)
+    each = [f"{name}: {a} of {b:,}" for name, (a, b) in totals.items()]
+    text = f"E-steps that lower it: {'; '.join(each)}"
+    return Finding(every([falls == 0]), text, f"{steps:,} steps each")
 
 
 def on_features(evidence: Evidence) -> Finding:
