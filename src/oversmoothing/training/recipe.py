@@ -65,7 +65,8 @@ class Recipe:
         """Raises InputError where the training ends before its full rate is reached."""
         if warmup >= self.iterations:
             raise InputError(
-                f"trainer.warmup: expected below trainer.iterations={self.iterations}, got {warmup}"
+                f"trainer.warmup: expected below trainer.iterations={self.iterations}, got "
+                f"{warmup}; lower it, or train for longer"
             )
 
     def require_adam(self, betas: list[float], eps: float) -> None:
