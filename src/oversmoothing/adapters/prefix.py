@@ -8,6 +8,7 @@ PREFIX_TOKENS = (  # parameters of transformers' vision models, (1, k, C) or (C,
     "distillation_token",
     "register_tokens",
 )
+CLASS_BLOCKS = ("blocks_token_only", "cls_attn_blocks")  # CaiT, XCiT: the class token starts there
 
 
 def prefix_of(model: nn.Module, name: str) -> int:
@@ -24,14 +25,20 @@ def prefix_of(model: nn.Module, name: str) -> int:
     for part in name.split(".")[:-1]:
         path = f"{next(reversed(parents))}.{part}".lstrip(".")
         parents[path] = model.get_submodule(path)
-    for parent in reversed(parents.values()):
+    for path, parent in reversed(parents.items()):
         count = getattr(parent, "num_prefix_tokens", None)
         if isinstance(count, int):
-            return count
+            return 0 if _before_class(parent, name.removeprefix(path).lstrip(".")) else count
         embeddings = getattr(parent, "embeddings", None)
         if hasattr(parent, "config") and isinstance(embeddings, nn.Module):
             return _embedded(embeddings)
     return 0
+
+
+def _before_class(model: nn.Module, name: str) -> bool:
+    """Whether the class token of a timm model comes only after the layer."""
+    late = [place for place in CLASS_BLOCKS if hasattr(model, place)]
+    return bool(late) and name.split(".")[0] not in late
 
 
 def _embedded(embeddings: nn.Module) -> int:
