@@ -98,7 +98,7 @@ def test_our_numbers_on_small_data_are_not_taken_for_published_ones(cells: list[
         for table in tables:
             found = select(cells, table)
             assert {c.experiment for c in found} == {experiment}
-            small = ("VOC subset", "digits", "generated things", "SST-2, small BERT")
+            small = ("VOC subset", "digits", "generated objects", "SST-2, small BERT")
             assert any(words in found[0].about.title for words in small)
             assert all(c.reason is None for c in found)
 
