@@ -159,7 +159,8 @@ CLAIMS = [
         "contranorm_norms",
         "Table 4",
         "L2 and LayerNorm are comparable.",
-        f"Small ViT on generated objects, with stop-gradient (comparable: within {LITTLE:g} point).",
+        "Small ViT on generated objects, with stop-gradient (comparable: within "
+        f"{LITTLE:g} point).",
         norms,
         command=ABLATION,
     ),
