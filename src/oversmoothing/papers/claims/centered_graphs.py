@@ -1,12 +1,9 @@
 """Claims of Centered Self-Attention Layers (Ali et al., 4.3) about graphs: Table 5."""
 
-import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from oversmoothing.papers.claims.claim import (
-    OWN,
     Claim,
     Finding,
     above,
@@ -15,12 +12,11 @@ from oversmoothing.papers.claims.claim import (
     share,
     tendency,
 )
-from oversmoothing.papers.claims.evidence import Cells, Evidence, NotRecordedError, Place
+from oversmoothing.papers.claims.evidence import Cells, Evidence, NotRecordedError
 from oversmoothing.papers.claims.rows import UNCLEAR, differences, pairs
 from oversmoothing.report.verdict import Measured
 from oversmoothing.report.verdict import Verdict as CellVerdict
 
-PRINTED_CLASSES = {"chameleon": 6, "squirrel": 4}
 DEEP = ("L=8", "L=16", "L=32")
 OTHERS = {
     "vanilla": "vanilla",
@@ -29,7 +25,6 @@ OTHERS = {
     "contranorm": "ContraNorm",
 }
 EXCEPT = {("Cora", "L=2"), ("CiteSeer", "L=2")}  # "the most shallow models", as the text says
-GEOM_GCN = "Geom-GCN split"
 TWENTY = {"table": "table5_readings", "reading": "20 seeds"}
 
 
@@ -55,14 +50,6 @@ def outperforms(evidence: Evidence, table: str) -> Finding:
     ]
     text = f"above all three in {share(cases.values(), 'cells')}; not: {', '.join(below) or 'none'}"
     return Finding(every(cases.values()), text, "as printed")
-
-
-def copied(evidence: Evidence) -> Finding:
-    theirs, ours = evidence.published("contranorm_table3"), evidence.printed("table5")
-    equal = {place: ours[place] == value for place, value in theirs.items()}
-    others = [f"{b} {k} {c}" for (b, k, c), same in equal.items() if not same]
-    text = f"{share(equal.values(), 'values')} are equal to the digit; not: {', '.join(others)}"
-    return Finding(partly(equal.values()), text, "as printed")
 
 
 def rivals(cells: Cells, block: str, column: str) -> dict[str, Measured]:
@@ -124,29 +111,6 @@ def _margin(published: float, measured: Measured) -> float:
     return max(1.0, 2 * noise**0.5)
 
 
-def split(evidence: Evidence) -> Finding:
-    """Counts the cells that fit, by graph, on Geom-GCN's split and on the public one."""
-    public, read = evidence.verdicts("table5"), evidence.verdicts("table5_readings", GEOM_GCN)
-    cases, texts = [], []
-    for graph in ("Cora", "CiteSeer", "Chameleon", "Squirrel"):
-        own = graph in ("Chameleon", "Squirrel")  # Table 5 runs on Geom-GCN's split there
-        theirs = _fit(public if own else read, graph)
-        cases.append(2 * sum(theirs) > len(theirs))
-        texts.append(f"{graph}: {share(theirs, 'cells')} within")
-        texts[-1] += "" if own else f" (public split: {share(_fit(public, graph))})"
-    rows = f"vanilla, LayerNorm and centering, {evidence.measured('table5').seeds}"
-    return Finding(partly(cases), "; ".join(texts), rows)
-
-
-def _fit(verdicts: dict[Place, str], graph: str) -> list[bool]:
-    return [
-        word == CellVerdict.WITHIN
-        for (block, key, _), word in verdicts.items()
-        if block == graph and key in ("vanilla", "layernorm", "centered")
-        and word in ("within", "off", "contradicted")
-    ]  # fmt: skip
-
-
 def without_layernorm(evidence: Evidence) -> Finding:
     cells = evidence.measured("table5_readings", "no LayerNorm")
     plain, printed = evidence.measured("table5"), evidence.published("table5")
@@ -171,31 +135,9 @@ def against_vanilla(evidence: Evidence, table: str = "table5", reading: str = ""
     return Finding(tendency(cases), text, f"{cells.seeds}; {UNCLEAR}")
 
 
-def classes(evidence: Evidence) -> Finding:
-    found = {}
-    for name, printed in PRINTED_CLASSES.items():
-        folder = Path(os.environ.get("DATA_ROOT", "data")) / "graphs/WikipediaNetwork" / name
-        path = folder / "geom_gcn/raw/out1_node_feature_label.txt"
-        if not path.exists():
-            raise NotRecordedError(f"{name} is not here; `make data DATA={name}` fetches it")
-        lines = path.read_text("utf-8").splitlines()[1:]
-        found[name] = (len({line.split("\t")[2] for line in lines}), printed)
-    text = "; ".join(f"{name}: {number} in the files" for name, (number, _) in found.items())
-    return Finding(every(a == b for a, b in found.values()), text, "all nodes of 2 graphs")
-
-
 READINGS = "make table NAME=table5_readings"
 _claim = partial(Claim, "Centered Self-Attention", command="make table5")
 CLAIMS = [
-    Claim(
-        OWN,
-        "centered_graphs_copied",
-        "on Table 5 of Centered Self-Attention, which does not say it",
-        "The rows of the other methods repeat ContraNorm's Table 3.",
-        "The printed values of both.",
-        copied,
-        command="make table5",
-    ),
     _claim(
         "centered_graphs_best",
         "4.3, Table 5",
@@ -264,24 +206,5 @@ CLAIMS = [
         "Cora and CiteSeer.",
         "The printed Table 5, without these two cells.",
         partial(outperforms, table="table5"),
-    ),
-    _claim(
-        "centered_graphs_data",
-        "4.3, the data",
-        "Chameleon has 6 classes and Squirrel 4.",
-        "The labels in the files of Geom-GCN.",
-        classes,
-        command="",
-        cheap=False,
-    ),
-    _claim(
-        "centered_graphs_split",
-        "4.3",
-        "The nodes are split 60/20/20 % into training, validation and test.",
-        "Table 5 on Geom-GCN's split, which its paper calls 60/20/20 and which has 48/32/20 % "
-        "(more than half of a graph's cells within counts as that split). True 60/20/20 was not "
-        "run.",
-        split,
-        command=READINGS,
     ),
 ]

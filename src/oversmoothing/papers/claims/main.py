@@ -16,6 +16,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.claims import (
     centered_graphs,
+    centered_graphs_data,
     centered_overnight,
     centered_ranks,
     centered_theory,
@@ -42,6 +43,7 @@ PAGES = (
     centered_voc,
     centered_overnight,
     centered_graphs,
+    centered_graphs_data,
     centered_tuned,
     contranorm_theory,
     contranorm_depth,
