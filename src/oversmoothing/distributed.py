@@ -7,6 +7,7 @@ the others (``watch.py``): what one process raises ends all of them within secon
 
 import atexit
 import contextlib
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # noqa: F401  imported later, it keeps the open group
 from torch import Tensor
 
 from oversmoothing.errors import InputError
@@ -84,9 +86,19 @@ def _joined(device: torch.device) -> Watch:
     if _watch is None:
         nccl = torch.cuda.is_available() and dist.is_nccl_available()
         dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=TIMEOUT)
-        atexit.register(dist.destroy_process_group)
+        atexit.register(close)
         _watch = Watch(rank(), world())
     return _watch
+
+
+def close() -> None:
+    """Closes the process group and ends the threads of gloo.
+
+    A thread that outlives the interpreter and frees a tensor then aborts the process. The threads
+    end with the last reference to the group, and models in DistributedDataParallel have one.
+    """
+    gc.collect()
+    dist.destroy_process_group()
 
 
 def _is_loss(error: RuntimeError) -> bool:

@@ -183,6 +183,7 @@ def test_a_checkpoint_between_two_parts_loses_nothing(tmp_path: Path) -> None:
 PROCESS = """
 import sys, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from oversmoothing import distributed
 from oversmoothing.aggregators.base import Context, settle
 from oversmoothing.aggregators.em import EM
 
@@ -207,7 +208,8 @@ for part in ([[0], [1, 2]], [[3], [4, 5]])[rank]:  # two forward passes each, of
     model(x[part])
 settle(model)
 assert torch.allclose(host.em.bases, expected, atol=1e-14), (host.em.bases - expected).abs().max()
-dist.destroy_process_group()
+del model
+distributed.close()
 """
 
 
