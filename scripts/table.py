@@ -39,7 +39,7 @@ def main() -> int:
     path = options.results / f"{cells[0].table}.jsonl"
     planned = collect(cells, options.overrides, None if options.fresh else path)
     wanted = of_seeds([p for p in planned if p.cell in narrowed], options.seeds)
-    missing = [p for p in wanted if p.missing]
+    missing = [p.remainder for p in wanted if p.missing]
     missing = distinct([p for p in missing if options.all or not p.cell.reason])
     if options.plan:
         print(describe(missing, planned))

@@ -149,14 +149,33 @@ def test_damaged_records_are_one_line(tmp_path: Path) -> None:
         read_records(tmp_path / "records.jsonl")
 
 
-def test_of_a_run_in_several_tables_the_record_with_the_most_seeds_counts(tmp_path: Path) -> None:
-    for name, seeds in {"own": "0", "more": "01", "other": "45"}.items():
-        record = {"id": "a", "table": name, "seeds": dict.fromkeys(seeds, {})}
+def test_seeds_of_a_run_in_several_tables_are_merged(tmp_path: Path) -> None:
+    for name, seeds in {"own": "02", "other": "0123"}.items():
+        env = {"git": name, "device": "cpu"}
+        record = {"id": "a", "seeds": dict.fromkeys(seeds, name), "seconds": 60.0, "env": env}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record))
-    tables = [
-        _records_beside(tmp_path / f"{name}.jsonl")["a"]["table"] for name in ("own", "other")
-    ]
-    assert tables == ["more", "other"]
+    merged = _records_beside(tmp_path / "own.jsonl")["a"]
+    assert merged["seeds"] == {"0": "own", "1": "other", "2": "own", "3": "other"}
+    assert merged["seconds"] == 90.0
+    assert merged["env"] == {"git": "own / other", "device": "cpu"}
+    assert set(_records_beside(tmp_path / "other.jsonl")["a"]["seeds"].values()) == {"other"}
+
+
+def test_a_recorded_seed_is_not_trained_again(tmp_path: Path, cells: list) -> None:
+    """One seed on record, run elsewhere: only the other one is planned, and both are recorded."""
+    path, words = tmp_path / "small.jsonl", [*QUICK, f"paths.outputs={tmp_path / 'a'}"]
+    run_all([p.of_seeds([0]).config for p in collect(cells[:1], words, None)])
+    write_records(path, collect(cells[:1], words, None))
+    words = [*QUICK, f"paths.outputs={tmp_path / 'b'}"]
+    (planned,) = collect(cells[:1], words, path)
+    assert planned.missing and planned.remainder.config.seeds == [1]
+    run_all([planned.remainder.config])
+    assert [*collect(cells[:1], words, None)[0].result["seeds"]] == ["1"]
+    (whole,) = collect(cells[:1], words, path)
+    assert not whole.missing and len(whole.measured.values) == 2
+    write_records(path, [whole])
+    (record,) = read_records(path).values()
+    assert [*record["seeds"]] == ["0", "1"] and record["seconds"] > planned.result["seconds"]
 
 
 def test_only_a_table_of_ours_shows_the_seeds_that_there_are() -> None:

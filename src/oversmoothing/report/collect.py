@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import run_folder
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.verdict import Measured, Pair
+from oversmoothing.store.environment import shared_environment
 from oversmoothing.store.files import write_text
 from oversmoothing.store.identity import former_id, identity, run_id
 from oversmoothing.store.metric import look_up
@@ -82,11 +83,17 @@ class Planned:
         config.seeds = wanted
         return replace(self, cell=cell, config=config)
 
-    def looked_up(self, records: Records | None = None) -> "Planned":
-        """Looks for the result with the most of the wanted seeds.
+    @property
+    def remainder(self) -> "Planned":
+        """Plans the cell for the seeds that no result of this version has."""
+        done = () if self.earlier else self._seeds(self.result)
+        return self.of_seeds([seed for seed in self.config.seeds if seed not in done])
 
-        Candidates, the first of which wins a tie: the result in the output folder, the present one,
-        the recorded one, that of the same run in an earlier version.
+    def looked_up(self, records: Records | None = None) -> "Planned":
+        """Looks for the results of the wanted seeds.
+
+        Of each seed the first result counts: that in the output folder, the present one, the
+        recorded one. A result of an earlier version is taken only if it has more of the seeds.
         """
         if self.config is None:
             return self
@@ -95,8 +102,10 @@ class Planned:
     def best(self, found: dict[str, Any] | None, records: Records) -> "Planned":
         """Chooses among a result that was found, the present one and the recorded ones."""
         names = run_id(self.config), former_id(self.config)
-        results = filter(None, (found, self.result, *map(records.get, names)))
-        best = max(results, key=lambda result: len(self._seeds(result)), default=None)
+        results = [*filter(None, (found, self.result, *map(records.get, names)))]
+        of_versions = [[result for result in results if result["id"] == name] for name in names]
+        merged = [reduce(_merged, of_version) for of_version in of_versions if of_version]
+        best = max(merged, key=lambda result: len(self._seeds(result)), default=None)
         return replace(self, result=best, earlier=best is not None and best["id"] != names[0])
 
     def _seeds(self, result: dict[str, Any] | None) -> tuple[int, ...]:
@@ -151,14 +160,24 @@ def read_records(path: Path) -> Records:
 def _records_beside(path: Path) -> Records:
     """Reads the results of a table and of those beside it, which can have runs in common.
 
-    Of a run in several files the record with the most seeds counts, in a tie that of the table.
+    Of a seed in several files the record of the table itself counts.
     """
     found: dict[str, dict[str, Any]] = {}
     for file in (path, *sorted(path.parent.glob("*.jsonl"))):
         for name, record in read_records(file).items():
-            if name not in found or len(record["seeds"]) > len(found[name]["seeds"]):
-                found[name] = record
+            found[name] = _merged(found.get(name, record), record)
     return found
+
+
+def _merged(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Adds the seeds that only the other result of the same run has, and their share of time."""
+    added = {seed: own for seed, own in other["seeds"].items() if seed not in result["seeds"]}
+    if not added:
+        return result
+    seeds = sorted((result["seeds"] | added).items(), key=lambda item: int(item[0]))
+    seconds = result["seconds"] + other["seconds"] * len(added) / len(other["seeds"])
+    env = shared_environment([result["env"], other["env"]])
+    return {**result, "seeds": dict(seeds), "seconds": round(seconds, 2), "env": env}
 
 
 def write_records(path: Path, planned: Iterable[Planned]) -> None:
