@@ -223,6 +223,22 @@ def test_draws_resume_and_evaluation_draws_nothing() -> None:
     assert torch.equal(layer.train()(x, context), other(x, context))
 
 
+def test_processes_that_make_different_numbers_of_passes_resume_from_one_state() -> None:
+    """The checkpoint is of process 0, which has one part more than process 1 in this step."""
+    x, context = tokens(N, C), graph()
+    first, second = (ContraNorm(C, negatives=9) for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    for layer, passes in ((first, 3), (second, 2)):
+        layer.advance(7)
+        for _ in range(passes):
+            layer(x, context)
+    resumed = ContraNorm(C, negatives=9)
+    resumed.load_state_dict(first.state_dict())
+    for layer in (second, resumed):
+        layer.advance(8)
+    assert torch.equal(second(x, context), resumed(x, context))
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_pass_that_is_repeated_compares_with_the_same_nodes_or_is_refused(
     reentrant: bool,

@@ -32,7 +32,8 @@ class Centered(Inside):
         gamma: γ; −1 centers the rows, 0 changes nothing. A tensor broadcasts against (..., N, C),
             with one γ for each leading entry.
         warmup: number of training steps in which γ grows linearly from 0; 0: no warm-up.
-        prefix_in_mean: include prefix tokens (CLS, distillation) in the mean.
+        prefix_in_mean: include prefix tokens (CLS, distillation) in the mean. These are the first
+            positions, so to leave them out, pad texts on the right.
         row_sum: scale the mean by the row sums of M, which the paper's formula does not. With a
             mixing that is not row-stochastic (symmetric adjacency), γ = −1 then centers the rows.
 

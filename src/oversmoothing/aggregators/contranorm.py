@@ -93,6 +93,10 @@ class ContraNorm(After):
             self.scale = nn.Parameter(initial.log() if positive else initial)
         self.norm = nn.LayerNorm(dim, eps=1e-6) if layernorm else nn.Identity()
 
+    def advance(self, step: int) -> None:
+        if self.negatives is not None:
+            self.negatives.advance(step)
+
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         x = F.normalize(x, dim=-1) if self.pre_norm else x
         contrast = self._contrast(x, context)

@@ -1,5 +1,6 @@
 """A random subset of nodes to compare with."""
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -7,11 +8,11 @@ from oversmoothing.errors import InputError
 
 
 class Negatives(nn.Module):
-    """Draws nodes without replacement, others in every training step.
+    """Draws nodes without replacement, others in every forward pass of training.
 
-    Evaluation always compares with the same nodes, so it neither varies nor takes random numbers
-    from training. The state of the generator, which torch's global one seeds, is in the module's
-    state.
+    The draw depends on a seed, which torch's global generator gives, on the training step and on
+    the number of the pass within it. So a resumed training draws the same, in every process.
+    Evaluation always compares with the same nodes and takes no random numbers from training.
 
     Args:
         count: number of nodes to draw.
@@ -26,24 +27,28 @@ class Negatives(nn.Module):
     def __init__(self, count: int) -> None:
         super().__init__()
         self.count = count
-        seed = int(torch.randint(2**62, ()))
-        self.state = torch.Generator().manual_seed(seed).get_state()
+        self.seed, self.step, self.passes = int(torch.randint(2**62, ())), 0, 0
+
+    def advance(self, step: int) -> None:
+        """Begins a training step; without this call the passes are counted on."""
+        self.step, self.passes = step, 0
 
     def forward(self, num_nodes: int, device: torch.device) -> Tensor:
-        generator = torch.Generator().manual_seed(0)
+        key = (0,)
         if self.training:
             _require_first_pass()
-            generator.set_state(self.state)
-        drawn = torch.randperm(num_nodes, generator=generator)[: self.count].sort().values
-        if self.training:
-            self.state = generator.get_state()
-        return drawn.to(device)
+            key = self.seed, self.step, self.passes
+            self.passes += 1
+        mixed = int(np.random.SeedSequence(key).generate_state(1)[0])  # the CPU takes 32 bits
+        generator = torch.Generator().manual_seed(mixed)
+        drawn = torch.randperm(num_nodes, generator=generator)[: self.count]
+        return drawn.sort().values.to(device)
 
     def get_extra_state(self) -> Tensor:
-        return self.state
+        return torch.tensor([self.seed, self.step, self.passes])
 
     def set_extra_state(self, state: Tensor) -> None:
-        self.state = state.cpu()
+        self.seed, self.step, self.passes = state.tolist()
 
 
 def _require_first_pass() -> None:
