@@ -100,8 +100,8 @@ def proposition1(evidence: Evidence) -> Finding:
             ranks.append(int(rank(outputs[-1])))
             cases.append(_converges(ranks[-1] <= 1, kept))
         texts.append(f"{name}: rank {min(ranks)} to {max(ranks)}")
-    text = f"rank 1 after {LAYERS} layers in {share(cases, 'draws')}; {'; '.join(texts)}; "
-    text += f"{share(bounds, 'layers')} keep the bound of the proof"
+    text = f"{share(bounds, 'layers')} shrink the range of the tokens as our proof says; "
+    text += f"rank 1 after {LAYERS} layers in {share(cases, 'draws')}; {'; '.join(texts)}"
     return Finding(tendency(cases, all_of_them=True), text, "5 draws each")
 
 
@@ -131,8 +131,8 @@ def proposition2(evidence: Evidence) -> Finding:
         mean = last.mean(dim=0)
         cases.append(_converges(int(rank(mean)) <= 1, kept))
         texts.append(f"{name}: rank {int(rank(mean))}, σ₂/σ₁ {_ratio(mean):.0e}")
-    text = f"mean output after {LAYERS} layers {'; '.join(texts)}; "
-    text += f"{share(bounds, 'layers')} keep the bound of the proof"
+    text = f"{share(bounds, 'layers')} shrink the range of the tokens as our proof says; "
+    text += f"mean output after {LAYERS} layers: {'; '.join(texts)}"
     return Finding(tendency(cases, all_of_them=True), text, f"{WEIGHT_DRAWS} draws each")
 
 
