@@ -53,7 +53,7 @@ lock:  ## write requirements.lock anew, from a fresh environment with all extras
 
 docs: setup  ## build the documentation into site/
 	@$(PY) -c 'import mkdocs, mkdocstrings, latex2mathml' 2>/dev/null || $(INSTALL) -e '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
 
 demo: setup  ## five minutes: a small Figure 1, a depth study and segmentation, on one page
 	$(PY) scripts/figure.py demo

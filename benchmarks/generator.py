@@ -54,7 +54,7 @@ def of_size(nodes: int, degree: float) -> list[record.Row]:
     beside = {}
     if nodes <= QUADRATIC:
         coins = [in_fresh_process("--of", "µs", "sbm", *size)]
-        beside = {"peer": "a coin for each pair of nodes", "theirs": coins}
+        beside = {"peer": "one Bernoulli draw per pair of nodes", "theirs": coins}
     memory = [in_fresh_process("--of", "bytes", "csbm", *size)]
     return [record.row(work, "CPU s", seconds, **beside), record.row(work, "peak MB", memory)]
 

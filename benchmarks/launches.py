@@ -1,4 +1,4 @@
-"""Launches and waits of the host in a training step of every task, on the pretend device.
+"""Kernel launches, and synchronisations of host and device, in a training step of every task.
 
     python benchmarks/launches.py
 
@@ -41,7 +41,7 @@ def main() -> None:
             execute(compose_config(words))
         launches, waits = zip(*counts[1:])  # the first step also fills caches
         rows += [record.row(task, "launches per step", launches)]
-        rows += [record.row(task, "waits of the host per step", waits)]
+        rows += [record.row(task, "host-device synchronisations per step", waits)]
     record.save(rows)
 
 

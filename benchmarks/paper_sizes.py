@@ -150,7 +150,7 @@ def main() -> None:
         torch.__future__.set_overwrite_module_params_on_conversion(False)
         with fake:
             rows += _rows(work.name, _counted(work, network), work.steps)
-    note = "launches and FLOPs are hidden in the operator of the kernel"
+    note = "the custom operator hides its launches and FLOPs, so they are not counted"
     gigabytes = [_graph().peak / 1e9]
     rows.append(record.row("ContraNorm, GCN-32 on Squirrel, one seed", GB, gigabytes, note=note))
     record.save(rows)

@@ -153,8 +153,12 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _text(spread: dict[str, float]) -> str:
-    middle, low, high = (f"{spread[key]:.3g}" for key in ("median", "low", "high"))
+    middle, low, high = (_number(spread[key]) for key in ("median", "low", "high"))
     return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _key(row: Row) -> tuple[str, ...]:

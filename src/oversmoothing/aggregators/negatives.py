@@ -34,7 +34,7 @@ class Negatives(nn.Module):
         self.step, self.passes = step, 0
 
     def forward(self, num_nodes: int, device: torch.device) -> Tensor:
-        key = (0,)
+        key: tuple[int, ...] = (0,)
         if self.training:
             _require_first_pass()
             key = self.seed, self.step, self.passes

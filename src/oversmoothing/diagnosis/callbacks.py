@@ -17,7 +17,9 @@ def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, f
     For a plain loop: ``wandb.log(layer_metrics(model, images))``.
 
     Args:
-        model, inputs, options: as of :func:`diagnose`.
+        model: as of :func:`diagnose`.
+        *inputs: as of :func:`diagnose`.
+        **options: as of :func:`diagnose`.
 
     Returns:
         ``oversmoothing/<metric>/<layer>`` -> number. Layers without a value are left out.

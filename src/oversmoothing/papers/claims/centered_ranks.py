@@ -118,7 +118,7 @@ CLAIMS = [
     Claim(
         OWN,
         "centered_fig1_fan_in",
-        "on Figure 1 of Centered Self-Attention, third column",
+        "on Figure 1 of Centered Self-Attention, third row",
         "With normal weights of variance 1/d, the rank falls to 1 for every γ > −1 and no γ ≤ −1.",
         "The three panels, three seeds.",
         partial(exclusively, folder="fig1_fan_in"),

@@ -47,6 +47,22 @@ def largest(evidence: Evidence) -> Finding:
     return Finding(every(cases), text, f"{DRAWS} maps of {N} × {N}")
 
 
+def interval(evidence: Evidence) -> Finding:
+    """Rows that sum to 1 + γ: 11ᵀ/n moves the eigenvalue of the vector 1 only."""
+    moved, radii = [], []
+    for of in maps():
+        values = torch.linalg.eigvals(of)
+        others = values[(values - 1).abs().argsort(descending=True)][:-1].abs().sort().values
+        centered = torch.linalg.eigvals(of - 1 / N).abs().sort().values
+        moved.append(float((centered[1:] - others).abs().max()))
+        radii.append(float(centered[-1]))
+    text = (
+        f"γ = −1 turns the eigenvalue 1 into 0 and moves the others by {max(moved):.0e} at most; "
+    )
+    text += f"the largest modulus falls from 1 to between {min(radii):.2f} and {max(radii):.2f}"
+    return Finding(every(radius > 1 for radius in radii), text, f"{DRAWS} maps of {N} × {N}")
+
+
 def inside_softmax(evidence: Evidence) -> Finding:
     moved, apart = [], []
     for seed, of in enumerate(maps()):
@@ -172,6 +188,13 @@ CLAIMS = [
         "The largest singular value of an attention map is 1, the others lie in (0, 1).",
         "Softmax maps of random tokens and weights. It is the largest eigenvalue that is 1.",
         largest,
+    ),
+    _small(
+        "centered_interval",
+        "3.2",
+        "Rows that sum to 0 put the eigenvalues of the map in a larger interval.",
+        "The same maps with γ = −1. Only the eigenvalue of the constant vector changes.",
+        interval,
     ),
     _small(
         "centered_inside",

@@ -6,6 +6,7 @@ from oversmoothing.papers.claims.claim import (
     Claim,
     Finding,
     above,
+    directions,
     every,
     higher_in,
     little,
@@ -61,16 +62,10 @@ def norms(evidence: Evidence) -> Finding:
 
 def stop_gradient(evidence: Evidence) -> Finding:
     cells = evidence.measured("contranorm_ablation")
-    best = cells["", "layernorm", "stop-gradient"]
-    others = {
-        f"{row}, {column}": cell
-        for (_, row, column), cell in cells.items()
-        if row != "vanilla" and (row, column) != ("layernorm", "stop-gradient")
-    }
-    cases = [above(best, other, len(others)) for other in others.values()]
-    means = "; ".join(f"{name} {cell.mean:.1f}" for name, cell in others.items())
-    text = f"{best.mean:.1f} %, above {share(cases, 'others')}: {means}"
-    return Finding(tendency(cases, all_of_them=True), text, f"{best.n} seeds a cell")
+    gap = compare(*(cells["", "layernorm", column] for column in ("stop-gradient", "both terms")))
+    return Finding(
+        directions([gap]), f"stop-gradient against both terms: {gap.text}", f"{gap.n} seeds"
+    )
 
 
 def uniformity_loss(evidence: Evidence) -> Finding:
@@ -127,8 +122,8 @@ CLAIMS = [
     _claim(
         "contranorm_glue",
         "Table 1",
-        "It raises GLUE's average from 82.59 to 83.39 (text: 83.54) with BERT-base, from 83.74 to "
-        "84.67 with ALBERT-base.",
+        "It raises GLUE's average from 82.59 to 83.39 (introduction: 83.54) with BERT-base, from "
+        "83.74 to 84.67 with ALBERT-base, and every task of it.",
         "Fine-tuning on all of GLUE.",
         missing=GPU.format("GLUE, pretrained weights", "contranorm_table1"),
     ),
@@ -143,7 +138,7 @@ CLAIMS = [
         "contranorm_imagenet",
         "Table 2",
         "It raises DeiT with 24 blocks from 77.69 to 78.67 % on ImageNet-1k and by nearly 5 points "
-        "on ImageNet-100.",
+        "on ImageNet-100; it is better at every depth.",
         "Training by DeiT's recipe.",
         missing=GPU.format("ImageNet", "contranorm_table2"),
     ),
@@ -167,8 +162,8 @@ CLAIMS = [
     _claim(
         "contranorm_table4",
         "Table 4",
-        "Stop-gradient with LayerNorm is the best variant.",
-        "Small ViT on generated objects: against every other norm, and both terms.",
+        "With LayerNorm, stop-gradient is better than both terms.",
+        "Small ViT on generated objects.",
         stop_gradient,
         command=ABLATION,
     ),

@@ -28,6 +28,7 @@ from oversmoothing.papers.claims import (
     contranorm_theory,
     cost,
     external,
+    hemnet_iterations,
     hemnet_steps,
     hemnet_tables,
 )
@@ -50,6 +51,7 @@ PAGES = (
     contranorm_tables,
     contranorm_graphs,
     hemnet_steps,
+    hemnet_iterations,
     hemnet_tables,
     external,
     cost,

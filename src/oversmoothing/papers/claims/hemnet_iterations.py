@@ -1,0 +1,158 @@
+"""HEMNet's claims about iterations and step sizes (Song, Kim, Shim, AAAI 2021, 5.2)."""
+
+from functools import partial
+
+from scipy.stats import spearmanr
+
+from oversmoothing.papers.claims.claim import Claim, Finding, directions, every, partly, share
+from oversmoothing.papers.claims.evidence import Evidence
+from oversmoothing.report.verdict import compare
+
+STEPS = {"η=0.1": 0.1, "η=0.2": 0.2, "η=0.4": 0.4, "η=0.8": 0.8, "EMANet": 1.0}
+
+
+def grid(evidence: Evidence, table: str) -> dict[int, dict[float, float]]:
+    """mIoU by T and η of a printed table."""
+    found: dict[int, dict[float, float]] = {}
+    for (_, row, column), value in evidence.published(table).items():
+        found.setdefault(int(row.removeprefix("T=")), {})[STEPS[column]] = value
+    return dict(sorted(found.items()))
+
+
+def best_steps(evidence: Evidence) -> dict[int, float]:
+    """The η with the highest printed mIoU, by T."""
+    return {
+        T: max(of, key=lambda eta: of[eta]) for T, of in grid(evidence, "hemnet_table1").items()
+    }
+
+
+def best_iterations(evidence: Evidence) -> dict[float, int]:
+    """The T with the highest printed mIoU, by η."""
+    cells = grid(evidence, "hemnet_table1")
+    return {eta: max(cells, key=lambda T: cells[T][eta]) for eta in STEPS.values()}
+
+
+def intermediate(evidence: Evidence) -> Finding:
+    best = best_steps(evidence)
+    text = f"best η: {', '.join(f'{eta:g} at T = {T}' for T, eta in best.items())}"
+    return Finding(every(0.1 < eta < 1 for eta in best.values()), text, "one run a cell")
+
+
+def step_by_iterations(evidence: Evidence) -> Finding:
+    best = best_steps(evidence)
+    etas = list(best.values())
+    rho = spearmanr(list(best), etas)
+    steps = [after <= before for before, after in zip(etas, etas[1:])]
+    text = f"Spearman's ρ of T and best η {rho.statistic:.2f} (p = {rho.pvalue:.2f}); no rise in "
+    text += f"{share(steps, 'steps')} from one T to the next"
+    return Finding(partly(steps), text, f"{len(best)} values of T")
+
+
+def iterations_by_step(evidence: Evidence) -> Finding:
+    best = best_iterations(evidence)
+    values = list(best.values())
+    text = f"best T: {', '.join(f'{T} at η = {eta:g}' for eta, T in best.items())}"
+    return Finding(every(a >= b for a, b in zip(values, values[1:])), text, "one run a cell")
+
+
+def more_iterations(evidence: Evidence) -> Finding:
+    cells, best = grid(evidence, "hemnet_table2"), best_iterations(evidence)
+    cases, texts = [], []
+    for eta, T in best.items():
+        gain = max(of[eta] for t, of in cells.items() if t > T) - cells[T][eta]
+        cases.append((gain > 0) == (eta != 0.2))
+        texts.append(f"η = {eta:g}: {gain:+.2f}")
+    return Finding(
+        every(cases), f"best larger T against T of training: {'; '.join(texts)}", "1 run"
+    )
+
+
+def evaluated(evidence: Evidence) -> Finding:
+    cells, labels = evidence.measured("seg_subset_eval"), evidence.labels("seg_subset_eval")
+    found = {
+        f"{labels[key]}, {column}": compare(cells["", key, column], cells["", key, "T=3"])
+        for key in ("hem", "em", "em_gradient")
+        for column in ("T=6", "T=12")
+    }
+    text = "; ".join(f"{name} against T=3: {c.text}" for name, c in found.items())
+    return Finding(directions(list(found.values())), text, cells.seeds)
+
+
+def rises_and_falls(evidence: Evidence) -> Finding:
+    """The best T is not the largest, and the mIoU at the smallest T is lower."""
+    cells, best = grid(evidence, "hemnet_table1"), best_iterations(evidence)
+    first, last = min(cells), max(cells)
+    falls = {eta: cells[T][eta] - cells[last][eta] for eta, T in best.items()}
+    rises = [cells[T][eta] > cells[first][eta] for eta, T in best.items()]
+    text = f"highest against T = {last}: {_listed(falls)}"
+    cases = [rise and falls[eta] > 0 for rise, eta in zip(rises, best)]
+    return Finding(every(cases), text, "one run a cell")
+
+
+def too_many(evidence: Evidence) -> Finding:
+    cells = grid(evidence, "hemnet_table2")
+    last = max(cells)
+    falls = {e: max(of[e] for of in cells.values()) - cells[last][e] for e in STEPS.values()}
+    text = f"highest against T = {last}: {_listed(falls)}"
+    return Finding(partly(fall > 0 for fall in falls.values()), text, "one run a cell")
+
+
+def _listed(by_step: dict[float, float]) -> str:
+    return ", ".join(f"{value:.2f} at η = {eta:g}" for eta, value in by_step.items())
+
+
+_printed = partial(Claim, "HEMNet", command="make table NAME=hemnet_table1")
+CLAIMS = [
+    _printed(
+        "hem_eta",
+        "5.2, Table 1",
+        "The highest mIoU is at an intermediate η.",
+        "The printed table.",
+        intermediate,
+    ),
+    _printed(
+        "hem_eta_by_t",
+        "5.2, Table 1",
+        "The best η falls as T grows.",
+        "The printed table.",
+        step_by_iterations,
+    ),
+    _printed(
+        "hem_t_by_eta",
+        "5.2, Table 1",
+        "The best T is larger for a smaller η.",
+        "The printed table.",
+        iterations_by_step,
+    ),
+    _printed(
+        "hem_more_t",
+        "5.2, Table 2",
+        "More iterations in evaluation than in training help, except at η = 0.2.",
+        "The printed table.",
+        more_iterations,
+        command="make table NAME=hemnet_table2",
+    ),
+    _printed(
+        "hem_t",
+        "5.2, Table 1",
+        "For every η the mIoU rises with T up to a point and then falls.",
+        "The printed table: the highest mIoU is neither at the smallest nor at the largest T.",
+        rises_and_falls,
+    ),
+    _printed(
+        "hem_too_many_t",
+        "5.2, Table 2",
+        "Very many iterations in evaluation make the mIoU fall again.",
+        "The printed table: T = 16 against the highest value.",
+        too_many,
+        command="make table NAME=hemnet_table2",
+    ),
+    _printed(
+        "hem_more_t_subset",
+        "5.2, Table 2",
+        "More iterations in evaluation than in training help, measured.",
+        "VOC subset, MobileNetV2, 300 iterations, trained with T = 3.",
+        evaluated,
+        command="make table NAME=seg_subset_eval",
+    ),
+]
