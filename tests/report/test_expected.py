@@ -98,7 +98,7 @@ def test_the_misprint_is_kept_and_corrected(cells: list[Cell]) -> None:
 
 
 def test_overrides_make_the_papers_rows(cells: list[Cell]) -> None:
-    found = cell(cells, "table5", "Cora", "w/ Ours", "L=16")
+    found = cell(cells, "table5", "Cora", "centered (w/ Ours)", "L=16")
     assert set(found.overrides) == {
         "data=cora",
         "aggregator=centered",
