@@ -106,8 +106,9 @@ def test_with_centering_stands_against_without(cells: list[Cell]) -> None:
 
 def test_the_ablation_repeats_table_4_on_the_subset(cells: list[Cell]) -> None:
     def places(table: str) -> set[tuple]:
-        chosen = select(cells, table)
-        return {(c.key, c.column, c.metric, c.overrides) for c in chosen if "half" not in c.key}
+        chosen = [c for c in select(cells, table) if "half" not in c.key]
+        words = [tuple(w for w in c.overrides if not w.startswith("seeds=")) for c in chosen]
+        return {(c.key, c.column, c.metric, of) for c, of in zip(chosen, words)}
 
     assert places("table4") == places("wsss_ablation")
 
