@@ -158,3 +158,14 @@ def test_half_precision_causal_means_are_summed_in_float32() -> None:
     ones = torch.ones(2000, 1, dtype=torch.bfloat16)
     means = Centered(1.0)(torch.zeros_like(ones), ones, Context(causal=True))
     assert torch.equal(means, ones)
+
+
+def test_a_warm_up_begins_with_nothing() -> None:
+    _, m, v = attention()
+    assert torch.equal(Centered(-1.0, warmup=10)(m @ v, v, Context()), m @ v)
+
+
+def test_causal_sums_may_leave_the_range_of_half_precision() -> None:
+    hundreds = torch.full((2000, 1), 100.0, dtype=torch.float16)
+    means = Centered(1.0)(torch.zeros_like(hundreds), hundreds, Context(causal=True))
+    assert torch.equal(means, hundreds)

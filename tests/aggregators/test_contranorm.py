@@ -147,6 +147,15 @@ def test_the_dual_form_is_its_formula_and_never_n_by_n() -> None:
     assert ContraNormD(C)(many, Context()).isfinite().all()
 
 
+def test_the_dual_form_with_normalised_tokens_and_identity_is_its_formula() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 14, 6, generator=generator, dtype=torch.float64)
+    x_hat = F.normalize(x, dim=-1)
+    p = (x_hat.mT @ x_hat / 0.5).softmax(dim=-1)
+    layer = ContraNormD(6, 0.7, 0.5, normalize=True, identity=True, layernorm=False)
+    assert torch.allclose(layer(x, Context()), 1.7 * x - 0.7 * x @ p, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "options",
     [

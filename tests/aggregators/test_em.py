@@ -58,6 +58,7 @@ def test_equals_the_equations_sample_by_sample(preset: str, T: int) -> None:
 
 def test_the_distance_form_is_the_posterior_of_its_gaussians() -> None:
     x, em = tokens(), build(kernel="distance", temperature=0.7)
+    em.bases.mul_(torch.tensor([0.5, 1.0, 2.0, 3.0])[:, None])  # with one norm, ‖μ‖² cancels
     density = torch.exp(-torch.cdist(x, em.bases).square() / (2 * 0.7))
     [first] = em.trace(x, 1)
     assert torch.allclose(first.gamma, density / density.sum(dim=1, keepdim=True), atol=1e-13)
@@ -68,6 +69,16 @@ def test_with_bases_of_one_norm_dot_product_and_distance_are_the_same() -> None:
     dot, distance = build(), build(kernel="distance")
     assert torch.allclose(dot(x, Context()), distance(x, Context()), atol=1e-5)
     assert not torch.allclose(build(l2=False)(x, Context()), dot(x, Context()), atol=1e-2)
+
+
+def test_there_may_be_as_many_bases_as_tokens() -> None:
+    assert build(num_bases=N)(tokens(2), Context()).isfinite().all()
+
+
+def test_the_moving_average_keeps_no_graph() -> None:
+    em = build(**HEM)
+    em(tokens(2).requires_grad_(), Context())
+    assert not em.pending.requires_grad
 
 
 def test_evaluation_has_its_own_number_of_iterations() -> None:

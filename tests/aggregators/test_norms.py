@@ -82,3 +82,12 @@ def test_half_precision_survives_norms_whose_squares_leave_its_range(
 def test_options_that_a_config_refuses_are_refused_in_python_too(build, said: str) -> None:
     with pytest.raises(InputError, match=rf"^aggregator\.{said}"):
         build()
+
+
+@pytest.mark.parametrize("mode", ["PN", "PN-SI"])
+def test_the_epsilon_of_pairnorm_is_inside_the_root(mode: str) -> None:
+    x = torch.randn(20, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = x - x.mean(dim=0)
+    squares = y.square().sum(dim=-1, keepdim=True)
+    root = (0.3 + (squares.mean() if mode == "PN" else squares)).sqrt()
+    assert torch.allclose(PairNorm(mode, 2.0, eps=0.3)(x, Context()), 2 * y / root, atol=1e-12)

@@ -57,3 +57,11 @@ def test_heads_out_of_range_are_named(heads: int, said: str) -> None:
         SelfAttention(C, heads)
     with pytest.raises(InputError, match=r"aggregator\.norm"):
         SelfAttention(C, norm="l1")
+
+
+def test_initial_weights_are_those_of_timm() -> None:
+    torch.manual_seed(0)
+    unit = SelfAttention(256)
+    for layer in (unit.qkv, unit.proj):
+        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.03)
+        assert layer.bias.abs().max() == 0

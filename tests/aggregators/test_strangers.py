@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from oversmoothing.aggregators import neighbours, strangers
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.negatives import Negatives
+from oversmoothing.aggregators.neighbours import Neighbours
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.data.graphs.graphs import load
 from oversmoothing.errors import InputError
@@ -212,6 +214,19 @@ def test_more_negatives_come_nearer_to_all(context: Context) -> None:
         assert errors.mean(dim=0).square().mean().sqrt() < spread[count] / 5
     expected = math.sqrt(32 / 8 * (1 - 8 / N) / (1 - 32 / N))  # drawn without replacement
     assert 0.8 < spread[8] / spread[32] / expected < 1.25
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.01])
+def test_float32_stays_finite_at_low_temperatures(temperature: float) -> None:
+    i, x = torch.arange(N), tokens(2, N, C)
+    found = strangers.average(x.float(), Neighbours(torch.stack([i, i]), N), temperature)
+    expected = dense(x, Context(edges=torch.stack([i, i]), num_nodes=N), temperature)
+    assert torch.allclose(found.double(), expected, rtol=0, atol=1e-3)
+
+
+def test_layers_draw_other_negatives() -> None:
+    first, second = Negatives(9), Negatives(9)
+    assert not torch.equal(first(N, torch.device("cpu")), second(N, torch.device("cpu")))
 
 
 def test_draws_resume_and_evaluation_draws_nothing() -> None:

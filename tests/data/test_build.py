@@ -137,3 +137,11 @@ def test_what_does_not_fit_is_refused_in_one_line(message):
         warnings.simplefilter("ignore", UserWarning)
         make(**BAD[message])
     assert "\n" not in str(caught.value) and "toy" in str(caught.value)
+
+
+def test_a_degree_counts_no_self_loop():
+    edges = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 1, 2, 3]])
+    nodes = torch.arange(4)
+    masks = nodes < 2, nodes == 2, nodes == 3
+    graph = build("toy", None, nodes % 2, edges, masks, 4, features="degree")
+    assert graph.x.to_dense().argmax(dim=1).tolist() == [1, 1, 1, 1]

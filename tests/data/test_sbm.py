@@ -55,6 +55,12 @@ def test_the_signal_decides_how_well_features_tell_classes_apart():
     assert accuracies[2] > 0.95
 
 
+def test_probabilities_count_the_pairs_of_unequal_classes():
+    """Classes of 3, 3, 3 and 2 nodes: 10 of 55 pairs lie inside a class."""
+    inside, across = csbm._probabilities(11, 4, 2.0, 0.5)
+    assert inside * 10 == pytest.approx(across * 45) == pytest.approx(0.5 * 2 * 11 / 2)
+
+
 def test_masks_are_disjoint_complete_and_balanced():
     graph = generate(num_nodes=300, num_classes=3, train_per_class=7, num_val=50)
     assert graph.y.bincount().tolist() == [100] * 3

@@ -56,3 +56,9 @@ def test_one_split_is_chosen_or_all():
 def test_sizes_that_do_not_fit_are_refused(sizes, said):
     with pytest.raises(InputError, match=said):
         drawn("toy", Y, sizes, seed=0)
+
+
+def test_numbers_of_nodes_are_rounded_in_every_class():
+    y = torch.tensor([0] * 7 + [1] * 13)
+    for mask, counts in zip(drawn("toy", y, [0.6, 0.2, 0.2], seed=0), ([4, 8], [2, 2], [1, 3])):
+        assert all(y[split].bincount().tolist() == counts for split in mask)

@@ -177,3 +177,14 @@ def test_pieces_of_the_tokens_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(metric(x), expected)
     x[1, 60, 2] = math.inf
     assert smoothness.effective_rank(x).isnan().tolist() == [False, True]
+
+
+def test_self_loops_do_not_lower_the_mad() -> None:
+    x, loops = draw(4, 3), torch.cat([PATH, torch.arange(4).repeat(2, 1)], dim=1)
+    assert smoothness.mean_average_distance(x, loops) == smoothness.mean_average_distance(x, PATH)
+
+
+def test_the_mean_norm_is_euclidean() -> None:
+    x = draw(3, 50, 8)
+    expected = x.square().sum(dim=-1).sqrt().mean(dim=-1)
+    torch.testing.assert_close(smoothness.mean_norm(x), expected)

@@ -1,6 +1,7 @@
 """Claims that runs in the background will answer: made-up results, whose numbers decide."""
 
 import csv
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -132,6 +133,25 @@ def paradox(folder: Path, good: bool) -> None:
     write(folder, "wsss_ablation", lines)
 
 
+def loss(folder: Path, good: bool) -> None:
+    """No gain in accuracy, tokens more alike; or three points more, and tokens apart."""
+    shifts = {"accuracy": -0.3, "effective rank": -2, "mean cosine": 0.2}
+    shifts = shifts if good else {"accuracy": 3, "effective rank": 2, "mean cosine": -0.2}
+    lines = [line(("", "none", column), five(10)) for column in shifts]
+    for row, (column, shift) in itertools.product(("0.01", "0.1", "1"), shifts.items()):
+        lines += [line(("", row, column), [1.001 * value for value in five(10 + shift)])]
+    write(folder, "contranorm_loss", lines)
+
+
+def rates(folder: Path, good: bool) -> None:
+    """24 layers fall 21 points without it; with it 1 point, or 20."""
+    means = {"none": 60, "contranorm": 80 if good else 61}
+    lines = [line(("accuracy", row, f"L=24, {rate}"), five(mean))
+             for row, mean in means.items() for rate in ("5e-4", "1e-4")]  # fmt: skip
+    write(folder, "text_rates", lines)
+    write(folder, "text_depth", [line(("", "none", "L=2"), five(81))])
+
+
 CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("centered_graphs_best6", table6),
     ("centered_graphs_tuning6", table6),
@@ -152,6 +172,8 @@ CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("contranorm_norms", ablation),
     ("contranorm_table4", ablation),
     ("external_batchnorm_digits", eamlp),
+    ("contranorm_loss", loss),
+    ("contranorm_fig3a", rates),
 ]
 
 
@@ -185,6 +207,45 @@ def test_a_rival_that_is_not_run_is_named_and_noise_decides_nothing(tmp_path: Pa
         assert found(waits, tmp_path).verdict == Verdict.NOT_RUN
 
 
+def test_noise_decides_no_fall_with_depth(tmp_path: Path) -> None:
+    rates(tmp_path, good=True)
+    rows = {"none": [30, 60, 50], "contranorm": [99, 61, 80]}
+    lines = [line(("accuracy", row, f"L=24, {rate}"), of)
+             for rate in ("5e-4", "1e-4") for row, of in rows.items()]  # fmt: skip
+    write(tmp_path, "text_rates", lines)
+    assert found("contranorm_fig3a", tmp_path).verdict == Verdict.UNDECIDED
+
+
+def test_six_comparisons_need_a_sixth_of_the_p(tmp_path: Path) -> None:
+    loss(tmp_path, good=True)
+    level = {"accuracy": five(9.7), "mean cosine": five(10.2)}
+    level = {column: [1.001 * value for value in of] for column, of in level.items()}
+    noisy = [value + 1 + d for value, d in zip(five(10), (-0.7, 0.35, 0.7, -0.35, 0))]  # p = 0.016
+    columns = {**level, "effective rank": noisy}
+    lines = [line(("", "none", column), five(10)) for column in columns]
+    lines += [line(("", row, c), of) for row in ("0.01", "0.1", "1") for c, of in columns.items()]
+    write(tmp_path, "contranorm_loss", lines)
+    assert found("contranorm_loss", tmp_path).verdict == Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({}, Verdict.HOLDS),
+        ({"multi": 70}, Verdict.CONTRADICTED),
+        ({"toco": 73}, Verdict.CONTRADICTED),
+    ],
+)
+def test_one_method_of_several_stages_is_above(
+    more: dict[str, float], verdict: Verdict, tmp_path: Path
+) -> None:
+    rows = {"ours": 72.5, "toco": 71, "afa": 66, "multi": 73} | more
+    lines = [line(("", row, column), [], published=value)
+             for row, value in rows.items() for column in ("val", "test")]  # fmt: skip
+    write(tmp_path, "table1", lines)
+    assert found("centered_table1_rank", tmp_path).verdict == verdict
+
+
 def test_paired_tests_pair_seeds_and_not_places(tmp_path: Path) -> None:
     place, values = ("", "double", "accuracy"), {"softmax": [10, 50, 31], "none": [10, 50, 31]}
     lines = [line(place, [11.1, 31.9], seeds="0 2")]
@@ -213,6 +274,9 @@ def test_one_seed_or_seeds_that_differ_decide_no_curve(tmp_path: Path) -> None:
     write(tmp_path, "wsss_overnight", lines)
     curve = found("centered_overnight_curve", tmp_path)
     assert curve.verdict == Verdict.UNDECIDED
+    first = [of | {"results": {"0": of["results"]["0"]}} for of in lines]
+    write(tmp_path, "wsss_overnight", first)
+    assert found("centered_overnight_curve", tmp_path).verdict == Verdict.UNDECIDED
     assert curve.measured.endswith("half, seg.: -3.0 -2.5 -2.5")
 
 

@@ -65,6 +65,14 @@ def test_recorded_entries_are_what_the_recorded_results_say() -> None:
         assert {key: now[key] for key in FOUND} == {k: entries[claim.name][k] for k in FOUND}
 
 
+@pytest.mark.parametrize("name", [name for name, claim in BY_NAME.items() if not claim.cheap])
+def test_small_experiments_give_their_recorded_verdicts(name: str) -> None:
+    verdict = finding(name).verdict
+    if verdict == Verdict.NOT_RUN:
+        pytest.skip("its data are not at hand")
+    assert verdict == recorded(RESULTS)[name]["verdict"]
+
+
 def test_a_difference_is_little_if_its_whole_interval_is() -> None:
     for low, high, expected in [(-1, 1, True), (0.2, 1.5, None), (1.1, 3, False), (-9, -2, False)]:
         assert little(Comparison((0.0, 0.0), low, high), points=1) is expected

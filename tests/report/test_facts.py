@@ -71,6 +71,18 @@ def test_new_results_change_the_numbers_and_nothing_else(page: Path) -> None:
     assert page.read_text("utf-8") == after.replace(f">{missing}<", f">{missing + 1}<")
 
 
+def test_a_published_value_is_the_corrected_one_and_differences_have_signs(tmp_path: Path) -> None:
+    line = {"block": "Cora", "key": "vanilla", "column": "L=2", "reading": "", "mean": "20.13",
+            "std": "", "published": "23.37", "corrected": "22.37",
+            "difference": "-2.24"}  # fmt: skip
+    rows = [line.keys(), line.values(), (line | {"key": "ours", "difference": "3.14"}).values()]
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/one.csv").write_text("\n".join(map(",".join, rows)), "utf-8")
+    assert value(tmp_path, "one/Cora/vanilla/L=2:published") == "22.37"
+    assert value(tmp_path, "one/Cora/vanilla/L=2:difference") == "-2.2"
+    assert value(tmp_path, "one/Cora/ours/L=2:difference") == "+3.1"
+
+
 @pytest.mark.parametrize(
     "key", ["no/Cora", "table5/Nora/*", "claims/no", "claims.csv:a", "table5/*:x"]
 )

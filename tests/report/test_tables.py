@@ -171,3 +171,9 @@ def test_columns_stand_as_printed_whichever_cell_comes_first() -> None:
     cells = select(load(path), "table5_readings")
     for block in layout(judge([(one, None) for one in cells])):
         assert block.columns == ["L=2", "L=4", "L=8", "L=16", "L=32"]
+
+
+def test_marks_say_which_side_a_value_is_off() -> None:
+    runs = {"L=2": measured(60.0, 60.1), "L=8": measured(40.0, 40.1), "L=16": measured(50.0)}
+    found = judge([(cell(50.0, column=column), run) for column, run in runs.items()])
+    assert [entry.mark for entry in found] == ["▲", "▼", "✓"]

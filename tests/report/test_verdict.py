@@ -140,3 +140,9 @@ def test_where_nothing_was_published_nothing_is_judged() -> None:
     nothing = cell(None, baseline="base")
     assert verdict(nothing, measured(3.0), (cell(None), measured(9.0))) is Verdict.MEASURED
     assert verdict(nothing, None) is Verdict.MISSING
+
+
+def test_the_comparison_is_with_corrected_values() -> None:
+    ours, base = measured(60.0, 60.5, 59.5), measured(50.0, 50.5, 49.5)
+    misprinted = cell(50.0, 1.0, "base", corrected=80.0)  # in truth the paper's row is worse by 10
+    assert verdict(cell(70.0, 1.0), ours, (misprinted, base)) is Verdict.CONTRADICTED

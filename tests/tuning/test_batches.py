@@ -102,9 +102,18 @@ def test_a_batch_of_settings_equals_each_alone(method: str, double: None) -> Non
     assert together.scores[members[2]] == pytest.approx(alone.scores[members[2]])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_search_scores_what_an_ordinary_run_reports(method: str, tmp_path: Path) -> None:
-    configs = two(method)
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        *((method, more) for method in METHODS for more in ([], ["trainer.eval_every=50"])),
+        ("centered", ["aggregator.warmup=4"]),
+    ],
+)
+def test_a_search_scores_what_an_ordinary_run_reports(
+    method: str, more: list[str], tmp_path: Path
+) -> None:
+    configs = two(method, *more)
+    configs[0].trainer.epochs = 3  # its last evaluation is none of the other's
     batch = Batch(work(configs), [Member(0, 3), Member(1, 3), Member(0, 4), Member(1, 4)])
     batch.train(6)
     assert not batch.members  # each has reached its last epoch
@@ -120,7 +129,13 @@ def test_a_search_scores_what_an_ordinary_run_reports(method: str, tmp_path: Pat
 def test_shapes_differ_where_networks_cannot_share_a_batch() -> None:
     plain, *others = (
         compose_config([*METHODS["contranorm"], *BASE, *more])
-        for more in ([], ["backbone.hidden=16"], ["aggregator.temperature=2"], ["data.seed=1"])
+        for more in (
+            [],
+            ["backbone.hidden=16"],
+            ["aggregator.temperature=2"],
+            ["data.seed=1"],
+            ["trainer.eval_every=3"],
+        )
     )
     assert shape(plain) not in map(shape, others)
     assert shape(compose_config([*METHODS["contranorm"], *BASE, *FIRST])) == shape(plain)
@@ -131,6 +146,8 @@ def test_a_network_that_diverges_leaves_and_the_others_do_not_notice() -> None:
     configs[0].trainer.lr = 1e30
     shared, members = work(configs), [Member(0, 1), Member(1, 1)]
     batch, alone = Batch(shared, members), Batch(shared, members[1:])
+    batch.train(4)
+    assert batch.members == members[1:]
     batch.train(6)
     alone.train(6)
     assert batch.scores[members[0]][0] == DIVERGED

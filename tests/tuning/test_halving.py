@@ -1,5 +1,6 @@
 """Successive halving: what goes on, what it never sees, and that it continues after a kill."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import torch
 from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 from oversmoothing.launch.start import Start
-from oversmoothing.tuning.batch import DIVERGED, Batch, Work, without_test
+from oversmoothing.tuning.batch import DIVERGED, Batch, Member, Work, without_test
+from oversmoothing.tuning.cell import work_of
 from oversmoothing.tuning.halving import Search, best, divided, score
 from oversmoothing.tuning.plan import epochs
 from oversmoothing.tuning.space import Space, read_space
@@ -50,7 +52,9 @@ def test_equals_go_by_their_number_and_a_diverged_seed_comes_last() -> None:
 
 def test_labels_of_test_nodes_change_nothing() -> None:
     graph = Start(compose_config(BASE)).parts.data
-    assert not without_test(graph).test.any()
+    hidden, seen = without_test(graph), graph.train | graph.val
+    assert not hidden.test.any() and (hidden.y[~seen] == -1).all()
+    assert torch.equal(work_of([compose_config(BASE)]).graph.y, hidden.y)
     y = graph.y.where(~graph.test, (graph.y + 1) % graph.num_classes)
     garbage = replace(graph, y=y)
     assert not torch.equal(garbage.y, graph.y)
@@ -82,6 +86,32 @@ def test_a_search_that_was_killed_continues_bit_for_bit(
     assert again.results == whole.results
 
 
+@pytest.mark.parametrize("rungs", [[], [2, 4]])
+def test_every_network_is_trained_to_the_end_of_its_last_rung(
+    rungs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, trained, step = work(), Counter(), Batch._step
+
+    def counted(batch: Batch) -> torch.Tensor:
+        trained.update(batch.members)
+        return step(batch)
+
+    monkeypatch.setattr(Batch, "_step", counted)
+    search = Search(own, [10], rungs)
+    search.run()
+    for trial, config in enumerate(own.configs):
+        reached = max(end for rung, end in zip(search.results, (*rungs, 9)) if trial in rung)
+        assert trained[Member(trial, 10)] == min(reached, config.trainer.epochs)
+
+
+def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path: Path) -> None:
+    own, path = work(), tmp_path / "checkpoint.pt"
+    Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).run()
+    assert Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).results
+    own.configs[3].trainer.lr = 0.05
+    assert not Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).results
+
+
 def test_batches_hold_equal_shapes_and_at_most_the_networks_that_they_may() -> None:
     own = work()
     batches = [*divided(own, [10, 11], most=5)]
@@ -108,6 +138,12 @@ def test_every_value_is_drawn_about_equally_often_and_alike_for_all_methods() ->
     for place, values in enumerate(COMMON.values()):
         counts = [[w[place].split("=")[1] for w in drawn[1:]].count(str(v)) for v in values]
         assert max(counts) - min(counts) <= 1
+
+
+def test_keys_are_drawn_independently() -> None:
+    drawn = replace(SPACE, trials=25).drawn("centered")[1:]
+    for i, j in ((1, 2), (1, 3), (2, 3)):  # keys of two values each
+        assert len({(words[i], words[j]) for words in drawn}) == 4
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from oversmoothing.tasks.wsss.cam import Present, multi_scale_cams, normalised, 
 from oversmoothing.tasks.wsss.labels import Labeller, inside, pseudo_labels, strongest
 from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.par import PAR
+from oversmoothing.tasks.wsss.segment import multi_scale_probabilities
 
 
 class Colours(nn.Module):
@@ -19,6 +20,7 @@ class Colours(nn.Module):
 
     def class_maps(self, images: Tensor) -> tuple[Tensor, Tensor]:
         maps = F.avg_pool2d(images, 4) - 0.4
+        maps = maps * torch.linspace(0.2, 1, maps.shape[-1])  # left and right differ
         return maps, maps.flip(1)
 
 
@@ -38,12 +40,13 @@ def test_present_classes_are_listed_in_order_and_padded() -> None:
 
 
 def test_cams_match_the_formula_in_float64(images: Tensor) -> None:
-    network, scales = Colours(), (1.0, 0.5, 1.5)
+    network, scales = Colours(), (1.0, 0.5, 1.7)
     present = present_classes(LABELS)
     last, aux = multi_scale_cams(network, images, present, scales)
     every = torch.zeros(3, 6, 16, 24, dtype=torch.float64)
     for scale in scales:
-        x = F.interpolate(images.double(), [int(16 * scale), int(24 * scale)], mode="bilinear")
+        size = [4 * round(scale * side / 4) for side in (16, 24)]
+        x = F.interpolate(images.double(), size, mode="bilinear")
         maps = [torch.cat(network.class_maps(view), dim=1) for view in (x, x.flip(-1))]
         plain, mirrored = (F.interpolate(m, (16, 24), mode="bilinear") for m in maps)
         every += torch.maximum(plain, mirrored.flip(-1)).relu()
@@ -70,10 +73,31 @@ def test_normalised_maps_span_zero_to_one() -> None:
     torch.testing.assert_close(maps.amax(dim=(2, 3)), torch.ones(2, 3), atol=1e-4, rtol=0)
 
 
-def test_the_network_keeps_its_mode(images: Tensor) -> None:
-    network = Colours().train()
+@pytest.mark.parametrize("training", [True, False])
+def test_the_network_keeps_its_mode(images: Tensor, training: bool) -> None:
+    network = Colours().train(training)
     multi_scale_cams(network, images, present_classes(LABELS))
-    assert network.training
+    assert network.training == training
+
+
+class Segments(Colours):
+    def segment(self, images: Tensor) -> Tensor:
+        return 9 * self.class_maps(images)[0]
+
+
+@pytest.mark.parametrize("fusion", ["voc", "coco"])
+def test_segmentations_are_fused_over_scales_and_mirrors(images: Tensor, fusion: str) -> None:
+    network, scales, each = Segments(), (1.0, 0.5), []
+    for scale in scales:
+        x = F.interpolate(images[:1], [int(16 * scale), int(24 * scale)], mode="bilinear")
+        views = (network.segment(view) for view in (x, x.flip(-1)))
+        plain, mirrored = (F.interpolate(view, (16, 24), mode="bilinear") for view in views)
+        each.append(torch.cat([plain, mirrored.flip(-1)]))
+    (a, b), (c, d) = each
+    sums = torch.maximum(a + b, c + d)  # voc: the larger of the scales' sums over mirrors
+    fused = sums if fusion == "voc" else torch.maximum(a, b) + torch.maximum(c, d)
+    found = multi_scale_probabilities(network, images[0], scales, fusion=fusion)
+    torch.testing.assert_close(found, fused.softmax(dim=0))
 
 
 def test_threshold_is_inclusive_and_names_classes() -> None:
@@ -140,3 +164,16 @@ def test_an_image_without_a_box_fills_its_crop(images: Tensor) -> None:
     assert torch.equal(labels, labeller.pseudo(cam, present, images, box))
     part = labeller.pseudo(cam[1:2], present.part(slice(1, 2)), images[1:2])
     assert torch.equal(part, labels[1:2])
+
+
+@pytest.mark.parametrize("own", [{"high": 0.6, "low": 0.45}, {"par_iterations": 1}])
+def test_labels_follow_the_settings_of_the_method(images: Tensor, own: dict) -> None:
+    network = Colours()
+    network.weight = nn.Parameter(torch.zeros(1))
+    present, box = present_classes(LABELS), torch.tensor([0, 16, 0, 24]).expand(3, 4)
+    cam, _ = multi_scale_cams(network, images, present)
+    labels = Labeller(network, Method(**own)).pseudo(cam, present, images)
+    par = PAR(iterations=own.get("par_iterations", 10))
+    rates = {key: value for key, value in own.items() if key != "par_iterations"}
+    assert torch.equal(labels, pseudo_labels(cam, present, images, box, par, **rates))
+    assert not torch.equal(labels, pseudo_labels(cam, present, images, box, PAR()))

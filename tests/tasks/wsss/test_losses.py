@@ -2,9 +2,16 @@
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from small_vit import images as pictures
+from small_vit import vit
+from torch import Tensor, nn
 
-from oversmoothing.tasks.wsss.objective import count_labels, segmentation_loss
+from oversmoothing.tasks.wsss.adaptation import Imitation, Student
+from oversmoothing.tasks.wsss.energy import dense_energy
+from oversmoothing.tasks.wsss.method import Method
+from oversmoothing.tasks.wsss.network import Outputs
+from oversmoothing.tasks.wsss.objective import Objective, count_labels, segmentation_loss
 
 
 def made_up(B: int = 4) -> tuple[Tensor, Tensor]:
@@ -45,3 +52,32 @@ def test_without_background_or_foreground_it_is_finite_but_for_toco(only: int) -
     loss.backward()
     assert loss.isfinite() and logits.grad.isfinite().all()
     assert segmentation_loss(logits, labels, count_labels(labels), toco_compat=True).isnan()
+
+
+def test_every_loss_is_its_definition_for_two_images_of_a_batch_of_five() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images, seg = (torch.rand(2, c, 16, 16, generator=generator) for c in (3, 4))
+    cls, aux = torch.randn(2, 2, 3, generator=generator)
+    pseudo = torch.randint(4, (2, 16, 16), generator=generator)
+    label, box = torch.tensor([[1.0, 0, 1], [0, 1, 0]]), torch.tensor([[0, 16, 0, 16]] * 2)
+    part = {"image": images, "label": label, "batch_size": 5, "box": box, "pseudo": pseudo}
+    part["counts"] = count_labels(pseudo)
+    weights = {"aux_weight": 0.5, "seg_weight": 0.3, "reg_weight": 0.2, "start": 3}
+    method = Method(**weights, filter="exact", sigma_rgb=12.0, sigma_xy=40.0)
+    objective = Objective(method, nn.Linear(1, 1))
+    assert not objective.joined(2) and objective.joined(3)
+    found = objective.losses(lambda image, segment: Outputs(cls, aux, seg), part, 3)
+    energy = dense_energy(images, seg, pseudo, box, 12.0, 40.0, filter="exact", num_images=5)
+    expected = {
+        "cls": 2 / 5 * F.multilabel_soft_margin_loss(cls, label),
+        "aux": 0.5 * 2 / 5 * F.multilabel_soft_margin_loss(aux, label),
+        "seg": 0.3 * segmentation_loss(seg, pseudo, part["counts"]),
+        "reg": 0.2e-7 * energy,
+    }
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+
+
+def test_a_student_that_equals_its_teacher_has_nothing_to_imitate() -> None:
+    teacher, objective = vit(), Imitation(vit())
+    batch = objective.prepare({"image": pictures(1, 3, 224, 224), "batch_size": 1}, 0)
+    assert objective.losses(Student(teacher), batch, 0)["imitation"] == 0

@@ -1,7 +1,7 @@
 """Claims of Centered Self-Attention Layers (Ali et al., 3.1, 3.2) about random attention maps."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -121,6 +121,7 @@ def proposition1(evidence: Evidence) -> Finding:
     return Finding(tendency(cases, all_of_them=True), text, "5 draws each")
 
 
+@cache
 def limits(
     weights: Callable[[torch.Generator], Tensor],
 ) -> tuple[Tensor, Tensor, Sequence[bool]]:

@@ -49,7 +49,7 @@ def two_layers(evidence: Evidence) -> Finding:
         x, unit = torch.randn(N, C).double(), External(C, S).double()
         weights = (x @ unit.key.weight.mT).softmax(dim=0)
         weights = weights / weights.sum(dim=1, keepdim=True)
-        errors.append(float((unit(x) - weights @ unit.value.weight.mT).abs().max()))
+        errors.append(float((unit(x) - weights @ unit.value.weight.mT).detach().abs().max()))
     for heads in (1, 2, 4):
         unit_ = ExternalMultiHead(64, num_heads=heads, num_slots=S)
         memories = unit_.key.weight.numel() + unit_.value.weight.numel()
