@@ -15,11 +15,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # noqa: F401  imported later, it keeps the open group
 from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.watch import Watch
+
+if dist.is_available():  # imported later, its default arguments keep the open group
+    import torch.distributed.nn.functional  # noqa: F401
 
 TIMEOUT = timedelta(hours=1)  # of one exchange; a process may evaluate alone for so long
 
