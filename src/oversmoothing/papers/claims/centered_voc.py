@@ -8,6 +8,9 @@ from oversmoothing.papers.claims.claim import (
     Finding,
     directions,
     every,
+    higher_in,
+    share,
+    tendency,
 )
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.report.verdict import Comparison, compare
@@ -56,12 +59,16 @@ def differences(evidence: Evidence, pairs: dict[str, tuple[str, str, str]]) -> F
         label: compare(cells["", a, column], cells["", b, column])
         for label, (a, b, column) in pairs.items()
     }
+    return _directed(found)
+
+
+def _directed(found: dict[str, Comparison]) -> Finding:
+    cases = [higher_in(comparison, len(found)) for comparison in found.values()]
     text = "; ".join(f"{label}: {c.text}" for label, c in found.items())
-    alike = all(c.mean < 0 for c in found.values()), all(c.mean > 0 for c in found.values())
-    verdict = directions(list(found.values()))
-    direction = "all lower" if alike[0] else "all higher" if alike[1] else "both directions"
     n = min(c.n for c in found.values())
-    return Finding(verdict, f"{text} ({direction})", f"{n} seeds a row")
+    return Finding(
+        tendency(cases), f"higher in {share(cases, 'comparisons')}: {text}", f"{n} seeds"
+    )
 
 
 def inner(evidence: Evidence) -> Finding:
@@ -70,8 +77,7 @@ def inner(evidence: Evidence) -> Finding:
         "Mᵐ against M, γ = 0": compare(cells["", "aux", "Mᵐ"], cells["", "aux", "M"]),
         "Mᵐ of γ = −1 against 0": compare(cells["", "aux_centered", "Mᵐ"], cells["", "aux", "Mᵐ"]),
     }
-    text = "; ".join(f"{label}: {c.text}" for label, c in found.items())
-    return Finding(directions(list(found.values())), text, f"{cells.seeds}")
+    return _directed(found)
 
 
 def offsets(evidence: Evidence) -> Finding:
