@@ -2,10 +2,11 @@
 
     python benchmarks/launches.py
 
-A launch is an operator that is no view, or a copy. The pretend device has no fused attention, so
-attention counts as its parts. A wait is a copy to the host, or an operator whose result decides
-sizes. Both are independent of sizes, up to loops over classes and images, so small runs are used.
-Needs g++; with a GPU, torch's profiler shows the real ones.
+A launch is an operator that is no view, or a copy. They are counted on the fake device of the
+tests, which has no fused attention, so attention counts as its parts. A synchronisation is a copy
+to the host, or an operator whose result decides sizes. Both are independent of sizes, up to loops
+over classes and images, so small runs are used. Needs g++; with a GPU, torch's profiler shows the
+real ones.
 """
 
 import sys
