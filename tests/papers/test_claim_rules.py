@@ -1,17 +1,20 @@
 """The arithmetic behind verdicts, against other formulas for the same."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from made_up import measured
 
-from oversmoothing.papers.claims import centered_theory, contranorm_theory
+from oversmoothing.papers.claims import centered_theory, contranorm_depth, contranorm_theory
 from oversmoothing.papers.claims.centered_graphs import _margin
 from oversmoothing.papers.claims.centered_tuned import _grows
 from oversmoothing.papers.claims.contranorm_graphs import near
-from oversmoothing.papers.claims.evidence import Cells
+from oversmoothing.papers.claims.claim import Verdict
+from oversmoothing.papers.claims.evidence import Cells, Evidence
 from oversmoothing.report.verdict import differ
 
 
@@ -57,3 +60,46 @@ def test_the_bound_of_proposition_1_is_the_minimum_over_unit_vectors() -> None:
     moved = u - u @ contranorm_theory.softmax_map(H).mT
     lowest = float(2 * ((u - u.mean(-1, keepdim=True)) * moved).sum(-1).min())
     assert contranorm_theory.bounds(H) == pytest.approx(lowest, abs=1e-3) and lowest < -0.02
+
+
+def networks(folder: Path, **ranks: list[list[float]]) -> Evidence:
+    """Effective rank after each of 12 layers, by aggregator and seed; DeiT-Ti's falls."""
+    folder.mkdir()
+    config = {"trainer": {"lr": 1e-4}}
+    lines = {table: "" for table in (*contranorm_depth.TABLES, "cls_pretrained")}
+    for name, of in (ranks | {"pretrained": [[12 - n for n in range(12)]]}).items():
+        parts = config | {"aggregator": {"_part_": f"aggregator/{name}"}}
+        layers = [{"effective_rank": seed, "cosine": seed} for seed in of]
+        seeds = {n: {"layers_after": of, "layers_before": of} for n, of in enumerate(layers)}
+        lines["text_rates"] += json.dumps({"id": name, "config": parts, "seeds": seeds}) + "\n"
+    none = config | {"aggregator": {"_part_": "aggregator/none"}}
+    lines["cls_pretrained"] = json.dumps({"id": "deit", "config": none, "seeds": seeds})
+    for table, text in lines.items():
+        (folder / f"{table}.jsonl").write_text(text)
+    return Evidence(folder)
+
+
+def test_a_rank_falls_where_the_mean_over_seeds_falls_nearly_always(tmp_path: Path) -> None:
+    down = [float(20 - n) for n in range(12)]
+    swapped = [*down[:6], *reversed(down[6:])]  # ρ = -0.76
+    once = [down[1], down[0], *down[2:]]  # ρ = -0.99
+    verdicts = {
+        "falls": [once, down, down],
+        "rises": [swapped],
+        "rises in the mean": [down[::-1], [d / 2 for d in down]],
+    }
+    expected = [Verdict.HOLDS, Verdict.IN_PART, Verdict.IN_PART]
+    for (name, seeds), verdict in zip(verdicts.items(), expected):
+        assert contranorm_depth.falling(networks(tmp_path / name, none=seeds)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("last", "verdict"), [(9.9, Verdict.CONTRADICTED), (10.1, Verdict.HOLDS)]
+)
+def test_half_the_first_rank_is_a_collapse_even_where_it_is_higher(
+    tmp_path: Path, last: float, verdict: Verdict
+) -> None:
+    ours = [[20.0] * 11 + [last + shift] for shift in (-0.05, 0.0, 0.05)]
+    base = [[20.0] * 11 + [5.0 + shift] for shift in (-0.05, 0.01, 0.05)]
+    evidence = networks(tmp_path / "ranks", contranorm=ours, none=base)
+    assert contranorm_depth.collapse(evidence).verdict is verdict

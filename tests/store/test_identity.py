@@ -48,6 +48,12 @@ def test_what_a_run_computes_names_it(other: list[str]) -> None:
     assert run_id(compose_config(BASE + other)) != run_id(compose_config(BASE))
 
 
+def test_other_weights_are_another_run() -> None:
+    weights = ["", "backbone.weights=null", "backbone.weights=${paths.data}/other.pth"]
+    runs = [compose_config(["experiment=wsss_voc_subset", *filter(None, [of])]) for of in weights]
+    assert len({*map(run_id, runs)}) == 3
+
+
 def test_an_identity_holds_public_names_and_what_is_not_frozen() -> None:
     node = identity(compose_config(["backbone.depth=5"]))["backbone"]
     assert node == {"_part_": "backbone/gcn", "depth": 5.0, "streams": 2.0}

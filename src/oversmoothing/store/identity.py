@@ -58,7 +58,8 @@ def run_name(config: DictConfig, frozen: bool = False) -> str:
 def identity(config: DictConfig, frozen: bool = False) -> Node:
     """The part of a config that decides the numbers, in plain types.
 
-    Interpolations stay unresolved, and paths are left out: where the data lie does not matter.
+    Interpolations stay unresolved, and the folders of data are left out: where the data lie does
+    not matter.
 
     Args:
         config: composed, or an identity as records hold it.
@@ -145,7 +146,7 @@ def _unmarked(node: Any) -> Any:
 
 def _is_how(key: str, value: Any) -> bool:
     """Where files lie, who reads them and what is logged meanwhile decide no number."""
-    return key in HOW or str(value).startswith("${paths.")
+    return key in HOW or value in _table()["unnamed_files"]
 
 
 @functools.cache

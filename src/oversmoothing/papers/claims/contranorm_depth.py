@@ -91,8 +91,8 @@ def falling(evidence: Evidence) -> Finding:
     found = {"DeiT-Ti": pretrained(evidence)["effective_rank"]}
     for (name, depth, rate), of in networks(evidence).items():
         if name == "BERT" and depth >= 12 and "none" in of:
-            label = f"small BERT, {depth} layers at {rate:g}"
-            found[label] = next(iter(of["none"].values()))["effective_rank"]
+            ranks = (layers["effective_rank"] for layers in of["none"].values())
+            found[f"small BERT, {depth} layers at {rate:g}"] = [*map(fmean, zip(*ranks))]
     cases, texts = [], []
     for label, values in found.items():
         rho = spearmanr(range(len(values)), values).statistic
