@@ -5,7 +5,8 @@ A number in a sentence stands between ``<!--=KEY-->`` and ``<!--/-->``, which no
 - ``table5/Cora/centered/L=16``: a cell of ``tables/table5.csv`` by block, key of the row, column
   and, if any, reading (``cures/Cora/GCN/8/GCNII``: graph, network, layers, method), as mean ± std;
   ``:mean``, ``:std``, ``:published`` or ``:difference`` behind it takes one of them;
-- ``table5/Cora/*:within``: how many such cells have a verdict, or ``:measured``;
+- ``table5/Cora/*:within``: how many such cells have a verdict, or ``:measured``; ``:n`` the seeds
+  of the cell with the fewest;
 - ``diagnose/deit.csv:cosine@model=plain&block=12``: mean ± std of a column over some lines;
 - ``claims/NAME``: what was measured for a claim, in short; ``claims/NAME:verdict``.
 
@@ -88,6 +89,8 @@ def value(results: Path, key: str) -> str:
         raise KeyError(cell)
     if part == "measured":
         return str(sum(line["mean"] != "" for line in found))
+    if part == "n":
+        return str(min(int(line["n"]) for line in found if line["n"]))
     if part in set(Verdict):
         return str(sum(line["verdict"] == part for line in found))
     return _shown(found[0], part)
