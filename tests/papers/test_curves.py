@@ -1,13 +1,19 @@
 """Curves by block: means over seeds, blocks without attention maps, what is not measured yet."""
 
+import csv
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from oversmoothing.drawing.files import write_csv
 from oversmoothing.errors import InputError
-from oversmoothing.papers import wsss_training
+from oversmoothing.papers import depth_curves, wsss_training
 from oversmoothing.papers.depth_curves import curve_rows, draw_curves, write_curves
+from oversmoothing.report.collect import collect
+from oversmoothing.report.expected import load, select
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def planned(row: str, column: str, *seeds: dict, missing: bool = False) -> SimpleNamespace:
@@ -74,3 +80,22 @@ def test_files_and_the_error_without_results(tmp_path: Path) -> None:
     assert paths[1].read_text().count("\n") == 1 + 2 * 2 * 2
     with pytest.raises(InputError, match="curves: nothing is measured yet"):
         write_curves([planned("none", "L=2", found, missing=True)], tmp_path / "curves")
+
+
+def numbers(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.parametrize("table", [*depth_curves.TABLES, "wsss_overnight"])
+def test_the_committed_curves_are_those_of_the_records(table: str, tmp_path: Path) -> None:
+    """After new results: `make figure NAME=curves`, or `NAME=training`."""
+    elsewhere = [f"paths.outputs={tmp_path}"]
+    if table == "wsss_overnight":
+        cells = select(load(RESULTS / "expected"), table)
+        found = collect(cells, elsewhere, RESULTS / f"{table}.jsonl")
+        name, rows = f"{table}_training", wsss_training.curve_rows(found)
+    else:
+        name, rows = f"{table}_curves", curve_rows(depth_curves.planned(table, elsewhere))
+    again = write_csv(tmp_path / "rows.csv", rows[0], (row.values() for row in rows))
+    assert numbers(RESULTS / f"figures/{name}.csv") == numbers(again)

@@ -21,6 +21,7 @@ from oversmoothing.report.collect import Planned, collect
 from oversmoothing.report.expected import load, select
 
 TABLES = ["cls_pretrained", "cls_depth", "text_depth", "text_rates"]
+ONE_RUN = ["cls_pretrained"]  # the columns of a row are metrics of one run
 METRICS = {
     "cosine": "mean cosine of two tokens",
     "effective_rank": "effective rank",
@@ -34,17 +35,20 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("tables", nargs="*", default=TABLES, help=f"default: {' '.join(TABLES)}")
     options = parser.parse_args(argv)
-    every = load(RESULTS / "expected")
     for name in options.tables:
-        titles = name != "cls_pretrained"  # whose columns are metrics of one run
-        planned = collect(select(every, name), [], RESULTS / f"{name}.jsonl")
-        cells = {(p.cell.row, titles and p.cell.column): p for p in planned}
         try:
-            stem = RESULTS / "figures" / f"{name}_curves"
-            print(*write_curves(list(cells.values()), stem, titles, options.pdf), sep="\n")
+            stem, titles = RESULTS / "figures" / f"{name}_curves", name not in ONE_RUN
+            print(*write_curves(planned(name), stem, titles, options.pdf), sep="\n")
         except InputError as error:
             print(error)
     return 0
+
+
+def planned(name: str, extra: Sequence[str] = ()) -> list[Planned]:
+    """Returns a cell for each run of a table; ``extra`` as in ``collect``."""
+    cells = select(load(RESULTS / "expected"), name)
+    runs = collect(cells, extra, RESULTS / f"{name}.jsonl")
+    return list({(p.cell.row, name not in ONE_RUN and p.cell.column): p for p in runs}.values())
 
 
 def write_curves(
