@@ -1,6 +1,7 @@
 """Curves by block: means over seeds, blocks without attention maps, what is not measured yet."""
 
 import csv
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from oversmoothing.report.collect import collect
 from oversmoothing.report.expected import load, select
 
 RESULTS = Path(__file__).parents[2] / "results"
+TABLE = "wsss_overnight"
 
 
 def planned(row: str, column: str, *seeds: dict, missing: bool = False) -> SimpleNamespace:
@@ -87,15 +89,26 @@ def numbers(path: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-@pytest.mark.parametrize("table", [*depth_curves.TABLES, "wsss_overnight"])
+def same(name: str, rows: list[dict], folder: Path) -> bool:
+    again = write_csv(folder / "rows.csv", rows[0], (row.values() for row in rows))
+    return numbers(RESULTS / f"figures/{name}.csv") == numbers(again)
+
+
+@pytest.mark.parametrize("table", depth_curves.TABLES)
 def test_the_committed_curves_are_those_of_the_records(table: str, tmp_path: Path) -> None:
-    """After new results: `make figure NAME=curves`, or `NAME=training`."""
-    elsewhere = [f"paths.outputs={tmp_path}"]
-    if table == "wsss_overnight":
-        cells = select(load(RESULTS / "expected"), table)
-        found = collect(cells, elsewhere, RESULTS / f"{table}.jsonl")
-        name, rows = f"{table}_training", wsss_training.curve_rows(found)
-    else:
-        name, rows = f"{table}_curves", curve_rows(depth_curves.planned(table, elsewhere))
-    again = write_csv(tmp_path / "rows.csv", rows[0], (row.values() for row in rows))
-    assert numbers(RESULTS / f"figures/{name}.csv") == numbers(again)
+    """After new results: `make figure NAME=curves`."""
+    planned = depth_curves.planned(table, [f"paths.outputs={tmp_path}"])
+    assert same(f"{table}_curves", curve_rows(planned), tmp_path)
+
+
+def test_the_committed_trainings_are_those_of_the_records(tmp_path: Path) -> None:
+    """After new results: `make figure NAME=training`."""
+    cells, elsewhere = load(RESULTS / "expected"), [f"paths.outputs={tmp_path}"]
+    planned = collect(select(cells, TABLE), elsewhere, RESULTS / f"{TABLE}.jsonl")
+    assert same(f"{TABLE}_training", wsss_training.curve_rows(planned), tmp_path)
+    rows = wsss_training.threshold_rows(planned)
+    assert same(f"{TABLE}_thresholds", rows, tmp_path)
+    best = {row["row"]: row["mean"] for row in sorted(rows[::-1], key=itemgetter("mean"))
+            if row["column"].startswith("CAM")}  # fmt: skip
+    shown = {p.cell.label: p for p in planned if p.cell.column == "CAM, all labels"}
+    assert best == {label: pytest.approx(shown[label].measured.mean) for label in best}

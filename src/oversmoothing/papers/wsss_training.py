@@ -1,4 +1,4 @@
-"""Draws mIoU over the iterations of a training, from runs that were evaluated on the way.
+"""Draws the mIoU of a training over its iterations, and that of its CAMs over thresholds.
 
 python scripts/figure.py training
 python scripts/figure.py training wsss_overnight --pdf
@@ -19,20 +19,24 @@ from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.report.collect import Planned, collect
 from oversmoothing.report.expected import load, select
 
+CURVES = {"CAM": "val_cam_curve", "aux CAM": "val_aux_cam_curve"}  # threshold -> mIoU
+AXES = {"step": "iterations", "threshold": "threshold of the CAM"}
+
 
 def main(argv: list[str]) -> int:
-    """Writes ``<table>_training.png`` and ``.csv``."""
+    """Writes ``<table>_training`` and ``<table>_thresholds``, each as ``.png`` and ``.csv``."""
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("table", nargs="?", default="wsss_overnight", help="default: %(default)s")
     options = parser.parse_args(argv)
     cells = select(load(RESULTS / "expected"), options.table)
-    rows = curve_rows(collect(cells, [], RESULTS / f"{options.table}.jsonl"))
-    stem = RESULTS / "figures" / f"{options.table}_training"
-    if not rows:
-        way_out = f"run `make table NAME={options.table}`"
-        raise InputError(f"{stem.name}: nothing is measured yet; {way_out}")
-    print(*save(draw(rows), stem, options.pdf), sep="\n")
-    print(write_csv(stem.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
+    planned = collect(cells, [], RESULTS / f"{options.table}.jsonl")
+    for name, rows in (("training", curve_rows(planned)), ("thresholds", threshold_rows(planned))):
+        stem = RESULTS / "figures" / f"{options.table}_{name}"
+        if not rows:
+            way_out = f"run `make table NAME={options.table}`"
+            raise InputError(f"{stem.name}: nothing is measured yet; {way_out}")
+        print(*save(draw(rows), stem, options.pdf), sep="\n")
+        print(write_csv(stem.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
     return 0
 
 
@@ -45,15 +49,31 @@ def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
     ]
 
 
+def threshold_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
+    """Returns the same for the CAMs of every row after training, by threshold, over all labels."""
+    rows = {cell.cell.label: _seeds(cell) for cell in planned}  # all cells of a row are one run
+    return [
+        {"row": row, "column": f"{column}, all labels", "threshold": float(threshold)}
+        | mean_and_std([seed[curve][threshold] for seed in seeds])
+        for column, curve in CURVES.items()
+        for row, seeds in rows.items()
+        for threshold in (seeds[0].get(curve, {}) if seeds else {})
+    ]
+
+
+def _seeds(planned: Planned) -> list[dict[str, Any]]:
+    """The results of all finished seeds."""
+    if planned.config is None or planned.result is None:
+        return []
+    found = planned.result["seeds"]
+    return [found[str(seed)] for seed in planned.config.seeds if str(seed) in found]
+
+
 def _by_step(planned: Planned) -> dict[int, list[float]]:
     """Iteration -> the values of all finished seeds; the last iteration is the result itself."""
-    if planned.config is None or planned.result is None:
-        return {}
-    metric, found = planned.cell.metric, planned.result["seeds"]
-    seeds = [found[str(s)] for s in planned.config.seeds if str(s) in found]
-    last = {"step": planned.config.trainer.iterations}
-    values: dict[int, list[float]] = {}
-    for seed in seeds:
+    metric, values = planned.cell.metric, {}
+    for seed in _seeds(planned):
+        last = {"step": planned.config.trainer.iterations}
         for evaluation in [*seed.get("history", []), seed | last]:
             if metric in evaluation:
                 values.setdefault(evaluation["step"], []).append(evaluation[metric])
@@ -63,7 +83,7 @@ def _by_step(planned: Planned) -> dict[int, list[float]]:
 @matplotlib.rc_context(LINES)
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draws a panel for each column of the table, a line for each of its rows."""
-    columns = list(dict.fromkeys(r["column"] for r in rows))
+    columns, key = list(dict.fromkeys(r["column"] for r in rows)), list(rows[0])[2]
     colours = colours_of(r["row"] for r in rows)
     across = min(3, len(columns))
     down = -(-len(columns) // across)
@@ -74,10 +94,10 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     for axis, column in zip(axes, columns):
         for label, colour in colours.items():
             line = [r for r in rows if (r["column"], r["row"]) == (column, label)]
-            x, y, spread = ([r[key] for r in line] for key in ("step", "mean", "std"))
+            x, y, spread = ([r[name] for r in line] for name in (key, "mean", "std"))
             spread = [s or 0.0 for s in spread]
             axis.errorbar(x, y, spread, color=colour, marker="o", markersize=2.5, capsize=2)
-        axis.set(title=column, xlabel="iterations")
+        axis.set(title=column, xlabel=AXES[key])
     figure.supylabel("mIoU, %", fontsize="medium")
     handles = [Line2D([], [], color=c, label=label) for label, c in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
