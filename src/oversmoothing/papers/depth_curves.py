@@ -26,6 +26,7 @@ METRICS = {
     "cosine": "mean cosine of two tokens",
     "effective_rank": "effective rank",
     "attention_similarity": "similarity of attention rows",
+    "near_zero": "share of small singular values",
 }
 MOMENTS = ("layers_after", "layers_before")  # trained; else as the network is
 
