@@ -11,7 +11,7 @@ SEVERAL = $(filter-out 1,$(JOBS))
 WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
 RUNS = --jobs $(JOBS) $(if $(WORDS),-- $(WORDS))
 DRAW = $(if $(RUN),--run $(RUN)) $(if $(PDF),--pdf) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
-FIGURES = fig1 fig2 propositions hem_fig3 hem_fig4 elbo cost curves matrix limits training
+FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix limits training
 NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 

@@ -19,6 +19,7 @@ SHORT = {
     "fig1": "centered_fig1",
     "fig2": "centered_fig2",
     "propositions": "centered_propositions",
+    "layers": "contranorm_layers",
     "hem_fig3": "hemnet_fig3",
     "hem_fig4": "hemnet_fig4",
     "cost": "hemnet_cost",

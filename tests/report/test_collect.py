@@ -13,10 +13,10 @@ from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import compose_config
 from oversmoothing.report.collect import (
     Planned,
-    _records_beside,
     collect,
     conditions,
     read_records,
+    records_beside,
     write_records,
 )
 from oversmoothing.report.expected import load, select
@@ -154,11 +154,11 @@ def test_seeds_of_a_run_in_several_tables_are_merged(tmp_path: Path) -> None:
         env = {"git": name, "device": "cpu"}
         record = {"id": "a", "seeds": dict.fromkeys(seeds, name), "seconds": 60.0, "env": env}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record))
-    merged = _records_beside(tmp_path / "own.jsonl")["a"]
+    merged = records_beside(tmp_path / "own.jsonl")["a"]
     assert merged["seeds"] == {"0": "own", "1": "other", "2": "own", "3": "other"}
     assert merged["seconds"] == 90.0
     assert merged["env"] == {"git": "own / other", "device": "cpu"}
-    assert set(_records_beside(tmp_path / "other.jsonl")["a"]["seeds"].values()) == {"other"}
+    assert set(records_beside(tmp_path / "other.jsonl")["a"]["seeds"].values()) == {"other"}
 
 
 def test_a_recorded_seed_is_not_trained_again(tmp_path: Path, cells: list) -> None:

@@ -22,6 +22,7 @@ from oversmoothing.launch.flags import add_trust, whole
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.predict import require_same_classes
 from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.report.collect import merged_seeds, records_beside
 from oversmoothing.store.recorder import read_result
 from oversmoothing.tasks.wsss.look import distinct_classes, look_at
 from oversmoothing.tasks.wsss.panels import draw_looks, strongest
@@ -106,8 +107,13 @@ def write_tokens(results: Results, stem: Path, pdf: bool = False) -> list[Path]:
 
 
 def _results(run: TrainedRun) -> list[dict[str, Any]]:
-    """Returns the results of every seed. InputError: the run is not finished."""
+    """Returns the results of all seeds, in its folder or recorded.
+
+    Raises:
+        InputError: the run is not finished.
+    """
     result = read_result(run.folder)
     if result is None:
         raise InputError(f"{run.folder}: no result yet; run its command again")
-    return list(result["seeds"].values())
+    recorded = records_beside(RESULTS / "wsss_gamma.jsonl").get(result["id"], result)
+    return list(merged_seeds(result, recorded)["seeds"].values())

@@ -104,7 +104,7 @@ class Planned:
         names = run_id(self.config), former_id(self.config)
         results = [*filter(None, (found, self.result, *map(records.get, names)))]
         of_versions = [[result for result in results if result["id"] == name] for name in names]
-        merged = [reduce(_merged, of_version) for of_version in of_versions if of_version]
+        merged = [reduce(merged_seeds, of_version) for of_version in of_versions if of_version]
         best = max(merged, key=lambda result: len(self._seeds(result)), default=None)
         return replace(self, result=best, earlier=best is not None and best["id"] != names[0])
 
@@ -135,7 +135,7 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
         recorded: committed JSON lines of the table's results, with those of other tables beside
             it; None to count only what the output folder holds.
     """
-    records = _records_beside(recorded) if recorded else {}
+    records = records_beside(recorded) if recorded else {}
     compose = cache(lambda *words: compose_config([*words]))
     planned = []
     for cell in cells:
@@ -157,7 +157,7 @@ def read_records(path: Path) -> Records:
         ) from None
 
 
-def _records_beside(path: Path) -> Records:
+def records_beside(path: Path) -> Records:
     """Reads the results of a table and of those beside it, which can have runs in common.
 
     Of a seed in several files the record of the table itself counts.
@@ -165,11 +165,11 @@ def _records_beside(path: Path) -> Records:
     found: dict[str, dict[str, Any]] = {}
     for file in (path, *sorted(path.parent.glob("*.jsonl"))):
         for name, record in read_records(file).items():
-            found[name] = _merged(found.get(name, record), record)
+            found[name] = merged_seeds(found.get(name, record), record)
     return found
 
 
-def _merged(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def merged_seeds(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Adds the seeds that only the other result of the same run has, and their share of time."""
     added = {seed: own for seed, own in other["seeds"].items() if seed not in result["seeds"]}
     if not added:

@@ -8,7 +8,7 @@ import torch
 from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.launch.diagnose.subject import Subject
 from oversmoothing.metrics import smoothness
-from oversmoothing.papers.contranorm_fig2 import by_layer, layer_rows, near_zero
+from oversmoothing.papers.contranorm_layers import by_layer, layer_rows, near_zero
 
 
 def test_singular_values_below_a_tenth_of_the_largest_are_near_zero() -> None:

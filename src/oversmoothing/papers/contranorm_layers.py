@@ -1,7 +1,7 @@
 """Measures attention maps, tokens and singular values by layer (ContraNorm, Figure 2).
 
-python scripts/figure.py contranorm_fig2
-python scripts/figure.py contranorm_fig2 --seeds 1 2 --samples 64
+python scripts/figure.py contranorm_layers
+python scripts/figure.py contranorm_layers --seeds 1 2 --samples 64
 
 The networks are the pretrained DeiT-Ti and a small BERT that a run of the table text_rates trained
 on SST-2, as BERT's pretrained weights were not at hand.
@@ -38,11 +38,11 @@ Layers = dict[str, list[float]]
 
 
 def main(argv: list[str]) -> int:
-    """Writes ``contranorm_fig2.png`` and ``.csv``."""
+    """Writes ``contranorm_layers.png`` and ``.csv``."""
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--seeds", type=whole(0), nargs="+", default=[1, 2], help="of the BERT")
     parser.add_argument("--samples", type=whole(2), default=64, help="images, sentences")
-    parser.add_argument("--out", type=Path, default=RESULTS / "figures/contranorm_fig2")
+    parser.add_argument("--out", type=Path, default=RESULTS / "figures/contranorm_layers")
     options = parser.parse_args(argv)
     berts = [by_layer(bert(seed, options.samples)) for seed in options.seeds]
     found = {"DeiT-Ti, pretrained": [by_layer(deit(options.samples))]}
