@@ -12,8 +12,8 @@ from made_up import measured
 from oversmoothing.papers.claims import centered_theory, contranorm_depth, contranorm_theory
 from oversmoothing.papers.claims.centered_graphs import _margin
 from oversmoothing.papers.claims.centered_tuned import _grows
-from oversmoothing.papers.claims.contranorm_graphs import near
 from oversmoothing.papers.claims.claim import Verdict
+from oversmoothing.papers.claims.contranorm_graphs import near
 from oversmoothing.papers.claims.evidence import Cells, Evidence
 from oversmoothing.report.verdict import differ
 
@@ -93,9 +93,7 @@ def test_a_rank_falls_where_the_mean_over_seeds_falls_nearly_always(tmp_path: Pa
         assert contranorm_depth.falling(networks(tmp_path / name, none=seeds)).verdict is verdict
 
 
-@pytest.mark.parametrize(
-    ("last", "verdict"), [(9.9, Verdict.CONTRADICTED), (10.1, Verdict.HOLDS)]
-)
+@pytest.mark.parametrize(("last", "verdict"), [(9.9, Verdict.CONTRADICTED), (10.1, Verdict.HOLDS)])
 def test_half_the_first_rank_is_a_collapse_even_where_it_is_higher(
     tmp_path: Path, last: float, verdict: Verdict
 ) -> None:
