@@ -11,6 +11,8 @@ OWN = "Our questions"  # in place of a paper: a question that no paper's claim a
 
 
 class Verdict(StrEnum):
+    """Verdicts of claims, in the order in which tables list them."""
+
     HOLDS = "holds"
     IN_PART = "holds in part"
     CONTRADICTED = "contradicted"
