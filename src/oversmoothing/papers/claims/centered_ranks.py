@@ -26,7 +26,7 @@ Panel = tuple[str, str, str]  # block, weights, seed
 
 
 def failures(evidence: Evidence, folder: str) -> dict[Panel, int]:
-    """At how many γ each panel contradicts the claim."""
+    """Returns the number of γ at which each panel contradicts the claim."""
     found = dict.fromkeys(ranks(evidence, folder), 0)
     for line in evidence.csv(f"{folder}/fig1_claim.csv", COMMANDS[folder]):
         found[line["block"], line["weights"], line["seed"]] += 1

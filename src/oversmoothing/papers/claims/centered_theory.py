@@ -181,10 +181,10 @@ def identity_input(evidence: Evidence, proposition: int) -> Finding:
     return Finding(tendency(holds, all_of_them=True), text, "2 or 5 seeds")
 
 
-SLOW = "A higher rank after so many layers decides nothing: saturated attention is slow."
+SLOW = "A higher rank after so many layers decides nothing: saturated attention converges slowly."
 TRUE = (
-    "True, though the printed proof is not, which takes the map for constant: every row is a mean "
-    "of tokens with positive weights, so the range of the tokens shrinks in every layer."
+    "True, but the printed proof treats the map as constant. A valid proof: every new token is a "
+    "mean of tokens with positive weights, so the range of the tokens shrinks in every layer."
 )
 _recorded = partial(Claim, "Centered Self-Attention", command="make figure NAME=propositions")
 _small = partial(Claim, "Centered Self-Attention", cheap=False)
