@@ -2,7 +2,7 @@
 
 The mean of the values of a part differs from the mean over all nodes: by chance where the nodes of
 a part are drawn at random, and by more where they form a cluster of similar nodes. The difference
-shifts all nodes of the part alike, and is another one for the next part.
+shifts all nodes of the part alike, and changes from part to part.
 """
 
 import copy
