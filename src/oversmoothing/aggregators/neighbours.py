@@ -37,7 +37,7 @@ class Neighbours:
         """The entries in the square tiles on and above the diagonal; tiles are numbered by rows.
 
         Returns:
-            positions: flat index of each entry inside its tile, ordered by tile, (E',).
+            positions: flat index of each entry inside its tile, ordered by tile.
             bounds: offsets of the tiles into ``positions``, on the CPU, (1, tiles + 1). If the
                 matrix A is not symmetric, a second row has the offsets for Aᵀ, whose positions
                 follow those of A.
