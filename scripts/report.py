@@ -1,4 +1,4 @@
-"""One self-contained page of everything under results/: python scripts/report.py"""
+"""Writes one self-contained page of everything under results/: python scripts/report.py"""
 
 import argparse
 import itertools

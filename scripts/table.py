@@ -1,4 +1,4 @@
-"""Runs what a table still needs, then writes the table and its figure.
+"""Runs the missing cells of a table, then writes the table and its figure.
 
     python scripts/table.py table5 --data cora --methods centered layernorm --columns L=16
     python scripts/table.py table5 --plan

@@ -20,7 +20,8 @@ from torch import Tensor
 from oversmoothing.errors import InputError
 from oversmoothing.watch import Watch
 
-if dist.is_available():  # imported later, its default arguments keep the open group
+if dist.is_available():
+    # This module binds the default group at import, so import it before a group is open.
     import torch.distributed.nn.functional  # noqa: F401
 
 TIMEOUT = timedelta(hours=1)  # of one exchange; a process may evaluate alone for so long
@@ -127,7 +128,14 @@ def gathered(value: Any) -> list[Any]:
 
 
 def sum_over_processes(values: Sequence[Tensor]) -> list[Tensor]:
-    """Sums scalars over processes in one exchange."""
+    """Sums tensors over all processes, in float64 and in one exchange.
+
+    Args:
+        values: tensors of one shape, on one device.
+
+    Returns:
+        The sums, each with the type of its tensor; without a process group, the tensors themselves.
+    """
     if not dist.is_initialized():
         return list(values)
     stacked = torch.stack([value.double() for value in values])

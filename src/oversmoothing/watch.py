@@ -1,9 +1,9 @@
-"""Watches the processes of ``torchrun``, so that a failure of one never strands the others.
+"""Ends all processes of ``torchrun`` soon after one of them has failed.
 
-An exchange waits for all processes, and one that has raised an error takes part in no more of them.
-So it writes into a store that it has failed, and a thread of every other process reads it there.
-The other process then gets ``GRACE`` seconds to fail by itself, as all do where a file is missing.
-If it does not, it ends.
+An exchange waits for all processes, so the failure of one would block the others for ever. A
+process that fails therefore sets a flag in a store that all processes share. In every process, a
+thread polls this store. When it finds a flag, its process has ``GRACE`` seconds to fail by itself,
+as all processes do when a file is missing. After that the thread ends the process.
 """
 
 import os

@@ -152,13 +152,13 @@ def test_pairs_are_numbered_without_gap(n):
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.45, 0.55, 1.0])
-def test_the_number_of_heads_is_binomial(probability):
-    generator, coins, draws = torch.Generator().manual_seed(0), 200, 2000
-    heads = [block_edges._heads(coins, probability, generator) for _ in range(draws)]
-    assert all(torch.equal(h, h.unique()) for h in heads)
-    counts = torch.tensor([len(h) for h in heads], dtype=torch.float64)
-    variance = coins * probability * (1 - probability)
-    assert abs(counts.mean() - coins * probability) <= 4 * (variance / draws) ** 0.5
+def test_the_number_of_successes_is_binomial(probability):
+    generator, trials, draws = torch.Generator().manual_seed(0), 200, 2000
+    found = [block_edges._successes(trials, probability, generator) for _ in range(draws)]
+    assert all(torch.equal(indices, indices.unique()) for indices in found)
+    counts = torch.tensor([len(indices) for indices in found], dtype=torch.float64)
+    variance = trials * probability * (1 - probability)
+    assert abs(counts.mean() - trials * probability) <= 4 * (variance / draws) ** 0.5
     assert abs(counts.var() - variance) <= 4 * variance * (2 / draws) ** 0.5
 
 

@@ -44,9 +44,10 @@ def apply(
         aggregator: a name (``centered``, ``contranorm``, …), an aggregator class, a function or
             ``functools.partial`` that builds one, or a list of those, which act in its order.
         blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0.
-        where: the place of aggregators that act after the mixing. Each library has its own, see
-            the guide. Or a pattern of module names, such as ``layers.*.linear2``, in a model of
-            any kind: aggregators act on the outputs of these modules, and ``blocks`` stays out.
+        where: the place of aggregators that act after the mixing. The names of places depend on
+            the library, see the guide. Or, in any model, a pattern of module names such as
+            ``layers.*.linear2``: aggregators act on the outputs of these modules. Leave out
+            ``blocks`` then.
         options: of the aggregator, if it is given by name or class.
 
     Returns:
@@ -160,7 +161,10 @@ def _require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
 def _require_some(placed: Sequence[Placed], where: str | None) -> None:
     """Checks that there are places, and that ``where`` had a say."""
     if not placed:
-        raise InputError("blocks: these have no place for the aggregator")
+        raise InputError(
+            "blocks: these have no place for the aggregator; choose other blocks, or give where= "
+            "as a pattern of module names"
+        )
     sites = [place.site for place in placed if isinstance(place.site, Site)]
     if where is not None and not any(a.site == "after" for site in sites for a in site):
         raise InputError(

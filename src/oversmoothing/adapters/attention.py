@@ -40,7 +40,7 @@ class InsideAttention(Site):
         v = v.to(mixed.dtype)
         if v.shape[:-2] != mixed.shape[:-2]:
             v = v.repeat_interleave(mixed.shape[-3] // v.shape[-3], dim=-3)
-        if self.current is not None:  # its groups tell what the mask would
+        if self.current is not None:  # the groups encode the padding, so no mask is needed
             return self.act(mixed, v)
         prefix = self.context.prefix
         return self(mixed, v, Context(prefix, mask=seen(mask), causal=causal))

@@ -21,7 +21,8 @@ class Groups(Protocol):
 class Sentences:
     """The tokens of sentences with padding.
 
-    All sentences are aggregated at once by aggregators that read masks, else those of one length.
+    Aggregators that read masks get all sentences at once. Others get the sentences of one length at
+    a time.
 
     Args:
         mask: true for tokens, false for padding, which may lie anywhere, (B, N).

@@ -28,7 +28,8 @@ def factories(given: str | Factory | Sequence[Factory], options: dict[str, Any])
         raise InputError(f"aggregator: expected a name, a class or a function, got {given!r}")
     if isinstance(factory, type) and not issubclass(factory, Aggregator):
         raise InputError(
-            f"aggregator: {factory.__name__} derives from none of Inside, After and Instead"
+            f"aggregator: {factory.__name__} derives from none of Inside, After and Instead; "
+            "derive it from one of these in oversmoothing.aggregators.base"
         )
     known = {n: p for n, p in signature(factory).parameters.items() if n != "dim"}
     for name in options:
@@ -37,7 +38,7 @@ def factories(given: str | Factory | Sequence[Factory], options: dict[str, Any])
     for name, parameter in known.items():
         required = parameter.default is parameter.empty and parameter.kind not in VARIABLE
         if required and name not in options:
-            raise InputError(f"{name}: {_name(factory)} needs this option")
+            raise InputError(f"{name}: {_name(factory)} needs this option; add {name}=…")
     return [partial(factory, **options)] if options else [factory]
 
 

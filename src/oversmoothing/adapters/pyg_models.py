@@ -117,7 +117,10 @@ def place(
     for name, block in choice.blocks.items():
         convolutions = [module for module in block.modules() if hasattr(module, "propagate")]
         if not convolutions:
-            raise InputError(f"blocks: {name} ({type(block).__name__}) has no graph convolution")
+            raise InputError(
+                f"blocks: {name} ({type(block).__name__}) has no graph convolution; leave it out "
+                "of blocks=, or give where= as a pattern of module names"
+            )
         for conv in convolutions:
             dim = channels(conv, factories)
             sites = Sites(factories, dim, type(model).__name__, ("inside", "after"))

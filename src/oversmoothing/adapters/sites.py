@@ -63,7 +63,8 @@ class Sites:
             kind = kind_of(factory, dim)
             if not issubclass(kind, Aggregator):
                 raise InputError(
-                    f"aggregator: {kind.__name__} derives from none of Inside, After and Instead"
+                    f"aggregator: {kind.__name__} derives from none of Inside, After and Instead; "
+                    "derive it from one of these in oversmoothing.aggregators.base"
                 )
             if not issubclass(kind, NoAggregator):
                 _require(kind, host, offered)

@@ -16,6 +16,6 @@ def check_choice(option: str, value: object, choices: Any) -> None:
 
 
 def check_finite(option: str, value: float | Tensor, hint: str = "") -> None:
-    """Raises InputError if a number is infinite or none, or one number of a tensor is."""
+    """Raises InputError unless a number, or every entry of a tensor, is finite."""
     if not torch.as_tensor(value, dtype=torch.float64).isfinite().all():
         raise InputError(f"aggregator.{option}: expected a finite number, got {value}{hint}")

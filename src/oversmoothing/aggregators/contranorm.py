@@ -43,13 +43,12 @@ class ContraNorm(After):
         layernorm: apply LayerNorm at the end, as in ViT.
         mask_neighbours: on a graph, compare a node neither with itself nor with its neighbours;
             no effect if the mixing is dense.
-        negatives: compare with that many nodes, drawn without replacement in every training step,
-            the same for all nodes; None, or N and more: with all. Both sums of the softmax, Σ_j
-            E_ij x_j and Σ_j E_ij over strangers j, then run over the drawn strangers. Each is
-            unbiased up to one factor; their ratio Px has a bias of order 1/negatives and a
-            standard deviation of order 1/√negatives. A node without strangers among the drawn
-            is not pushed. Evaluation compares with the same nodes every time. Training with
-            gradient checkpointing is refused.
+        negatives: number of nodes to compare with; None, or N and more: all. Every forward pass
+            of training draws them without replacement, the same ones for every node. Numerator
+            and denominator of the softmax average Px are unbiased up to a common factor; their
+            ratio has bias O(1/negatives) and standard deviation O(1/√negatives). Px is 0 for a
+            node that is compared with none of the drawn nodes, see ``mask_neighbours``.
+            Evaluation always uses the same nodes. Not compatible with gradient checkpointing.
         printed: the paper's equations: P = softmax(xxᵀ/τ), and s/τ is the factor of Px. On a graph
             too all nodes are compared.
 

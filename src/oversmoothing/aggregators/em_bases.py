@@ -12,9 +12,9 @@ from oversmoothing.errors import InputError
 class MovingBases(Instead):
     """Updates μ⁽⁰⁾ ← m μ⁽⁰⁾ + (1 − m) mean(μ⁽ᵀ⁾) once in every optimisation step.
 
-    The mean is over all samples of the step: all parts of the batch, and all processes. A sum that
-    is not used yet is part of a checkpoint's state. As in EMANet, the first μ⁽⁰⁾ has norm 1, and
-    the updates do not restore this norm.
+    The mean is over all samples of a step, in all parts of the batch and all processes. Checkpoints
+    include the sum since the last update. As in EMANet, the initial bases have norm 1, and the
+    updates do not restore this norm.
 
     Args:
         num_bases: K.

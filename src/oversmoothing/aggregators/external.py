@@ -19,10 +19,10 @@ class External(Instead):
 
     .. math:: \\tilde X = \\mathrm{Norm}(X M_kᵀ) M_v
 
-    Norm is a softmax over the tokens, followed by a division by the sum over the slots. This equals
-    a softmax over the slots of X M_kᵀ less its logsumexp over the tokens: those S numbers are all
-    that a token learns of the others, and with another norm it learns nothing of them. The memories
-    M_k and M_v are separate parameters with the same initial values.
+    Norm applies a softmax over the tokens and then divides each row by its sum over the slots. It
+    equals a softmax over the slots of X M_kᵀ − ℓ, where ℓ is the logsumexp of X M_kᵀ over the
+    tokens. So tokens exchange information only through the S numbers ℓ; with another norm they
+    exchange none. The memories M_k and M_v are separate parameters with the same initial values.
 
     Args:
         dim: channels C.

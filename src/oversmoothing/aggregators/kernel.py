@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-Tile = tuple[int, int, Tensor, Tensor]  # its row, its column, entries of E, those of the mirrored E
+Tile = tuple[int, int, Tensor, Tensor]  # row, column, E and the mirrored E
 
 
 @torch.library.custom_op("oversmoothing::kernel_sums", mutates_args=())
@@ -29,10 +29,10 @@ def kernel_sums(
     Args:
         q: points, (B, N, D).
         u: values, (B, N, C).
-        skipped: positions of the pairs to leave out, inside their tiles, tile after tile.
-        bounds: where those of every tile begin and end, on the CPU, (1, tiles + 1); (2, tiles + 1)
-            if the pairs in reverse are others: these are in the second row.
-        tile: rows and columns of a tile.
+        skipped: flat index of each pair to leave out inside its tile, ordered by tile.
+        bounds: offsets of the tiles into ``skipped``, on the CPU, (1, tiles + 1). If the relation
+            is not symmetric, (2, tiles + 1): the second row is for the reversed pairs.
+        tile: side of a tile.
 
     Shapes: -> z (B, N, C), t (B, N).
     """
@@ -70,7 +70,11 @@ def kernel_sums_backward(
 
 
 def _tiles(q: Sequence[Tensor], skipped: Tensor, bounds: Tensor) -> Iterator[Tile]:
-    """Yields the tiles on and above the diagonal, all in the same memory."""
+    """Yields row, column, E and the mirrored E of each tile on or above the diagonal.
+
+    Entry (a, b) of the mirrored E belongs to the pair (b, a). It differs from E only in the pairs
+    that are left out. All tiles share one buffer, so use a tile before the next one is drawn.
+    """
     room = q[0].new_empty(len(q[0]) ** 2)
     pieces = [iter(skipped[own[0] : own[-1]].split(own.diff().tolist())) for own in bounds]
     for i, rows in enumerate(q):
@@ -85,7 +89,7 @@ def _tiles(q: Sequence[Tensor], skipped: Tensor, bounds: Tensor) -> Iterator[Til
 
 
 def _to_exponents(E: Tensor, F: Tensor, dv: Tensor, vd: Tensor) -> Tensor:
-    """Returns the gradient to the exponents of a tile, over ln 2.
+    """Returns the gradient to the exponents of a tile, divided by ln 2.
 
     Args:
         E, F: the tile, and that of the mirrored pairs.

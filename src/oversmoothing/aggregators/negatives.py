@@ -39,7 +39,8 @@ class Negatives(nn.Module):
             _require_first_pass()
             key = self.seed, self.step, self.passes
             self.passes += 1
-        mixed = int(np.random.SeedSequence(key).generate_state(1)[0])  # the CPU takes 32 bits
+        # CPU generators use only the low 32 bits of a seed.
+        mixed = int(np.random.SeedSequence(key).generate_state(1)[0])
         generator = torch.Generator().manual_seed(mixed)
         drawn = torch.randperm(num_nodes, generator=generator)[: self.count]
         return drawn.sort().values.to(device)

@@ -34,12 +34,14 @@ class Neighbours:
 
     @cached_property
     def tiles(self) -> tuple[Tensor, Tensor, int]:
-        """The entries on and above the diagonal, sorted by square tiles, row of tiles after row.
+        """The entries in the square tiles on and above the diagonal; tiles are numbered by rows.
 
         Returns:
-            The position of every entry inside its tile; on the CPU where those of each tile begin,
-            with the end of the last, (1, tiles + 1), or (2, tiles + 1) with the same of the
-            transpose unless it is the same matrix; rows of a tile.
+            positions: flat index of each entry inside its tile, ordered by tile.
+            bounds: offsets of the tiles into ``positions``, on the CPU, (1, tiles + 1). If the
+                matrix A is not symmetric, a second row has the offsets for Aᵀ, whose positions
+                follow those of A.
+            size: side of a tile; the tiles of the last row and column may be smaller.
         """
         size = _tile(self.num_nodes, self.rows.device)
         lists = [self._by_tile(size, self.rows, self.columns)]
@@ -79,7 +81,7 @@ class Neighbours:
 
 
 def _tile(num_nodes: int, device: torch.device) -> int:
-    """Returns the rows of a tile, which divide N into about equal parts."""
+    """Returns the side of a tile, a multiple of 16 that divides N into about equal parts."""
     largest = CPU_TILE * math.isqrt(torch.get_num_threads()) if device.type == "cpu" else TILE
     return 16 * math.ceil(num_nodes / math.ceil(num_nodes / largest) / 16)
 

@@ -2,7 +2,7 @@
 
 The mean of the values of a part differs from the mean over all nodes: by chance where the nodes of
 a part are drawn at random, and by more where they form a cluster of similar nodes. The difference
-shifts all nodes of the part alike, and is another one for the next part.
+shifts all nodes of the part alike, and changes from part to part.
 """
 
 import copy
@@ -65,9 +65,10 @@ class RunningMean(nn.Module):
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Moves r towards the mean over the parts since the last call, of all processes.
+        """Updates r ← r + m (b − r) with the parts since the last call, in all processes.
 
-        Without new parts r stays the same.
+        b is the mean over all nodes of these parts; the first update sets r = b. Without new parts,
+        r stays the same. At m = 0 and m = 1 there is nothing to update.
         """
         if not 0 < self.momentum < 1:
             return

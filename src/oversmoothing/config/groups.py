@@ -1,4 +1,4 @@
-"""Unknown groups and options of a command line, with what was probably meant."""
+"""Finds unknown groups and options of a command line, and suggests similar names."""
 
 from pathlib import Path
 

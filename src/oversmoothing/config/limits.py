@@ -1,7 +1,7 @@
 """Upper limits of sizes and counts, far above what a workstation can do.
 
-They are there for slips such as a zero too many, which would otherwise fill the memory or take
-hours to refuse. ``OVERSMOOTHING_LIMITS=off`` lifts all of them.
+They catch typing errors such as an extra zero, which would otherwise exhaust the memory or run for
+hours. ``OVERSMOOTHING_LIMITS=off`` lifts all of them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Unknown keys of a command line, with what was probably meant."""
+"""Finds unknown keys of a command line, and suggests similar names."""
 
 from typing import Any
 

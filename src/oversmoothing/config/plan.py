@@ -1,4 +1,4 @@
-"""The configs that a command line asks for, and what is wrong with how it asks."""
+"""Parses a command line: the configs that it asks for, and its mistakes."""
 
 import copy
 import itertools
@@ -23,14 +23,16 @@ Axes = dict[str, list[Override]]  # what is set -> its values, one unless swept
 
 @dataclass
 class Plan:
-    """What a command line comes to.
+    """The result of parsing a command line.
 
     Args:
-        problems: one line each.
-        configs: one for each combination, composed without what has a problem. If a sweeper of
-            Hydra chooses the runs: one for each combination of options, which serves the check.
-        unclear: parts whose option is not known, so that their keys are not known either.
-        new: keys that empty mappings get, such as ``backbone.options.heads``; Hydra wants a ``+``.
+        problems: one line for each mistake.
+        configs: one for each combination of values, composed without the overrides that have a
+            mistake. If a sweeper of Hydra chooses the values: one for each combination of options
+            of groups, for the checks only.
+        unclear: parts whose option is unknown, so that their keys are unknown, too.
+        new: keys that are added to empty mappings, such as ``backbone.options.heads``; Hydra needs
+            a ``+`` before them.
         launcher: option of ``hydra/launcher``.
         sweeper: option of ``hydra/sweeper``.
     """
@@ -60,14 +62,14 @@ def plan(words: list[str], multirun: bool) -> Plan:
     if absent := [f"{path}: no such folder of configs" for path in folders if not path.is_dir()]:
         return Plan(problems + absent)
     parsed = {override.input_line for override in overrides}
-    drawn = Plan(problems, unclear={_node(w.split("=")[0]) for w in words if w not in parsed})
+    result = Plan(problems, unclear={_node(w.split("=")[0]) for w in words if w not in parsed})
     try:
-        axes = _accepted(drawn, overrides, folders)
-        axes = _swept(drawn, axes, multirun, folders)
-        drawn.configs = _combined(drawn, axes)
+        axes = _accepted(result, overrides, folders)
+        axes = _swept(result, axes, multirun, folders)
+        result.configs = _combined(result, axes)
     except Problems as refused:
-        drawn.problems += refused.lines
-    return drawn
+        result.problems += refused.lines
+    return result
 
 
 def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axes:
@@ -99,7 +101,7 @@ def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
     if multirun:
         chosen = hydra.runtime.choices
         plan.launcher, plan.sweeper = chosen["hydra/launcher"], chosen["hydra/sweeper"]
-        axes = _brought(hydra, folders) | axes
+        axes = _experiment_sweep(hydra, folders) | axes
     if plan.sweeper != "basic":
         return axes
     listed: Axes = {}
@@ -127,7 +129,7 @@ def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
     composed = {key: values for key, values in axes.items() if is_composed(values[0])}
     for options in itertools.product(*composed.values()):
         config = _keys(base(tuple(option.input_line for option in options)))
-        plan.problems += _lonely(config, axes)
+        plan.problems += _sweep_conflicts(config, axes)
         for key in [key for key in axes if key not in composed]:
             found = [line for value in axes[key] if (line := key_problem(value, config))]
             if found and not plan.unclear & {key.lstrip("+~").split(".")[0], "experiment"}:
@@ -150,23 +152,23 @@ def _hydra(overrides: list[Override]) -> DictConfig:
     return config.hydra
 
 
-def _brought(hydra: DictConfig, folders: list[Path]) -> Axes:
-    """The sweep that an experiment defines.
+def _experiment_sweep(hydra: DictConfig, folders: list[Path]) -> Axes:
+    """Returns the sweep that an experiment defines.
 
     Raises:
-        Problems: what is wrong with it.
+        Problems: the mistakes in it.
     """
     params = OmegaConf.to_container(hydra.sweeper.get("params") or OmegaConf.create({}))
     overrides, problems = parse([f"{key}={value}" for key, value in params.items()])
-    drawn = Plan(problems)
-    axes = _accepted(drawn, overrides, folders)
-    if drawn.problems:
-        raise Problems([f"hydra.sweeper.params: {line}" for line in drawn.problems])
+    result = Plan(problems)
+    axes = _accepted(result, overrides, folders)
+    if result.problems:
+        raise Problems([f"hydra.sweeper.params: {line}" for line in result.problems])
     return axes
 
 
-def _lonely(composed: dict[str, Any], axes: Axes) -> list[str]:
-    """An experiment that is a sweep by itself cannot be one of several experiments."""
+def _sweep_conflicts(composed: dict[str, Any], axes: Axes) -> list[str]:
+    """Returns an error if one of several experiments defines a sweep."""
     if len(axes.get("experiment", [])) > 1 and composed.get("hydra.sweeper.params"):
         name = composed["hydra.runtime.choices"]["experiment"]
         return [f"experiment: {name} is a sweep by itself; run it alone"]

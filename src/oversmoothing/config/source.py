@@ -1,4 +1,4 @@
-"""Signatures read from source files: importing the classes and functions would import torch.
+"""Reads signatures from source files, since importing the modules would import torch.
 
 Nothing is imported or run: modules are found by their files, and type hints are evaluated only
 where they consist of built-in types and those of ``typing``.

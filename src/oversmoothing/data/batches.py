@@ -1,4 +1,4 @@
-"""Which examples are taken: batches by seed and number, and samples evenly spaced."""
+"""Chooses examples: batches by seed and number, and evenly spaced samples."""
 
 import hashlib
 from collections.abc import Callable, Sequence

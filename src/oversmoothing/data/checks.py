@@ -1,4 +1,4 @@
-"""Check the options of data sets, augmentations and evaluations."""
+"""Checks the options of data sets, augmentations and evaluations."""
 
 from oversmoothing.errors import InputError
 

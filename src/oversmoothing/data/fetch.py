@@ -1,4 +1,4 @@
-"""Check raw files and download missing ones.
+"""Checks raw files and downloads missing ones.
 
 No raw file is opened before its SHA-256 has matched the one in ``raw_files.yaml``.
 """

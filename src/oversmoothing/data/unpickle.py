@@ -1,4 +1,4 @@
-"""Read pickles of unknown origin, graphs and label lists, without running code in them."""
+"""Reads pickles of unknown origin, graphs and label lists, without running code in them."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Sees the attention maps of a model while it runs, whatever library the model is of."""
+"""Observes the attention maps of a running model, whichever library it comes from."""
 
 import inspect
 from collections.abc import Callable, Iterator

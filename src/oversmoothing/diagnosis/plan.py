@@ -1,4 +1,4 @@
-"""Finds out what the tokens of a call are: words without padding, patches, nodes of graphs."""
+"""Splits the tokens of a call into samples: words without padding, patches, nodes of graphs."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ from oversmoothing.errors import InputError
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says about the inputs; None: what model and inputs say.
+    """Properties of the inputs as the user gives them; None: taken from the model and its inputs.
 
     Args:
-        edges: of a graph, (2, E).
-        mask: true for every token that counts, (B, N).
-        batch: the graph of every node, (N,).
-        prefix: number of leading tokens that are left out.
+        edges: edges of a graph, (2, E).
+        mask: true for tokens, false for padding, (B, N).
+        batch: index of the graph of every node, (N,).
+        prefix: number of leading tokens to leave out, such as 1 for a class token.
     """
 
     edges: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Overrides for runs that have a name already: they say how these are computed, not what."""
+"""Checks that overrides of recorded runs change how these are computed, not their numbers."""
 
 from hydra.core.override_parser.types import Override
 
@@ -9,7 +9,7 @@ from oversmoothing.store.identity import may_decide
 
 
 def other_runs(overrides: list[str]) -> list[str]:
-    """Those of the overrides that may turn a run into another one, or change its seeds.
+    """Returns the overrides that may change the identity or the seeds of a run.
 
     Raises:
         Problems: words that are no overrides.
@@ -21,7 +21,7 @@ def other_runs(overrides: list[str]) -> list[str]:
 
 
 def same_runs(overrides: list[str]) -> None:
-    """Refuses overrides that would put the results of other runs into a table or figure.
+    """Raises InputError for overrides that would put other runs into a table or figure.
 
     Raises:
         InputError: naming these overrides, and the keys that can be given.

@@ -1,4 +1,4 @@
-"""What is wrong with a composed config that only building its parts shows."""
+"""Finds the mistakes in a composed config that show only when its parts are built."""
 
 import inspect
 import json
@@ -23,11 +23,11 @@ from oversmoothing.store.identity import short_name
 from oversmoothing.tasks.base import Parts, Task
 
 AGGREGATORS = ("aggregator", "then")
-Known = dict[str, Any]  # what was built before, in this command -> what it said, or what it is
+Known = dict[str, Any]  # part of an earlier config, as JSON -> its complaints, or the part built
 
 
 def started(config: DictConfig) -> tuple[Start | None, list[str]]:
-    """Builds all that a run starts from; if that fails, says what is wrong.
+    """Builds all parts of a run; if that fails, returns the mistakes.
 
     Returns:
         The start of the run, None if it is finished or refused; one line for each mistake.
@@ -72,7 +72,7 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
     values = OmegaConf.to_container(config, resolve=True)
     for part, step in _steps(config).items():
         if part not in broken:
-            said = _said(part, values, config, step, known)
+            said = _cached_complaints(part, values, config, step, known)
             broken |= {part} if said else set()
             lines += said
     return lines + _network_problems(config, broken, partial(_built, config, values, known))
@@ -107,14 +107,14 @@ def _steps(config: DictConfig) -> dict[str, Callable[[], object]]:
     return steps | {"device": partial(_try_device, config.device)}
 
 
-def _said(
+def _cached_complaints(
     part: str,
     values: dict[str, Any],
     config: DictConfig,
     step: Callable[[], object],
     known: Known,
 ) -> list[str]:
-    """Complaints of a part, looked up where another config of the command has the same part."""
+    """Returns the complaints of a part, from the cache if an earlier config has the same part."""
     text = json.dumps([part, values["task"]["_target_"], values[part]])
     if text not in known:
         known[text] = _complaints(part, config, step)
@@ -134,7 +134,7 @@ def _complaints(part: str, config: DictConfig, step: Callable[[], object]) -> li
 
 
 def _accept(config: DictConfig) -> None:
-    """Builds the data, and asks the task whether they are of its kind."""
+    """Builds the data and checks that the task accepts them."""
     with room_for("data"):
         data = build(config.data)
     get_object(config.task._target_).accept(Parts([], data=data))
@@ -185,7 +185,7 @@ def _built(config: DictConfig, values: dict[str, Any], known: Known, part: str) 
 def _network_problems(
     config: DictConfig, broken: set[str], built: Callable[[str], Any]
 ) -> list[str]:
-    """What the task objects to in its parts; broken ones are left out, but for the backbone.
+    """Returns the error of building the network, if any, without the broken parts.
 
     Args:
         config: whose ``task`` is right.

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 GRAM_FLOOR = 1e-6  # relative size below which the Gram matrix's singular values are not trusted
-AT_ONCE = 1 << 16  # so many numbers of a matrix, or 1/PIECES of it, are in float64 at a time
+AT_ONCE = 1 << 16  # entries of a piece in float64; 1/PIECES of the matrix if that is more
 PIECES = 32
 
 

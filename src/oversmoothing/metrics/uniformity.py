@@ -6,11 +6,11 @@ from torch import Tensor
 
 
 def uniformity(x: Tensor, temperature: float = 1.0) -> Tensor:
-    """Computes how close the tokens lie: the mean over i of log meanⱼ exp(xᵢ·xⱼ/τ).
+    """Computes the uniformity loss, the mean over i of log meanⱼ exp(xᵢ·xⱼ/τ).
 
-    It is differentiable, so it can be added to a loss. Of tokens of length 1 it is 1/τ if all are
-    equal and lower the more evenly they are spread. Its gradient is (P + Pᵀ) x / (N τ) with
-    P = softmax(x xᵀ/τ).
+    It measures how close the tokens lie. For tokens of norm 1, it is 1/τ if all are equal, and it
+    falls as they spread more evenly. It is differentiable and can be added to a training loss. Its
+    gradient is (P + Pᵀ) x / (N τ) with P = softmax(x xᵀ/τ).
 
     Args:
         x: tokens; divide them by their norms to compare directions only.

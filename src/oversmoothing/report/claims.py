@@ -1,4 +1,4 @@
-"""How claims of papers are shown: the entries of ``claims.json`` as rows of tables."""
+"""Formats the claims of papers: the entries of ``claims.json`` as rows of tables."""
 
 import json
 import re

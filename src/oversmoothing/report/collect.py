@@ -1,4 +1,4 @@
-"""From published cells to the runs that measure them, and to their results."""
+"""Finds the runs that measure published cells, and their results."""
 
 import json
 import re

@@ -117,7 +117,7 @@ def _texts(table: Table, block: str, row: str, where: str) -> dict[str, str | No
     values = lines[row] if isinstance(lines[row], list) else [lines[row]]
     if len(values) != len(table.columns):
         wanted = f"{len(table.columns)} columns ({', '.join(table.columns)})"
-        raise InputError(f"{where}: {row}: {len(values)} values for {wanted}")
+        raise InputError(f"{where}: {row}: {len(values)} values for {wanted}; give one for each")
     texts = (str(value).strip() for value in values)
     return {c: None if t == UNKNOWN else t for c, t in zip(table.columns, texts)}
 

@@ -57,7 +57,7 @@ def update(results: Path) -> list[Path]:
 
 
 def current(text: str, results: Path, page: Path) -> str:
-    """The text of a page with what the results say now."""
+    """Returns the text of a page with all numbers and claims taken from the results."""
 
     def inserted(make: Callable[[str], str], found: re.Match[str]) -> str:
         try:
@@ -71,7 +71,7 @@ def current(text: str, results: Path, page: Path) -> str:
 
 
 def value(results: Path, key: str) -> str:
-    """What a key stands for.
+    """Returns the text that a key stands for.
 
     Raises:
         KeyError, OSError, ValueError: no such table, cell, line or claim.

@@ -1,4 +1,4 @@
-"""Generated text in a written file: ``<!-- name:start --> … <!-- name:end -->``."""
+"""Replaces generated text in a page, between ``<!-- name:start -->`` and ``<!-- name:end -->``."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def replace_between_markers(path: Path, marker: str, text: str) -> None:
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        raise InputError(f"{path}: cannot be read: {error}; restore it with git") from error
     once = content.count(start) == content.count(end) == 1
     if not once or content.find(end) < content.find(start):
         raise InputError(f"{path}: expected one line {start} and after it one line {end}; add them")

@@ -1,4 +1,4 @@
-"""What is measured of each paper: how many of its published numbers agree, differ, are missing."""
+"""Counts the published numbers of each paper that agree, differ or are missing."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing but itself: style and images inside, no request to anywhere."""
+"""Writes one self-contained HTML page, with style and images inside and without requests."""
 
 import base64
 import mimetypes
@@ -21,7 +21,7 @@ from oversmoothing.store.files import write_text
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, followed by those of these that are given, in this order.
+    """A heading and what follows it, in the order of the arguments; empty ones are left out.
 
     Args:
         text: paragraphs with empty lines between them.
@@ -29,7 +29,7 @@ class Section:
         entries: cells of a table in ``results/expected``.
         rows: any other table; the first row is its head.
         figures: PNG, JPEG or SVG files.
-        claims: entries of ``claims.json``, shown before all of these, by paper.
+        claims: entries of ``claims.json`` by paper, shown before all others.
     """
 
     title: str

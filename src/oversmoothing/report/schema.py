@@ -110,7 +110,8 @@ def read(path: Path) -> dict[str, Table]:
     try:
         content = mapping(OmegaConf.to_container(OmegaConf.load(path)), str(path))
     except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
-        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be read: {why}; correct or restore it") from error
     named(["tables"], content, f"{path}: key")
     nodes = mapping(content.get("tables"), f"{path}: tables")
     return {name: _table(nodes, name, f"{path}: {name}") for name in nodes}

@@ -1,4 +1,4 @@
-"""Measurements compared: with what was published, and with each other seed by seed."""
+"""Compares measurements with published values, and with each other seed by seed."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""Where the files lie that are not code: in the repository, or in an installed wheel."""
+"""Finds the files that are not code: in the repository, or in an installed wheel."""
 
 from pathlib import Path
 

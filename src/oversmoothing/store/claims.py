@@ -20,7 +20,7 @@ class Busy(Exception):
 
 @contextlib.contextmanager
 def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Hold a run for this process, or for a group of processes, in which process 0 holds it.
+    """Holds a run for this process, or for a group of processes, in which process 0 holds it.
 
     The claim ends with the block, or with the process if it is killed.
 
@@ -45,8 +45,10 @@ def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def _acquire(lock: FileLock, folder: Path) -> str | None:
-    """Take the lock, or say who holds it. The owner's name has a file of its own: on Windows no
-    other process can read a locked file."""
+    """Takes the lock, or returns a line that names its owner.
+
+    The owner's name is in a file of its own: on Windows no other process can read a locked file.
+    """
     owner = folder / ".owner"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

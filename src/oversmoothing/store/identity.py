@@ -1,10 +1,9 @@
-"""Which runs are the same run.
+"""The identity of a run: a hash of the options that affect its numbers.
 
-A run is named by what decides its numbers: the composed config without the parts that do not
-(seeds, device, paths, logger). Every part is hashed under the public name that ``identity.yaml``
-gives it, without the options whose value is the one frozen there. So code can be moved, options can
-be added and defaults can be changed, and no run is taken for another. A part whose random numbers
-have changed bears a mark, which earlier runs lack.
+Runs with equal hashes are the same run. The hash leaves out seeds, device, paths and logger. Every
+part is hashed under the name that ``identity.yaml`` gives it, without the options that have the
+default frozen there. So code can move, options can be added and defaults can change, and existing
+hashes stay valid. A part whose random numbers have changed has a mark, which earlier runs lack.
 """
 
 import dataclasses
@@ -19,7 +18,7 @@ import yaml
 from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 
-HOW = ("_target_", "_part_", "_partial_", "root", "cache", "workers", "log_every")
+NEUTRAL = ("_target_", "_part_", "_partial_", "root", "cache", "workers", "log_every")  # not hashed
 IDENTITY = ("task", "data", "backbone", "aggregator", "then", "trainer")
 Node = dict[str, Any]
 
@@ -35,10 +34,10 @@ def hashed(identity: Node) -> str:
 
 
 def may_decide(key: str) -> bool:
-    """Whether setting a key, such as ``trainer.lr``, can make a run another one or add seeds."""
+    """Whether setting a key, such as ``trainer.lr``, can change the identity or the seeds."""
     part, *own = key.split(".")
-    how = len(own) == 1 and own[0] in HOW and not own[0].startswith("_")
-    return part in (*IDENTITY, "seeds") and not how
+    neutral = len(own) == 1 and own[0] in NEUTRAL and not own[0].startswith("_")
+    return part in (*IDENTITY, "seeds") and not neutral
 
 
 def former_id(config: DictConfig) -> str:
@@ -126,7 +125,7 @@ def _canonical(node: Any, frozen: bool) -> Any:
     about = _table()["parts"].get(name, {})
     known, today = about.get("defaults", {}), not frozen and "_target_" in node
     given = _defaults(node["_target_"]) | node | about.get("marks", {}) if today else node
-    kept = {k: _canonical(v, frozen) for k, v in given.items() if not _is_how(k, v)}
+    kept = {k: _canonical(v, frozen) for k, v in given.items() if not _is_neutral(k, v)}
     own = {k: v for k, v in kept.items() if k not in known or not _is_default(v, known[k])}
     return {"_part_": name, **own}
 
@@ -144,9 +143,9 @@ def _unmarked(node: Any) -> Any:
     return {key: value for key, value in node.items() if key not in marks}
 
 
-def _is_how(key: str, value: Any) -> bool:
-    """Where files lie, who reads them and what is logged meanwhile decide no number."""
-    return key in HOW or value in _table()["unnamed_files"]
+def _is_neutral(key: str, value: Any) -> bool:
+    """Whether an option is not hashed: neutral, or weights that the first runs do not name."""
+    return key in NEUTRAL or value in _table()["unnamed_files"]
 
 
 @functools.cache

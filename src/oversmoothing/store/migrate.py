@@ -1,4 +1,4 @@
-"""Results of earlier versions, brought to the names and ids of this one.
+"""Gives results of earlier versions the names and ids of this one.
 
 Version 1 hashed the dotted paths of classes; version 2 hashes public names (see ``identity.py``).
 Every step is a file written whole or a folder renamed, and a result that has been migrated is left

@@ -2,7 +2,7 @@
 
 ``torch.load(weights_only=True)`` runs no code, but a file can make it allocate any amount of
 memory, by compressed storages, made-up sizes, or calls such as ``bytearray(10**12)``. So the file
-is read once without tensors before.
+is first read once without tensors.
 """
 
 import collections

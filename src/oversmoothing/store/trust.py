@@ -1,4 +1,4 @@
-"""Configs that somebody else may have written: what they may name before anything is built.
+"""Checks which names a config of unknown origin uses, before anything is built.
 
 Building a config calls the classes and functions that its ``_target_``s name, and resolving it
 evaluates its interpolations. So a config that was not composed here, such as that of a run folder,

@@ -1,4 +1,4 @@
-"""Measure segmentations on the splits of an image set, for the tasks wsss and segmentation."""
+"""Measures segmentations on the splits of an image set, for the tasks wsss and segmentation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

@@ -47,7 +47,8 @@ class Recipe:
         if self.batch_size % distributed.world() or share % self.accumulate:
             raise InputError(
                 f"trainer.batch_size: {self.batch_size} examples do not divide among "
-                f"{distributed.world()} processes × trainer.accumulate={self.accumulate} parts"
+                f"{distributed.world()} processes × trainer.accumulate={self.accumulate} parts; "
+                f"choose a multiple of {distributed.world() * self.accumulate}"
             )
 
     @property

@@ -21,7 +21,7 @@ class SGDPoly(Recipe):
         weight_decay: applied to weights, not to norms and biases.
         bias_factor: learning rate of biases outside of norms, relative to ``lr``.
         head_factor: learning rate of layers that are not pretrained, relative to ``lr``.
-        warmup: number of steps over which the rate grows linearly from 0.
+        warmup: number of steps of linear growth, from lr/(warmup + 1) in the first step.
         power: exponent of the decay.
         hold: number of steps for which the rate stays constant; EMANet's code: 10.
 

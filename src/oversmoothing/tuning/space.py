@@ -76,7 +76,8 @@ def read_space(path: Path) -> Space:
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
-        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be read: {why}; correct or restore it") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected `key: value` lines")
     if problems := argument_problems(f"{path}: ", Space, content):

@@ -54,13 +54,15 @@ class Layer(nn.Module):
     def forward(
         self, h: Tensor, edges: dict[str, Tensor], initial: Tensor, context: Context
     ) -> Tensor:
-        """Shapes: h (N, C), initial (N, C) -> (N, C').
+        """Applies dropout, the convolution and, unless it gives the logits, aggregators and ReLU.
 
         Args:
             h: output of the layer before.
             edges: arguments of the convolution besides the features.
             initial: output of the first linear layer.
             context: for aggregators behind the convolution.
+
+        Shapes: h (N, C), initial (N, C) -> (N, C').
         """
         h = dropped(h, self.rate, self.training)
         h = h if self.takes_sparse or h.layout == torch.strided else h.to_dense()

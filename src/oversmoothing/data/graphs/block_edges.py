@@ -9,11 +9,11 @@ def draw(
 ) -> Tensor:
     """Joins every pair of nodes independently; the class of node i is i mod num_classes.
 
-    A coin for each pair takes quadratic time. Here the number of heads is drawn first, which is
-    binomial; given their number, every set of pairs of that size is equally likely. The graphs
-    have the same distribution. Pairs are numbered; the numbers of some stand for no pair (a node
-    that does not exist, or two of one class among the pairs across), and are drawn as well and
-    dropped.
+    One random number for each pair would take quadratic time. Instead, the number of edges is drawn
+    from the binomial distribution, and then a uniformly random set of that many pairs. The
+    distribution of the graphs is the same. Pairs are drawn by their numbers. Some numbers stand for
+    no valid pair (a node that does not exist, or two nodes of one class among the pairs across);
+    they are drawn as well and then dropped.
 
     Args:
         num_nodes: N.
@@ -27,10 +27,10 @@ def draw(
     """
     N, K = num_nodes, num_classes
     slots = -(-N // K)  # nodes of the largest class: k, k + K, k + 2K, …
-    number = _heads(K * _num_pairs(slots), inside, generator)
+    number = _successes(K * _num_pairs(slots), inside, generator)
     own = _pair(number // K, slots) * K + number % K
     own = own[:, (own < N).all(dim=0)]
-    other = _pair(_heads(_num_pairs(N), across, generator), N)
+    other = _pair(_successes(_num_pairs(N), across, generator), N)
     other = other[:, other[0] % K != other[1] % K]
     return torch.cat([own, other], dim=1)
 
@@ -40,27 +40,30 @@ def _num_pairs(n: int) -> int:
 
 
 def _pair(number: Tensor, n: int) -> Tensor:
-    """Two of n items: numbers 0 … n(n - 1)/2 - 1 (E,) -> (2, E), every pair once.
+    """Returns the pair of items that each number stands for; every pair has one number.
 
-    The items stand in a circle. A pair has a first item and the steps from there to the second, at
-    most half a turn. If n is even, the pairs half a turn apart come last and only once.
+    The n items lie on a circle. A number encodes the first item and the distance to the second, at
+    most half the circle. If n is even, opposite items come last and once.
+
+    Shapes: numbers from 0 to n(n - 1)/2 - 1 (E,) -> (2, E).
     """
     first = number % n
     return torch.stack([first, (first + number // n + 1) % n])
 
 
-def _heads(coins: int, probability: float, generator: torch.Generator) -> Tensor:
-    """Throws coins; returns the numbers of those that show heads, (E,), sorted.
+def _successes(trials: int, probability: float, generator: torch.Generator) -> Tensor:
+    """Draws independent trials; returns the indices of the successes, sorted, (E,).
 
-    Distinct numbers are drawn one after the other, and a number that was drawn before is ignored.
+    The number of successes is binomial. Distinct indices are then drawn one after the other;
+    repeated ones are ignored.
     """
-    size = torch.tensor(coins, dtype=torch.float64)
+    size = torch.tensor(trials, dtype=torch.float64)
     chance = torch.tensor(probability, dtype=torch.float64)
     count = int(torch.binomial(size, chance, generator=generator))
-    if 2 * count > coins:  # most numbers drawn would be repetitions
-        return torch.randperm(coins, generator=generator)[:count].sort().values
-    heads = torch.empty(0, dtype=torch.int64)
-    while missing := count - len(heads):  # never too many are drawn: none is chosen to be dropped
-        more = torch.randint(coins, (missing,), generator=generator)
-        heads = torch.cat([heads, more]).unique()
-    return heads
+    if 2 * count > trials:  # most indices drawn would be repetitions
+        return torch.randperm(trials, generator=generator)[:count].sort().values
+    indices = torch.empty(0, dtype=torch.int64)
+    while missing := count - len(indices):  # never draws too many, so no draw has to be dropped
+        more = torch.randint(trials, (missing,), generator=generator)
+        indices = torch.cat([indices, more]).unique()
+    return indices

@@ -1,4 +1,4 @@
-"""Keep the graphs of the last calls, as far as memory allows."""
+"""Keeps the graphs of the last calls, as far as memory allows."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""Augment training images as ToCo does (Ru et al., CVPR 2023); its defect is an option."""
+"""Augments training images as ToCo does (Ru et al., CVPR 2023); its defect is an option."""
 
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Augment image and mask together, as EMANet does (Li et al., ICCV 2019)."""
+"""Augments image and mask together, as EMANet does (Li et al., ICCV 2019)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

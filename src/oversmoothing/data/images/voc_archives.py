@@ -1,4 +1,4 @@
-"""Make VOC 2012 with the masks of SBD from the two official archives.
+"""Makes VOC 2012 with the masks of SBD from the two official archives.
 
 SegmentationClassAug, the usual training set, has no official download. It is made here from its
 description: VOC's own masks where they exist, those of SBD (Hariharan et al., ICCV 2011) for the

@@ -1,4 +1,4 @@
-"""Read the tasks of GLUE (Wang et al., ICLR 2019)."""
+"""Reads the tasks of GLUE (Wang et al., ICLR 2019)."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ def load(
     vocabulary: str | None = "bert-base-uncased-vocab.txt",
     on_error: OnError = "stop",
 ) -> TextSet:
-    """Read the training and development sets of a task.
+    """Reads the training and development sets of a task.
 
     They come from the TSV files of GLUE's archive or, if the task has no folder, from the Hugging
     Face hub.
@@ -77,7 +77,7 @@ def _vocabulary(path: Path, local: bool) -> Path | None:
 
 
 def _files(folder: Path, glue: Glue, on_error: str) -> dict[str, dict[int, Text]]:
-    """Texts by file and line number."""
+    """Returns the texts by file and line number."""
     found = {}
     for file in ("train", *glue.val.values()):
         path = folder / f"{file}.tsv"
@@ -88,7 +88,7 @@ def _files(folder: Path, glue: Glue, on_error: str) -> dict[str, dict[int, Text]
 
 
 def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[int, Text]]:
-    """Texts and the numbers of their lines."""
+    """Yields the line number and the text of every line."""
     needed = [column for column in (glue.first, glue.second, glue.label) if column]
     broken = []
     for number, row in tsv.rows(path, needed, glue.header):

@@ -1,4 +1,4 @@
-"""Read the tasks of GLUE from the Hugging Face hub."""
+"""Reads the tasks of GLUE from the Hugging Face hub."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ REPOSITORY = "nyu-mll/glue"
 
 
 def read(task: str, glue: Glue, folder: Path) -> dict[str, dict[int, Text]]:
-    """Download a task with ``datasets``, or take it from the cache of ``datasets``.
+    """Downloads a task with ``datasets``, or takes it from the cache of ``datasets``.
 
     Args:
         task: name of the task.
@@ -33,7 +33,7 @@ def read(task: str, glue: Glue, folder: Path) -> dict[str, dict[int, Text]]:
 
 
 def _texts(split: Any) -> list[Text]:
-    """The columns are one or two sentences, the label and an index."""
+    """Returns the texts of a split, whose columns are one or two sentences, label and index."""
     columns = split.to_dict()
     labels = columns.pop("label")
     del columns["idx"]

@@ -1,4 +1,4 @@
-"""Read tab-separated tables, in which quotes have no special meaning."""
+"""Reads tab-separated tables, in which quotes have no special meaning."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ Row = dict[str, str]
 def rows(
     path: Path, needed: Sequence[str], header: Sequence[str] = ()
 ) -> Iterator[tuple[int, Row | InputError]]:
-    """Yield the line numbers, which start at 1, and rows of a file.
+    """Yields the line numbers, which start at 1, and rows of a file.
 
     For a broken line an error is yielded, not raised, so that the caller can skip the line.
 
@@ -38,7 +38,7 @@ def rows(
 
 
 def _lines(path: Path) -> list[str]:
-    """Split at newlines only; ``splitlines`` also splits at separators within sentences."""
+    """Splits at newlines only; ``splitlines`` also splits at separators within sentences."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:

@@ -20,6 +20,7 @@ GEOM_GCN = "Geom-GCN split"
 
 
 def copied(evidence: Evidence) -> Finding:
+    """Claim: the rows of other methods in Table 5 are those of ContraNorm's Table 3."""
     theirs, ours = evidence.published("contranorm_table3"), evidence.printed("table5")
     equal = {place: ours[place] == value for place, value in theirs.items()}
     others = [f"{b} {k} {c}" for (b, k, c), same in equal.items() if not same]

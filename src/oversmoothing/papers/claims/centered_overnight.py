@@ -43,11 +43,11 @@ def curves(evidence: Evidence, measured: Measured, metric: str) -> dict[str, Cur
     """Seed -> the metric over the iterations; the trained network stands at END."""
     found: dict[str, Curve] = {}
     runs = {run["id"]: run["seeds"] for run in evidence.runs(TABLE)}
-    for seed, of in runs[measured.run_id].items():
+    for seed, result in runs[measured.run_id].items():
         points = {
-            point["step"]: point[metric] for point in of.get("history", []) if metric in point
+            point["step"]: point[metric] for point in result.get("history", []) if metric in point
         }
-        found[seed] = points | ({END: of[metric]} if points and metric in of else {})
+        found[seed] = points | ({END: result[metric]} if points and metric in result else {})
     return found
 
 
@@ -59,8 +59,12 @@ def catching_up(evidence: Evidence) -> Finding:
         for row in rows(cells):
             ours = curves(evidence, cells["", row, column], metric)
             gaps = [
-                {step: of[step] - base[seed][step] for step in of if step in base.get(seed, {})}
-                for seed, of in ours.items()
+                {
+                    step: curve[step] - base[seed][step]
+                    for step in curve
+                    if step in base.get(seed, {})
+                }
+                for seed, curve in ours.items()
             ]
             gaps = [gap for gap in gaps if len(gap) > 1]
             if gaps:

@@ -26,7 +26,7 @@ Panel = tuple[str, str, str]  # block, weights, seed
 
 
 def failures(evidence: Evidence, folder: str) -> dict[Panel, int]:
-    """At how many γ each panel contradicts the claim."""
+    """Returns the number of γ at which each panel contradicts the claim."""
     found = dict.fromkeys(ranks(evidence, folder), 0)
     for line in evidence.csv(f"{folder}/fig1_claim.csv", COMMANDS[folder]):
         found[line["block"], line["weights"], line["seed"]] += 1
@@ -39,12 +39,13 @@ def ranks(evidence: Evidence, folder: str = "fig1") -> dict[Panel, dict[float, i
     path = evidence.path(f"{folder}/fig1_rank.csv.gz", COMMANDS[folder])
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in csv.DictReader(file):  # by depth, so the last line stays
-            of = found.setdefault((line["block"], line["weights"], line["seed"]), {})
-            of[float(line["gamma"])] = int(line["rank"])
+            by_gamma = found.setdefault((line["block"], line["weights"], line["seed"]), {})
+            by_gamma[float(line["gamma"])] = int(line["rank"])
     return found
 
 
 def exclusively(evidence: Evidence, kinds: tuple[str, ...] = (), folder: str = "fig1") -> Finding:
+    """Claim: the rank falls to 1 for every γ > −1 and for no γ ≤ −1."""
     panels = failures(evidence, folder)
     panels = {p: n for p, n in panels.items() if not kinds or p[1].startswith(kinds)}
     cases = [number == 0 for number in panels.values()]
@@ -60,10 +61,11 @@ def exclusively(evidence: Evidence, kinds: tuple[str, ...] = (), folder: str = "
 
 
 def corrected(evidence: Evidence) -> Finding:
+    """Claim: the rank falls to 1 at γ = 0 and stays above 1 at γ = −1."""
     panels = ranks(evidence)
-    lost = [of[0.0] <= 1 for of in panels.values()]
-    kept = [of[-1.0] > 1 for of in panels.values()]
-    full = [of[-1.0] >= 50 for of in panels.values()]
+    lost = [by_gamma[0.0] <= 1 for by_gamma in panels.values()]
+    kept = [by_gamma[-1.0] > 1 for by_gamma in panels.values()]
+    full = [by_gamma[-1.0] >= 50 for by_gamma in panels.values()]
     text = (
         f"γ = 0: rank 1 in {share(lost, 'panels')}; γ = −1: rank above 1 in {share(kept)}, of 50 "
     )
@@ -72,16 +74,18 @@ def corrected(evidence: Evidence) -> Finding:
 
 
 def others(evidence: Evidence) -> Finding:
+    """Claim: another γ than −1 keeps at least the same rank."""
     panels, cases, texts = ranks(evidence), [], []
-    for (block, weights, _), of in panels.items():
-        rivals = [gamma for gamma in of if gamma != -1 and of[gamma] >= of[-1.0]]
+    for (block, weights, _), by_gamma in panels.items():
+        rivals = [gamma for gamma in by_gamma if gamma != -1 and by_gamma[gamma] >= by_gamma[-1.0]]
         cases.append(bool(rivals))
-        texts.append(f"{block} {weights}: rank {of[-1.0]} at −1, {len(rivals)} γ")
+        texts.append(f"{block} {weights}: rank {by_gamma[-1.0]} at −1, {len(rivals)} γ")
     text = f"another γ has at least the rank of −1 in {share(cases, 'panels')}: {'; '.join(texts)}"
     return Finding(partly(cases), text, "61 values of γ, 2,000 layers")
 
 
 def two_ranks(evidence: Evidence) -> Finding:
+    """Claim: X_i and the output have the same rank after every layer."""
     texts, cases = [], []
     for block, label in BLOCKS.items():
         equal = []

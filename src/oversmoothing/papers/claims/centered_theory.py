@@ -38,9 +38,10 @@ def maps() -> Iterator[Tensor]:
 
 
 def largest(evidence: Evidence) -> Finding:
-    values = [torch.linalg.svdvals(of) for of in maps()]
+    """Claim: the largest singular value of an attention map is 1, the others are smaller."""
+    values = [torch.linalg.svdvals(A) for A in maps()]
     first, second = ([float(sigma[i]) for sigma in values] for i in (0, 1))
-    eigenvalues = [float(torch.linalg.eigvals(of).abs().max()) for of in maps()]
+    eigenvalues = [float(torch.linalg.eigvals(A).abs().max()) for A in maps()]
     text = f"σ₁ {min(first):.2f} to {max(first):.2f}, σ₂ up to {max(second):.2f}; the largest "
     text += f"eigenvalue is {min(eigenvalues):.3f} to {max(eigenvalues):.3f}"
     cases = [abs(a - 1) < 1e-9 and b < 1 for a, b in zip(first, second)]
@@ -50,10 +51,10 @@ def largest(evidence: Evidence) -> Finding:
 def interval(evidence: Evidence) -> Finding:
     """Rows that sum to 1 + γ: 11ᵀ/n moves the eigenvalue of the vector 1 only."""
     moved, radii = [], []
-    for of in maps():
-        values = torch.linalg.eigvals(of)
+    for A in maps():
+        values = torch.linalg.eigvals(A)
         others = values[(values - 1).abs().argsort(descending=True)][:-1].abs().sort().values
-        centered = torch.linalg.eigvals(of - 1 / N).abs().sort().values
+        centered = torch.linalg.eigvals(A - 1 / N).abs().sort().values
         moved.append(float((centered[1:] - others).abs().max()))
         radii.append(float(centered[-1]))
     text = (
@@ -64,13 +65,14 @@ def interval(evidence: Evidence) -> Finding:
 
 
 def inside_softmax(evidence: Evidence) -> Finding:
+    """Claim: γ 11ᵀ/n has the same effect inside the softmax as outside."""
     moved, apart = [], []
-    for seed, of in enumerate(maps()):
+    for seed, A in enumerate(maps()):
         v = _normal(N, D, torch.Generator().manual_seed(seed))
         for gamma in (-1.5, -1.0, -0.5, 0.5):
-            inside = (of.log() + gamma / N).softmax(dim=-1) @ v
-            outside = of @ v + gamma * v.mean(dim=0)
-            moved.append(float((inside - of @ v).abs().max()))
+            inside = (A.log() + gamma / N).softmax(dim=-1) @ v
+            outside = A @ v + gamma * v.mean(dim=0)
+            moved.append(float((inside - A @ v).abs().max()))
             apart.append(float((inside - outside).abs().max()))
     text = f"γ inside moves the output by {max(moved):.0e} at most, and differs from γ outside by "
     text += f"{min(apart):.2f} to {max(apart):.2f}"
@@ -86,9 +88,9 @@ def layers(x: Tensor, draw: Callable[[], tuple[Tensor, Tensor]]) -> Iterator[tup
         over the tokens shrinks to at most 1 − o of what it was.
     """
     for _ in range(LAYERS):
-        of = attention(x, *draw())
-        shrinks = 1 - of.amin(dim=-2).sum(dim=-1)
-        before, x = x.amax(dim=-2) - x.amin(dim=-2), of @ x
+        A = attention(x, *draw())
+        shrinks = 1 - A.amin(dim=-2).sum(dim=-1)
+        before, x = x.amax(dim=-2) - x.amin(dim=-2), A @ x
         after = x.amax(dim=-2) - x.amin(dim=-2)
         bound = shrinks.unsqueeze(-1) * before + ROUNDING * x.abs().amax()
         yield x, bool((after <= bound).all())
@@ -105,13 +107,14 @@ def _converges(low: bool, kept: Sequence[bool]) -> bool | None:
 
 
 def proposition1(evidence: Evidence) -> Finding:
+    """Claim: attention with equal weights in all layers converges to rank 1 for any X."""
     texts, cases, bounds = [], [], []
     for name, weights in WEIGHTS.items():
         ranks = []
         for seed in range(5):
             generator = torch.Generator().manual_seed(seed)
             x, fixed = _normal(N, D, generator), (weights(generator), weights(generator))
-            outputs, kept = zip(*layers(x, lambda of=fixed: of))
+            outputs, kept = zip(*layers(x, lambda fixed=fixed: fixed))
             bounds += kept
             ranks.append(int(rank(outputs[-1])))
             cases.append(_converges(ranks[-1] <= 1, kept))
@@ -133,14 +136,15 @@ def limits(
     generator = torch.Generator().manual_seed(1)
 
     def fresh() -> tuple[Tensor, Tensor]:
-        of = [torch.stack([weights(generator) for _ in range(WEIGHT_DRAWS)]) for _ in range(2)]
-        return of[0], of[1]
+        pair = [torch.stack([weights(generator) for _ in range(WEIGHT_DRAWS)]) for _ in range(2)]
+        return pair[0], pair[1]
 
     outputs, kept = zip(*layers(x.expand(WEIGHT_DRAWS, N, D), fresh))
     return outputs[-1], attention(outputs[-1], *fresh()) @ outputs[-1], kept
 
 
 def proposition2(evidence: Evidence) -> Finding:
+    """Claim: with fresh weights in every layer the mean of the limit has rank 1 for any X."""
     texts, cases, bounds = [], [], []
     for name, weights in WEIGHTS.items():
         last, _, kept = limits(weights)
@@ -154,10 +158,11 @@ def proposition2(evidence: Evidence) -> Finding:
 
 
 def assumption(evidence: Evidence) -> Finding:
+    """Claim: over draws of the weights, the limit and one more layer are uncorrelated."""
     texts, cases = [], []
     for name, weights in WEIGHTS.items():
         last, following, _ = limits(weights)
-        a, b = (of.mean(dim=1) - of.mean(dim=(0, 1)) for of in (last, following))
+        a, b = (tokens.mean(dim=1) - tokens.mean(dim=(0, 1)) for tokens in (last, following))
         correlation = float((a * b).sum() / (a.norm() * b.norm()).clamp(min=1e-300))
         spread = float(last.mean(dim=1).std(dim=0).mean() / last.abs().mean())
         cases.append(abs(correlation) < 0.1 or spread < 1e-6)
@@ -166,6 +171,7 @@ def assumption(evidence: Evidence) -> Finding:
 
 
 def identity_input(evidence: Evidence, proposition: int) -> Finding:
+    """Claim: Proposition 1 or 2 for X = I, from the recorded ranks."""
     path = evidence.path("propositions/propositions.md", "make figure NAME=propositions")
     lines = [line.strip("| ").split(" | ") for line in path.read_text("utf-8").splitlines()]
     plain = [line for line in lines if line[0] == str(proposition) and line[2] == "0"]
@@ -175,10 +181,10 @@ def identity_input(evidence: Evidence, proposition: int) -> Finding:
     return Finding(tendency(holds, all_of_them=True), text, "2 or 5 seeds")
 
 
-SLOW = "A higher rank after so many layers decides nothing: saturated attention is slow."
+SLOW = "A higher rank after so many layers decides nothing: saturated attention converges slowly."
 TRUE = (
-    "True, though the printed proof is not, which takes the map for constant: every row is a mean "
-    "of tokens with positive weights, so the range of the tokens shrinks in every layer."
+    "True, but the printed proof treats the map as constant. A valid proof: every new token is a "
+    "mean of tokens with positive weights, so the range of the tokens shrinks in every layer."
 )
 _recorded = partial(Claim, "Centered Self-Attention", command="make figure NAME=propositions")
 _small = partial(Claim, "Centered Self-Attention", cheap=False)

@@ -22,6 +22,7 @@ CONTROLS = {"residual": "the residual GCN", "gcnii": "GCNII"}
 
 
 def printed_tuning(evidence: Evidence) -> Finding:
+    """Claim: the gap to the best other row grows from the printed Table 5 to Table 6."""
     before, after = gaps(evidence, "table5"), gaps(evidence, "table6")
     grows = {place: after[place] > before[place] for place in after}
     shrinks = [" ".join(place) for place, good in grows.items() if not good]
@@ -39,11 +40,11 @@ def measured_tuning(evidence: Evidence) -> Finding:
         both = [row for row in others[0] if row in others[1]]
         if key == "centered" and (block, key, column) in tables[0] and both:
             ours = [cells[block, key, column] for cells in tables]
-            firsts = [max((of[row] for row in both), key=lambda m: m.mean) for of in others]
+            firsts = [max((rows[row] for row in both), key=lambda m: m.mean) for rows in others]
             found[f"{block} {column}"] = tuple(zip(ours, firsts))
     if not found:
         raise NotRecordedError("no cell is run in both tables; `make table6` runs Table 6")
-    cases = [_grows(*of, len(found)) for of in found.values()]
+    cases = [_grows(*before_and_after, len(found)) for before_and_after in found.values()]
     texts = [
         f"{place} {a.mean - b.mean:+.1f} → {c.mean - d.mean:+.1f}" + "?" * (case is None)
         for (place, ((a, b), (c, d))), case in zip(found.items(), cases)
@@ -71,12 +72,14 @@ def _grows(before: Gap, after: Gap, comparisons: int) -> bool | None:
 
 
 def controls(evidence: Evidence) -> Finding:
+    """Claim: tuned centering is above a residual GCN and GCNII."""
     cells, cases, texts = evidence.measured("table6"), [], []
     for row, label in CONTROLS.items():
         found = pairs(cells, "centered", row)
-        of = [pair.above for pair in found]
-        cases += of
-        texts += [f"above {label} in {share(of, 'cells')} ({differences(found)})"] if found else []
+        higher = [pair.above for pair in found]
+        cases += higher
+        if found:
+            texts.append(f"above {label} in {share(higher, 'cells')} ({differences(found)})")
     if not cases:
         raise NotRecordedError("no control is run beside centering; `make table6` runs it")
     return Finding(tendency(cases), "; ".join(texts), f"{cells.seeds}; {UNCLEAR}")

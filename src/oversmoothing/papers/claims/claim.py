@@ -1,4 +1,4 @@
-"""A claim of a paper, what was found about it, and the rules that turn numbers into a verdict."""
+"""A claim of a paper, its finding, and the rules that turn numbers into a verdict."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ OWN = "Our questions"  # in place of a paper: a question that no paper's claim a
 
 
 class Verdict(StrEnum):
+    """Verdicts of claims, in the order in which tables list them."""
+
     HOLDS = "holds"
     IN_PART = "holds in part"
     CONTRADICTED = "contradicted"
@@ -24,7 +26,7 @@ class Finding:
 
     Args:
         measured: the numbers, in words.
-        n: how many draws, seeds, cells or runs they are made of.
+        n: the number of draws, seeds, cells or runs behind them.
     """
 
     verdict: Verdict
@@ -44,7 +46,7 @@ class Claim:
         experiment: what is measured; for a claim that is not run, what would be.
         measure: computes the finding from the results folder or by a small experiment.
         missing: why nothing is measured; instead of ``measure``.
-        command: that makes the numbers anew; empty: `make claims` with the name.
+        command: reproduces the numbers; empty: `make claims` with the name.
         cheap: whether ``measure`` only reads results.
     """
 
@@ -59,7 +61,7 @@ class Claim:
     cheap: bool = True
 
     def finding(self, evidence: Evidence) -> Finding:
-        """Measures. What needs results or data that are not there is not run, and says so."""
+        """Returns the finding; if results or data are missing, it is "not run" with the reason."""
         if self.measure is None:
             return Finding(Verdict.NOT_RUN, self.missing, "")
         try:
@@ -69,7 +71,7 @@ class Claim:
 
 
 def every(cases: Iterable[bool]) -> Verdict:
-    """For a claim about all cases, such as a proposition: one counterexample contradicts it."""
+    """Verdict of a claim about all cases, such as a proposition: one counterexample refutes it."""
     found = list(cases)
     if not found:
         return Verdict.UNDECIDED
@@ -77,29 +79,31 @@ def every(cases: Iterable[bool]) -> Verdict:
 
 
 def partly(cases: Iterable[bool]) -> Verdict:
-    """For a claim of a tendency: it holds in all cases, in some or in none."""
+    """Verdict of a claim of a tendency, which can hold in all cases, in some or in none."""
     found = list(cases)
     return Verdict.IN_PART if any(found) and not all(found) else every(found)
 
 
 def directions(comparisons: Sequence[Comparison]) -> Verdict:
-    """For the claim that the first is higher, seed by seed, in several comparisons.
+    """Verdict of the claim that the first of two is higher, in several comparisons.
 
-    By paired t-tests at p < 0.05 over the number of comparisons; undecided ones do not count.
+    Each is decided by a paired t-test over the seeds, at p < 0.05 divided by the number of
+    comparisons. Undecided comparisons do not count.
     """
     return tendency(higher_in(comparison, len(comparisons)) for comparison in comparisons)
 
 
 def higher_in(comparison: Comparison, number: int) -> bool | None:
-    """Whether the first is higher, in one of a number of comparisons; None if undecided."""
+    """Whether the first is higher in one of ``number`` comparisons; None: not significant."""
     decided = comparison.n > 1 and comparison.p < SIGNIFICANCE / number
     return comparison.mean > 0 if decided else None
 
 
 def little(comparison: Comparison, points: float) -> bool | None:
-    """Whether the 95 % interval of a difference lies within ± ``points``, or outside.
+    """Whether a difference is at most ``points`` in size, by its 95 % interval.
 
-    None if it holds values of both kinds, or if there is one seed.
+    True if the interval lies within ± ``points``, False if it lies outside, None if it overlaps
+    both, or if there is one seed.
     """
     low, high = comparison.low, comparison.high
     if -points <= low and high <= points:
@@ -108,21 +112,21 @@ def little(comparison: Comparison, points: float) -> bool | None:
 
 
 def above(a: Measured, b: Measured, comparisons: int) -> bool | None:
-    """Whether a is higher than b over their seeds; None if Welch's t-test cannot tell.
+    """Whether the mean of a is higher than that of b; None if Welch's t-test is not significant.
 
-    At p < 0.05 over the number of comparisons of the claim.
+    The level is 0.05 divided by the number of comparisons of the claim.
     """
     return a.mean > b.mean if differ(a, b, comparisons) else None
 
 
 def tendency(cases: Iterable[bool | None], all_of_them: bool = False) -> Verdict:
-    """As ``partly`` (or ``every``) over the cases that are decided, not None."""
+    """Returns ``partly`` (or ``every``) of the decided cases; undecided ones are None."""
     decided = [case for case in cases if case is not None]
     return every(decided) if all_of_them else partly(decided)
 
 
 def share(cases: Iterable[bool | None], what: str = "") -> str:
-    """``7 of 12 cells``; with undecided ones ``7 of 10 decided cells (2 not decided)``."""
+    """Returns ``7 of 12 cells``, or ``7 of 10 decided cells (2 not decided)``."""
     found = list(cases)
     open_ = sum(case is None for case in found)
     counted = f"{sum(map(bool, found))} of {len(found) - open_}" + " decided" * bool(open_)

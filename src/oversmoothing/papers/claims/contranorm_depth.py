@@ -34,9 +34,10 @@ def networks(evidence: Evidence) -> dict[tuple[str, int, float], dict[str, Seeds
     for table, name in TABLES.items():
         for run in evidence.runs(table):
             config = identity(run["config"], frozen=True)
-            of = found.setdefault((name, _depth(run), float(config["trainer"]["lr"])), {})
+            network = name, _depth(run), float(config["trainer"]["lr"])
             seeds = {int(seed): result["layers_after"] for seed, result in run["seeds"].items()}
-            of.setdefault(short_name(config["aggregator"]), seeds)
+            by_aggregator = found.setdefault(network, {})
+            by_aggregator.setdefault(short_name(config["aggregator"]), seeds)
     return dict(sorted(found.items()))
 
 
@@ -46,15 +47,21 @@ def _depth(run: dict[str, Any]) -> int:
 
 def beside(evidence: Evidence) -> Iterator[tuple[str, Seeds, Seeds]]:
     """Name of a network, its measurements with ContraNorm and without."""
-    for (name, depth, rate), of in networks(evidence).items():
-        if {"contranorm", "none"} <= of.keys():
-            yield f"{name}, {depth} layers at {rate:g}", of["contranorm"], of["none"]
+    for (name, depth, rate), by_aggregator in networks(evidence).items():
+        if {"contranorm", "none"} <= by_aggregator.keys():
+            label = f"{name}, {depth} layers at {rate:g}"
+            yield label, by_aggregator["contranorm"], by_aggregator["none"]
 
 
 def last_rank(seeds: Seeds) -> Measured:
     """The effective rank after the last layer."""
     values = tuple(layers["effective_rank"][-1] for layers in seeds.values())
     return Measured(values, "", 0.0, tuple(seeds))
+
+
+def _numbers(first: Measured, second: Measured) -> str:
+    """``n = 3``, or ``n = 3 and 1`` if the two have different numbers of seeds."""
+    return f"n = {first.n}" + f" and {second.n}" * (first.n != second.n)
 
 
 def pretrained(evidence: Evidence) -> Layers:
@@ -65,8 +72,9 @@ def pretrained(evidence: Evidence) -> Layers:
 
 
 def attention(evidence: Evidence) -> Finding:
-    of = pretrained(evidence)
-    last = list(zip(of["attention_similarity"], of["cosine"]))[-4:]
+    """Claim: attention maps of a ViT are alike where its features are not."""
+    layers = pretrained(evidence)
+    last = list(zip(layers["attention_similarity"], layers["cosine"]))[-4:]
     maps, cosines = zip(*last)
     text = f"blocks 9 to 12: attention maps {min(maps):.2f} to {max(maps):.2f}, features "
     text += f"{min(cosines):.2f} to {max(cosines):.2f}"
@@ -75,12 +83,13 @@ def attention(evidence: Evidence) -> Finding:
 
 
 def singular(evidence: Evidence) -> Finding:
+    """Claim: most singular values of BERT's last layer lie in the lowest bin."""
     printed = evidence.published("contranorm_singular")
     counts = {
         row: [value for (_, key, _), value in printed.items() if key == row]
         for row in ("bert", "contranorm")
     }
-    low = {row: of[0] / sum(of) for row, of in counts.items()}
+    low = {row: bins[0] / sum(bins) for row, bins in counts.items()}
     text = (
         f"{100 * low['bert']:.0f} % lie in bin 1, with ContraNorm {100 * low['contranorm']:.0f} %"
     )
@@ -88,10 +97,11 @@ def singular(evidence: Evidence) -> Finding:
 
 
 def falling(evidence: Evidence) -> Finding:
+    """Claim: the effective rank falls with depth, by Spearman's ρ."""
     found = {"DeiT-Ti": pretrained(evidence)["effective_rank"]}
-    for (name, depth, rate), of in networks(evidence).items():
-        if name == "BERT" and depth >= 12 and "none" in of:
-            ranks = (layers["effective_rank"] for layers in of["none"].values())
+    for (name, depth, rate), by_aggregator in networks(evidence).items():
+        if name == "BERT" and depth >= 12 and "none" in by_aggregator:
+            ranks = (layers["effective_rank"] for layers in by_aggregator["none"].values())
             found[f"small BERT, {depth} layers at {rate:g}"] = [*map(fmean, zip(*ranks))]
     cases, texts = [], []
     for label, values in found.items():
@@ -105,16 +115,18 @@ def falling(evidence: Evidence) -> Finding:
 
 
 def collapse(evidence: Evidence) -> Finding:
+    """Claim: with ContraNorm the effective rank is higher and does not halve with depth."""
     found = list(beside(evidence))
     cases, texts = [], []
     for label, ours, base in found:
         ends = last_rank(ours), last_rank(base)
         higher = higher_in(compare(*ends), len(found))
-        falls = [of["effective_rank"][-1] <= of["effective_rank"][0] / 2 for of in ours.values()]
+        ranks = [layers["effective_rank"] for layers in ours.values()]
+        falls = [rank[-1] <= rank[0] / 2 for rank in ranks]
         cases.append(False if len(falls) > 1 and all(falls) else higher)
-        first = fmean(of["effective_rank"][0] for of in ours.values())
+        first = fmean(rank[0] for rank in ranks)
         means = f"{first:.1f} → {ends[0].mean:.1f}, without {ends[1].mean:.1f}"
-        texts.append(f"{label}: {means} (n = {ends[0].n})")
+        texts.append(f"{label}: {means} ({_numbers(*ends)})")
     text = (
         f"effective rank after the last layer higher in {share(cases, 'networks')}; first → last "
     )
@@ -123,28 +135,34 @@ def collapse(evidence: Evidence) -> Finding:
 
 
 def accuracy(evidence: Evidence) -> Finding:
+    """Claim: at 24 layers BERT loses accuracy without ContraNorm, and not with it."""
     cells, texts, cases = evidence.measured("text_rates"), [], []
-    shallow = evidence.measured("text_depth")["", "none", "L=2"].mean
+    shallow = evidence.measured("text_depth")["", "none", "L=2"]
     for rate in ("5e-4", "1e-4"):
         base, ours = (cells["accuracy", key, f"L=24, {rate}"] for key in ("none", "contranorm"))
-        fell = base.mean < shallow - 5 < ours.mean
+        fell = base.mean < shallow.mean - 5 < ours.mean
         cases.append(fell and above(ours, base, 2) if min(base.n, ours.n) > 1 else None)
-        texts.append(f"at {rate} {base.mean:.1f} % without, {ours.mean:.1f} % with ContraNorm")
-    text = f"24 layers: {'; '.join(texts)} (2 layers at 5e-4: {shallow:.1f} %)"
-    return Finding(tendency(cases), text, f"{ours.n} seed{'s' * (ours.n > 1)} each")
+        means = f"{ours.mean:.1f} % with ContraNorm, {base.mean:.1f} % without"
+        texts.append(f"at {rate} {means} ({_numbers(ours, base)})")
+    text = f"24 layers: {'; '.join(texts)}; 2 layers at 5e-4: {shallow.mean:.1f} % "
+    text += f"(n = {shallow.n})"
+    return Finding(tendency(cases), text, "n as given")
 
 
 def deep_bert(evidence: Evidence) -> Finding:
+    """Claim: ContraNorm raises the effective rank after the last layer of deep BERTs."""
     found = {
         label: (last_rank(ours), last_rank(base))
         for label, ours, base in beside(evidence)
         if label.startswith("BERT") and not label.startswith(("BERT, 2 ", "BERT, 6 "))
     }
-    texts = [f"{label}: {a.mean:.1f} against {b.mean:.1f}" for label, (a, b) in found.items()]
+    texts = [
+        f"{label}: {a.mean:.1f} against {b.mean:.1f} ({_numbers(a, b)})"
+        for label, (a, b) in found.items()
+    ]
     text = f"effective rank with and without: {'; '.join(texts)}; the variance was not recorded"
-    n = min(a.n for a, _ in found.values())
     verdict = directions([compare(*pair) for pair in found.values()])
-    return Finding(verdict, text, f"{n} seed{'s' * (n > 1)} each")
+    return Finding(verdict, text, "n as given")
 
 
 _claim = partial(Claim, "ContraNorm")

@@ -24,6 +24,7 @@ def near(measured: Measured, printed: float) -> bool:
 
 
 def values(evidence: Evidence) -> Finding:
+    """Claim: our accuracies agree with those of the printed Table 3."""
     cells, verdicts = evidence.measured("contranorm_table3"), evidence.verdicts("contranorm_table3")
     texts, cases = [], []
     for row in ("vanilla", "layernorm", "pairnorm", "contranorm"):
@@ -34,6 +35,7 @@ def values(evidence: Evidence) -> Finding:
 
 
 def shallow(evidence: Evidence) -> Finding:
+    """Claim: at 2 layers ContraNorm is below the vanilla GCN."""
     found = pairs(evidence.measured("table5"), "vanilla", "contranorm", ["L=2"])
     against = pairs(evidence.measured("table5"), "contranorm", "vanilla", ["L=2"])
     cases = [pair.above for pair in found]
@@ -44,6 +46,7 @@ def shallow(evidence: Evidence) -> Finding:
 def against_vanilla(
     evidence: Evidence, columns: Sequence[str] = (), everywhere: bool = False
 ) -> Finding:
+    """Claim: ContraNorm is above the vanilla GCN, as a tendency or ``everywhere``."""
     found = pairs(evidence.measured("table5"), "contranorm", "vanilla", columns)
     cases = [pair.above for pair in found]
     text = f"higher in {share(cases, 'cells')}; points: {differences(found)}"
@@ -57,9 +60,9 @@ def prevented(evidence: Evidence) -> Finding:
     for graph in dict.fromkeys(block for block, *_ in cells):
         run = [c for c in ("L=2", *DEEP) if (graph, "contranorm", c) in cells]
         if len(run) > 1:
-            of = {row: [cells[graph, row, c].mean for c in (run[0], run[-1])] for row in ROWS}
+            means = {row: [cells[graph, row, c].mean for c in (run[0], run[-1])] for row in ROWS}
             each = ", ".join(
-                f"{label} {of[r][0]:.1f} → {of[r][1]:.1f}" for r, label in ROWS.items()
+                f"{label} {means[r][0]:.1f} → {means[r][1]:.1f}" for r, label in ROWS.items()
             )
             drops.append(f"{graph} to {run[-1]}: {each}")
     missing = [f"{b} {c}" for b, k, c in cells if k == "vanilla" and c in DEEP
@@ -70,16 +73,18 @@ def prevented(evidence: Evidence) -> Finding:
 
 
 def against_norms(evidence: Evidence) -> Finding:
+    """Claim: from 4 layers on ContraNorm is above PairNorm and LayerNorm."""
     cells, texts, cases = evidence.measured("table5"), [], []
     for row, label in (("pairnorm", "PairNorm"), ("layernorm", "LayerNorm")):
         found = pairs(cells, "contranorm", row, ("L=4", *DEEP))
         cases += [pair.above for pair in found]
-        of = [pair.above for pair in found]
-        texts.append(f"above {label} in {share(of, 'cells')} ({differences(found)})")
+        higher = [pair.above for pair in found]
+        texts.append(f"above {label} in {share(higher, 'cells')} ({differences(found)})")
     return Finding(tendency(cases), "; ".join(texts), _seeds(evidence))
 
 
 def layernorm_on_cora(evidence: Evidence) -> Finding:
+    """Claim: with more than 16 layers LayerNorm is below the vanilla GCN on Cora."""
     found = pairs(evidence.measured("table5"), "vanilla", "layernorm", ["L=32"], ["Cora"])
     text = ", ".join(
         f"{p.column}: LayerNorm {p.base.mean:.1f}, vanilla {p.ours.mean:.1f} %" for p in found
@@ -88,6 +93,7 @@ def layernorm_on_cora(evidence: Evidence) -> Finding:
 
 
 def scales(evidence: Evidence) -> Finding:
+    """Claim: s = 0.5 and 0.8 change the accuracy by at most 1 point against s = 1."""
     plain, cases, texts = evidence.measured("table5"), [], []
     for reading in ("s = 0.5", "s = 0.8"):
         for place, measured in evidence.measured("table5_readings", reading).items():
@@ -111,7 +117,7 @@ def by_scale(evidence: Evidence) -> dict[tuple[str, str], dict[float, Measured]]
                 if key == "contranorm":
                     found.setdefault((block, column), {})[float(named[1])] = measured
     plain = evidence.measured("table5")
-    return {(b, c): of | {1.0: plain[b, "contranorm", c]} for (b, c), of in found.items()}
+    return {(b, c): by_s | {1.0: plain[b, "contranorm", c]} for (b, c), by_s in found.items()}
 
 
 def chosen_scale(evidence: Evidence) -> Finding:
@@ -121,13 +127,13 @@ def chosen_scale(evidence: Evidence) -> Finding:
         run["id"]: fmean(seed["val_accuracy"] for seed in run["seeds"].values()) for run in runs
     }
     printed, cases, texts = evidence.published("contranorm_table3"), [], []
-    for (block, column), of in by_scale(evidence).items():
-        if {0.5, 0.8} <= {*of}:
-            s = max(of, key=lambda scale: validation[of[scale].run_id])
+    for (block, column), by_s in by_scale(evidence).items():
+        if {0.5, 0.8} <= {*by_s}:
+            s = max(by_s, key=lambda scale: validation[by_s[scale].run_id])
             target = printed[block, "contranorm", column]
-            cases.append(near(of[s], target))
-            tried = ", ".join(f"{scale:g}" for scale in sorted(of))
-            texts.append(f"{block} {column}: s = {s:g} of {tried}, {of[s].text} ({target})")
+            cases.append(near(by_s[s], target))
+            tried = ", ".join(f"{scale:g}" for scale in sorted(by_s))
+            texts.append(f"{block} {column}: s = {s:g} of {tried}, {by_s[s].text} ({target})")
     if not cases:
         raise NotRecordedError("no cell is run with several s; `make table NAME=table5_readings`")
     seeds = evidence.measured("table5").seeds
@@ -175,7 +181,7 @@ CLAIMS = [
     _claim(
         "contranorm_graphs_layernorm",
         "4.3",
-        "LayerNorm alone makes Cora worse from 16 layers on.",
+        "LayerNorm alone makes Cora worse with more than 16 layers.",
         "Table 5: LayerNorm against the vanilla GCN.",
         layernorm_on_cora,
     ),

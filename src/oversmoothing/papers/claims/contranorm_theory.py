@@ -20,7 +20,7 @@ def draws(number: int, seed: int = 0) -> Iterator[tuple[Tensor, float]]:
     """Random features H with 3 to 12 tokens and 2 to 8 channels of any scale, and a scale s."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(number):
-        n, d = (int(torch.randint(*of, (), generator=generator)) for of in ((3, 13), (2, 9)))
+        n, d = (int(torch.randint(*ends, (), generator=generator)) for ends in ((3, 13), (2, 9)))
         size, s = (float(torch.rand((), generator=generator)) for _ in range(2))
         H = torch.randn(n, d, generator=generator, dtype=torch.float64)
         yield 3 * size * H, 0.05 + 0.95 * s
@@ -46,6 +46,7 @@ def variances(H: Tensor, s: float) -> tuple[float, float]:
 
 
 def prop1(evidence: Evidence) -> Finding:
+    """Claim: the variance is at least (1 + s·σ_min) times what it was."""
     cases, semidefinite = [], 0
     for H, s in draws(DRAWS):
         lowest, (before, after) = bounds(H), variances(H, s)
@@ -62,15 +63,14 @@ def without_identity(evidence: Evidence) -> Finding:
         after = H - s * softmax_map(H) @ H
         measures: dict[str, Callable[[Tensor], Tensor]] = {
             "the variance": token_variance,
-            "the variance after a LayerNorm": lambda of: token_variance(
-                layer_norm(of, of.shape[1:])
-            ),
+            "the variance after a LayerNorm": lambda x: token_variance(layer_norm(x, x.shape[1:])),
             "the effective rank": effective_rank,
         }
         for name, measure in measures.items():
             grew.setdefault(name, []).append(bool(measure(after) >= measure(H)))
-    text = "; ".join(f"{name} grew in {share(of, 'draws')}" for name, of in grew.items())
-    return Finding(partly(2 * sum(of) > len(of) for of in grew.values()), text, f"{DRAWS} draws")
+    text = "; ".join(f"{name} grew in {share(cases, 'draws')}" for name, cases in grew.items())
+    mostly = (2 * sum(cases) > len(cases) for cases in grew.values())
+    return Finding(partly(mostly), text, f"{DRAWS} draws")
 
 
 def ranks(sigma: Tensor, s: float) -> tuple[float, float]:
@@ -98,6 +98,7 @@ def rank_cases(square: bool, step: float | None = None) -> list[bool]:
 
 
 def prop2(evidence: Evidence, square: bool = True) -> Finding:
+    """Claim: the update raises the effective rank wherever the condition is met."""
     (largest, smallest), s = COUNTEREXAMPLE
     before, after = ranks(torch.tensor([largest, smallest], dtype=torch.float64), s)
     cases = rank_cases(square)
@@ -112,6 +113,7 @@ def prop2(evidence: Evidence, square: bool = True) -> Finding:
 
 
 def small_steps(evidence: Evidence) -> Finding:
+    """Claim: the update raises the effective rank for small s."""
     cases = rank_cases(square=True, step=1e-4)
     text = f"with s = 0.0001 the effective rank grew in {share(cases, 'draws')}"
     return Finding(every(cases), text, f"{len(cases)} draws of H")

@@ -33,6 +33,7 @@ def operations(layer: After, n: int, d: int) -> int:
 
 
 def contranorms(evidence: Evidence) -> Finding:
+    """Claim: ContraNorm takes O(n²d) operations and ContraNorm-D O(nd²)."""
     texts, cases = [], []
     expected = {"ContraNorm": (2, 1), "ContraNorm-D": (1, 2)}
     for name, powers in expected.items():
@@ -59,6 +60,7 @@ def bench(evidence: Evidence, work: str, measure: str) -> dict[str, Any]:
 
 
 def linear(evidence: Evidence, units: tuple[str, ...]) -> Finding:
+    """Claim: the time of these units is linear in the number of tokens."""
     found = {unit: bench(evidence, f"{unit},", "exponent of ms") for unit in units}
     values = {unit: row["ours"]["median"] for unit, row in found.items()}
     text = ", ".join(f"{UNITS.get(unit, unit)} {value:.2f}" for unit, value in values.items())
@@ -67,6 +69,7 @@ def linear(evidence: Evidence, units: tuple[str, ...]) -> Finding:
 
 
 def cheaper(evidence: Evidence) -> Finding:
+    """Claim: EM attention takes less time than self-attention."""
     attention = bench(evidence, "attention, 4,096 tokens", "ms")["ours"]["median"]
     units = {unit: bench(evidence, f"{unit}, 16,384 tokens", "ms") for unit in ("em", "hem")}
     shares = {unit: row["ours"]["median"] / attention for unit, row in units.items()}

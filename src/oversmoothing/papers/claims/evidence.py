@@ -114,9 +114,11 @@ class Evidence:
         return [json.loads(line) for line in text.splitlines()]
 
     def json(self, name: str) -> Any:
+        """Reads ``<name>.json`` below the folder; raises NotRecordedError if it is missing."""
         return json.loads(self.path(f"{name}.json").read_text("utf-8"))
 
     def csv(self, name: str, command: str = "") -> list[dict[str, str]]:
+        """Reads a CSV file below the folder; raises NotRecordedError if it is missing."""
         with self.path(name, command).open(encoding="utf-8") as file:
             return list(csv.DictReader(file))
 

@@ -25,6 +25,7 @@ def evenness(attention: Tensor) -> Tensor:
 
 
 def large_features(evidence: Evidence) -> Finding:
+    """Claim: the double norm keeps the attention of a very large token even, softmax does not."""
     of_large: dict[str, list[float]] = {norm: [] for norm in NORMS}
     of_rest: dict[str, list[float]] = {norm: [] for norm in NORMS}
     for seed in range(DRAWS):
@@ -43,6 +44,7 @@ def large_features(evidence: Evidence) -> Finding:
 
 
 def two_layers(evidence: Evidence) -> Finding:
+    """Claim: the unit is two linear layers with a norm between, and heads share the memories."""
     errors, shared = [], []
     for seed in range(DRAWS):
         torch.manual_seed(seed)
@@ -59,6 +61,7 @@ def two_layers(evidence: Evidence) -> Finding:
 
 
 def parameters(evidence: Evidence) -> Finding:
+    """Claim: EAMLP-14 and 19 have as many parameters as listed."""
     counted = {}
     for number in SECOND_HAND:
         network = T2TViT([ExternalMultiHead], name=f"t2t_vit_{number}")
@@ -70,12 +73,14 @@ def parameters(evidence: Evidence) -> Finding:
 
 
 def segmentation(evidence: Evidence) -> Finding:
+    """Claim: the mIoU is higher with external attention than without a unit."""
     cells = evidence.measured("seg_subset")
     found = compare(cells["", "external", "SS"], cells["", "fcn", "SS"])
     return Finding(directions([found]), f"mIoU against no unit: {found.text}", f"{found.n} seeds")
 
 
 def norms(evidence: Evidence) -> Finding:
+    """Claim: the double norm is more accurate than softmax and than no norm."""
     cells = evidence.measured("external_norm")
     double, *others = (cells["", row, "accuracy"] for row in ("double", "softmax", "none"))
     found = [compare(double, other) for other in others]
@@ -84,6 +89,7 @@ def norms(evidence: Evidence) -> Finding:
 
 
 def norms_of_self_attention(evidence: Evidence) -> Finding:
+    """Claim: the double norm makes self-attention more accurate than softmax does."""
     cells = evidence.measured("attention_parts")
     plain, double = (cells["", row, "accuracy"] for row in ("self", "self_double"))
     found = compare(double, plain)
@@ -91,6 +97,7 @@ def norms_of_self_attention(evidence: Evidence) -> Finding:
 
 
 def batch_norm(evidence: Evidence) -> Finding:
+    """Claim: BatchNorm makes EAMLP-7 more accurate than LayerNorm does."""
     cells = evidence.measured("eamlp_norms")
     batch, layer = (cells["", row, "accuracy"] for row in ("batch", "layer"))
     found = compare(batch, layer)
@@ -98,6 +105,7 @@ def batch_norm(evidence: Evidence) -> Finding:
 
 
 def heads(evidence: Evidence) -> Finding:
+    """Claim: several heads are better than one, and external reaches self-attention."""
     cells = evidence.measured("attention_parts")
     several, one = {}, {}
     for kind in ("self", "external"):

@@ -23,15 +23,17 @@ LITTLE = 0.05  # share of the variance of X, or of the tokens
 
 def moments(evidence: Evidence) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Training step of Figure 3, and its numbers by rising η."""
-    for moment, of in evidence.json("hem_fig3")["numbers"].items():
-        yield moment, [of[eta] | {"eta": eta} for eta in sorted(of, key=float)]
+    for moment, by_step in evidence.json("hem_fig3")["numbers"].items():
+        yield moment, [by_step[eta] | {"eta": eta} for eta in sorted(by_step, key=float)]
 
 
 def images(evidence: Evidence) -> str:
+    """Number of images behind Figure 3, in words."""
     return f"{evidence.json('hem_fig3')['samples']} images"
 
 
 def newton_steps(evidence: Evidence) -> Finding:
+    """Claim: no N-step lowers the ELBO."""
     rows = evidence.json("elbo")["rows"]
     falls, steps = (sum(row[key] for row in rows) for key in ("n_falls", "n_steps"))
     return Finding(
@@ -43,15 +45,16 @@ def expectation_steps(evidence: Evidence) -> Finding:
     """Judges HEM's own E-step, Eq. 8 with free norms, and gives the others beside it."""
     totals: dict[str, list[int]] = {}
     for row in evidence.json("elbo")["rows"]:
-        of = totals.setdefault(row["e_step"], [0, 0])
-        of[0], of[1] = of[0] + row["e_falls"], of[1] + row["e_steps"]
-    falls, steps = next(of for name, of in totals.items() if "Eq. 8" in name)
+        counts = totals.setdefault(row["e_step"], [0, 0])
+        counts[0], counts[1] = counts[0] + row["e_falls"], counts[1] + row["e_steps"]
+    falls, steps = next(counts for name, counts in totals.items() if "Eq. 8" in name)
     each = [f"{name}: {a} of {b:,}" for name, (a, b) in totals.items()]
     text = f"E-steps that lower it: {'; '.join(each)}"
     return Finding(every([falls == 0]), text, f"{steps:,} steps each")
 
 
 def on_features(evidence: Evidence) -> Finding:
+    """Claim: no E-step lowers the ELBO on real features."""
     texts, cases = [], []
     for moment, rows in moments(evidence):
         falls = [row["e_falls"] for row in rows]
@@ -62,6 +65,7 @@ def on_features(evidence: Evidence) -> Finding:
 
 
 def slower(evidence: Evidence) -> Finding:
+    """Claim: the ELBO takes no fewer iterations to its maximum with a smaller η."""
     cases, texts = [], []
     for moment, rows in moments(evidence):
         peaks = [row["peak"] for row in rows]
@@ -72,6 +76,7 @@ def slower(evidence: Evidence) -> Finding:
 
 
 def shares(evidence: Evidence) -> Finding:
+    """Claim: early iterations have a larger share of the gradient with a smaller η."""
     cases, texts = [], []
     for moment, rows in moments(evidence):
         found = [row["first_half"] for row in rows]
@@ -84,6 +89,7 @@ def shares(evidence: Evidence) -> Finding:
 
 
 def negligible(evidence: Evidence) -> Finding:
+    """Claim: the gradient through E-steps is negligible against that through N-steps."""
     ratios = {(m, row["eta"]): row["e_over_n"] for m, rows in moments(evidence) for row in rows}
     cases = [ratio < NEGLIGIBLE for ratio in ratios.values()]
     low, high = min(ratios.values()), max(ratios.values())
@@ -96,9 +102,9 @@ def totals(evidence: Evidence) -> Finding:
     """A smaller step need not raise the total if it lowers it somewhere."""
     ratios, lower = [], []
     for _, rows in moments(evidence):
-        of = [row["total"] for row in sorted(rows, key=lambda row: row["eta"])]
-        ratios.append(f"{max(of) / min(of):.2f}")
-        lower += [smaller <= larger for smaller, larger in zip(of, of[1:])]
+        values = [row["total"] for row in sorted(rows, key=lambda row: row["eta"])]
+        ratios.append(f"{max(values) / min(values):.2f}")
+        lower += [smaller <= larger for smaller, larger in zip(values, values[1:])]
     text = (
         f"a smaller η has no larger total in {share(lower, 'steps of η')}; largest over smallest "
     )
@@ -127,6 +133,7 @@ def trials(kinds: Sequence[str] = tuple(SPREADS)) -> Iterator[tuple[Tensor, Tens
 
 
 def kernels(evidence: Evidence) -> Finding:
+    """Claim: both kernels give nearly the same responsibilities and reconstructions."""
     agree, shifts = [], []
     for x, start in trials():
         both = _em("dot", start, "sqrt_dim"), _em("distance", start, C**0.5 / 2)
@@ -142,6 +149,7 @@ def kernels(evidence: Evidence) -> Finding:
 
 
 def sharpening(evidence: Evidence) -> Finding:
+    """Claim: iterations make responsibilities sharper and reconstructions closer."""
     texts, cases = [], []
     for unit, options in UNITS.items():
         sharper, closer = [], []
@@ -159,6 +167,7 @@ def sharpening(evidence: Evidence) -> Finding:
 
 
 def saturation(evidence: Evidence) -> Finding:
+    """Claim: the softmax saturates with σ² = 1 and does not with σ² = √C."""
     texts, cases = [], []
     for channels in (64, 256, 1024):
         generator = torch.Generator().manual_seed(channels)

@@ -22,6 +22,7 @@ class Pair:
 
     @property
     def name(self) -> str:
+        """``Cora L=2``; without a block ``L=2``."""
         return " ".join(filter(None, (self.block, self.column)))
 
     @property

@@ -1,4 +1,4 @@
-"""Augment training images as DeiT does (Touvron et al., ICML 2021), with timm's transforms."""
+"""Augments training images as DeiT does (Touvron et al., ICML 2021), with timm's transforms."""
 
 import contextlib
 import random

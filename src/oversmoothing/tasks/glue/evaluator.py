@@ -1,4 +1,4 @@
-"""Evaluate a sentence classifier: GLUE metrics and token similarity."""
+"""Evaluates a sentence classifier: GLUE metrics and token similarity."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ class Evaluator:
         self.device, self.recorder, self.data = device, recorder, tokens.data
 
     def part(self, part: str) -> dict[str, float]:
-        """Return ``<part>_score`` and ``<part>_<metric>`` for each metric, in percent."""
+        """Returns ``<part>_score`` and ``<part>_<metric>`` for each metric, in percent."""
         ids = self.data.parts[part]
         truth = torch.tensor([self.data.texts[id].label for id in ids])
         found = glue.measure(self.data.metrics, self.predictions(ids), truth)
@@ -42,7 +42,7 @@ class Evaluator:
 
     @torch.no_grad()
     def predictions(self, ids: Sequence[str]) -> Tensor:
-        """Return classes or scores, on the CPU. Shapes: -> (len(ids),)."""
+        """Returns classes or scores, on the CPU. Shapes: -> (len(ids),)."""
         self.network.eval()
         found = []
         with self.recorder.progress(len(ids), "evaluation") as bar:
@@ -54,7 +54,7 @@ class Evaluator:
 
     @torch.no_grad()
     def layers(self) -> dict[str, list[float]]:
-        """Measure mean pairwise cosine and effective rank of the tokens after every layer.
+        """Measures mean pairwise cosine and effective rank of the tokens after every layer.
 
         Each sentence is measured alone, without padding; CLS and SEP count as tokens. The results
         are means over validation sentences.
@@ -73,7 +73,7 @@ class Evaluator:
         return {name: torch.stack(values).mean(dim=0).tolist() for name, values in means.items()}
 
     def conditions(self, part: str) -> str:
-        """Describe how the metrics of a part were measured."""
+        """Describes how the metrics of a part were measured."""
         padding = self.network.backbone.padding.masked
         return (
             f"{len(self.data.parts[part])} texts of {self.data.name} {part}, at most "

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def measure(names: Sequence[str], prediction: Tensor, truth: Tensor) -> dict[str, float]:
-    """Compute metrics and their mean, ``score``, which GLUE reports for a task.
+    """Computes metrics and their mean, ``score``, which GLUE reports for a task.
 
     Args:
         names: names of functions in this module.

@@ -26,7 +26,7 @@ class Network(nn.Module):
         nn.init.zeros_(self.classifier.bias)
 
     def forward(self, tokens: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Return logits or scores. Shapes: each (B, N) -> (B, K or 1)."""
+        """Returns logits or scores. Shapes: each (B, N) -> (B, K or 1)."""
         return self.classifier(self.dropout(self.backbone(tokens, mask, types)))
 
 
@@ -41,11 +41,11 @@ class Objective:
         self.num_classes = num_classes
 
     def prepare(self, batch: Batch, step: int) -> Batch:
-        """Return the batch unchanged."""
+        """Returns the batch unchanged."""
         return batch
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
-        """Return this part's share of the mean loss over the batch."""
+        """Returns this part's share of the mean loss over the batch."""
         share = len(part["label"]) / part["batch_size"]
         out = model(part["tokens"], part["mask"], part["types"]).float()
         if self.num_classes:
@@ -54,5 +54,5 @@ class Objective:
 
 
 def predicted(out: Tensor) -> Tensor:
-    """Return classes or scores. Shapes: (B, K or 1) -> (B,)."""
+    """Returns classes or scores. Shapes: (B, K or 1) -> (B,)."""
     return out.argmax(dim=1) if out.shape[1] > 1 else out[:, 0]

@@ -44,7 +44,7 @@ class GLUE(Task):
             )
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Network:
-        """The seed draws the classifier, and the backbone where it has no weights.
+        """Builds the network; the seed draws all weights that are not pretrained.
 
         Raises:
             InputError: another kind of data, recipe or backbone, an option out of range, or what

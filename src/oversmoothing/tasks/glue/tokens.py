@@ -1,4 +1,4 @@
-"""Tokenize sentences and collate them into batches."""
+"""Tokenizes sentences and collates them into batches."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ class Tokens:
         self.pad = imported().DataCollatorWithPadding(tokenizer, pad_to_multiple_of=MULTIPLE)
 
     def sample(self, id: str) -> Example:
-        """Return ``input_ids`` and ``token_type_ids`` (N), ``label`` (), and the id as ``name``."""
+        """Returns ``input_ids`` and ``token_type_ids`` (N), ``label`` () and the id as ``name``."""
         text = self.data.texts[id]
         options = {"truncation": True, "max_length": self.max_length}
         found = self.tokenizer(text.first, text.second, return_token_type_ids=True, **options)
@@ -38,7 +38,7 @@ class Tokens:
         return {**found, "label": label, "name": id}
 
     def collate(self, examples: list[Example]) -> Example:
-        """Pad examples to the longest one, rounded up to a multiple of 8.
+        """Pads examples to the longest one, rounded up to a multiple of 8.
 
         Returns:
             ``tokens``, ``types`` and ``mask`` (true for tokens) (B, N), ``label`` (B,), ``name``.
@@ -55,7 +55,7 @@ class Tokens:
 
 
 def open_tokenizer(vocabulary: Path | None, backbone: BERT) -> Any:
-    """Open the tokenizer of a backbone.
+    """Opens the tokenizer of a backbone.
 
     Args:
         vocabulary: file with a lower-case WordPiece vocabulary; None: the hub's tokenizer of the

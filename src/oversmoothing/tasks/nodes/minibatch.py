@@ -25,18 +25,18 @@ class MiniBatchAdam(FullBatchAdam):
     The arguments of ``FullBatchAdam`` are here, too. In addition:
 
     Args:
-        mean: what ``aggregator=centered`` subtracts in training. The gradient of each is that of
-            the batch's own mean.
+        mean: which mean ``aggregator=centered`` subtracts in training. Its gradient is always that
+            of the batch's own mean.
 
-            - ``running``: a moving average over steps. Its bias: it is some 1 / momentum steps old,
-              and it lacks the edges between the parts. As in the batch itself, so that the batch
-              is centered around 0: on METIS parts it trains as well as ``batch``, with less noise
-              from step to step, which is why it is the default.
-            - ``batch``: the mean over the batch. Not old, but another one in every batch.
-            - ``exact``: the mean of the whole graph, with all edges and without dropout, measured
-              by a pass without gradient before every epoch. Its bias: up to an epoch of age. The
-              batches lack edges, so it does not center them; METIS parts train worse with it.
-        momentum: of ``running``, as of torch's BatchNorm.
+            - ``running``: a moving average of the means of batches. It lags about 1/momentum steps
+              behind the weights. Like the batches, it does not see the edges between parts, so it
+              centers a batch around 0. On METIS parts it trains as well as ``batch``, with less
+              noise from step to step; so it is the default.
+            - ``batch``: the mean over the batch. It does not lag, but changes with every batch.
+            - ``exact``: the mean over the whole graph, with all edges and without dropout, from a
+              pass without gradient before every epoch. It lags by up to one epoch. Batches lack the
+              edges between parts, so their means differ from it; METIS parts train worse with it.
+        momentum: weight of the newest batch in ``running``, as in torch's BatchNorm.
         accumulate: batches whose gradients make one step. The processes of torchrun divide them, so
             that the result does not depend on the number of processes.
 

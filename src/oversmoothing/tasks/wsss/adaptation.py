@@ -1,4 +1,4 @@
-"""Adapt pretrained weights to an aggregator before the training, without labels.
+"""Adapts pretrained weights to an aggregator before the training, without labels.
 
 In the paper, weights trained without centering are used with it at once. Here the network with the
 aggregator (student) first learns to output the patch tokens that the same weights give without it

@@ -1,4 +1,4 @@
-"""Write the segmentation of a whole split in the format of VOC's evaluation server."""
+"""Writes the segmentation of a whole split in the format of VOC's evaluation server."""
 
 import io
 import zipfile

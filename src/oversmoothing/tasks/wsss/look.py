@@ -1,4 +1,4 @@
-"""Look at one image through a network: CAMs, refined label, segmentation mask.
+"""Shows what a network makes of one image: CAMs, refined label, segmentation mask.
 
 They are made as the ``Evaluator`` makes them: CAMs and refined label of the image squashed to a
 square, the mask by multi-scale segmentation. All are returned at the image's own size.

@@ -36,7 +36,14 @@ class Network(nn.Module):
         self.decoder = LargeFOV(backbone.dim, 1 + num_classes)
 
     def forward(self, images: Tensor, segment: bool = True) -> Outputs:
-        """Shapes: images (B, 3, H, W) in [0, 1], H and W divisible by the patch."""
+        """Computes the logits of both classifiers and of the decoder.
+
+        Args:
+            images: in [0, 1]; H and W are divisible by the patch size.
+            segment: whether to run the decoder.
+
+        Shapes: images (B, 3, H, W) -> see ``Outputs``.
+        """
         last, aux = self.features(images)
         cls = self.classifier(_pooled(last)).flatten(1)
         aux = self.aux_classifier(_pooled(aux)).flatten(1)

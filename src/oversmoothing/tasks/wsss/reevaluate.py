@@ -1,4 +1,4 @@
-"""Measure the trained network of a wsss run again, with other settings of the evaluation."""
+"""Measures the trained network of a wsss run again, with other settings of the evaluation."""
 
 import copy
 import dataclasses
