@@ -1,4 +1,4 @@
-"""ContraNorm's claims about tokens by depth (Guo et al., ICLR 2023, Fig. 2 and 3)."""
+"""ContraNorm's claims about tokens by depth (Guo et al., ICLR 2023, Fig. 2d and 3)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,17 +12,16 @@ from oversmoothing.papers.claims.claim import (
     Finding,
     above,
     directions,
-    every,
     higher_in,
     partly,
     share,
     tendency,
 )
+from oversmoothing.papers.claims.contranorm_maps import pretrained
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.report.verdict import Measured, compare
 from oversmoothing.store.identity import identity, short_name
 
-ALIKE, APART = 0.8, 0.5  # similarity of attention maps from here, of features up to there
 TABLES = {"text_rates": "BERT", "text_depth_tokens": "BERT", "cls_depth_tokens": "ViT on digits"}
 Layers = dict[str, list[float]]
 Seeds = dict[int, Layers]
@@ -62,38 +61,6 @@ def last_rank(seeds: Seeds) -> Measured:
 def _numbers(first: Measured, second: Measured) -> str:
     """``n = 3``, or ``n = 3 and 1`` if the two have different numbers of seeds."""
     return f"n = {first.n}" + f" and {second.n}" * (first.n != second.n)
-
-
-def pretrained(evidence: Evidence) -> Layers:
-    """Tokens and attention of the pretrained DeiT-Ti without an aggregator."""
-    runs = evidence.runs("cls_pretrained")
-    plain = [run for run in runs if short_name(run["config"]["aggregator"]) == "none"]
-    return next(iter(plain[0]["seeds"].values()))["layers_before"]
-
-
-def attention(evidence: Evidence) -> Finding:
-    """Claim: attention maps of a ViT are alike where its features are not."""
-    layers = pretrained(evidence)
-    last = list(zip(layers["attention_similarity"], layers["cosine"]))[-4:]
-    maps, cosines = zip(*last)
-    text = f"blocks 9 to 12: attention maps {min(maps):.2f} to {max(maps):.2f}, features "
-    text += f"{min(cosines):.2f} to {max(cosines):.2f}"
-    cases = [similar >= ALIKE and cosine < APART for similar, cosine in last]
-    return Finding(partly(cases), text, "64 images")
-
-
-def singular(evidence: Evidence) -> Finding:
-    """Claim: most singular values of BERT's last layer lie in the lowest bin."""
-    printed = evidence.published("contranorm_singular")
-    counts = {
-        row: [value for (_, key, _), value in printed.items() if key == row]
-        for row in ("bert", "contranorm")
-    }
-    low = {row: bins[0] / sum(bins) for row, bins in counts.items()}
-    text = (
-        f"{100 * low['bert']:.0f} % lie in bin 1, with ContraNorm {100 * low['contranorm']:.0f} %"
-    )
-    return Finding(every([low["bert"] > 0.5]), text, "one text, as drawn")
 
 
 def falling(evidence: Evidence) -> Finding:
@@ -167,33 +134,6 @@ def deep_bert(evidence: Evidence) -> Finding:
 
 _claim = partial(Claim, "ContraNorm")
 CLAIMS = [
-    _claim(
-        "contranorm_fig2_vit",
-        "Figure 2a, b",
-        "In a ViT the attention maps are alike (about 0.8 and more) where the features are not "
-        "(mostly below 0.5).",
-        "Pretrained DeiT-Ti, mean cosine of the rows of a map and of the patch tokens "
-        f"(maps from {ALIKE:g} on count as alike).",
-        attention,
-        command="make table NAME=cls_pretrained",
-    ),
-    _claim(
-        "contranorm_fig2_bert",
-        "Figure 2a, b",
-        "In BERT, attention maps are alike where the features are not.",
-        "Both similarities in a pretrained BERT-base.",
-        missing="BERT's pretrained weights were not at hand; "
-        "`python -m oversmoothing diagnose hf:bert-base-uncased` measures it",
-    ),
-    _claim(
-        "contranorm_fig2c",
-        "Figure 2c (the source does not name the figure; most likely this one)",
-        "Near-zero singular values dominate the last layer of BERT.",
-        "The histogram in the authors' repository, 128 tokens of RTE (bin 1 of 10: below 11; more "
-        "than half counts as dominating).",
-        singular,
-        command="make table NAME=contranorm_singular",
-    ),
     _claim(
         "contranorm_fig2d",
         "Figure 2d",
