@@ -76,6 +76,10 @@ class Recipe:
         if not eps >= 0:
             raise InputError(f"trainer.eps: expected 0 or more, got {eps}")
 
+    def over(self, examples: int) -> "Recipe":
+        """Returns the recipe for so many training examples; differs if it counts in epochs."""
+        return self
+
     def factor(self, step: int) -> float:
         """Learning rate at step ``step`` (from 0), relative to that of its group."""
         raise NotImplementedError
