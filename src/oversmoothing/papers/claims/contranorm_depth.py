@@ -51,9 +51,9 @@ def beside(evidence: Evidence) -> Iterator[tuple[str, Seeds, Seeds]]:
             yield f"{name}, {depth} layers at {rate:g}", of["contranorm"], of["none"]
 
 
-def last_rank(seeds: Seeds) -> Measured:
-    """The effective rank after the last layer."""
-    values = tuple(layers["effective_rank"][-1] for layers in seeds.values())
+def after_last(seeds: Seeds, metric: str = "effective_rank") -> Measured:
+    """A measure after the last layer."""
+    values = tuple(layers[metric][-1] for layers in seeds.values())
     return Measured(values, "", 0.0, tuple(seeds))
 
 
@@ -108,7 +108,7 @@ def collapse(evidence: Evidence) -> Finding:
     found = list(beside(evidence))
     cases, texts = [], []
     for label, ours, base in found:
-        ends = last_rank(ours), last_rank(base)
+        ends = after_last(ours), after_last(base)
         higher = higher_in(compare(*ends), len(found))
         falls = [of["effective_rank"][-1] <= of["effective_rank"][0] / 2 for of in ours.values()]
         cases.append(False if len(falls) > 1 and all(falls) else higher)
@@ -135,16 +135,29 @@ def accuracy(evidence: Evidence) -> Finding:
 
 
 def deep_bert(evidence: Evidence) -> Finding:
-    found = {
-        label: (last_rank(ours), last_rank(base))
-        for label, ours, base in beside(evidence)
-        if label.startswith("BERT") and not label.startswith(("BERT, 2 ", "BERT, 6 "))
+    found = [
+        of
+        for of in beside(evidence)
+        if of[0].startswith("BERT") and not of[0].startswith(("BERT, 2 ", "BERT, 6 "))
+    ]
+    ranks = {label: (after_last(ours), after_last(base)) for label, ours, base in found}
+    spreads = {
+        label: (after_last(ours, "variance"), after_last(base, "variance"))
+        for label, ours, base in found
+        if all("variance" in layers for seeds in (ours, base) for layers in seeds.values())
     }
-    texts = [f"{label}: {a.mean:.1f} against {b.mean:.1f}" for label, (a, b) in found.items()]
-    text = f"effective rank with and without: {'; '.join(texts)}; the variance was not recorded"
-    n = min(a.n for a, _ in found.values())
-    verdict = directions([compare(*pair) for pair in found.values()])
+    text = f"effective rank with and without: {_against(ranks)}; "
+    text += f"variance: {_against(spreads)}" if spreads else "the variance was not recorded"
+    pairs = [*ranks.values(), *spreads.values()]
+    n = min(a.n for a, _ in pairs)
+    verdict = directions([compare(*pair) for pair in pairs])
     return Finding(verdict, text, f"{n} seed{'s' * (n > 1)} each")
+
+
+def _against(found: dict[str, tuple[Measured, Measured]]) -> str:
+    return "; ".join(
+        f"{label}: {a.mean:.1f} against {b.mean:.1f}" for label, (a, b) in found.items()
+    )
 
 
 _claim = partial(Claim, "ContraNorm")
