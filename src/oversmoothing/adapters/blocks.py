@@ -63,7 +63,7 @@ def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list
     last = re.fullmatch(r"last-(\d+)", blocks) if isinstance(blocks, str) else None
     if last and 1 <= int(last[1]) <= depth:
         return list(range(depth - int(last[1]), depth))
-    if isinstance(blocks, str) or not isinstance(blocks, Sequence) or not blocks:
+    if isinstance(blocks, str) or not hasattr(blocks, "__iter__") or not blocks:
         raise InputError(
             f"{key}: expected all, last-half, last-1 to last-{depth}, or a list of "
             f"indices from 0 to {depth - 1}, got {blocks!r}"
