@@ -21,7 +21,7 @@ from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
 from oversmoothing.training.loop import TrainingLoop
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/gpu"))
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / part) for part in ("gpu", "support")]
 
 import pretend  # noqa: E402
 import small_runs  # noqa: E402

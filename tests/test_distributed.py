@@ -1,9 +1,14 @@
-"""The process group of a command ends before the interpreter does."""
+"""The process group of a command, that of a caller, and torch without any."""
 
 import os
 import socket
 import subprocess
 import sys
+
+import pytest
+import torch
+
+from oversmoothing import distributed
 
 PROCESS = """
 import atexit, glob, torch
@@ -27,12 +32,30 @@ atexit._run_exitfuncs()
 assert not gloo(), gloo()
 """
 
+OF_A_CALLER = """
+import os
+import torch.distributed as dist
+from oversmoothing import distributed
+rank = int(os.environ.pop("RANK"))
+dist.init_process_group("gloo", rank=rank, world_size=int(os.environ.pop("WORLD_SIZE")))
+assert distributed.gathered(rank) == [0, 1] and distributed.from_first(rank) == 0
+"""
 
-def test_no_thread_of_gloo_outlives_the_group() -> None:
+
+@pytest.mark.parametrize("code", [PROCESS, OF_A_CALLER])
+def test_a_group_and_its_threads_end_without_error(code: str) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     shared = {**os.environ, "MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    command = [sys.executable, "-c", PROCESS]
+    command = [sys.executable, "-c", code]
     running = [subprocess.Popen(command, env={**shared, "RANK": str(rank)}) for rank in range(2)]
     assert [process.wait(timeout=120) for process in running] == [0, 0]
+
+
+def test_a_torch_without_distributed_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    monkeypatch.delattr(torch.distributed, "is_initialized")
+    assert distributed.gathered(3) == [3] and distributed.from_first(3) == 3
+    with distributed.group(torch.device("cpu")):
+        assert distributed.sum_over_processes([torch.tensor(3)]) == [3]

@@ -37,6 +37,11 @@ def world() -> int:
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
+def initialized() -> bool:
+    """Whether a process group is open, of the command or of the caller."""
+    return dist.is_available() and dist.is_initialized()
+
+
 def local_rank() -> int:
     """Number of this process on its machine, which is also its GPU's."""
     return int(os.environ.get("LOCAL_RANK", 0))
@@ -55,7 +60,7 @@ def group(device: torch.device) -> Iterator[None]:
     Raises:
         InputError: the connection to another process broke, which has probably been killed.
     """
-    if world() == 1 or (dist.is_initialized() and _watch is None):  # or the caller has its own
+    if world() == 1 or (initialized() and _watch is None):  # or the caller has its own
         yield
         return
     watch = _joined(device)
@@ -111,7 +116,7 @@ def _is_loss(error: RuntimeError) -> bool:
 
 def from_first(value: Any) -> Any:
     """Returns the value of process 0 in every process."""
-    if not dist.is_initialized():
+    if not initialized():
         return value
     held = [value]
     dist.broadcast_object_list(held)
@@ -120,9 +125,9 @@ def from_first(value: Any) -> Any:
 
 def gathered(value: Any) -> list[Any]:
     """Returns the values of all processes, ordered by process number."""
-    if not dist.is_initialized():
+    if not initialized():
         return [value]
-    held = [None] * world()
+    held = [None] * dist.get_world_size()
     dist.all_gather_object(held, value)
     return held
 
@@ -136,7 +141,7 @@ def sum_over_processes(values: Sequence[Tensor]) -> list[Tensor]:
     Returns:
         The sums, each with the type of its tensor; without a process group, the tensors themselves.
     """
-    if not dist.is_initialized():
+    if not initialized():
         return list(values)
     stacked = torch.stack([value.double() for value in values])
     dist.all_reduce(stacked)

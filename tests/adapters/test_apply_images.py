@@ -158,6 +158,8 @@ def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
         (applied, {"aggregator": "centered", "where": "norms"}, "where: only aggregators that"),
         (applied, {"aggregator": "centered", "blocks": [3]}, "blocks: expected blocks from -3"),
         (applied, {"aggregator": nn.LayerNorm}, "LayerNorm derives from none of Inside"),
+        (applied, {"aggregator": osm.LayerNorm(192)}, "give the class LayerNorm, and options as"),
+        (applied, {"aggregator": "centered", "blocks": 3}, "blocks: expected all, .*, got 3"),
         (applied, {"aggregator": 3}, "aggregator: expected a name, a class or a function, got 3"),
         (lambda: torch.jit.script(nn.Linear(3, 3)), {"aggregator": "pairnorm"}, "torch.jit"),
     ],

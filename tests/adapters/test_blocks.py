@@ -47,6 +47,7 @@ def test_a_model_without_blocks_is_refused_with_names_to_choose_from() -> None:
 def test_blocks_are_chosen() -> None:
     assert chosen("all", 3) == [0, 1, 2] and chosen("last-half", 5) == [3, 4]
     assert chosen("last-1", 3) == [2] and chosen([-1, 0, 2], 3) == [0, 2]
-    for wrong in ("first", "last-4", [], [3], [True]):
+    assert chosen("last-half", 1) == [0]
+    for wrong in ("first", "last-4", [], [3], [True], 3, None):
         with pytest.raises(InputError, match="blocks: expected"):
             chosen(wrong, 3)

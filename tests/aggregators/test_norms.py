@@ -1,12 +1,14 @@
 """LayerNorm and PairNorm: parity with torch-geometric, and what they keep constant."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 import torch_geometric.nn as pyg
 
-from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.contranorm_d import ContraNormD
 from oversmoothing.aggregators.layernorm import LayerNorm
@@ -68,9 +70,46 @@ def test_half_precision_survives_norms_whose_squares_leave_its_range(
     assert torch.equal(within, PairNorm(mode, 0.5)(x.float(), context))
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+def test_half_precision_survives_products_over_many_tokens(normalize: bool) -> None:
+    x = (torch.randn(4096, 7, generator=torch.Generator().manual_seed(0)) * 5).half()
+    layer = ContraNormD(7, normalize=normalize, layernorm=False)
+    expected = layer(x.double(), PLAIN)
+    torch.testing.assert_close(layer(x, PLAIN).double(), expected, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("make", [PairNorm, partial(ContraNorm, 7), partial(ContraNormD, 7)])
+@pytest.mark.parametrize("hidden", [{"causal": True}, {"mask": torch.ones(7, 7).bool().tril()}])
+def test_tokens_that_see_different_ones_are_refused(make, hidden: dict) -> None:
+    with pytest.raises(InputError, match=r"context\.mask: expected \(\.\.\., 1, N\).*got") as said:
+        make().double()(tokens()[:7], Context(**hidden))
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("make", [partial(ContraNorm, 7), partial(ContraNormD, 7), PairNorm])
+def test_a_mask_of_one_dimension_hides_tokens_from_all(make) -> None:
+    mask = torch.arange(20) < 15
+    found = [make().double()(tokens(), Context(mask=own)) for own in (mask, mask[None])]
+    assert torch.equal(*found) and torch.allclose(
+        found[0][:15], make().double()(tokens()[:15], PLAIN)
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [lambda s: PairNorm(scale=s), lambda s: Centered(s), lambda s: ContraNorm(7, s)]
+)
+def test_tensor_options_take_the_type_of_the_tokens(make) -> None:
+    x, option = tokens().half(), torch.tensor([[0.5]])
+    inputs = (x, x) if isinstance(make(1.0), Centered) else (x,)
+    found, expected = (make(own)(*inputs) for own in (option, 0.5))
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize(
     ("build", "said"),
     [
+        (lambda: ContraNorm(7, torch.ones(2, 1, 1), learnable=True), "scale: expected one number"),
         (lambda: PairNorm(scale=0), "scale: expected a number above 0"),
         (lambda: PairNorm(scale=torch.tensor([1.0, -1.0])), "scale: expected a number above 0"),
         (lambda: PairNorm(scale=math.inf), "scale: expected a finite number"),

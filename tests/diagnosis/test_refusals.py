@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple, dict[str, Any], str]] =
     "swapped": (lambda: Blocks(lambda x: x.transpose(0, 1)), (X,), {}, "layout: .* NBC or BNC"),
     "heads": (Heads, (X,), {}, "layout: .* NBC or BNC"),
     "layout": (Blocks, (X,), {"layout": "NCB"}, "layout: expected one of BNC, NBC"),
-    "one token": (lambda: Blocks(lambda x: x[:, :1]), (X,), {}, "blocks.0: returns a single token"),
+    "one token": (lambda: Blocks(lambda x: x[:, :1]), (X,), {}, "blocks.0: every sample has fewer"),
     "nan": (lambda: Blocks(lambda x: x / 0), (X,), {}, "blocks.0: returns values that are not"),
     "jit": (jit, (X,), {}, "modules of torch.jit take no hooks; give the model"),
     "lazy": (lambda: nn.Sequential(nn.LazyLinear(8), nn.LazyLinear(8)), (X,), {}, "lazy modules"),

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.diagnosis.unchanged import same_random_numbers
 
 
 class Noisy(nn.Module):
@@ -122,3 +124,13 @@ def test_gradients_of_another_thread_are_not_turned_off() -> None:
     model.blocks[0].register_forward_hook(note)
     osm.diagnose(model, torch.randn(2, 4, 6))
     assert seen == [True]
+
+
+def test_the_generator_of_mps_is_asked_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = [torch.tensor([1])]  # as in versions of torch whose functions take no device
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: states[-1])
+    monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: states.append(state))
+    on_mps = SimpleNamespace(parameters=lambda: [SimpleNamespace(device=torch.device("mps:0"))])
+    with same_random_numbers(on_mps):
+        states.append(torch.tensor([2]))
+    assert states[-1] is states[0]

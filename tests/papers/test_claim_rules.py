@@ -62,14 +62,17 @@ def test_the_bound_of_proposition_1_is_the_minimum_over_unit_vectors() -> None:
     assert contranorm_theory.bounds(H) == pytest.approx(lowest, abs=1e-3) and lowest < -0.02
 
 
-def networks(folder: Path, **ranks: list[list[float]]) -> Evidence:
+RECORDED = ("effective_rank", "cosine")
+
+
+def networks(folder: Path, recorded=RECORDED, **ranks: list[list[float]]) -> Evidence:
     """Effective rank after each of 12 layers, by aggregator and seed; DeiT-Ti's falls."""
     folder.mkdir()
     config = {"trainer": {"lr": 1e-4}}
     lines = {table: "" for table in (*contranorm_depth.TABLES, "cls_pretrained")}
     for name, of in (ranks | {"pretrained": [[12 - n for n in range(12)]]}).items():
         parts = config | {"aggregator": {"_part_": f"aggregator/{name}"}}
-        layers = [{"effective_rank": seed, "cosine": seed} for seed in of]
+        layers = [dict.fromkeys(recorded, seed) for seed in of]
         seeds = {n: {"layers_after": of, "layers_before": of} for n, of in enumerate(layers)}
         lines["text_rates"] += json.dumps({"id": name, "config": parts, "seeds": seeds}) + "\n"
     none = config | {"aggregator": {"_part_": "aggregator/none"}}
@@ -101,3 +104,11 @@ def test_half_the_first_rank_is_a_collapse_even_where_it_is_higher(
     base = [[20.0] * 11 + [5.0 + shift] for shift in (-0.05, 0.01, 0.05)]
     evidence = networks(tmp_path / "ranks", contranorm=ours, none=base)
     assert contranorm_depth.collapse(evidence).verdict is verdict
+
+
+def test_the_variance_counts_where_it_was_recorded(tmp_path: Path) -> None:
+    of = {"contranorm": [[9.0] * 12] * 2, "none": [[5.0] * 12] * 2}
+    without = contranorm_depth.deep_bert(networks(tmp_path / "without", **of))
+    assert without.measured.endswith("against 5.0; the variance was not recorded")
+    both = contranorm_depth.deep_bert(networks(tmp_path / "with", (*RECORDED, "variance"), **of))
+    assert both.measured.count("against") == 2 and "variance: BERT, 12 layers" in both.measured

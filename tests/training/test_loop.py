@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from listening import Listening
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
@@ -181,15 +182,6 @@ def test_out_of_memory_says_what_to_try() -> None:
 
 
 def test_aggregators_hear_of_every_step_before_and_after_it(tmp_path: Path) -> None:
-    class Listening(Centered):
-        heard: list[str] = []
-
-        def advance(self, step: int) -> None:
-            self.heard.append(f"before {step}")
-
-        def settle(self) -> None:
-            self.heard.append("after")
-
     training = TrainingLoop(
         Tiny(),
         Squares(),
@@ -200,7 +192,7 @@ def test_aggregators_hear_of_every_step_before_and_after_it(tmp_path: Path) -> N
     )
     training.network.gamma = Listening()
     training.fit()
-    assert Listening.heard == [f for i in range(12) for f in (f"before {i}", "after")]
+    assert training.network.gamma.heard == [f for i in range(12) for f in (f"before {i}", "after")]
 
 
 def test_a_phase_that_is_over_is_skipped(tmp_path: Path) -> None:

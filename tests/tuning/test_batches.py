@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from listening import Listening
 from omegaconf import DictConfig
 from torch import nn
 
@@ -100,6 +101,13 @@ def test_a_batch_of_settings_equals_each_alone(method: str, double: None) -> Non
     alone.train(5)
     assert (weights(together, 1) - weights(alone, 0)).abs().max() < 1e-10
     assert together.scores[members[2]] == pytest.approx(alone.scores[members[2]])
+
+
+def test_aggregators_hear_of_every_step_before_and_after_it() -> None:
+    batch = Batch(work(two("centered")), [Member(0, 5), Member(1, 5)])
+    batch.model.own = Listening()
+    batch.train(2)
+    assert batch.model.own.heard == ["before 0", "after", "before 1", "after"]
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,11 @@ def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list
     if blocks == "all":
         return list(range(depth))
     if blocks == "last-half":
-        return list(range(depth - depth // 2, depth))
+        return list(range(depth - max(1, depth // 2), depth))
     last = re.fullmatch(r"last-(\d+)", blocks) if isinstance(blocks, str) else None
     if last and 1 <= int(last[1]) <= depth:
         return list(range(depth - int(last[1]), depth))
-    if isinstance(blocks, str) or not blocks:
+    if isinstance(blocks, str) or not hasattr(blocks, "__iter__") or not blocks:
         raise InputError(
             f"{key}: expected all, last-half, last-1 to last-{depth}, or a list of "
             f"indices from 0 to {depth - 1}, got {blocks!r}"

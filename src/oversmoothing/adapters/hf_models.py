@@ -165,11 +165,15 @@ def _is_causal(model: nn.Module, part: nn.Module) -> bool:
         return True
     owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
     reading = [m for m in owners if "attention_mask" in signature(m.forward).parameters]
-    makers = ("create_causal_mask", "create_bidirectional_mask")
-    if any([_of_file(m, maker) is not None for maker in makers] == [True, False] for m in reading):
+    if any(map(_makes_only_causal_masks, reading)):
         return True
     masked = any(type(owner.config) in MODEL_FOR_MASKED_LM_MAPPING for owner in owners)
     return not attentions and not masked
+
+
+def _makes_only_causal_masks(module: nn.Module) -> bool:
+    both = _of_file(module, "create_bidirectional_mask") is not None
+    return not both and _of_file(module, "create_causal_mask") is not None
 
 
 def _attentions(block: nn.Module) -> list[nn.Module]:

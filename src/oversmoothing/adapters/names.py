@@ -24,6 +24,11 @@ def factories(given: str | Factory | Sequence[Factory], options: dict[str, Any])
     if isinstance(given, list | tuple):
         return [factory for one in given for factory in factories(one, options)]
     factory = _named(given) if isinstance(given, str) else given
+    if isinstance(factory, Aggregator):
+        name = type(factory).__name__
+        raise InputError(
+            f"aggregator: got an instance of {name}; give the class {name}, and options as keywords"
+        )
     if not callable(factory):
         raise InputError(f"aggregator: expected a name, a class or a function, got {given!r}")
     if isinstance(factory, type) and not issubclass(factory, Aggregator):

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
-from oversmoothing.aggregators.checks import check_finite
+from oversmoothing.aggregators.checks import check_finite, like
 from oversmoothing.aggregators.running_mean import RunningMean
 from oversmoothing.errors import InputError
 
@@ -86,7 +86,7 @@ class Centered(Inside):
             mean = _mean(v, 0 if self.prefix_in_mean else context.prefix, mixed.shape[-2], context)
         if self.row_sum and context.row_sum is not None:
             mean = context.row_sum * mean
-        shift = self.progress * self.gamma * mean
+        shift = self.progress * like(self.gamma, mean) * mean
         return mixed + shift if torch.is_grad_enabled() else mixed.add_(shift)
 
     def extra_repr(self) -> str:

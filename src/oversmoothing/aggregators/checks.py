@@ -5,6 +5,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
 
@@ -19,3 +20,24 @@ def check_finite(option: str, value: float | Tensor, hint: str = "") -> None:
     """Raises InputError unless a number, or every entry of a tensor, is finite."""
     if not torch.as_tensor(value, dtype=torch.float64).isfinite().all():
         raise InputError(f"aggregator.{option}: expected a finite number, got {value}{hint}")
+
+
+def like(option: float | Tensor, x: Tensor) -> float | Tensor:
+    """Returns an option with the type and device of x if it is a tensor."""
+    return option.to(x) if isinstance(option, Tensor) else option
+
+
+def padding(context: Context) -> Tensor | None:
+    """Returns the mask of a context as (..., 1, N); None if no token is hidden.
+
+    Raises:
+        InputError: not all tokens see the same ones.
+    """
+    mask = None if context.mask is None else torch.atleast_2d(context.mask)
+    if context.causal or (mask is not None and mask.shape[-2] != 1):
+        got = "causal=True" if mask is None or context.causal else str(tuple(mask.shape))
+        raise InputError(
+            f"context.mask: expected (..., 1, N), which hides the same tokens from all, got {got}; "
+            "choose an aggregator that can be causal, such as centered"
+        )
+    return mask

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_finite
+from oversmoothing.aggregators.checks import check_finite, padding
 from oversmoothing.aggregators.negatives import Negatives
 from oversmoothing.aggregators.strangers import average
 from oversmoothing.errors import InputError
@@ -105,6 +105,7 @@ class ContraNorm(After):
     def _contrast(self, x: Tensor, context: Context) -> Tensor:
         """Computes P x, or (P + Pᵀ) x if ``dual``."""
         *_, N, C = x.shape
+        mask = padding(context)
         sparse = self.mask_neighbours and context.edges is not None
         neighbours = context.neighbours if sparse else None  # its lock breaks compiled graphs
         chosen = None
@@ -112,7 +113,6 @@ class ContraNorm(After):
             chosen = self.negatives(N, x.device)
         if chosen is not None or neighbours is not None:
             return average(x, neighbours, self.temperature, self.dual, chosen)
-        mask = context.mask
         if mask is not None:  # where it hides all tokens, a softmax over none would give NaN
             mask = mask | ~mask.any(dim=-1, keepdim=True)
         # Up to N = C the N×N matrix is not larger than the tokens, and forming it is faster.
@@ -125,8 +125,9 @@ class ContraNorm(After):
             kept = (1 + self.scale) * x if self.identity else x
             return torch.add(kept, contrast, alpha=-self.scale)
         if not isinstance(self.scale, nn.Parameter):
-            kept = (1 + self.scale) * x if self.identity else x
-            return torch.addcmul(kept, self.scale, contrast, value=-1)
+            scale = self.scale.to(x)
+            kept = (1 + scale) * x if self.identity else x
+            return torch.addcmul(kept, scale, contrast, value=-1)
         scale = self.scale.exp() if self.log_scale else self.scale
         return (scale * x if self.identity else x) - scale * contrast
 
@@ -175,7 +176,8 @@ def _check(
         raise InputError(f"aggregator.temperature: expected a number above 0, got {temperature}")
     if positive and not learnable:
         raise InputError("aggregator.positive: set aggregator.learnable=true, or positive=false")
-    if learnable and not scale > 0:
-        raise InputError(f"aggregator.scale: expected above 0 with learnable=true, got {scale}")
+    if learnable and not ((count := torch.as_tensor(scale).numel()) == 1 and scale > 0):
+        got = scale if count == 1 else f"{count}; set learnable=false for several"
+        raise InputError(f"aggregator.scale: expected one number above 0 if learnable, got {got}")
     if negatives is not None and negatives < 1:
         raise InputError(f"aggregator.negatives: expected null (all) or 1 or more, got {negatives}")

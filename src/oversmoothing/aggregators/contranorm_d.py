@@ -2,16 +2,19 @@
 
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_finite
+from oversmoothing.aggregators.checks import check_finite, padding
 from oversmoothing.errors import InputError
 
 
 class ContraNormD(After):
     """Moves channels away from each other: x ← LN(x − s · x softmax(xᵀx/τ)); linear in N.
+
+    The softmax is computed in float32 or wider, since sums over tokens leave float16's range.
 
     Args:
         dim: channels C.
@@ -51,9 +54,11 @@ class ContraNormD(After):
         self.norm = nn.LayerNorm(dim) if layernorm else nn.Identity()
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        compared = F.normalize(x, dim=-1) if self.normalize else x
-        if context.mask is not None:  # hidden tokens do not count in the sums over tokens
-            compared = compared * context.mask.mT
-        p = (compared.mT @ compared / self.temperature).softmax(dim=-1)
+        compared = x.to(torch.promote_types(x.dtype, torch.float32))
+        compared = F.normalize(compared, dim=-1) if self.normalize else compared
+        if (mask := padding(context)) is not None:  # hidden tokens do not count in the sums
+            compared = compared * mask.mT
+        with torch.autocast(x.device.type, enabled=False):
+            p = (compared.mT @ compared / self.temperature).softmax(dim=-1).to(x.dtype)
         kept = (1 + self.scale) * x if self.identity else x
         return self.norm(kept - self.scale * (x @ p))

@@ -5,6 +5,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing import distributed
 from oversmoothing.aggregators.base import Instead
 from oversmoothing.errors import InputError
 
@@ -49,7 +50,7 @@ class MovingBases(Instead):
     def settle(self) -> None:
         """Updates μ⁽⁰⁾; without new samples it stays the same."""
         sums = self._pending()
-        if dist.is_available() and dist.is_initialized():
+        if distributed.initialized():
             dist.all_reduce(sums)
         number = sums[-1]
         mean = sums[:-1].view_as(self.bases) / number.clamp(min=1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_choice, check_finite
+from oversmoothing.aggregators.checks import check_choice, check_finite, like, padding
 from oversmoothing.errors import InputError
 
 Mode = Literal["PN", "PN-SI", "PN-SCS"]
@@ -54,29 +54,29 @@ class PairNorm(After):
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         precise = x.to(torch.promote_types(x.dtype, torch.float32))
         with torch.autocast(x.device.type, enabled=False):
-            return self._normalised(precise, context).to(x.dtype)
+            return self._normalised(precise, padding(context)).to(x.dtype)
 
-    def _normalised(self, x: Tensor, context: Context) -> Tensor:
-        mean = _mean(x, context)
+    def _normalised(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        mean, scale = _mean(x, mask), like(self.scale, x)
         if self.mode == "PN-SCS":
-            return self.scale * x / self._norm(x) - mean
+            return scale * x / self._norm(x) - mean
         centered = x - mean
-        norm = self._norm(centered) if self.mode == "PN-SI" else self._mean_norm(centered, context)
-        return self.scale * centered / norm
+        norm = self._norm(centered) if self.mode == "PN-SI" else self._mean_norm(centered, mask)
+        return scale * centered / norm
 
     def _norm(self, x: Tensor) -> Tensor:
         """Returns the norm of every token, (..., N, 1)."""
         return (self.eps + x.square().sum(dim=-1, keepdim=True)).sqrt()
 
-    def _mean_norm(self, x: Tensor, context: Context) -> Tensor:
+    def _mean_norm(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Returns the root of the mean squared norm of the tokens, (..., 1, 1)."""
         squared = x.square().sum(dim=-1, keepdim=True)
-        return (self.eps + _mean(squared, context)).sqrt()
+        return (self.eps + _mean(squared, mask)).sqrt()
 
 
-def _mean(x: Tensor, context: Context) -> Tensor:
+def _mean(x: Tensor, mask: Tensor | None) -> Tensor:
     """Mean over the tokens that are seen, 0 without any. Shapes: (..., N, C) -> (..., 1, C)."""
-    if context.mask is None:
+    if mask is None:
         return x.mean(dim=-2, keepdim=True)
-    seen = context.mask.to(x.dtype)
+    seen = mask.to(x.dtype)
     return seen @ x / seen.sum(dim=-1, keepdim=True).clamp(min=1)

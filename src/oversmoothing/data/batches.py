@@ -1,10 +1,13 @@
 """Chooses examples: batches by seed and number, and evenly spaced samples."""
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -101,3 +104,16 @@ def evenly_spaced(items: Sequence[Item], number: int) -> list[Item]:
     """Chooses ``number`` items at equal distances, from the first on; all if there are fewer."""
     count = min(number, len(items))
     return [items[i * len(items) // count] for i in range(count)]
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds Python's and numpy's global generators, and restores their states."""
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -72,7 +72,7 @@ def measure(
                 found.setdefault(measured, []).append(of_edges(x, edges))
     if not several:
         raise InputError(
-            f"{name}: returns a single token for every sample, and similarity needs two; choose "
-            "other layers or inputs, or prefix=0"
+            f"{name}: every sample has fewer than two tokens that count, and similarity needs two; "
+            "choose other layers, inputs or mask, or prefix=0"
         )
     return {measured: torch.cat(values).cpu() for measured, values in found.items()}

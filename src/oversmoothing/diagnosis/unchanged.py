@@ -40,7 +40,9 @@ def same_random_numbers(model: nn.Module) -> Iterator[None]:
         devices.setdefault(device.type, []).append(device.index or 0)
     with ExitStack() as stack:
         for kind, indices in devices.items():
-            if kind != "meta":
+            if kind == "mps":  # fork_rng names a device, which torch.mps took only later
+                stack.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
+            elif kind != "meta":
                 numbers = [] if kind == "cpu" else indices
                 stack.enter_context(torch.random.fork_rng(numbers, device_type=kind))
         yield

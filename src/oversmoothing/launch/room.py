@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from oversmoothing.config import limits
 from oversmoothing.errors import InputError
 from oversmoothing.launch.activations import activations
-from oversmoothing.store.free_memory import free_memory, in_gib
+from oversmoothing.store.free_memory import free_memory, in_gib, require_free
 from oversmoothing.tasks.base import Parts, Task
 from oversmoothing.training.recipe import Recipe
 
@@ -141,7 +140,9 @@ def require_room(network: nn.Module, task: Task, parts: Parts, device: torch.dev
     count = sum(parameter.numel() for parameter in network.parameters())
     weights = (TRAINING - 4) * count
     about = f"backbone: training its {count:,} parameters takes {in_gib(weights)} more, besides"
-    _compare(weights, device, f"{about} activations", "choose a smaller backbone.…")
+    free = free_memory(device)
+    smaller = f"choose a smaller backbone.…; {limits.WAY_OUT}"
+    require_free(weights, free, f"{about} activations", smaller, device)
     if not isinstance(parts.trainer, Recipe):
         return
     number, bf16 = parts.trainer.at_once, parts.trainer.precision == "bf16"
@@ -152,16 +153,5 @@ def require_room(network: nn.Module, task: Task, parts: Parts, device: torch.dev
         f"trainer.batch_size: a step with {number:,} examples at once takes about "
         f"{in_gib(weights + kept)} more, {in_gib(kept)} of them for activations"
     )
-    way_out = "add trainer.accumulate=… for fewer at once, or choose a smaller backbone.…"
-    _compare(weights + kept, device, about, way_out)
-
-
-def _compare(needed: int, device: torch.device, about: str, way_out: str) -> None:
-    """Warns if more memory is needed than is free, and refuses if it is twice as much."""
-    free = free_memory(device)
-    if free is None or needed <= free:
-        return
-    line = f"{about}, and {in_gib(free)} are free on {device}; {way_out}; {limits.WAY_OUT}"
-    if needed / 2 > free:
-        raise InputError(line)
-    warnings.warn(line, stacklevel=2)
+    way_out = f"add trainer.accumulate=… for fewer at once, or {smaller}"
+    require_free(weights + kept, free, about, way_out, device)

@@ -122,17 +122,6 @@ def mean_norm(x: Tensor) -> Tensor:
     return torch.cat(norms, dim=-1).mean(dim=-1)
 
 
-def channel_variance(x: Tensor) -> Tensor:
-    """Σᵢ var_C(xᵢ), each token's unbiased variance over its channels: "var" in ContraNorm's code.
-
-    It does not measure how alike the tokens are.
-
-    Shapes: x (..., N, C) -> (...); NaN for one channel.
-    """
-    x = _double(x)
-    return (x.var(dim=-1) if x.shape[-1] > 1 else x[..., 0] * torch.nan).sum(dim=-1)
-
-
 def dirichlet_energy(x: Tensor, edges: Tensor) -> Tensor:
     """(1/N) Σᵢ Σ_{j∈N(i)} ‖xᵢ − xⱼ‖² (Rusch, Bronstein, Mishra 2023, Eq. 2): 0 on constants.
 
@@ -167,21 +156,23 @@ def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
 
 
 def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
-    """Mean :func:`mean_cosine` and :func:`effective_rank` over images, for every block.
+    """Means over samples of :data:`OF_BLOCKS`, for every block.
 
     Args:
-        batches: for every batch of images the tokens after the blocks in turn, each (B, N, C).
+        batches: for every batch of samples the tokens after the blocks in turn, each (B, N, C).
 
     Returns:
-        ``cosine`` and ``effective_rank``, one value per block.
+        ``cosine``, ``effective_rank`` and ``variance``, one value per block.
     """
-    cosines, ranks = [], []
+    found: dict[str, list[Tensor]] = {name: [] for name in OF_BLOCKS}
     for blocks in batches:
-        cosine, rank = zip(*((mean_cosine(x), effective_rank(x)) for x in blocks))
-        cosines.append(torch.stack(cosine, dim=1))  # (B, depth)
-        ranks.append(torch.stack(rank, dim=1))
-    means = {"cosine": cosines, "effective_rank": ranks}
-    return {name: torch.cat(values).mean(dim=0).tolist() for name, values in means.items()}
+        each = zip(*([measure(x) for measure in OF_BLOCKS.values()] for x in blocks))
+        for name, values in zip(found, each):
+            found[name].append(torch.stack(values, dim=1))  # (B, depth)
+    return {name: torch.cat(values).mean(dim=0).tolist() for name, values in found.items()}
+
+
+OF_BLOCKS = {"cosine": mean_cosine, "effective_rank": effective_rank, "variance": token_variance}
 
 
 def _double(x: Tensor) -> Tensor:

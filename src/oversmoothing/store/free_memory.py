@@ -1,10 +1,13 @@
 """How much memory is free."""
 
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+
+from oversmoothing.errors import InputError
 
 # Control groups of version 2 and 1: limit, use, and the line of memory.stat that counts files which
 # the kernel drops when it needs room.
@@ -61,3 +64,19 @@ def _left(folder: Path, limit: str, used: str, dropped: str) -> Iterator[int]:
         return
     stat = dict(line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines())
     yield int(most) - int((folder / used).read_text("utf-8")) + int(stat.get(dropped, 0))
+
+
+def require_free(
+    needed: int, free: int | None, about: str, way_out: str, device: torch.device
+) -> None:
+    """Warns if more memory is needed than is free.
+
+    Raises:
+        InputError: twice as much is needed.
+    """
+    if free is None or needed <= free:
+        return
+    line = f"{about}, and {in_gib(free)} are free on {device}; {way_out}"
+    if needed / 2 > free:
+        raise InputError(line)
+    warnings.warn(line, stacklevel=3)

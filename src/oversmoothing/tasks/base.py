@@ -148,9 +148,17 @@ class Task(ABC):
         """
 
 
-def require_trainer(trainer: Any, method: str, task: str, choices: str) -> None:
-    """Raises InputError unless a recipe has the method that a task calls; None is right."""
-    if trainer is not None and not hasattr(trainer, method):
+class OnBackbone(nn.Module):
+    """A network that a task trains: a ``backbone`` and what reads its features."""
+
+    def pretrained_parts(self) -> list[nn.Module]:
+        """The modules that have pretrained weights."""
+        return [self.backbone.network] if self.backbone.pretrained else []
+
+
+def require_trainer(trainer: Any, kind: type, task: str, choices: str) -> None:
+    """Raises InputError unless a recipe is of the kind that a task trains with; None is right."""
+    if not isinstance(trainer, kind | None):
         raise InputError(
             f"trainer: task {task} cannot train with {type(trainer).__name__}; choose {choices}"
         )

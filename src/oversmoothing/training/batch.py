@@ -49,6 +49,6 @@ def out_of_memory(trainer: Recipe, batch: Batch) -> str:
         smaller = f", or a smaller crop with task.augment.crop={max(16, H * 3 // 64 * 16)}"
     return (
         f"out of GPU memory with {now} {what} at once; add trainer.accumulate="
-        f"{2 * trainer.accumulate} ({math.ceil(now / 2)} at once, same result), "
+        f"{2 * trainer.accumulate} ({math.ceil(now / 2)} at once), "
         f"trainer.precision=bf16{smaller}"
     )

@@ -11,14 +11,25 @@ from oversmoothing import distributed
 from oversmoothing.errors import InputError
 
 
+class Ranged:
+    """Options of a recipe, which have ranges."""
+
+    def require(self, least: float, *keys: str) -> None:
+        """Raises InputError where one of these options is below ``least``; None is right."""
+        for key in keys:
+            if (value := getattr(self, key)) is not None and not value >= least:
+                raise InputError(f"trainer.{key}: expected {least:g} or more, got {value}")
+
+
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Ranged):
     """Options that all recipes share; subclasses add an optimizer and a schedule.
 
     Args:
         iterations: number of optimization steps.
         batch_size: examples per step, over all processes.
-        accumulate: parts that a batch is split into to save memory; the result is the same.
+        accumulate: parts that a batch is split into to save memory. The result is the same, but
+            for batch norms, which see one part at a time.
         lr: learning rate.
         precision: fp32, or bf16 for autocast.
         compile: train with the backbone run through ``torch.compile``.
@@ -56,12 +67,6 @@ class Recipe:
         """Number of examples that a process computes at once."""
         return self.batch_size // distributed.world() // self.accumulate
 
-    def require(self, least: float, *keys: str) -> None:
-        """Raises InputError where one of these options is below ``least``."""
-        for key in keys:
-            if (value := getattr(self, key)) is not None and value < least:
-                raise InputError(f"trainer.{key}: expected {least:g} or more, got {value}")
-
     def require_warmup(self, warmup: int) -> None:
         """Raises InputError where the training ends before its full rate is reached."""
         if warmup >= self.iterations:
@@ -76,6 +81,10 @@ class Recipe:
             raise InputError(f"trainer.betas: expected two numbers, 0 to below 1, got {betas}")
         if not eps >= 0:
             raise InputError(f"trainer.eps: expected 0 or more, got {eps}")
+
+    def over(self, examples: int) -> "Recipe":
+        """Returns the recipe for so many training examples; differs if it counts in epochs."""
+        return self
 
     def factor(self, step: int) -> float:
         """Learning rate at step ``step`` (from 0), relative to that of its group."""

@@ -67,11 +67,14 @@ class SGDPoly(Recipe):
                     factor = 1.0 if id(parameter) in old else self.head_factor
                     key = self._group(module, name, factor)
                     groups.setdefault(key, []).append(parameter)
-        return torch.optim.SGD(
+        optimizer = torch.optim.SGD(
             [{"params": p, "lr": lr, "weight_decay": wd} for (lr, wd), p in groups.items()],
             momentum=self.momentum,
             fused=True,
         )
+        for parameter in sum(groups.values(), []):  # torch fails where a gradient comes later
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return optimizer
 
     def _group(self, module: nn.Module, name: str, factor: float) -> tuple[float, float]:
         """Returns learning rate and weight decay of a parameter of ``module``."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor
 
-from oversmoothing.aggregators.base import advance
+from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
@@ -143,6 +143,7 @@ class Batch:
         self.optimizer.zero_grad()
         losses.sum().backward()  # networks share no parameter, so each gets its own gradient
         self.optimizer.step()
+        settle(self.model)
         return losses.detach()
 
     def _evaluates(self) -> bool:

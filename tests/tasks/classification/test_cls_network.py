@@ -132,7 +132,7 @@ def test_layers_are_those_of_every_block_without_prefix() -> None:
         expected.append(float(smoothness.mean_cosine(x[:, 1:])))
     assert found["cosine"][-1] == pytest.approx(sum(expected) / 3)
     assert {len(values) for values in found.values()} == {2}
-    assert set(found) == {"cosine", "effective_rank", "attention_similarity"}
+    assert set(found) == {*smoothness.OF_BLOCKS, "attention_similarity"}
     assert evaluator.layers(host("cnn")) == {}
 
 

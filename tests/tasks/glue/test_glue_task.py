@@ -175,7 +175,7 @@ def test_only_matrices_decay() -> None:
     [
         (
             "trainer=toco_smoke",
-            r"trainer: task glue trains .* AdamWPoly; add trainer=bert",
+            r"trainer: task glue cannot train with AdamWPoly; choose trainer=bert",
         ),
         ("task.max_length=4", r"task\.max_length: expected 5 to 512 tokens, got 4"),
         ("task.eval_batch=0", r"task\.eval_batch: expected 1 or more"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from listening import Listening
 
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
@@ -34,6 +35,13 @@ def chosen(graph, folder, seeds, aggregators=(), **options):
     loop = FullBatchLoop(model, graph, FullBatchAdam(**options), recorder, False)
     loop.fit()
     return loop
+
+
+def test_aggregators_hear_of_every_step_before_and_after_it(graph, tmp_path) -> None:
+    loop = chosen(graph, tmp_path, [0], epochs=2)
+    loop.model.own = Listening()
+    loop.step()
+    assert loop.model.own.heard == ["before 2", "after"]
 
 
 def test_a_seed_is_trained_on_its_split(graph, tmp_path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from processes import kill_after_a_checkpoint, train_by_two
+from safetensors.torch import save_file
 
 from oversmoothing import distributed
+from oversmoothing.backbones.vit import timm_vit
 from oversmoothing.launch import loading
 from oversmoothing.launch.command import Problems, compose_config, configs
 from oversmoothing.launch.execute import execute, run_folder
@@ -181,9 +183,13 @@ def test_seeds_are_trained_one_by_one_and_differ(folder: Path) -> None:
     assert not torch.equal(first["classifier.weight"], second["classifier.weight"])
 
 
-def test_an_adaptation_stage_comes_first(folder: Path) -> None:
+@pytest.mark.parametrize("trainer", ["toco_smoke", "emanet"])
+def test_an_adaptation_stage_comes_first(folder: Path, trainer: str) -> None:
+    weights = folder / "weights.safetensors"
+    save_file(timm_vit.create("test_vit").state_dict(), weights)
     adapt = ["task.adaptation=2", "trainer.log_every=1", "trainer.warmup=1"]
-    config = compose_config(words(folder / "adapted", *adapt, "trainer.iterations=2"))
+    adapt += [f"trainer={trainer}", "trainer.batch_size=4", f"backbone.weights={weights}"]
+    config = compose_config(words(folder / trainer, *adapt, "trainer.iterations=2"))
     execute(config)
     lines = (run_folder(config) / "metrics.jsonl").read_text().splitlines()
     assert ["imitation" in line for line in lines] == [True, True, False, False]
@@ -196,6 +202,7 @@ def test_an_adaptation_stage_comes_first(folder: Path) -> None:
         ("task.evaluation.size=40", r"task\.evaluation\.size: expected a multiple of the patch"),
         ("task.adaptation=-1", r"task\.adaptation: expected 0 or more iterations"),
         ("task.adaptation=2", r"task\.adaptation: expected 0, or more than trainer\.warmup=2"),
+        ("task.adaptation=3", r"task\.adaptation: the network has no pretrained weights to adapt"),
         ("task.aux_block=12", r"task\.aux_block: expected a block 0 to 5"),
         ("task.method.high=0.1", r"task\.method\.low, \.high: expected 0 < low <= high < 1"),
         ("task.method.hihg=0.1", r"task\.method\.hihg.*did you mean 'task\.method\.high'"),

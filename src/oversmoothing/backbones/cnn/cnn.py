@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from oversmoothing import distributed
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.cnn.unit import unit
@@ -162,6 +163,6 @@ def synchronised(network: nn.Module) -> nn.Module:
     """
     from timm.layers import convert_sync_batchnorm
 
-    on_gpus = dist.is_initialized() and "nccl" in dist.get_backend_config()
+    on_gpus = distributed.initialized() and "nccl" in dist.get_backend_config()
     # timm's: torch's drops the activation that timm's MobileNets have in their batch norms
     return convert_sync_batchnorm(network) if on_gpus and dist.get_world_size() > 1 else network

@@ -16,7 +16,19 @@ from oversmoothing.backbones.gcn.engine import Engine, Inputs, Options
 from oversmoothing.errors import InputError
 
 
-class GCN(Engine):
+class Convolutions(Engine):
+    """What networks of plain graph convolutions share."""
+
+    def convolve(self, h: Tensor | None, layer: int) -> Tensor:
+        """Convolves dropout(relu(h)), with aggregators inside; without h, the input features."""
+        if h is None:
+            v = self.features.matmul(self.weights[0], self.rate, self.seeds)
+        else:
+            v = self.times(h, self.weights[layer])
+        return self.at("inside", layer, self.mix(v), v) + self.biases[layer]
+
+
+class GCN(Convolutions):
     """The networks of several seeds, trained together; the seeds do not influence each other.
 
     Args:
@@ -86,11 +98,3 @@ class GCN(Engine):
             if hidden is not None:
                 hidden.append(h.relu() if layer < self.depth - 1 else h)
         return h
-
-    def convolve(self, h: Tensor | None, layer: int) -> Tensor:
-        """Convolves dropout(relu(h)), with aggregators inside; without h, the input features."""
-        if h is None:
-            v = self.features.matmul(self.weights[0], self.rate, self.seeds)
-        else:
-            v = self.times(h, self.weights[layer])
-        return self.at("inside", layer, self.mix(v), v) + self.biases[layer]

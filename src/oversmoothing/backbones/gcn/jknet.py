@@ -11,10 +11,10 @@ from torch import Tensor
 
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones.gcn.engine import Inputs, Options
-from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.backbones.gcn.gcn import Convolutions
 
 
-class JKNet(GCN):
+class JKNet(Convolutions):
     """GCNs whose last, linear layer reads the outputs of all graph convolutions.
 
     Args:
@@ -44,7 +44,7 @@ class JKNet(GCN):
     ) -> None:
         given = Inputs(aggregators, x, edges, num_classes, seeds, weights)
         options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge, init)
-        super(GCN, self).__init__(given, options)
+        super().__init__(given, options)
         self.jumping = jumping
         dims = [x.shape[1]] + [hidden] * depth
         width = hidden * depth if jumping == "cat" else hidden

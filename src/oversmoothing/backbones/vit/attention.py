@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.site import AfterModule
 from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
+from oversmoothing.adapters.timm_models import NORMS
 from oversmoothing.aggregators.base import Aggregator, Context
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 PARTS = ("qkv", "q_norm", "k_norm", "norm", "proj")  # of an attention; unused without it
 After = Literal["branch", "norm2", "norms"]
-NORMS = {"branch": (), "norm2": ("norm2",), "norms": ("norm1", "norm2")}  # replaced in a block
 
 
 class InPlaceOfNorm(nn.Module):

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.blocks import chosen
 from oversmoothing.adapters.sites import Factory
+from oversmoothing.adapters.timm_models import NORMS
 from oversmoothing.backbones.options import MEAN, STD, check_choice, check_rate
-from oversmoothing.backbones.vit.attention import NORMS, equip
+from oversmoothing.backbones.vit.attention import equip
 from oversmoothing.backbones.vit.t2t_tokens import (
     STRIDE,
     AttentionMixing,

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from oversmoothing.adapters.blocks import chosen
 from oversmoothing.adapters.sites import Factory
+from oversmoothing.adapters.timm_models import NORMS
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.options import MEAN, STD, check_choice
 from oversmoothing.backbones.timm_names import check_name
-from oversmoothing.backbones.vit.attention import NORMS, equip
+from oversmoothing.backbones.vit.attention import equip
 from oversmoothing.backbones.vit.resample import resampling
 from oversmoothing.backbones.vit.tokens import TokenStream
 

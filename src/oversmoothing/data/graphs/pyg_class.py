@@ -4,18 +4,17 @@ import contextlib
 import http.client
 import inspect
 import os
-import random
 import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from filelock import FileLock
 
 from oversmoothing.config.types import is_required, signature, signature_problems
+from oversmoothing.data.batches import seeded
 from oversmoothing.data.unpickle import restricted
 from oversmoothing.errors import InputError, meant
 
@@ -70,7 +69,7 @@ class DatasetClass:
             raise InputError(
                 f"{processed}: cannot be written ({why}); choose another folder with paths.cache=…"
             ) from error
-        with FileLock(processed / ".lock"), seeded(seed), restricted():
+        with FileLock(processed / ".lock"), all_seeded(seed), restricted():
             try:
                 return self._built(root, processed / "files")
             except InputError:
@@ -106,15 +105,11 @@ class DatasetClass:
 
 
 @contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def all_seeded(seed: int) -> Iterator[None]:
     """Seeds Python's, numpy's and torch's random numbers, and restores their states."""
-    states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        random.seed(seed), np.random.seed(seed % 2**32), torch.manual_seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(states[0]), np.random.set_state(states[1])
+    with torch.random.fork_rng(devices=[]), seeded(seed):
+        torch.manual_seed(seed)
+        yield
 
 
 def _find(name: str) -> type["Dataset"]:

@@ -50,7 +50,7 @@ def _sentences(run: Any, request: Request) -> Iterator[tuple[Tensor, ...]]:
     """Sentences one by one, so that none is padded."""
     tokenizer = open_tokenizer(run.data.vocabulary, run.network.backbone)
     tokens = Tokens(run.data, tokenizer, run.task.max_length)
-    for id in run.data.val[: request.limit]:
+    for id in evenly_spaced(run.data.val, request.limit):
         one = tokens.collate([tokens.sample(id)])
         yield tuple(one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
 

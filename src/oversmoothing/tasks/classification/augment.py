@@ -1,16 +1,13 @@
 """Augments training images as DeiT does (Touvron et al., ICML 2021), with timm's transforms."""
 
-import contextlib
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from oversmoothing.data.batches import stacked
+from oversmoothing.data.batches import seeded, stacked
 from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.data.images.labelled_images import LabelledImages
 
@@ -141,16 +138,3 @@ def _is_known(rand_augment: str | None) -> bool:
     except (AssertionError, ValueError, KeyError):
         return False
     return True
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seeds Python's and numpy's global generators, from which timm draws; restores them."""
-    python, numpy = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)

@@ -9,11 +9,12 @@ from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.backbones.vit.tokens import TokenStream
 from oversmoothing.backbones.vit.vit import ViT
+from oversmoothing.tasks.base import OnBackbone
 
 IMAGENET = 1000  # classes, in the order of their folders' names
 
 
-class Classifier(nn.Module):
+class Classifier(OnBackbone):
     """Computes logits from the CLS token, or from the mean of tokens or of a CNN's feature map.
 
     The mean is used for backbones without CLS token.
@@ -55,10 +56,6 @@ class Classifier(nn.Module):
         old = [p for p in self.backbone.parameters() if p.requires_grad]
         new = {"params": [*self.head.parameters()], "lr": lr * head_factor}
         return [{"params": old, "lr": lr}, new]
-
-    def pretrained_parts(self) -> list[nn.Module]:
-        """The modules that have pretrained weights."""
-        return [self.backbone.network] if self.backbone.pretrained else []
 
 
 def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | None:

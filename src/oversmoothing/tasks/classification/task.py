@@ -30,6 +30,7 @@ from oversmoothing.tasks.classification.mix import Mix
 from oversmoothing.tasks.classification.network import Classifier
 from oversmoothing.tasks.classification.objective import Objective
 from oversmoothing.training.loop import TrainingLoop
+from oversmoothing.training.recipe import Recipe
 
 TOY = LabelledImages("toy", ("a", "b"), (), (), pil_image=None, target=None, checksum="")
 
@@ -62,7 +63,7 @@ class Classification(Task):
             "digits or scene_crops"
         )
         require_data(parts.data, LabelledImages, wanted)
-        require_trainer(parts.trainer, "factor", "classification", "trainer=deit")
+        require_trainer(parts.trainer, Recipe, "classification", "trainer=deit")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Classifier:
         """The seed draws the classifier, and the backbone where it has no weights.
@@ -107,7 +108,8 @@ class Classification(Task):
         Raises:
             InputError: a damaged file.
         """
-        [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
+        [seed], data = job.seeds, job.parts.data
+        trainer = job.parts.trainer.over(len(data.train))
         host, evaluator = network.backbone, Evaluator(data, self.evaluation, job.device)
         before = evaluator.layers(host)
         sample = partial(labelled_image, data, self.augment)

@@ -13,7 +13,7 @@ from oversmoothing.tasks.glue.network import Network, predicted
 from oversmoothing.tasks.glue.tokens import Tokens
 from oversmoothing.training.batch import to_device
 
-TOKEN_SENTENCES = 64  # validation sentences for token similarity
+SENTENCES = 64  # validation sentences for token similarity
 
 
 class Evaluator:
@@ -60,17 +60,15 @@ class Evaluator:
         are means over validation sentences.
 
         Returns:
-            ``cosine`` and ``effective_rank``, one value per layer.
+            ``cosine``, ``effective_rank`` and ``variance``, one value per layer.
         """
         self.network.eval()
-        cosines, ranks = [], []
-        for one in self._batches(self.data.val[:TOKEN_SENTENCES], 1):
-            real = (one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
-            tokens = torch.cat(self.network.backbone.layers(*real))
-            cosines.append(smoothness.mean_cosine(tokens))
-            ranks.append(smoothness.effective_rank(tokens))
-        means = {"cosine": cosines, "effective_rank": ranks}
-        return {name: torch.stack(values).mean(dim=0).tolist() for name, values in means.items()}
+        return smoothness.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
+
+    def _tokens(self, one: dict[str, Any]) -> list[Tensor]:
+        """Return the tokens of a sentence after every layer, without padding."""
+        real = (one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
+        return self.network.backbone.layers(*real)
 
     def conditions(self, part: str) -> str:
         """Describes how the metrics of a part were measured."""

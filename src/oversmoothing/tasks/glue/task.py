@@ -11,7 +11,15 @@ from oversmoothing.data.checks import at_least, require
 from oversmoothing.data.loading import train_batches
 from oversmoothing.data.text.text_set import TextSet
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data, weights_of
+from oversmoothing.tasks.base import (
+    Job,
+    Parts,
+    Result,
+    Task,
+    require_data,
+    require_trainer,
+    weights_of,
+)
 from oversmoothing.tasks.glue.evaluator import Evaluator
 from oversmoothing.tasks.glue.network import Network, Objective
 from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer
@@ -37,11 +45,7 @@ class GLUE(Task):
     @classmethod
     def accept(cls, parts: Parts) -> None:
         require_data(parts.data, TextSet, "task glue reads sentences; choose data=glue")
-        if parts.trainer is not None and not isinstance(parts.trainer, AdamWLinear):
-            raise InputError(
-                f"trainer: task glue trains with linear decay over epochs, not with "
-                f"{type(parts.trainer).__name__}; add trainer=bert"
-            )
+        require_trainer(parts.trainer, AdamWLinear, "glue", "trainer=bert")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Network:
         """Builds the network; the seed draws all weights that are not pretrained.

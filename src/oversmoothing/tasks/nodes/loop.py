@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import advance
+from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.store.checkpoints import restoring
@@ -107,6 +107,7 @@ class FullBatchLoop:
         self.optimizer.zero_grad()
         losses.sum().backward()  # seeds share no parameter, so each gets its own gradient
         self.optimizer.step()
+        settle(self.model)
         return losses.detach()
 
     def _evaluates(self) -> bool:

@@ -13,7 +13,6 @@ size on a CPU, which they meet within a factor of 2 (``benchmarks/memory.py``).
 """
 
 import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,8 +20,7 @@ import torch
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.errors import InputError
-from oversmoothing.store.free_memory import free_memory, in_gib
+from oversmoothing.store.free_memory import free_memory, in_gib, require_free
 
 WITH_ATTENTION = ("GAT", "Transformer")
 
@@ -45,20 +43,18 @@ def require_memory(
         InputError: not even half of the estimate fits.
     """
     needed, free = estimate(graph, backbone, factories, num_seeds), free_memory(device)
-    if free is None or needed <= free:
-        return
     one = in_gib(estimate(graph, backbone, factories, 1))
     fewer = f"fewer seeds at a time (one needs {one}), " if num_seeds > 1 else ""
     networks = f"{num_seeds} network{'s' * (num_seeds > 1)}"
-    line = (
+    about = (
         f"data {graph.name}: training {networks} on all {graph.num_nodes:,} nodes at once needs "
-        f"about {in_gib(needed)}, and {in_gib(free)} are free on {device}; choose "
-        f"{fewer}a smaller backbone.hidden or backbone.depth, or "
+        f"about {in_gib(needed)}"
+    )
+    way_out = (
+        f"choose {fewer}a smaller backbone.hidden or backbone.depth, or "
         "trainer=minibatch_cluster, which trains on parts of the graph"
     )
-    if needed / 2 > free:
-        raise InputError(line)
-    warnings.warn(line, stacklevel=2)
+    require_free(needed, free, about, way_out, device)
 
 
 def estimate(graph: Graph, backbone: Callable, factories: Sequence, num_seeds: int) -> int:

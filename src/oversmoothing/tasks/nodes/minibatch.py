@@ -67,14 +67,6 @@ class MiniBatchAdam(FullBatchAdam):
                 f"processes; set it to {world} or a multiple"
             )
 
-    def require(self, least: int, *keys: str) -> None:
-        """Raises InputError where one of these options is below ``least``."""
-        for key in keys:
-            if getattr(self, key) < least:
-                raise InputError(
-                    f"trainer.{key}: expected {least} or more, got {getattr(self, key)}"
-                )
-
     def fits(self, network: nn.Module) -> None:
         if not hasattr(network, "nets"):
             raise InputError(

@@ -7,10 +7,11 @@ from torch import nn
 
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.training.recipe import Ranged
 
 
 @dataclass(frozen=True)
-class FullBatchAdam:
+class FullBatchAdam(Ranged):
     """Adam on the full batch.
 
     Args:
@@ -48,17 +49,10 @@ class FullBatchAdam:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("epochs", "eval_every"):
-            if getattr(self, key) < 1:
-                raise InputError(f"trainer.{key}: expected 1 or more, got {getattr(self, key)}")
+        self.require(1, "epochs", "eval_every")
+        self.require(0, "weight_decay", "dense_weight_decay")
         if not self.lr > 0:
             raise InputError(f"trainer.lr: expected a rate above 0, got {self.lr}")
-        if not self.weight_decay >= 0:
-            raise InputError(f"trainer.weight_decay: expected 0 or more, got {self.weight_decay}")
-        if self.dense_weight_decay is not None and not self.dense_weight_decay >= 0:
-            raise InputError(
-                f"trainer.dense_weight_decay: expected 0 or more, got {self.dense_weight_decay}"
-            )
         if self.patience is not None and not (self.patience > 0 and self.selection == "best-val"):
             raise InputError(
                 "trainer.patience: expected 1 or more epochs, with trainer.selection=best-val, got "

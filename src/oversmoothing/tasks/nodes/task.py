@@ -9,6 +9,7 @@ from torch import nn
 from oversmoothing.data.graphs.graph import Graph, to_csr
 from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data, require_trainer
 from oversmoothing.tasks.nodes.memory import require_memory
+from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 
 def _two_nodes() -> Graph:
@@ -33,7 +34,7 @@ class Nodes(Task):
     def accept(cls, parts: Parts) -> None:
         known = "cora, citeseer, chameleon, squirrel, sbm, pyg or ogb"
         require_data(parts.data, Graph, f"task nodes needs a graph; choose data={known}")
-        require_trainer(parts.trainer, "loop", "nodes", "trainer=adam or minibatch_cluster")
+        require_trainer(parts.trainer, FullBatchAdam, "nodes", "trainer=adam or minibatch_cluster")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
         """A batch of networks, one a seed.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from oversmoothing.backbones.cnn.cnn import CNN, set_momentum
 from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.errors import InputError
+from oversmoothing.tasks.base import OnBackbone
 
 
 class Outputs(NamedTuple):
@@ -22,7 +23,7 @@ class Outputs(NamedTuple):
     aux: Tensor | None
 
 
-class Segmenter(nn.Module):
+class Segmenter(OnBackbone):
     """Labels pixels.
 
     Args:
@@ -75,10 +76,6 @@ class Segmenter(nn.Module):
     def segment(self, images: Tensor) -> Tensor:
         """Logits (B, classes, h, w). Shapes: images (B, 3, H, W) in [0, 1]."""
         return self.head(self.features(images)[0])
-
-    def pretrained_parts(self) -> list[nn.Module]:
-        """The modules that have pretrained weights."""
-        return [self.backbone.network] if self.backbone.pretrained else []
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
         """Pretrained parts at ``lr``, the others at ``head_factor`` times ``lr``."""

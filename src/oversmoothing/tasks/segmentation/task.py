@@ -17,6 +17,7 @@ from oversmoothing.tasks.segmentation.evaluator import Evaluator
 from oversmoothing.tasks.segmentation.network import Segmenter
 from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy
 from oversmoothing.training.loop import TrainingLoop
+from oversmoothing.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Segmentation(Task):
                 f"data {parts.data.name}: has no masks, which task segmentation needs; choose "
                 "data=voc, voc_subset, context, coco_stuff or scenes"
             )
-        require_trainer(parts.trainer, "factor", "segmentation", "trainer=emanet")
+        require_trainer(parts.trainer, Recipe, "segmentation", "trainer=emanet")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Segmenter:
         """The seed draws the head. Batch norms are synchronised where processes share batches.
@@ -88,7 +89,8 @@ class Segmentation(Task):
         """
         from oversmoothing.tasks.segmentation.pictures import leave_pictures  # matplotlib
 
-        [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
+        [seed], data = job.seeds, job.parts.data
+        trainer = job.parts.trainer.over(len(data.train))
         own = (job.recorder, job.device)
         data.require_masks("train", *self.evaluation.splits)
         sample = partial(masked_crop, data, self.augment)

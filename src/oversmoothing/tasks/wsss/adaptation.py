@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.store.recorder import Recorder
-from oversmoothing.training.adamw_poly import AdamWPoly
+from oversmoothing.tasks.base import OnBackbone
 from oversmoothing.training.batch import Batch
 from oversmoothing.training.loop import TrainingLoop
+from oversmoothing.training.recipe import Recipe
 
 
 def adapt(
@@ -25,7 +26,7 @@ def adapt(
     teacher: ViT,
     iterations: int,
     loader: Callable[..., Iterator[Batch]],
-    trainer: AdamWPoly,
+    trainer: Recipe,
     recorder: Recorder,
     device: torch.device,
 ) -> None:
@@ -42,7 +43,7 @@ def adapt(
     TrainingLoop(*parts, phase="adaptation").fit()
 
 
-class Student(nn.Module):
+class Student(OnBackbone):
     """A backbone without heads, as the training loop takes it."""
 
     def __init__(self, backbone: ViT) -> None:

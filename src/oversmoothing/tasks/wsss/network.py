@@ -5,6 +5,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from oversmoothing.backbones.vit.vit import ViT
+from oversmoothing.tasks.base import OnBackbone
 
 
 class Outputs(NamedTuple):
@@ -15,7 +16,7 @@ class Outputs(NamedTuple):
     seg: Tensor | None
 
 
-class Network(nn.Module):
+class Network(OnBackbone):
     """Classifies images and labels their patches.
 
     The last layer's tokens have passed the final norm; the auxiliary ones are the raw residual

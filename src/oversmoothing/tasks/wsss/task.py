@@ -19,6 +19,7 @@ from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.objective import Objective
 from oversmoothing.training.loop import Checks, TrainingLoop
+from oversmoothing.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class WSSS(Task):
             raise InputError(
                 f"data {parts.data.name}: has no background, which CAMs need; choose VOC or COCO"
             )
-        require_trainer(parts.trainer, "factor", "wsss", "trainer=toco")
+        require_trainer(parts.trainer, Recipe, "wsss", "trainer=toco")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Network:
         """The seed draws the classifiers and the decoder.
@@ -80,6 +81,11 @@ class WSSS(Task):
                 f"task.adaptation: expected 0, or more than trainer.warmup={warmup} iterations, "
                 f"got {self.adaptation}"
             )
+        if self.adaptation and not network.backbone.pretrained:
+            raise InputError(
+                "task.adaptation: the network has no pretrained weights to adapt; set it to 0, or "
+                "choose backbone.weights=timm or a file"
+            )
         sizes = {"augment.crop": self.augment.crop, "evaluation.size": self.evaluation.size}
         require_patches(network.backbone, sizes)
 
@@ -101,7 +107,8 @@ class WSSS(Task):
         """
         from oversmoothing.tasks.wsss.panels import leave_pictures  # matplotlib
 
-        [seed], data, trainer = job.seeds, job.parts.data, job.parts.trainer
+        [seed], data = job.seeds, job.parts.data
+        trainer = job.parts.trainer.over(len(data.train))
         own = (job.recorder, job.device)
         evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder, self.method)
         for split in self.evaluation.splits:

@@ -1,0 +1,17 @@
+"""An aggregator that notes when a training loop calls it."""
+
+from oversmoothing.aggregators.base import Aggregator
+
+
+class Listening(Aggregator):
+    """Attribute ``heard``: what was called, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def advance(self, step: int) -> None:
+        self.heard.append(f"before {step}")
+
+    def settle(self) -> None:
+        self.heard.append("after")
