@@ -110,5 +110,7 @@ def test_the_variance_counts_where_it_was_recorded(tmp_path: Path) -> None:
     of = {"contranorm": [[9.0] * 12] * 2, "none": [[5.0] * 12] * 2}
     without = contranorm_depth.deep_bert(networks(tmp_path / "without", **of))
     assert without.measured.endswith("against 5.0 (n = 2); the variance was not recorded")
-    both = contranorm_depth.deep_bert(networks(tmp_path / "with", (*RECORDED, "variance"), **of))
+    both = contranorm_depth.deep_bert(
+        networks(tmp_path / "with", (*RECORDED, "token_variance"), **of)
+    )
     assert both.measured.count("against") == 2 and "variance: BERT, 12 layers" in both.measured

@@ -162,7 +162,7 @@ def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
         batches: for every batch of samples the tokens after the blocks in turn, each (B, N, C).
 
     Returns:
-        ``cosine``, ``effective_rank`` and ``variance``, one value per block.
+        ``cosine``, ``effective_rank`` and ``token_variance``, one value per block.
     """
     found: dict[str, list[Tensor]] = {name: [] for name in OF_BLOCKS}
     for blocks in batches:
@@ -172,7 +172,11 @@ def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
     return {name: torch.cat(values).mean(dim=0).tolist() for name, values in found.items()}
 
 
-OF_BLOCKS = {"cosine": mean_cosine, "effective_rank": effective_rank, "variance": token_variance}
+OF_BLOCKS = {
+    "cosine": mean_cosine,
+    "effective_rank": effective_rank,
+    "token_variance": token_variance,
+}
 
 
 def _double(x: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def test_results_say_what_was_measured_and_how(plain: dict, folder: Path) -> Non
         assert {name: len(v) for name, v in layers.items()} == {
             "cosine": 2,
             "effective_rank": 2,
-            "variance": 2,
+            "token_variance": 2,
             "attention_similarity": 2,
         }
     assert result["layers_before"] != result["layers_after"]

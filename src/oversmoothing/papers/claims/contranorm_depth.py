@@ -125,9 +125,9 @@ def deep_bert(evidence: Evidence) -> Finding:
     ]
     ranks = {label: (after_last(ours), after_last(base)) for label, ours, base in found}
     spreads = {
-        label: (after_last(ours, "variance"), after_last(base, "variance"))
+        label: (after_last(ours, "token_variance"), after_last(base, "token_variance"))
         for label, ours, base in found
-        if all("variance" in layers for seeds in (ours, base) for layers in seeds.values())
+        if all("token_variance" in layers for seeds in (ours, base) for layers in seeds.values())
     }
     text = f"effective rank with and without: {_against(ranks)}; "
     text += f"variance: {_against(spreads)}" if spreads else "the variance was not recorded"

@@ -60,13 +60,13 @@ class Evaluator:
         are means over validation sentences.
 
         Returns:
-            ``cosine``, ``effective_rank`` and ``variance``, one value per layer.
+            ``cosine``, ``effective_rank`` and ``token_variance``, one value per layer.
         """
         self.network.eval()
         return smoothness.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
 
     def _tokens(self, one: dict[str, Any]) -> list[Tensor]:
-        """Return the tokens of a sentence after every layer, without padding."""
+        """Returns the tokens of a sentence after every layer, without padding."""
         real = (one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
         return self.network.backbone.layers(*real)
 
