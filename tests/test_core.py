@@ -13,7 +13,8 @@ NAMES = [
     if path.exists()
 ]
 # adapters/hf_models.py and the like are imported only for a model of their library
-MODULES = sorted(name for name in NAMES if not name.endswith("_models"))
+LIBRARIES = (".adapters.hf_", ".adapters.timm_", ".adapters.pyg_")
+MODULES = sorted(name for name in NAMES if not any(part in name for part in LIBRARIES))
 IMPORT = """
 import importlib, sys
 

@@ -51,7 +51,7 @@ def equip(
         context: of every aggregator.
         padding: of the network.
     """
-    from oversmoothing.adapters.hf_models import InsideFunction, InsteadOfFunction
+    from oversmoothing.adapters.hf_attention import InsideFunction, InsteadOfFunction
 
     attention = layer.get_submodule(layout.attention)
     dim = attention.query.in_features

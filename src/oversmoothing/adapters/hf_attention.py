@@ -1,0 +1,110 @@
+"""Aggregators inside the attention of transformers, as one of its attention functions.
+
+They act through transformers' ``AttentionInterface``: the chosen attention modules get a copy of
+their configuration that names ``mix`` as their attention function, and ``mix`` calls the function
+that they had. The model's own configuration stays as it is.
+"""
+
+import copy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from oversmoothing.adapters.attention import InsideAttention
+from oversmoothing.errors import InputError
+
+ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
+
+
+class InsideFunction(InsideAttention):
+    """Acts on the product of M and V in every head of an attention of transformers.
+
+    Attributes:
+        config: the configuration that the attention had.
+        function: the attention function that it had.
+    """
+
+    def connect(self, module: nn.Module) -> None:
+        self.config, self.function = module.config, _function(module)
+        module.config = copy.copy(module.config)
+        module.config._attn_implementation = {"": ATTENTION}  # leaves parts of it as they are
+
+    def detach(self, module: nn.Module) -> None:
+        module.config = self.config
+        delattr(module, self.name)
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Computes attention by the module's own function, and applies the aggregators.
+
+        Raises:
+            InputError: the values that are seen cannot be told from the mask.
+        """
+        _require_readable(attention_mask, options.get("cache"))
+        mixed, weights = self.function(module, query, key, value, attention_mask, **options)
+        causal = options.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        N_q = query.shape[2]
+        causal = causal and attention_mask is None and N_q > 1
+        if causal:  # a static cache has empty values behind the others
+            value = value[:, :, :N_q]
+        mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
+        return mixed.transpose(1, 2).contiguous(), weights
+
+
+class InsteadOfFunction(InsideFunction):
+    """Acts instead of an attention whose query, key and value are the input of the layer."""
+
+    name = "instead"
+
+    def attend(self, module: nn.Module, query: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+        x = query.transpose(1, 2)
+        return self.act(x.flatten(2)).view(x.shape), None
+
+
+def mix(module: nn.Module, *args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+    """Computes attention with aggregators; an attention function for transformers.
+
+    Shapes: query (B, heads, N_q, C), key, value (B, heads or fewer, N, C) -> (B, N_q, heads, C).
+    """
+    site = module.inside if hasattr(module, "inside") else module.instead
+    return site.attend(module, *args, **options)
+
+
+AttentionInterface.register(ATTENTION, mix)
+
+
+def of_file(module: nn.Module, name: str) -> Any:
+    """Returns a name in the file that defines the class of a module, or a base; None without it."""
+    homes = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
+    return next((home[name] for home in homes if name in home), None)
+
+
+def _function(module: nn.Module) -> Callable:
+    """Returns the attention function of a module; every model has an eager one of its own."""
+    name = module.config._attn_implementation or "sdpa"
+    if name != "eager":
+        return ALL_ATTENTION_FUNCTIONS[name]
+    return of_file(module, "eager_attention_forward")
+
+
+def _require_readable(mask: Any, cache: Any) -> None:
+    if cache is not None:
+        raise InputError("cache: aggregators cannot follow a paged cache; use model.generate")
+    if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4):
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(
+            f"attention_mask: expected one for queries and keys, (B, 1, N_q, N), got {got}; "
+            "set the attention function back to sdpa or eager"
+        )
