@@ -24,8 +24,11 @@ OTHERS = (  # name of a figure, title, text, and files below results/ that are s
      "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
      "propositions/propositions.md"),
     ("fig2", "Figure 2: CAMs, labels and masks",
-     "The subset of VOC; images by a rule: the first that each bring a new class.",
+     "The subset of VOC: the first images that each bring a new class.",
      "figures/fig2_voc_subset.png figures/wsss_tokens.png figures/fig2_overnight.png"),
+    ("layers", "ContraNorm, Figure 2: attention maps, tokens and singular values",
+     "By layer, in the pretrained DeiT-Ti and in a small BERT trained on SST-2.",
+     "figures/contranorm_layers.png"),
     ("hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
      "At the start of training, T = 12.", "figures/hem_fig3.png"),
     ("hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
@@ -79,7 +82,7 @@ def _table(results: Path, name: str, entries: list[Entry]) -> Section:
     about = entries[0].cell.about
     title = about.title if about.ours else f"{about.source}: {about.title}"
     text = "; ".join([about.source] * about.ours + [f"unit: {about.unit}"] * bool(about.unit))
-    endings = ("", "_curves", "_training")
+    endings = ("", "_curves", "_training", "_thresholds")
     figures = _existing(results, *(f"figures/{name}{ending}.png" for ending in endings))
     return Section(title, text, f"make table NAME={name}", entries=entries, figures=figures)
 
