@@ -103,9 +103,20 @@ def table(rows: Sequence[Row]) -> str:
     used = [i for i, key in enumerate(head) if i < 3 or any(row.get(key) for row in rows)]
     lines = [head, ["---"] * len(head), *([_cells(row) for row in rows])]
     shown = ["| " + " | ".join(line[i] for i in used) + " |" for line in lines]
-    notes = [f"- {row['work']}, {row['measure']}: {row['note']}" for row in rows if "note" in row]
+    notes = [f"- {'; '.join(places)}: {note}" for note, places in _notes(rows).items()]
     origins = list(dict.fromkeys(_caption(row) for row in rows))
     return "\n".join([*shown, "", *([*notes, ""] if notes else []), *origins])
+
+
+def _notes(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Note -> the work and measure that it is about; beside several peers, the first one's."""
+    first: dict[str, str] = {}
+    for row in (row for row in rows if "note" in row):
+        first.setdefault(f"{row['work']}, {row['measure']}", row["note"])
+    places: dict[str, list[str]] = {}
+    for place, note in first.items():
+        places.setdefault(note, []).append(place)
+    return places
 
 
 def goals(every: dict[str, list[Row]]) -> str:
