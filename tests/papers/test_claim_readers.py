@@ -84,11 +84,17 @@ def test_a_rival_that_is_not_run_is_named_and_noise_decides_nothing(tmp_path: Pa
         assert found(waits, tmp_path).verdict == Verdict.NOT_RUN
 
 
-def test_noise_decides_no_fall_with_depth(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("none", "contranorm"),
+    [([30, 60, 50], [99, 61, 80]), ([51, 60], [51, 82, 80])],
+)
+def test_noise_decides_no_fall_with_depth(
+    none: list[int], contranorm: list[int], tmp_path: Path
+) -> None:
     rates(tmp_path, good=True)
-    rows = {"none": [30, 60, 50], "contranorm": [99, 61, 80]}
-    lines = [line(("accuracy", row, f"L=24, {rate}"), of)
-             for rate in ("5e-4", "1e-4") for row, of in rows.items()]  # fmt: skip
+    lines = [line(("accuracy", row, f"L=24, {rate}"), values)
+             for rate in ("5e-4", "1e-4")
+             for row, values in (("none", none), ("contranorm", contranorm))]  # fmt: skip
     write(tmp_path, "text_rates", lines)
     assert found("contranorm_fig3a", tmp_path).verdict == Verdict.UNDECIDED
 
