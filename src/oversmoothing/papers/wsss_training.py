@@ -24,19 +24,20 @@ AXES = {"step": "iterations", "threshold": "threshold of the CAM"}
 
 
 def main(argv: list[str]) -> int:
-    """Writes ``<table>_training`` and ``<table>_thresholds``, each as ``.png`` and ``.csv``."""
+    """Writes PNG and CSV of ``<table>_training`` and, if measured, of ``<table>_thresholds``."""
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("table", nargs="?", default="wsss_overnight", help="default: %(default)s")
     options = parser.parse_args(argv)
     cells = select(load(RESULTS / "expected"), options.table)
     planned = collect(cells, [], RESULTS / f"{options.table}.jsonl")
-    for name, rows in (("training", curve_rows(planned)), ("thresholds", threshold_rows(planned))):
+    if not (rows := curve_rows(planned)):
+        way_out = f"run `make table NAME={options.table}`"
+        raise InputError(f"{options.table}_training: nothing is measured yet; {way_out}")
+    for name, found in (("training", rows), ("thresholds", threshold_rows(planned))):
         stem = RESULTS / "figures" / f"{options.table}_{name}"
-        if not rows:
-            way_out = f"run `make table NAME={options.table}`"
-            raise InputError(f"{stem.name}: nothing is measured yet; {way_out}")
-        print(*save(draw(rows), stem, options.pdf), sep="\n")
-        print(write_csv(stem.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
+        if found:  # a run without curves over thresholds has no such figure
+            print(*save(draw(found), stem, options.pdf), sep="\n")
+            print(write_csv(stem.with_suffix(".csv"), found[0], (row.values() for row in found)))
     return 0
 
 
