@@ -46,7 +46,12 @@ def main(argv: list[str]) -> int:
 
 
 def planned(name: str, extra: Sequence[str] = ()) -> list[Planned]:
-    """Returns a cell for each run of a table; ``extra`` as in ``collect``."""
+    """Returns one cell for each run of a table.
+
+    Args:
+        name: of the table.
+        extra: further overrides, as in ``collect``.
+    """
     cells = select(load(RESULTS / "expected"), name)
     runs = collect(cells, extra, RESULTS / f"{name}.jsonl")
     return list({(p.cell.row, name not in ONE_RUN and p.cell.column): p for p in runs}.values())

@@ -157,7 +157,7 @@ class OnBackbone(nn.Module):
 
 
 def require_trainer(trainer: Any, kind: type, task: str, choices: str) -> None:
-    """Raises InputError unless a recipe is of the kind that a task trains with; None is right."""
+    """Raises InputError unless a recipe is of the kind that a task trains with, or None."""
     if not isinstance(trainer, kind | None):
         raise InputError(
             f"trainer: task {task} cannot train with {type(trainer).__name__}; choose {choices}"

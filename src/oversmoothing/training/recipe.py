@@ -12,10 +12,10 @@ from oversmoothing.errors import InputError
 
 
 class Ranged:
-    """Options of a recipe, which have ranges."""
+    """Checks the ranges of a recipe's options."""
 
     def require(self, least: float, *keys: str) -> None:
-        """Raises InputError where one of these options is below ``least``; None is right."""
+        """Raises InputError where one of these options is below ``least``; None is accepted."""
         for key in keys:
             if (value := getattr(self, key)) is not None and not value >= least:
                 raise InputError(f"trainer.{key}: expected {least:g} or more, got {value}")
@@ -83,7 +83,7 @@ class Recipe(Ranged):
             raise InputError(f"trainer.eps: expected 0 or more, got {eps}")
 
     def over(self, examples: int) -> "Recipe":
-        """Returns the recipe for so many training examples; differs if it counts in epochs."""
+        """Returns the recipe for this number of training examples, with epochs as iterations."""
         return self
 
     def factor(self, step: int) -> float:

@@ -72,7 +72,8 @@ class SGDPoly(Recipe):
             momentum=self.momentum,
             fused=True,
         )
-        for parameter in sum(groups.values(), []):  # torch fails where a gradient comes later
+        # torch's fused step needs the buffer of a parameter whose first gradient comes later.
+        for parameter in sum(groups.values(), []):
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return optimizer
 
