@@ -106,6 +106,14 @@ def test_without_masks_there_is_something_to_predict_only(base):
     refused(base, "data.labels", masks=None)
 
 
+def test_a_part_of_the_training_images_is_evenly_spaced(base):
+    part = load(base, num_train=3)
+    assert part.train == ("im0", "im2", "im4") and part.val == load(base).val
+    assert part.checksum != load(base).checksum == load(base, num_train=6).checksum
+    for wrong in (0, 7):
+        refused(base, "data.num_train", "expected 1 to 6", f"got {wrong}", num_train=wrong)
+
+
 def test_a_damaged_image_is_named(base):
     data = load(base)
     path = base / "JPEGImages/im0.jpg"

@@ -6,6 +6,8 @@ from typing import Literal
 
 from omegaconf import DictConfig
 
+from oversmoothing.data.batches import evenly_spaced
+from oversmoothing.data.checks import require
 from oversmoothing.data.images import voc_labels, voc_lists
 from oversmoothing.data.images.classes import checked_names
 from oversmoothing.data.images.files import listing
@@ -21,6 +23,7 @@ def load(
     name: str = "voc",
     train: str = "train_aug",
     val: str = "val",
+    num_train: int | None = None,
     masks: str | None = "SegmentationClassAug",
     labels: str | None = "masks",
     classes: Literal["voc", "coco"] | list[str] = "voc",
@@ -39,6 +42,7 @@ def load(
         name: of the data set.
         train: list of training images, ImageSets/Segmentation/<train>.txt.
         val: list of validation images.
+        num_train: number of training images to use, evenly spaced in their list; null: all.
         masks: folder of the masks; null: none, and nothing can be measured.
         labels: source of the image-level labels. ``masks``: classes with a pixel. ``xml``: classes
             with a box in Annotations, difficult ones included. Else the name of a JSON file, see
@@ -48,34 +52,43 @@ def load(
         cache: folder for labels that were read from masks or boxes.
 
     Raises:
-        InputError: a folder, list, image, mask of ``val`` or label of ``train`` is missing; or,
-            without labels, a mask of ``train``.
+        InputError: a folder, list, image, mask of ``val`` or label of ``train`` is missing; without
+            labels, a mask of ``train``; or ``num_train`` is not between 1 and their number.
     """
     base, names = find_base(Path(root), folder), checked_names(classes)
     if masks is None:
         _require_without_masks(labels)
-    parts = {part: read_list(base, part) for part in (train, val)}
-    ids = tuple(dict.fromkeys(id for part in parts.values() for id in part))
-    lists = {list_path(base, part): part_ids for part, part_ids in parts.items()}
+    train_ids, val_ids = _chosen(read_list(base, train), num_train), read_list(base, val)
+    ids = tuple(dict.fromkeys((*train_ids, *val_ids)))
+    lists = {list_path(base, train): train_ids, list_path(base, val): val_ids}
     images = require_files(lists, base / "JPEGImages", ".jpg")
     if labels not in ("masks", None):
-        lists = {list_path(base, val): parts[val]}  # training images need no mask
+        lists = {list_path(base, val): val_ids}  # training images need no mask
     found = require_files(lists, base / masks, ".png") if masks else {}
     mask_files = {id: found[id] for id in ids if id in found}
     present = _labels(base, labels, ids, mask_files, names, Path(cache))
     if labels is not None:
-        voc_lists.require_labels(list_path(base, train), parts[train], present)
+        voc_lists.require_labels(list_path(base, train), train_ids, present)
     return ImageSet(
         name=name,
         classes=names,
-        train=parts[train],
-        val=parts[val],
+        train=train_ids,
+        val=val_ids,
         image_files={id: images[id] for id in ids},
         mask_files=mask_files,
         present=present,
-        checksum=short_hash([names, parts[train], parts[val], sorted(present.items())]),
+        checksum=short_hash([names, train_ids, val_ids, sorted(present.items())]),
         on_error=on_error,
     )
+
+
+def _chosen(ids: tuple[str, ...], number: int | None) -> tuple[str, ...]:
+    """Chooses as many of the ids, evenly spaced; all without a number."""
+    if number is None:
+        return ids
+    known = f"1 to {len(ids)}, the images of data.train, or null for all"
+    require("data", num_train=(number, 1 <= number <= len(ids), known))
+    return tuple(evenly_spaced(ids, number))
 
 
 def _require_without_masks(labels: str | None) -> None:
