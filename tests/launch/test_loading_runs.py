@@ -252,9 +252,13 @@ def test_figure2(folders: dict[str, Path]) -> None:
     ids = distinct_classes(centered.data, 2)
     figure = figure2(without, centered, ids)
     titles = [text.get_text() for text in figure.texts]
-    assert titles == ["image", "ground truth", "CAM, without centering", "CAM, γ = −1",
-                      "refined label", "mask"]  # fmt: skip
+    networks = ("without centering", "γ = −1")
+    maps = [f"{what}, {title}" for what in ("CAM", "mask") for title in networks]
+    assert titles == ["image", "ground truth", *maps]
     assert len(figure.axes) == 12
+    for id in ids:  # the mask has classes of the label only, if they are given
+        mask = look_at(centered.task.viewer(centered.network, known=True), centered.data, id).mask
+        assert set(np.unique(mask)) <= {0, *centered.data.present[id]}
     with pytest.raises(InputError, match="nothing: no image of scenes"):
         figure2(without, centered, ["nothing"])
 

@@ -1,7 +1,8 @@
-"""Figure 2 of Centered Self-Attention Layers: CAMs, refined labels and masks of two runs.
+"""Figure 2 of Centered Self-Attention Layers: CAMs and masks of two runs.
 
 python scripts/figure.py fig2
 python scripts/figure.py fig2 --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/fig
+python scripts/figure.py fig2 --known         # masks among the classes of the image's label
 
 It shows the first images of the validation list that each bring a class which none before them
 has, unless --images names others. The similarity of tokens by block in the same two runs is drawn
@@ -25,7 +26,7 @@ from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.report.collect import merged_seeds, records_beside
 from oversmoothing.store.recorder import read_result
 from oversmoothing.tasks.wsss.look import distinct_classes, look_at
-from oversmoothing.tasks.wsss.panels import draw_looks, strongest
+from oversmoothing.tasks.wsss.panels import draw_pair
 
 STEM = RESULTS / "figures/fig2_voc_subset"
 TOKENS = RESULTS / "figures/wsss_tokens"
@@ -41,20 +42,21 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--with", dest="centered", help="run; default: the subset's, γ = −1")
     parser.add_argument("--without", help="run; default: the subset's without centering")
-    parser.add_argument("--seed", type=whole(0), default=0)
+    parser.add_argument("--seed", type=whole(0), help="default: the first trained; 0 without runs")
     parser.add_argument("--images", nargs="+", help="ids of the runs' data set")
     parser.add_argument("--rows", type=whole(), default=4, help="number of images")
+    parser.add_argument("--known", action="store_true", help="masks among the labelled classes")
     parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
     add_trust(parser)
     options = parser.parse_args(argv)
     runs = [
         loading.load(
-            run or loading.of_command(words, options.seed), options.seed, trust=options.trust
+            run or loading.of_command(words, options.seed or 0), options.seed, trust=options.trust
         )
         for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
     ]
     ids = options.images or distinct_classes(runs[1].data, options.rows)
-    paths = save(figure2(*runs, ids), options.stem, options.pdf)
+    paths = save(figure2(*runs, ids, options.known), options.stem, options.pdf)
     same = runs[0].title == runs[1].title
     tokens = {run.folder.name if same else run.title: _results(run) for run in runs}
     own = options.stem.with_name(f"{options.stem.name}_tokens")
@@ -63,8 +65,10 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def figure2(without: TrainedRun, centered: TrainedRun, ids: Sequence[str]) -> Figure:
-    """Draws for each image: truth, the CAM of either run, refined label and mask of the second.
+def figure2(
+    without: TrainedRun, centered: TrainedRun, ids: Sequence[str], known: bool = False
+) -> Figure:
+    """Draws for each image: truth, the CAM of either run, the mask of either run.
 
     A CAM shows the maximum over the classes that the image is labelled with.
 
@@ -72,6 +76,7 @@ def figure2(without: TrainedRun, centered: TrainedRun, ids: Sequence[str]) -> Fi
         without: the baseline.
         centered: a run on the same data set.
         ids: of its images.
+        known: limit masks to the classes that the image is labelled with.
 
     Raises:
         InputError: the runs have different classes, the data set lacks an id, or an image is
@@ -82,11 +87,11 @@ def figure2(without: TrainedRun, centered: TrainedRun, ids: Sequence[str]) -> Fi
     for id in ids:
         if id not in data.image_files:
             raise InputError(f"{id}: no image of {data.name}; expected ids such as {data.val[0]}")
-    cams = []
+    pair = []
     for run in (without, centered):
-        looks = [look_at(run.task.viewer(run.network), data, id) for id in ids]
-        cams.append((f"CAM, {run.title}", [strongest(look) for look in looks]))
-    return draw_looks(looks, centered.label_names, cams)  # of the second run
+        viewer = run.task.viewer(run.network, known=known)
+        pair.append((run.title, [look_at(viewer, data, id) for id in ids]))
+    return draw_pair(pair, centered.label_names)
 
 
 def write_tokens(results: Results, stem: Path, pdf: bool = False) -> list[Path]:

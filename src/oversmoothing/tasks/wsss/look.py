@@ -53,12 +53,14 @@ class Viewer:
         method: CAM scales and constants of pseudo labels; decides whether there is a decoder.
         evaluation: sizes and scales.
         crf: refines masks; None: no CRF.
+        known: limit masks to background and the classes whose CAMs are made.
     """
 
     network: Network
     method: Method
     evaluation: Evaluation
     crf: CRF | None = None
+    known: bool = False
 
     def __post_init__(self) -> None:
         self.labeller = Labeller(self.network, self.evaluation.shown(self.method))
@@ -89,7 +91,7 @@ class Viewer:
             labels=tuple((present.index[0, :M] + 1).tolist()),
             cams=resized(cams, size)[0, :M].cpu().numpy(),
             refined=resized_labels(refined, size)[0].to(torch.uint8).cpu().numpy(),
-            mask=self._mask(name, image) if self.method.segments else None,
+            mask=self._mask(name, image, label) if self.method.segments else None,
             truth=None if truth is None else truth.cpu().numpy(),
         )
         self.network.train(training)
@@ -100,8 +102,11 @@ class Viewer:
         scores = self.network(square, segment=False).cls
         return ((scores >= 0) | (scores == scores.amax(dim=1, keepdim=True))).float()
 
-    def _mask(self, name: str, image: Tensor) -> np.ndarray:
+    def _mask(self, name: str, image: Tensor, label: Tensor) -> np.ndarray:
+        """Shapes: image (3, H, W), label (1, K) -> (H, W)."""
         _, pixels, p = segmented(self.network, name, image, self.evaluation)
+        if self.known:
+            p[1:][label[0].cpu().numpy() == 0] = 0
         p = p if self.crf is None else dense_crf(pixels, p, self.crf)
         return p.argmax(axis=0).astype(np.uint8)
 

@@ -63,7 +63,30 @@ def columns_of(looks: Sequence[Look], cams: Sequence[Column] = ()) -> list[Colum
         ("refined label", [_shown(look.refined) for look in looks]),
         ("mask", [_shown(look.mask) for look in looks]),
     ]
-    return [column for column in found if any(cell is not None for cell in column[1])]
+    return _filled(found)
+
+
+def _filled(columns: Sequence[Column]) -> list[Column]:
+    """Leaves out columns that are empty."""
+    return [column for column in columns if any(cell is not None for cell in column[1])]
+
+
+def draw_pair(pair: Sequence[tuple[str, Sequence[Look]]], label_names: Sequence[str]) -> Figure:
+    """Draws the same images through several networks: image, truth, their CAMs, their masks.
+
+    Args:
+        pair: title of a network, and its looks.
+        label_names: names of the labels 0, 1, …
+    """
+    first = pair[0][1]
+    maps = [look.truth for look in first] + [look.mask for _, looks in pair for look in looks]
+    columns = [
+        ("image", [look.image for look in first]),
+        ("ground truth", [_shown(look.truth) for look in first]),
+        *((f"CAM, {title}", [strongest(look) for look in looks]) for title, looks in pair),
+        *((f"mask, {title}", [_shown(look.mask) for look in looks]) for title, looks in pair),
+    ]
+    return draw_grid(_filled(columns), labels_in(*maps), label_names)
 
 
 def strongest(look: Look) -> np.ndarray:

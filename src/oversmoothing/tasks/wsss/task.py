@@ -132,12 +132,13 @@ class WSSS(Task):
         leave_pictures(evaluator, job.recorder, seed, results)
         return {seed: results}
 
-    def viewer(self, network: Network, crf: bool = False) -> Viewer:
+    def viewer(self, network: Network, crf: bool = False, known: bool = False) -> Viewer:
         """Looks at images as the evaluation does.
 
         Args:
             network: trained.
             crf: refine masks by the evaluation's dense CRF, by the default one where it has none.
+            known: limit masks to the classes of the image's label.
         """
         own = (self.evaluation.crf or CRF()) if crf else None
-        return Viewer(network, self.method, self.evaluation, own)
+        return Viewer(network, self.method, self.evaluation, own, known)
