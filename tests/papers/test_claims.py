@@ -15,6 +15,7 @@ from oversmoothing.papers.claims.claim import (
     OWN,
     Finding,
     Verdict,
+    at_least_one,
     directions,
     every,
     little,
@@ -85,6 +86,11 @@ def test_a_claim_about_all_cases_falls_with_one_and_a_tendency_holds_in_part() -
     assert partly([True, False]) == Verdict.IN_PART
     assert every([]) == partly([]) == tendency([None, None]) == Verdict.UNDECIDED
     assert tendency([None, True]) == Verdict.HOLDS
+    assert tendency([None, None, True]) == Verdict.UNDECIDED  # fewer than half are decided
+    assert tendency([None, None, False], all_of_them=True) == Verdict.CONTRADICTED
+    assert at_least_one([False, None, True]) == Verdict.HOLDS
+    assert at_least_one([False, None]) == Verdict.UNDECIDED
+    assert at_least_one([False, False]) == Verdict.CONTRADICTED
     assert share([True, False], "cells") == "1 of 2 cells"
     assert share([True, None, False], "cells") == "1 of 2 decided cells (1 not decided)"
 

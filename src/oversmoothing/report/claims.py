@@ -85,8 +85,14 @@ def _short(entry: Entry, page: str, several: bool) -> list[str]:
     return [claim, _verdict(entry), measured]
 
 
+def verdict(entry: Entry) -> str:
+    """``contradicted``; ``contradicted (small runs)`` by runs far smaller than the paper's."""
+    measured_small = entry.get("scale") and entry["n"]
+    return f"{entry['verdict']} ({entry['scale']})" if measured_small else entry["verdict"]
+
+
 def _verdict(entry: Entry) -> str:
-    return f"**{entry['verdict']}**" if entry["n"] else str(entry["verdict"])
+    return f"**{verdict(entry)}**" if entry["n"] else verdict(entry)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 
+from scipy.stats import binomtest
+
 from oversmoothing.papers.claims.claim import (
+    OWN,
     Claim,
     Finding,
     above,
@@ -103,7 +106,10 @@ def reproduced(evidence: Evidence, reading: str = "", table: str = "table5") -> 
     text = f"{share(cases, 'cells')} within the margin if ± is a fraction, {share(strict)} if in "
     low, high = min(shifts.values()), max(shifts.values())
     lower = sum(shift < 0 for shift in shifts.values())
-    text += f"points; {lower} are lower; differences {low:+.1f} to {high:+.1f}"
+    p = binomtest(lower, len(shifts)).pvalue
+    text += (
+        f"points; {lower} are lower (sign test, p = {p:.2g}); differences {low:+.1f} to {high:+.1f}"
+    )
     return Finding(partly(cases), text, measured.seeds)
 
 
@@ -128,15 +134,17 @@ def without_layernorm(evidence: Evidence) -> Finding:
     return Finding(partly(cases), text, cells.seeds)
 
 
-def against_vanilla(evidence: Evidence, table: str = "table5", reading: str = "") -> Finding:
-    """Claim: centering is above the vanilla GCN at 8, 16 and 32 layers."""
-    cells = evidence.measured(table, reading)
-    found = pairs(cells, "centered", "vanilla", DEEP)
-    cases = [pair.above for pair in found]
-    if not cases:
-        raise NotRecordedError(f"{table}: no cell of centering is run beside the vanilla GCN")
-    text = f"above the vanilla GCN in {share(cases, 'cells')}; points: {differences(found)}"
-    return Finding(tendency(cases), text, f"{cells.seeds}; {UNCLEAR}")
+def deeper(evidence: Evidence, table: str = "table5", reading: str = "") -> Finding:
+    """Claim: centering with a LayerNorm is above the LayerNorm alone at 8, 16 and 32 layers."""
+    cells, texts = evidence.measured(table, reading), []
+    alone, vanilla = (pairs(cells, "centered", row, DEEP) for row in ("layernorm", "vanilla"))
+    if not alone:
+        raise NotRecordedError(f"{table}: no cell of centering is run beside LayerNorm")
+    for label, found in (("LayerNorm alone", alone), ("the vanilla GCN", vanilla)):
+        higher = share((pair.above for pair in found), "cells")
+        texts.append(f"above {label} in {higher}; points: {differences(found)}")
+    verdict = tendency(pair.above for pair in alone)
+    return Finding(verdict, "; ".join(texts), f"{cells.seeds}; {UNCLEAR}")
 
 
 READINGS = "make table NAME=table5_readings"
@@ -153,23 +161,34 @@ CLAIMS = [
         "centered_graphs_deep",
         "4.3, Table 5",
         "Centering makes deep GCNs more accurate.",
-        "Table 5, with a LayerNorm behind it, against the vanilla GCN.",
-        against_vanilla,
+        "Table 5, with a LayerNorm behind it, against the LayerNorm alone.",
+        deeper,
     ),
     _claim(
         "centered_graphs_best20",
         "4.3, Table 5",
         "Centering is the best method for deep GCNs (20 seeds).",
-        "8, 16 and 32 layers against the vanilla GCN, LayerNorm and PairNorm.",
+        "8, 16 and 32 layers against the vanilla GCN, LayerNorm and PairNorm, with the named "
+        "hyperparameters, which do not give the printed row of centering.",
         partial(best, **TWENTY),
+        command=READINGS,
+    ),
+    Claim(
+        OWN,
+        "centered_graphs_best_wide",
+        "on Table 5 of Centered Self-Attention, with 64 channels, where the paper names 32",
+        "Centering is the best method for deep GCNs.",
+        "8, 16 and 32 layers against the best measured other row; this width gives most of the "
+        "printed row of centering.",
+        partial(best, table="table5_readings", reading="hidden 64"),
         command=READINGS,
     ),
     _claim(
         "centered_graphs_deep20",
         "4.3, Table 5",
         "Centering makes deep GCNs more accurate (20 seeds).",
-        "8, 16 and 32 layers, with a LayerNorm behind it, against the vanilla GCN.",
-        partial(against_vanilla, **TWENTY),
+        "8, 16 and 32 layers, with a LayerNorm behind it, against the LayerNorm alone.",
+        partial(deeper, **TWENTY),
         command=READINGS,
     ),
     _claim(
@@ -179,17 +198,19 @@ CLAIMS = [
         "Table 5 with the named hyperparameters.",
         reproduced,
     ),
-    _claim(
+    Claim(
+        OWN,
         "centered_graphs_dropout",
-        "Table 5",
+        "on Table 5 of Centered Self-Attention",
         "The accuracies of the row of centering, with dropout 0.3, which the paper does not name.",
         "8, 16 and 32 layers; the rate was found by looking at test accuracies.",
         partial(reproduced, reading="dropout 0.3", table="table5_readings"),
         command=READINGS,
     ),
-    _claim(
+    Claim(
+        OWN,
         "centered_graphs_width",
-        "Table 5",
+        "on Table 5 of Centered Self-Attention",
         "The accuracies of the row of centering, with 64 channels, where the paper names 32.",
         "All cells; the width of the earliest checkpoints of ContraNorm's code.",
         partial(reproduced, reading="hidden 64", table="table5_readings"),

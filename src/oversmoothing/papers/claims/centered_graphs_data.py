@@ -6,9 +6,8 @@ from pathlib import Path
 
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.data.graphs.graphs import folders, load
-from oversmoothing.papers.claims.claim import OWN, Claim, Finding, partly, share
-from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError, Place
-from oversmoothing.report.verdict import Verdict as CellVerdict
+from oversmoothing.papers.claims.claim import OWN, Claim, Finding, every, partly, share
+from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
 
 PRINTED = {  # nodes, edges, features, classes
     "cora": (2708, 5278, 1433, 7),
@@ -16,7 +15,7 @@ PRINTED = {  # nodes, edges, features, classes
     "chameleon": (2277, 36101, 500, 6),
     "squirrel": (5201, 217073, 2089, 4),
 }
-GEOM_GCN = "Geom-GCN split"
+FIFTH = {name: (nodes // 5, -(-nodes // 5)) for name, (nodes, *_) in PRINTED.items()}
 
 
 def copied(evidence: Evidence) -> Finding:
@@ -29,26 +28,28 @@ def copied(evidence: Evidence) -> Finding:
 
 
 def split(evidence: Evidence) -> Finding:
-    """Counts the cells that fit, by graph, on Geom-GCN's split and on the public one."""
-    public, read = evidence.verdicts("table5"), evidence.verdicts("table5_readings", GEOM_GCN)
-    cases, texts = [], []
-    for graph in ("Cora", "CiteSeer", "Chameleon", "Squirrel"):
-        own = graph in ("Chameleon", "Squirrel")  # Table 5 runs on Geom-GCN's split there
-        theirs = _fit(public if own else read, graph)
-        cases.append(2 * sum(theirs) > len(theirs))
-        texts.append(f"{graph}: {share(theirs, 'cells')} within")
-        texts[-1] += "" if own else f" (public split: {share(_fit(public, graph))})"
-    rows = f"vanilla, LayerNorm and centering, {evidence.measured('table5').seeds}"
-    return Finding(partly(cases), "; ".join(texts), rows)
+    """Claim: the accuracies without spread are shares of a test set of 20 % of the nodes."""
+    spreads = evidence.spreads("contranorm_table3") | evidence.spreads("table5")
+    printed, cases, texts = evidence.printed("table5"), [], []
+    for name, sizes in FIFTH.items():
+        values = {
+            value
+            for place, value in printed.items()
+            if place[0].lower() == name and spreads[place] == 0
+        }
+        fits = {value: any(_is_share(value, size) for size in sizes) for value in sorted(values)}
+        cases += fits.values()
+        shown = ", ".join(f"{value} {'yes' if fit else 'no'}" for value, fit in fits.items())
+        texts.append(
+            f"{name.capitalize()}, {sizes[0]} or {sizes[1]} nodes: {shown or 'no such cell'}"
+        )
+    text = f"possible for {share(cases, 'values')}: {'; '.join(texts)}"
+    return Finding(every(cases), text, "as printed")
 
 
-def _fit(verdicts: dict[Place, str], graph: str) -> list[bool]:
-    return [
-        word == CellVerdict.WITHIN
-        for (block, key, _), word in verdicts.items()
-        if block == graph and key in ("vanilla", "layernorm", "centered")
-        and word in ("within", "off", "contradicted")
-    ]  # fmt: skip
+def _is_share(percent: float, size: int) -> bool:
+    """Whether some number of that many nodes is this percentage, to two decimals."""
+    return abs(100 * round(percent * size / 100) / size - percent) < 0.0051
 
 
 def sizes(evidence: Evidence) -> Finding:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
 
-from oversmoothing.papers.claims.claim import OWN, Claim, Finding, directions, tendency
+from oversmoothing.papers.claims.claim import OWN, SMALL, Claim, Finding, directions, tendency
 from oversmoothing.papers.claims.evidence import Cells, Evidence, NotRecordedError
 from oversmoothing.report.verdict import Comparison, Measured, compare
 
@@ -91,6 +91,7 @@ CLAIMS = [
         "Centering raises the CAM's mIoU (a longer training).",
         f"{_on}, at the best of nine thresholds.",
         partial(above_base, columns=["CAM"]),
+        scale=SMALL,
     ),
     _claim(
         "centered_overnight_seg",
@@ -98,6 +99,7 @@ CLAIMS = [
         "Centering raises the mIoU of the segmentation (a longer training).",
         f"{_on}, single scale.",
         partial(above_base, columns=["seg."]),
+        scale=SMALL,
     ),
     Claim(
         OWN,
@@ -108,6 +110,7 @@ CLAIMS = [
         "last in every seed.",
         catching_up,
         command=f"make table NAME={TABLE}",
+        scale=SMALL,
     ),
     _claim(
         "centered_fig2",
@@ -116,5 +119,6 @@ CLAIMS = [
         f"{_on}, γ = −1: boundary IoU (bands of 2 % of the diagonal) of CAM (threshold 0.5), "
         "pseudo label and segmentation.",
         partial(above_base, columns=BOUNDARIES, only=["full"]),
+        scale=SMALL,
     ),
 ]

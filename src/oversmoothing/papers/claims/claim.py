@@ -7,6 +7,7 @@ from enum import StrEnum
 from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.report.verdict import SIGNIFICANCE, Comparison, Measured, differ
 
+SMALL = "small runs"
 OWN = "Our questions"  # in place of a paper: a question that no paper's claim answers
 
 
@@ -48,6 +49,7 @@ class Claim:
         missing: why nothing is measured; instead of ``measure``.
         command: reproduces the numbers; empty: `make claims` with the name.
         cheap: whether ``measure`` only reads results.
+        scale: ``SMALL`` if the network, the data or the training is far smaller than the paper's.
     """
 
     paper: str
@@ -59,6 +61,7 @@ class Claim:
     missing: str = ""
     command: str = ""
     cheap: bool = True
+    scale: str = ""
 
     def finding(self, evidence: Evidence) -> Finding:
         """Returns the finding; if results or data are missing, it is "not run" with the reason."""
@@ -85,12 +88,18 @@ def partly(cases: Iterable[bool]) -> Verdict:
 
 
 def directions(comparisons: Sequence[Comparison]) -> Verdict:
-    """Verdict of the claim that the first of two is higher, in several comparisons.
+    """Verdict of the claim that the first of two is higher, in several comparisons."""
+    return tendency(judged(comparisons))
+
+
+def judged(comparisons: Sequence[Comparison]) -> list[bool | None]:
+    """Whether the first is higher in each comparison; None: not decided.
 
     Each is decided by a paired t-test over the seeds, at p < 0.05 divided by the number of
-    comparisons. Undecided comparisons do not count.
+    comparisons that have two seeds or more.
     """
-    return tendency(higher_in(comparison, len(comparisons)) for comparison in comparisons)
+    number = sum(comparison.n > 1 for comparison in comparisons)
+    return [higher_in(comparison, number) for comparison in comparisons]
 
 
 def higher_in(comparison: Comparison, number: int) -> bool | None:
@@ -111,6 +120,13 @@ def little(comparison: Comparison, points: float) -> bool | None:
     return False if low > points or high < -points else None
 
 
+def below(comparison: Comparison, points: float) -> bool | None:
+    """Whether the 95 % interval lies below ``points``; None if it reaches beyond, or one seed."""
+    if comparison.n < 2 or comparison.low <= points <= comparison.high:
+        return None
+    return comparison.high < points
+
+
 def above(a: Measured, b: Measured, comparisons: int) -> bool | None:
     """Whether the mean of a is higher than that of b; None if Welch's t-test is not significant.
 
@@ -120,9 +136,25 @@ def above(a: Measured, b: Measured, comparisons: int) -> bool | None:
 
 
 def tendency(cases: Iterable[bool | None], all_of_them: bool = False) -> Verdict:
-    """Returns ``partly`` (or ``every``) of the decided cases; undecided ones are None."""
-    decided = [case for case in cases if case is not None]
+    """Returns ``partly`` (or ``every``) of the decided cases; undecided ones are None.
+
+    At least half of the cases must be decided, unless one refutes a claim about all of them.
+    """
+    found = list(cases)
+    decided = [case for case in found if case is not None]
+    if all_of_them and False in decided:
+        return Verdict.CONTRADICTED
+    if 2 * len(decided) < len(found):
+        return Verdict.UNDECIDED
     return every(decided) if all_of_them else partly(decided)
+
+
+def at_least_one(cases: Iterable[bool | None]) -> Verdict:
+    """Verdict of a claim that something may be so: one example shows it."""
+    found = list(cases)
+    if any(found):
+        return Verdict.HOLDS
+    return Verdict.UNDECIDED if None in found else every(found)
 
 
 def share(cases: Iterable[bool | None], what: str = "") -> str:

@@ -8,11 +8,12 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from oversmoothing.papers.claims.claim import (
+    SMALL,
     Claim,
     Finding,
     above,
     directions,
-    higher_in,
+    judged,
     partly,
     share,
     tendency,
@@ -85,10 +86,11 @@ def falling(evidence: Evidence) -> Finding:
 def collapse(evidence: Evidence) -> Finding:
     """Claim: with ContraNorm the effective rank is higher and does not halve with depth."""
     found = list(beside(evidence))
+    last = [(after_last(ours), after_last(base)) for _, ours, base in found]
     cases, texts = [], []
-    for label, ours, base in found:
-        ends = after_last(ours), after_last(base)
-        higher = higher_in(compare(*ends), len(found))
+    for (label, ours, _), ends, higher in zip(
+        found, last, judged([compare(*ends) for ends in last])
+    ):
         ranks = [layers["effective_rank"] for layers in ours.values()]
         falls = [rank[-1] <= rank[0] / 2 for rank in ranks]
         cases.append(False if len(falls) > 1 and all(falls) else higher)
@@ -154,6 +156,7 @@ CLAIMS = [
         "After every layer of trained networks (ρ below −0.9 counts as falling).",
         falling,
         command="make table NAME=text_rates",
+        scale=SMALL,
     ),
     _claim(
         "contranorm_collapse",
@@ -163,6 +166,7 @@ CLAIMS = [
         "than without ContraNorm, and not below half of that after the first layer in all seeds.",
         collapse,
         command="make table NAME=text_rates",
+        scale=SMALL,
     ),
     _claim(
         "contranorm_fig3a",
@@ -171,6 +175,7 @@ CLAIMS = [
         f"Small BERTs on SST-2, from scratch (a fall: more than {FALL} points below 2 layers).",
         accuracy,
         command="make table NAME=text_rates",
+        scale=SMALL,
     ),
     _claim(
         "contranorm_fig3bc",
@@ -179,5 +184,6 @@ CLAIMS = [
         "Small BERTs of 12 and 24 layers on SST-2, after the last layer.",
         deep_bert,
         command="make table NAME=text_rates",
+        scale=SMALL,
     ),
 ]

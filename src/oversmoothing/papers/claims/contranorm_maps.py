@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from oversmoothing.papers.claims.claim import Claim, Finding, partly
+from oversmoothing.papers.claims.claim import SMALL, Claim, Finding, partly
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.store.identity import short_name
 
@@ -47,7 +47,10 @@ def vit(evidence: Evidence) -> Finding:
 def bert(evidence: Evidence) -> Finding:
     """Claim: attention maps of BERT are alike where its features are not."""
     layers, seeds = trained(evidence, BERT)
-    return alike(layers["attention_similarity"], layers["cosine"], f"{seeds} seeds, 64 sentences")
+    maps = layers["attention_similarity"]
+    found = alike(maps, layers["cosine"], f"{seeds} seeds, 64 sentences")
+    text = f"{found.measured}; the maps of the first layer {maps[0]:.2f}"
+    return Finding(found.verdict, text, found.n)
 
 
 def singular(evidence: Evidence) -> Finding:
@@ -93,6 +96,7 @@ CLAIMS = [
         "measures them).",
         bert,
         command="make figure NAME=layers",
+        scale=SMALL,
     ),
     _claim(
         "contranorm_fig2c",

@@ -3,9 +3,11 @@
 from functools import partial
 
 from oversmoothing.papers.claims.claim import (
+    SMALL,
     Claim,
     Finding,
     above,
+    below,
     directions,
     every,
     higher_in,
@@ -14,7 +16,7 @@ from oversmoothing.papers.claims.claim import (
     tendency,
 )
 from oversmoothing.papers.claims.evidence import Evidence
-from oversmoothing.report.verdict import Comparison, compare
+from oversmoothing.report.verdict import compare
 
 LITTLE = 1.0  # points
 OTHER_POSITIONS = (
@@ -85,7 +87,7 @@ def uniformity_loss(evidence: Evidence) -> Finding:
         [higher_in(gain, 2 * len(weights)) for gain in gains[column].values()]
         for column in ("effective rank", "mean cosine")
     )
-    cases = [_below(gain, LITTLE) for gain in gains["accuracy"].values()]
+    cases = [below(gain, LITTLE) for gain in gains["accuracy"].values()]
     cases += [*(None if up is None else not up for up in ranks), *cosines]
     texts = [
         f"{column}: {', '.join(f'{row}: {gain.text}' for row, gain in by_weight.items())}"
@@ -94,13 +96,6 @@ def uniformity_loss(evidence: Evidence) -> Finding:
     n = cells["", "none", "accuracy"].n
     text = f"against no such loss, by weight; {'; '.join(texts)}"
     return Finding(tendency(cases), text, f"{n} seeds a weight")
-
-
-def _below(found: Comparison, points: float) -> bool | None:
-    """Whether the 95 % interval lies below ``points``; None if it reaches beyond."""
-    if found.n < 2 or found.low <= points <= found.high:
-        return None
-    return found.high < points
 
 
 def positions(evidence: Evidence) -> Finding:
@@ -156,6 +151,7 @@ CLAIMS = [
         "Small ViT on generated objects: accuracy with P and with P + Pᵀ (alike: within 1 point).",
         terms,
         command=ABLATION,
+        scale=SMALL,
     ),
     _claim(
         "contranorm_norms",
@@ -165,6 +161,7 @@ CLAIMS = [
         f"{LITTLE:g} point).",
         norms,
         command=ABLATION,
+        scale=SMALL,
     ),
     _claim(
         "contranorm_table4",
@@ -173,6 +170,7 @@ CLAIMS = [
         "Small ViT on generated objects.",
         stop_gradient,
         command=ABLATION,
+        scale=SMALL,
     ),
     _claim(
         "contranorm_loss",
@@ -183,6 +181,7 @@ CLAIMS = [
         "cosine not lower).",
         uniformity_loss,
         command="make table NAME=contranorm_loss",
+        scale=SMALL,
     ),
     _claim(
         "contranorm_position",
@@ -191,6 +190,7 @@ CLAIMS = [
         "Small BERT of 6 layers on SST-2, from scratch: the eight positions of the authors' code.",
         positions,
         command="make table NAME=contranorm_positions",
+        scale=SMALL,
     ),
     _claim(
         "contranorm_ogbn",

@@ -108,6 +108,11 @@ class Evidence:
         lines = [line for line in self._lines(table) if line["reading"] == reading]
         return {_place(line): line["verdict"] for line in lines}
 
+    def overrides(self, table: str) -> dict[Place, str]:
+        """The words after the experiment that run each cell of a table, without readings."""
+        lines = [line for line in self._lines(table) if not line["reading"]]
+        return {_place(line): line["overrides"] for line in lines}
+
     def runs(self, name: str) -> list[dict[str, Any]]:
         """The recorded runs of a table."""
         text = self.path(f"{name}.jsonl", f"make table NAME={name}").read_text("utf-8")

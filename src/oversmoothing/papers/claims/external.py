@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.external import External, Norm, normalised
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
 from oversmoothing.backbones.vit.t2t import T2TViT
-from oversmoothing.papers.claims.claim import Claim, Finding, directions, every, partly
+from oversmoothing.papers.claims.claim import SMALL, Claim, Finding, directions, every, partly
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.report.verdict import compare
 
@@ -149,6 +149,7 @@ CLAIMS = [
         "double norm no token sees another, so the class token sees no image.",
         norms,
         command="make table NAME=external_norm",
+        scale=SMALL,
     ),
     _claim(
         "external_norm_self",
@@ -157,6 +158,7 @@ CLAIMS = [
         "Small ViT on digits, `aggregator=self_attention`.",
         norms_of_self_attention,
         command="make table NAME=attention_parts",
+        scale=SMALL,
     ),
     _claim(
         "external_parameters",
@@ -173,6 +175,7 @@ CLAIMS = [
         "VOC subset, MobileNetV2, 300 iterations, single scale.",
         segmentation,
         command="make table NAME=seg_subset",
+        scale=SMALL,
     ),
     _claim(
         "external_voc",
@@ -190,6 +193,7 @@ CLAIMS = [
         "Small ViT on digits, 6 blocks: four heads against one, external against self-attention.",
         heads,
         command="make table NAME=attention_parts",
+        scale=SMALL,
     ),
     _big(
         "external_eamlp",
@@ -210,6 +214,7 @@ CLAIMS = [
         "Digits at 64 px, `backbone.norm=batch`.",
         batch_norm,
         command="make table NAME=eamlp_norms",
+        scale=SMALL,
     ),
     _claim(
         "external_detection",

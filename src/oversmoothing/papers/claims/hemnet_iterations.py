@@ -4,7 +4,15 @@ from functools import partial
 
 from scipy.stats import spearmanr
 
-from oversmoothing.papers.claims.claim import Claim, Finding, directions, every, partly, share
+from oversmoothing.papers.claims.claim import (
+    SMALL,
+    Claim,
+    Finding,
+    directions,
+    every,
+    partly,
+    share,
+)
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.report.verdict import compare
 
@@ -37,7 +45,7 @@ def intermediate(evidence: Evidence) -> Finding:
     """Claim: for every T the best η lies between the smallest and the largest one."""
     best = best_steps(evidence)
     text = f"best η: {', '.join(f'{eta:g} at T = {T}' for T, eta in best.items())}"
-    return Finding(every(0.1 < eta < 1 for eta in best.values()), text, "one run a cell")
+    return Finding(every(0.1 < eta < 1 for eta in best.values()), text, "one run per cell")
 
 
 def step_by_iterations(evidence: Evidence) -> Finding:
@@ -56,7 +64,7 @@ def iterations_by_step(evidence: Evidence) -> Finding:
     best = best_iterations(evidence)
     values = list(best.values())
     text = f"best T: {', '.join(f'{T} at η = {eta:g}' for eta, T in best.items())}"
-    return Finding(every(a >= b for a, b in zip(values, values[1:])), text, "one run a cell")
+    return Finding(every(a >= b for a, b in zip(values, values[1:])), text, "one run per cell")
 
 
 def more_iterations(evidence: Evidence) -> Finding:
@@ -85,14 +93,15 @@ def evaluated(evidence: Evidence) -> Finding:
 
 
 def rises_and_falls(evidence: Evidence) -> Finding:
-    """The best T is not the largest, and the mIoU at the smallest T is lower."""
-    cells, best = grid(evidence, "hemnet_table1"), best_iterations(evidence)
-    first, last = min(cells), max(cells)
-    falls = {eta: cells[T][eta] - cells[last][eta] for eta, T in best.items()}
-    rises = [cells[T][eta] > cells[first][eta] for eta, T in best.items()]
-    text = f"highest against T = {last}: {_listed(falls)}"
-    cases = [rise and falls[eta] > 0 for rise, eta in zip(rises, best)]
-    return Finding(every(cases), text, "one run a cell")
+    """Claim: the mIoU rises from T to T before the best one, and falls behind it."""
+    cells, cases, texts = grid(evidence, "hemnet_table1"), [], []
+    for eta, T in best_iterations(evidence).items():
+        column = [(t, by_step[eta]) for t, by_step in cells.items()]
+        steps = [(b > a) == (t <= T) for (_, a), (t, b) in zip(column, column[1:])]
+        cases += steps
+        texts.append(f"{share(steps)} at η = {eta:g} (best T = {T})")
+    text = f"rises before the best T and falls behind it in {share(cases, 'steps of T')}: "
+    return Finding(partly(cases), text + ", ".join(texts), "one run per cell")
 
 
 def too_many(evidence: Evidence) -> Finding:
@@ -103,7 +112,7 @@ def too_many(evidence: Evidence) -> Finding:
         e: max(by_step[e] for by_step in cells.values()) - cells[last][e] for e in STEPS.values()
     }
     text = f"highest against T = {last}: {_listed(falls)}"
-    return Finding(partly(fall > 0 for fall in falls.values()), text, "one run a cell")
+    return Finding(partly(fall > 0 for fall in falls.values()), text, "one run per cell")
 
 
 def _listed(by_step: dict[float, float]) -> str:
@@ -145,7 +154,7 @@ CLAIMS = [
         "hem_t",
         "5.2, Table 1",
         "For every η the mIoU rises with T up to a point and then falls.",
-        "The printed table: the highest mIoU is neither at the smallest nor at the largest T.",
+        "The printed table, from each T to the next.",
         rises_and_falls,
     ),
     _printed(
@@ -163,5 +172,6 @@ CLAIMS = [
         "VOC subset, MobileNetV2, 300 iterations, trained with T = 3.",
         evaluated,
         command="make table NAME=seg_subset_eval",
+        scale=SMALL,
     ),
 ]

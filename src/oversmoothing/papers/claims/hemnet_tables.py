@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from oversmoothing.papers.claims.claim import (
+    SMALL,
     Claim,
     Finding,
     directions,
@@ -138,6 +139,7 @@ CLAIMS = [
         "HEM is better than EMANet, and EMANet than the network without a unit.",
         "VOC subset, MobileNetV2, 300 iterations, single scale.",
         order,
+        scale=SMALL,
     ),
     _subset(
         "hem_order_long",
@@ -147,6 +149,7 @@ CLAIMS = [
         "VOC subset, MobileNetV2, 3,000 iterations, single scale.",
         partial(order, table="seg_long"),
         command="make table NAME=seg_long",
+        scale=SMALL,
     ),
     _subset(
         "hem_kernel_miou",
@@ -155,6 +158,7 @@ CLAIMS = [
         "VOC subset, MobileNetV2, 300 iterations: `aggregator.kernel=distance`, which is Eq. 7 "
         "with twice its σ², against Eq. 8 (little: the 95 % interval is within 1 point).",
         kernel,
+        scale=SMALL,
     ),
     _printed(
         "hem_tables",

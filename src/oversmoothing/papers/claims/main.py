@@ -18,6 +18,7 @@ from oversmoothing.papers.claims import (
     centered_graphs,
     centered_graphs_data,
     centered_overnight,
+    centered_printed,
     centered_ranks,
     centered_theory,
     centered_tuned,
@@ -42,6 +43,7 @@ from oversmoothing.store.files import writing
 PAGES = (
     centered_theory,
     centered_ranks,
+    centered_printed,
     centered_voc,
     centered_overnight,
     centered_graphs,
@@ -63,7 +65,7 @@ CLAIMS: Sequence[Claim] = sorted(
     (claim for page in PAGES for claim in page.CLAIMS), key=lambda claim: PAPERS.index(claim.paper)
 )
 Entry = dict[str, Any]
-ABOUT = ("name", "paper", "place", "statement", "experiment")
+ABOUT = ("name", "paper", "place", "statement", "experiment", "scale")
 FOUND = ("measured", "n", "verdict")
 
 

@@ -49,7 +49,8 @@ def pairs(
         and (not columns or column in columns)
         and (not blocks or block in blocks)
     ]
-    return [Pair(*pair, len(found)) for pair in found]
+    tested = sum(min(ours.n, base.n) > 1 for *_, ours, base in found)
+    return [Pair(*pair, max(1, tested)) for pair in found]
 
 
 def differences(found: Iterable[Pair]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.papers.claims.claim import OWN, Verdict
+from oversmoothing.papers.claims.claim import OWN, SMALL, Verdict
 from oversmoothing.report import facts
-from oversmoothing.report.claims import details, full, table
+from oversmoothing.report.claims import details, full, table, verdict
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.files import write_text
 
@@ -42,10 +42,12 @@ def counts(entries: Sequence[Mapping[str, Any]]) -> str:
     total = Counter(entry["verdict"] for entry in entries if entry["paper"] != OWN)
     own = rows.pop() if rows[-1][0] == OWN else None
     rows.append(["all papers", *(str(total[verdict]) for verdict in Verdict)])
+    small = Counter(e["verdict"] for e in entries if e["scale"] and e["paper"] != OWN)
+    rows.append([f"of these, by {SMALL}", *(str(small[verdict]) for verdict in Verdict)])
     rows += [own] if own else []
     return table(["paper", *Verdict], rows)
 
 
 def _cells(entry: Mapping[str, Any]) -> list[str]:
-    told = [entry[key] for key in ("paper", "place", "statement", "verdict")]
-    return [*told, details(entry), f"`{entry['command']}`"]
+    told = [entry[key] for key in ("paper", "place", "statement")]
+    return [*told, verdict(entry), details(entry), f"`{entry['command']}`"]
