@@ -15,5 +15,10 @@ def main() -> int:
     return command.run(parser.parse_args())
 
 
-if __name__ == "__main__":
+def cli() -> None:
+    """Runs the command line and exits."""
     run_script(main)
+
+
+if __name__ == "__main__":
+    cli()

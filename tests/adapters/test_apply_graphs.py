@@ -176,6 +176,49 @@ def test_explaining_and_compiling_see_the_aggregators() -> None:
     assert not torch.allclose(model(data.x, data.edge_index), expected)
 
 
+class Updating(pyg.SAGEConv):
+    """A convolution that does more than mix in ``propagate``."""
+
+    def update(self, aggr_out: Tensor) -> Tensor:
+        return aggr_out.relu()
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        lambda: Updating(4, 4),
+        lambda: pyg.SAGEConv(4, 4, aggr="max"),
+        lambda: pyg.EdgeConv(nn.Linear(8, 4)),
+        lambda: pyg.CGConv(4),
+        lambda: pyg.GENConv(4, 4),
+    ],
+)
+def test_what_is_no_product_of_a_matrix_and_values_has_no_inside(conv) -> None:
+    data, model = graph(7), network(conv, osm.Centered)
+    with pytest.raises(InputError, match="more than mix the values linearly"):
+        model(data.x, data.edge_index)
+
+
+def test_row_sums_see_the_dropout_of_the_mixing() -> None:
+    """Rows that sum to 0 leave no trace of a constant that is added to all values."""
+    data = graph(9)
+    conv = pyg.TransformerConv(4, 4, dropout=0.5, root_weight=False).double().train()
+    model = nn.ModuleList([conv, pyg.TransformerConv(4, 4)])
+    osm.apply(model, "centered", row_sum=True)
+    outputs = []
+    for shift in (0.0, 100.0):
+        torch.manual_seed(3)
+        with torch.no_grad():
+            conv.lin_value.bias += shift
+        outputs.append(conv(data.x, data.edge_index))
+        after = torch.rand(1)
+    torch.manual_seed(3)
+    osm.remove(model)
+    conv(data.x, data.edge_index)
+    torch.testing.assert_close(*outputs, **CLOSE)
+    assert torch.equal(after, torch.rand(1))  # no more random numbers than without aggregators
+
+
 def test_bad_input() -> None:
     data = graph(7)
     model = network(lambda: pyg.SAGEConv((4, 4), 4), osm.Centered)

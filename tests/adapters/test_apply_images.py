@@ -19,6 +19,20 @@ centered = partial(osm.Centered, gamma=-1.0)
 contranorm = partial(osm.ContraNorm, scale=0.2, identity=False)
 
 
+def test_a_patched_forward_is_refused() -> None:
+    """A hook of accelerate would bypass the aggregators, without a word."""
+    model = timm.create_model(TINY, depth=2, img_size=32)
+    attention = model.blocks[0].attn
+    attention.forward = attention.forward
+    with pytest.raises(InputError, match="forward of a Attention is patched.*apply first"):
+        osm.apply(model, centered)
+    del attention.forward
+    osm.apply(model, centered)
+    attention.forward = attention.forward
+    with pytest.raises(InputError, match="before oversmoothing.remove"):
+        osm.remove(model)
+
+
 def applied(
     *aggregators: object, name: str = TINY, sizes: dict | None = None, **options
 ) -> nn.Module:

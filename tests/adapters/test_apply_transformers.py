@@ -185,6 +185,26 @@ def test_bad_input_leaves_the_model_as_it_was(build, options: dict, said: str) -
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
 
 
+@torch.no_grad()
+def test_masks_of_minus_ten_thousand_hide_padding() -> None:
+    """As in transformers' MarkupLM."""
+    sizes = {k: v for k, v in SMALL.items() if k != "head_dim"} | {"intermediate_size": 32}
+    config = hf.MarkupLMConfig(**sizes, max_depth=4)
+    torch.manual_seed(0)
+    model = hf.MarkupLMModel(config).double().eval()
+    osm.apply(model, "centered")
+    padded = model(WORDS, attention_mask=MASK)[0][1, :5]
+    alone = model(WORDS[1:, :5], attention_mask=MASK[1:, :5])[0][0]
+    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-5)
+
+
+def test_attention_in_windows_has_no_inside() -> None:
+    sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "window_size": 4}
+    model = hf.SwinModel(hf.SwinConfig(**sizes, depths=[2, 2], num_heads=[2, 2]))
+    with pytest.raises(InputError, match="mixes the tokens of each window apart"):
+        osm.apply(model, "centered")
+
+
 def test_attention_functions_without_readable_masks_are_refused() -> None:
     model = made(bert, implementation="flex_attention")
     with pytest.raises(InputError, match=r"flex_attention .*set_attn_implementation\('sdpa'\)"):

@@ -19,6 +19,17 @@ class OwnGNN(nn.Module):
         self.first, self.second = pyg.SAGEConv(4, 8), pyg.GATConv(8, 3)
 
 
+class Headed(nn.Module):
+    """Convolutions as attributes, and containers of single layers around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.atoms = nn.ModuleList(nn.Embedding(99, 64) for _ in range(9))
+        self.conv1, self.conv2 = pyg.GCNConv(64, 8), pyg.GCNConv(8, 8)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(8) for _ in range(2))
+        self.heads = nn.ModuleList(nn.Linear(8, 1000) for _ in range(2))
+
+
 @pytest.mark.parametrize(
     ("model", "first", "count"),
     [
@@ -29,6 +40,7 @@ class OwnGNN(nn.Module):
         (lambda: hf.T5Model(hf.T5Config(**T5)), "encoder.block.0", 4),
         (lambda: pyg.GCN(4, 8, 5), "convs.0", 5),
         (OwnGNN, "first", 2),
+        (Headed, "conv1", 2),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), "0", 2),
     ],
 )

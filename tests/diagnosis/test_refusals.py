@@ -125,6 +125,21 @@ def test_layouts_that_are_given() -> None:
     assert osm.diagnose(maps, X, layout="BCHW").values.keys() == expected
 
 
+def test_misspelt_options_are_refused() -> None:
+    class Open(Blocks):
+        def forward(self, x: Tensor, **_: Any) -> Tensor:
+            return super().forward(x)
+
+    assert osm.diagnose(Open(), X, output_attentions=False)
+    for model, name, close in (
+        (Open(), "metric", "metrics"),
+        (Open(), "refrence", "reference"),
+        (Blocks(), "layer", "layers"),
+    ):
+        with pytest.raises(osm.InputError, match=f"^{name}: no option .*did you mean '{close}'"):
+            osm.diagnose(model, X, **{name: None})
+
+
 def test_outputs_in_tuples_lists_and_dictionaries() -> None:
     model = Blocks()
     plain = osm.diagnose(model, X).values

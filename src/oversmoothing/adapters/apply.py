@@ -91,7 +91,10 @@ def _require_plain(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got {name}")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        raise InputError(f"model: {name} is compiled by torch.jit; apply before torch.jit.script")
+        raise InputError(
+            f"model: {name} is compiled by torch.jit, which aggregators do not support; apply them "
+            "to the plain model, and use torch.compile or torch.export"
+        )
     if isinstance(model, DataParallel | DistributedDataParallel):
         raise InputError(f"model: apply before {name}, so that it learns of new parameters")
     if placed_in(model):

@@ -19,6 +19,8 @@ from oversmoothing.adapters.site import Site
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
+HIDDEN = -9e3  # additive masks hide a value with −10⁴ or less; biases by distance are above
+
 
 class InsideAttention(Site):
     """Acts on the product of M and V in every head."""
@@ -26,9 +28,11 @@ class InsideAttention(Site):
     name = "inside"
 
     def connect(self, module: nn.Module) -> None:
+        _require_own_forward(module, "call oversmoothing.apply first")
         module.__class__ = subclass(type(module), Intercepting)
 
     def detach(self, module: nn.Module) -> None:
+        _require_own_forward(module, "take it away before oversmoothing.remove")
         module.__class__ = module.plain
         super().detach(module)
 
@@ -52,9 +56,11 @@ class InsteadOfAttention(Site):
     name = "instead"
 
     def connect(self, module: nn.Module) -> None:
+        _require_own_forward(module, "call oversmoothing.apply first")
         module.__class__ = subclass(type(module), Replaced)
 
     def detach(self, module: nn.Module) -> None:
+        _require_own_forward(module, "take it away before oversmoothing.remove")
         module.__class__ = module.plain
         super().detach(module)
 
@@ -65,11 +71,20 @@ class InsteadOfAttention(Site):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
+def _require_own_forward(module: nn.Module, way_out: str) -> None:
+    """Raises InputError if a patch or a hook of accelerate hides the forward of the class."""
+    if "forward" in vars(module):
+        raise InputError(
+            f"model: the forward of a {type(module).__name__} is patched, for example by a hook of "
+            f"accelerate; {way_out}"
+        )
+
+
 def seen(mask: Tensor | None) -> Tensor | None:
     """Returns which values a query sees, boolean, from a boolean or an additive mask."""
     if mask is None or mask.dtype == torch.bool:
         return mask
-    return mask > torch.finfo(mask.dtype).min / 2
+    return mask > HIDDEN
 
 
 class Swapped:

@@ -15,14 +15,19 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
     Blocks are the children of a ``ModuleList`` or ``Sequential`` that all have one class and have
     parameters. The container with the most parameters decides; other containers of blocks of that
-    class belong to the model's depth too, as in a ResNet or a T5. Without such a container, the
-    graph convolutions of torch-geometric in the model are its blocks; and without these, the only
-    child of the largest container, as in an ALBERT, which calls one block several times.
+    class belong to the model's depth too, as in a ResNet or a T5. Containers of single layers of
+    torch, such as embeddings, norms and heads, count last. Before them come the graph convolutions
+    of torch-geometric in the model; behind them the only child of the largest container, as in an
+    ALBERT, which calls one block several times.
 
     Raises:
         InputError: the model has no repeated blocks.
     """
-    containers = list(_containers(model, ""))
+    convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
+    every = list(_containers(model, ""))
+    containers = [found for found in every if not _plain(_kind(found[1]))]
+    if not containers and len(convolutions) < 2:
+        containers = every
     if containers:
         largest = max((stack for _, stack in containers), key=_size)
         kind = _kind(largest)
@@ -32,7 +37,6 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
             for name, stack in stacks
             for index, block in stack.named_children()
         }
-    convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
     single = list(_containers(model, "", 1))
     if len(convolutions) < 2 and single:
         name, container = max(single, key=lambda found: _size(found[1]))
@@ -94,6 +98,12 @@ def _alike(children: Sequence[nn.Module]) -> bool:
 
 def _kind(container: nn.Module) -> type[nn.Module]:
     return type(next(container.children()))
+
+
+def _plain(kind: type[nn.Module]) -> bool:
+    """Whether a class is a single layer of torch, such as Linear, Embedding or LayerNorm."""
+    blocks = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, *CONTAINERS)
+    return kind.__module__.startswith("torch.nn.") and not issubclass(kind, blocks)
 
 
 def _size(module: nn.Module) -> int:

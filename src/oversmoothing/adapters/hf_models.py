@@ -123,6 +123,11 @@ def _checked(attentions: list[nn.Module], name: str, block: nn.Module) -> list[n
             "transformers' AttentionInterface; it offers only: after"
         )
     for attention in attentions:
+        if getattr(attention.config, "window_size", 0) and hasattr(attention.config, "patch_size"):
+            raise InputError(
+                f"model: {type(attention).__name__} mixes the tokens of each window apart; "
+                "aggregators inside need attention over all tokens, choose one that acts after it"
+            )
         if (function := attention.config._attn_implementation) not in FUNCTIONS:
             raise InputError(
                 f"model: attention function {function} has masks that aggregators cannot read; "

@@ -16,6 +16,7 @@ from oversmoothing.adapters.attention import Swapped, subclass
 from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.choice import Choice
 from oversmoothing.adapters.current import Current, capture, graphs
+from oversmoothing.adapters.replay import random_state, replayed
 from oversmoothing.adapters.site import AfterModule, Placed, Site
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
@@ -28,6 +29,7 @@ class InsidePropagate(Site):
     """Acts on the product of M and V that ``propagate`` computes."""
 
     name = "inside"
+    checked = False  # whether the product has been found to be one
 
     def connect(self, module: nn.Module) -> None:
         swap(module, subclass(type(module), Propagating))
@@ -38,15 +40,38 @@ class InsidePropagate(Site):
 
     def mix(self, conv: nn.Module, propagate: Callable, edges: Any, kwargs: dict) -> Tensor:
         """Calls ``propagate`` and applies the aggregators; tokens are at ``node_dim``."""
+        state = random_state(conv)
         mixed = propagate(edges, **kwargs)
         v = _values(conv, kwargs, mixed)
+        self._require_linear(conv, propagate, edges, kwargs, v)
         tensors = [t.movedim(conv.node_dim, -2) for t in (mixed, v.to(mixed.dtype))]
         context = self.context
         if any(getattr(aggregator, "row_sum", True) for aggregator in self):
-            sums = propagate(edges, **kwargs | _ones(kwargs)).detach()
+            with replayed(conv, state):  # the same dropout of edges as above
+                sums = propagate(edges, **kwargs | _filled(kwargs, torch.ones_like)).detach()
             context = replace(context, row_sum=sums.movedim(conv.node_dim, -2)[..., :1])
         context = _with_edges(context, self, conv, edges, mixed.shape[conv.node_dim])
         return self.act(*tensors, context=context).movedim(-2, conv.node_dim).contiguous()
+
+    @torch.no_grad()
+    def _require_linear(
+        self, conv: nn.Module, propagate: Callable, edges: Any, kwargs: dict, v: Tensor
+    ) -> None:
+        """Checks at the first call that ``propagate`` is a product of a matrix and the values."""
+        if self.checked or torch.compiler.is_compiling():
+            return
+        self.checked, state = True, random_state(conv)
+        several = []
+        for change in (torch.clone, torch.cos, lambda t: t + t.cos()):
+            with replayed(conv, state):
+                several.append(propagate(edges, **kwargs | _filled(kwargs, change)).double())
+        first, second, both = several
+        if not torch.allclose(first + second, both, rtol=1e-2, atol=1e-2 * float(both.abs().max())):
+            raise InputError(
+                f"model: {type(conv).__name__} does more than mix the values linearly (a maximum, "
+                "a network on messages, an update()), so aggregators cannot act inside; choose one "
+                "that acts after it"
+            )
 
 
 class Propagating(Swapped):
@@ -143,12 +168,12 @@ def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Pl
     return [Placed(model, reader) for reader in found if reader][:1]
 
 
-def _ones(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns values that are 1 in the place of the values among the arguments."""
+def _filled(kwargs: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """Returns the values among the arguments, changed."""
     return {
-        name: tuple(None if t is None else torch.ones_like(t) for t in value)
+        name: tuple(None if t is None else change(t) for t in value)
         if isinstance(value, tuple)
-        else torch.ones_like(value)
+        else change(value)
         for name, value in kwargs.items()
         if name in VALUES
     }

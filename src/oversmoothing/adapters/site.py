@@ -124,6 +124,11 @@ def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
 
 def _tokens(x: Any, module: nn.Module) -> Tensor:
     """Checks that x is tokens (N, C) or (B, N, C)."""
+    if isinstance(x, Tensor) and x.is_nested:
+        raise InputError(
+            f"where: {type(module).__name__} gets a nested tensor, which aggregators cannot read; "
+            "build nn.TransformerEncoder with enable_nested_tensor=False"
+        )
     if isinstance(x, Tensor) and x.dim() in (2, 3):
         return x
     got = f"a tensor {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__

@@ -1,6 +1,8 @@
 """Measures how alike tokens or nodes are after every layer of a model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -15,6 +17,9 @@ from oversmoothing.diagnosis.subject import Subject, unwrapped
 from oversmoothing.diagnosis.summary import beside, summary
 from oversmoothing.diagnosis.tokens import check_layout
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers
+from oversmoothing.errors import InputError, meant
+
+SIMILAR = 0.85  # of two names, by difflib: one is a misspelling of the other
 
 
 def diagnose(
@@ -64,6 +69,7 @@ def diagnose(
         InputError: a model or inputs that cannot be measured.
     """
     model = unwrapped(model)
+    _require_arguments(model, kwargs)
     check_layout(layout)
     chosen = chosen_measures(metrics)
     subjects = [Subject.of(model, layers, chosen, layout)]
@@ -76,6 +82,19 @@ def diagnose(
                 subject.run(call, options)
     own, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
     return beside(own, others[0]) if others else own
+
+
+def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:
+    """Raises InputError for names that are no arguments of the model, and misspelt options."""
+    parameters = signature(model.forward).parameters
+    takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+    known = [*signature(diagnose).parameters, *parameters]
+    for name in kwargs.keys() - parameters.keys():
+        if not takes_any or get_close_matches(name, known, 1, SIMILAR):
+            raise InputError(
+                f"{name}: no option of diagnose and no argument of {type(model).__name__}; "
+                f"{meant(name, known)}"
+            )
 
 
 def _device(model: nn.Module) -> torch.device | None:
