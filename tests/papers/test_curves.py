@@ -111,4 +111,6 @@ def test_the_committed_trainings_are_those_of_the_records(tmp_path: Path) -> Non
     best = {row["row"]: row["mean"] for row in sorted(rows[::-1], key=itemgetter("mean"))
             if row["column"].startswith("CAM")}  # fmt: skip
     shown = {p.cell.label: p for p in planned if p.cell.column == "CAM, all labels"}
-    assert best == {label: pytest.approx(shown[label].measured.mean) for label in best}
+    for label, value in best.items():  # the table takes the best threshold of each seed
+        mean, n = shown[label].measured.mean, shown[label].measured.n
+        assert value == pytest.approx(mean) if n == 1 else value <= mean
