@@ -39,6 +39,8 @@ from oversmoothing import distributed
 rank = int(os.environ.pop("RANK"))
 dist.init_process_group("gloo", rank=rank, world_size=int(os.environ.pop("WORLD_SIZE")))
 assert distributed.gathered(rank) == [0, 1] and distributed.from_first(rank) == 0
+dist.barrier()
+dist.destroy_process_group()  # the caller's own; gloo's threads would abort the exit
 """
 
 

@@ -15,10 +15,10 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
     Blocks are the children of a ``ModuleList`` or ``Sequential`` that all have one class and have
     parameters. The container with the most parameters decides; other containers of blocks of that
-    class belong to the model's depth too, as in a ResNet or a T5. Containers of single layers of
-    torch, such as embeddings, norms and heads, count last. Before them come the graph convolutions
-    of torch-geometric in the model; behind them the only child of the largest container, as in an
-    ALBERT, which calls one block several times.
+    class belong to the model's depth too, as in a ResNet or a T5. Single layers of torch, such as
+    embeddings, norms and heads, are blocks only in a model without graph convolutions of
+    torch-geometric, which come before them. Without all of these, the only child of the largest
+    container is the block, as in an ALBERT, which calls one block several times.
 
     Raises:
         InputError: the model has no repeated blocks.

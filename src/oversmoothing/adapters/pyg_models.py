@@ -70,7 +70,7 @@ class InsidePropagate(Site):
             raise InputError(
                 f"model: {type(conv).__name__} does more than mix the values linearly (a maximum, "
                 "a network on messages, an update()), so aggregators cannot act inside; choose one "
-                "that acts after it"
+                "that acts after the convolution"
             )
 
 

@@ -86,6 +86,8 @@ def diagnose(
 
 def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:
     """Raises InputError for names that are no arguments of the model, and misspelt options."""
+    if not kwargs:
+        return
     parameters = signature(model.forward).parameters
     takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
     known = [*signature(diagnose).parameters, *parameters]
