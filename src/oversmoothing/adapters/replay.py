@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -11,30 +12,26 @@ def random_state(module: nn.Module) -> Tensor | None:
     """The state of the generator that draws a module's dropout; None if it draws nothing."""
     if not module.training or torch.compiler.is_compiling():
         return None
-    device = _device(module)
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    return _generator(module).get_rng_state()
 
 
 @contextlib.contextmanager
 def replayed(module: nn.Module, state: Tensor | None) -> Iterator[None]:
     """Draws again what came after a state; the generator then goes on as before."""
-    after = None if state is None else random_state(module)
-    if after is not None:
-        _restore(module, state)
+    if state is None:
+        yield
+        return
+    generator = _generator(module)
+    after = generator.get_rng_state()
+    generator.set_rng_state(state)
     try:
         yield
     finally:
-        if after is not None:
-            _restore(module, after)
+        generator.set_rng_state(after)
 
 
-def _restore(module: nn.Module, state: Tensor) -> None:
-    device = _device(module)
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next((p.device for p in module.parameters()), torch.device("cpu"))
+def _generator(module: nn.Module) -> ModuleType:
+    """``torch``, or ``torch.cuda``, ``torch.mps``, … with the device's own generator."""
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    own = torch.get_device_module(device)
+    return own if hasattr(own, "get_rng_state") and device.type != "cpu" else torch
