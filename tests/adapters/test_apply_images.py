@@ -123,6 +123,14 @@ def test_other_attention_of_timm() -> None:
     model = applied(centered, name="eva02_tiny_patch14_224", sizes=sizes | {"img_size": 28})
     assert isinstance(model.blocks[0].attn, EvaAttention)
     assert model(images(1, 3, 28, 28)).isfinite().all()
+    sizes |= {"img_size": 32, "use_rel_pos_bias": True}
+    attention = applied(centered, name="beit_base_patch16_224", sizes=sizes).blocks[0].attn
+    nn.init.normal_(attention.relative_position_bias_table)
+    x = torch.randn(1, 5, 32)
+    values = (x @ attention.qkv.weight[64:].T).mean(dim=1) + attention.v_bias
+    shift = attention(x) - attention.plain.forward(attention, x)
+    expected = (-values @ attention.proj.weight.T)[:, None]
+    torch.testing.assert_close(shift, expected.expand_as(shift))
     for name, said in (("swin_tiny_patch4_window7_224", "model: .*"), ("resnet18", "no attn")):
         network = timm.create_model(name)
         with pytest.raises(InputError, match=said):
@@ -154,6 +162,9 @@ def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
         y = layer.norm2(y + branch - branch.mean(dim=1, keepdim=True))
     torch.testing.assert_close(model(x), y, rtol=0, atol=1e-5)
     assert torch.equal(osm.remove(model)(x), plain)
+    osm.apply(model, Shift, where="layers.*")  # not the modules in these layers
+    assert [name for name, m in model.named_modules() if m._forward_hooks] == ["layers.0", "layers.1"]
+    osm.remove(model)
     stack = nn.Sequential(nn.Sequential(nn.Linear(16, 16), nn.ReLU()), nn.Linear(16, 16))
     assert osm.apply(stack, Shift, where="0")(x).shape == x.shape and len(stack[0]) == 2
 

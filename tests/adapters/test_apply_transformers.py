@@ -209,3 +209,27 @@ def test_attention_functions_without_readable_masks_are_refused() -> None:
     model = made(bert, implementation="flex_attention")
     with pytest.raises(InputError, match=r"flex_attention .*set_attn_implementation\('sdpa'\)"):
         osm.apply(model, "centered")
+
+
+def clip() -> hf.CLIPModel:
+    sizes = {k: v for k, v in SMALL.items() if k in ("hidden_size", "num_hidden_layers")}
+    sizes |= {"num_attention_heads": 2, "intermediate_size": 32}
+    special = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 49, "pad_token_id": 0}
+    vision = {**sizes, "image_size": 32, "patch_size": 8}
+    text = {**sizes, **special}
+    return hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision))
+
+
+@torch.no_grad()
+def test_the_two_towers_of_clip_are_told_apart() -> None:
+    """The text is causal and may be padded; the image is neither."""
+    layers = "encoder.layers.*.mlp"
+    with pytest.raises(InputError, match="PairNorm lets a token see later ones, and CLIPModel"):
+        osm.apply(made(clip), "pairnorm", where=f"text_model.{layers}")
+    model = made(clip, osm.PairNorm, where=f"vision_model.{layers}")
+    image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    found = model(input_ids=WORDS, pixel_values=image, attention_mask=MASK)
+    alone = model.get_image_features(pixel_values=image).pooler_output
+    torch.testing.assert_close(found.vision_model_output.pooler_output, alone, **EXACT)
+    plain = osm.remove(model).get_image_features(pixel_values=image).pooler_output
+    assert not torch.allclose(alone, plain)

@@ -83,6 +83,12 @@ def test_a_model_of_timm_with_weights_of_a_file(command, photos: Path, tmp_path:
     assert "3 images of" in capsys.readouterr().out
 
 
+def test_random_weights_are_those_of_the_seed(command, photos: Path) -> None:
+    words = ["timm:test_vit", "--images", photos, "--weights", "none", "--seed"]
+    found = [command(*words, seed)[1] for seed in (1, 1, 2)]
+    assert found[0] == found[1] != found[2]
+
+
 def test_a_model_of_transformers_from_a_folder(command, tmp_path: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "fast"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))

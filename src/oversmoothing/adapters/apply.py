@@ -46,8 +46,8 @@ def apply(
         blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0.
         where: the place of aggregators that act after the mixing. The names of places depend on
             the library, see the guide. Or, in any model, a pattern of module names such as
-            ``layers.*.linear2``: aggregators act on the outputs of these modules. Leave out
-            ``blocks`` then.
+            ``layers.*.linear2``, where a ``*`` matches no dot: aggregators act on the outputs of
+            these modules. Leave out ``blocks`` then.
         options: of the aggregator, if it is given by name or class.
 
     Returns:
@@ -132,7 +132,7 @@ def _placed(
         _require_all(blocks, names)
         library = _library([model])
         if library is not None:
-            library.require(model, [model], wanted)
+            library.require(model, [model.get_submodule(name) for name in names], wanted)
         placed = pattern.place(model, names, wanted, current)
     else:
         choice = choose(model, blocks)

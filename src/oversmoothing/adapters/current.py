@@ -97,6 +97,10 @@ def sentences(mask: Tensor | None) -> Sentences | None:
     return Sentences(mask)
 
 
+def images(pixels: Any) -> None:
+    """Returns None: the patches of an image are one group."""
+
+
 def graphs(batch: Tensor | None) -> Graphs | None:
     """Reads the vector of the graph of every node; or an object that has one."""
     batch = getattr(batch, "batch", batch)

@@ -8,7 +8,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.choice import Choice
-from oversmoothing.adapters.current import Current, capture, sentences
+from oversmoothing.adapters.current import Current, capture, images, sentences
 from oversmoothing.adapters.hf_attention import InsideFunction, of_file
 from oversmoothing.adapters.layouts import LAYOUTS, Place
 from oversmoothing.adapters.prefix import prefix_of
@@ -76,24 +76,33 @@ def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Pl
     """Returns what reads the padding masks of the innermost models around some modules."""
     owners: dict[str, Placed] = {}
     for name, owner in model.named_modules():  # outer ones first
-        reader = capture(owner, current, sentences, "attention_mask")
-        if isinstance(owner, PreTrainedModel) and reader:
+        reads = isinstance(owner, PreTrainedModel) and (
+            capture(owner, current, sentences, "attention_mask")
+            or capture(owner, current, images, "pixel_values")
+        )
+        if reads:
             inner = [n for n in names if f"{n}.".startswith(f"{name}." if name else "")]
-            owners |= dict.fromkeys(inner, Placed(owner, reader))
+            owners |= dict.fromkeys(inner, Placed(owner, reads))
     return list({id(place.module): place for place in owners.values()}.values())
 
 
 def _is_causal(model: nn.Module, part: nn.Module) -> bool:
     """Returns whether tokens in a part of a model see only earlier ones; True if nothing tells."""
-    attentions = _attentions(part)
+    owner = _innermost(model, part)
+    attentions = _attentions(owner)
     if any(getattr(attention, "is_causal", False) for attention in attentions):
         return True
-    owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
-    reading = [m for m in owners if "attention_mask" in signature(m.forward).parameters]
-    if any(map(_makes_only_causal_masks, reading)):
+    if "attention_mask" in signature(owner.forward).parameters and _makes_only_causal_masks(owner):
         return True
-    masked = any(type(owner.config) in MODEL_FOR_MASKED_LM_MAPPING for owner in owners)
+    masked = type(getattr(owner, "config", None)) in MODEL_FOR_MASKED_LM_MAPPING
     return not attentions and not masked
+
+
+def _innermost(model: nn.Module, part: nn.Module) -> nn.Module:
+    """Returns the innermost model of transformers around a part; the part without one."""
+    owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
+    around = (m for m in reversed(owners) if any(inner is part for inner in m.modules()))
+    return next(around, part)
 
 
 def _makes_only_causal_masks(module: nn.Module) -> bool:

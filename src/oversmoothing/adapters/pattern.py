@@ -16,7 +16,13 @@ from oversmoothing.errors import InputError
 def matching(model: nn.Module, pattern: str | None) -> list[str]:
     """Returns the names of the modules that match a pattern such as ``layers.*.linear2``."""
     names = [name for name, _ in model.named_modules()]
-    return [name for name in names if pattern is not None and fnmatchcase(name, pattern)]
+    return [name for name in names if pattern is not None and fits(name, pattern)]
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Returns whether the name of a module matches a pattern, in which a ``*`` matches no dot."""
+    parts, patterns = name.split("."), pattern.split(".")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
 
 def place(

@@ -21,6 +21,7 @@ PARTS = ("attn", "norm1", "norm2")
 WHOLE = (  # attention classes that mix all tokens by torch's fused attention
     "timm.layers.attention.Attention",
     "timm.layers.attention.AttentionRope",
+    "timm.models.beit.Attention",
     "timm.models.eva.EvaAttention",
     "timm.models.vision_transformer.Attention",
     "timm.models.vision_transformer_relpos.RelPosAttention",
@@ -106,7 +107,8 @@ def _in_attention(name: str, attn: nn.Module, sites: Sites, context: Context) ->
     if sites.has("instead"):
         site = InsteadOfAttention([sites.instead(attn.proj.out_features)], context)
     else:
-        site = InsideAttention(sites.build("inside", attn.head_dim), context)
+        channels = attn.proj.in_features // attn.num_heads
+        site = InsideAttention(sites.build("inside", channels), context)
     return [Placed(attn, site)]
 
 

@@ -1,12 +1,12 @@
 """Chooses the layers of a model to look at."""
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
 import torch
 from torch import nn
 
 from oversmoothing.adapters.blocks import find_blocks
+from oversmoothing.adapters.pattern import fits
 from oversmoothing.errors import InputError, meant
 
 Layers = str | nn.Module | Iterable[str | nn.Module] | None
@@ -57,12 +57,7 @@ def _matches(modules: dict[str, nn.Module], wanted: str | nn.Module) -> dict[str
                 "from model.named_modules()"
             )
         return found
-    found = {name: module for name, module in modules.items() if _fits(name, wanted)}
+    found = {name: module for name, module in modules.items() if fits(name, wanted)}
     if not found:
         raise InputError(f"layers: {wanted!r} matches no module; {meant(wanted, modules)}")
     return found
-
-
-def _fits(name: str, glob: str) -> bool:
-    parts, globs = name.split("."), glob.split(".")
-    return len(parts) == len(globs) and all(map(fnmatchcase, parts, globs))

@@ -4,6 +4,8 @@ import re
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+import torch
+
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.errors import InputError, complain, install
 from oversmoothing.launch.diagnose.subject import Request, Subject
@@ -25,7 +27,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--prefix", type=int, help="leading tokens to leave out, such as CLS")
     parser.add_argument("--batch", type=int, default=16, help="samples in a forward pass")
     parser.add_argument("--limit", type=int, default=64, help="number of samples")
-    parser.add_argument("--seed", type=int, help="of a run, and of random weights")
+    parser.add_argument("--seed", type=int, help="of a run, or of random weights; default: its first, or 0")
     parser.add_argument("--device", default="auto")
     add_trust(parser)
     parser.add_argument("--out", type=Path, help="folder; default: outputs/diagnose/SOURCE")
@@ -66,6 +68,7 @@ def find(options: Namespace) -> Subject:
     own = ("source", "images", "text", "weights", "seed", "batch", "limit", "trust")
     request = Request(**{k: getattr(options, k) for k in own}, device=device(options.device))
     library, _, name = options.source.partition(":")
+    torch.manual_seed(options.seed or 0)  # of weights that are not loaded
     if library == "timm" and name:
         from oversmoothing.launch.diagnose.of_timm import of_timm
 

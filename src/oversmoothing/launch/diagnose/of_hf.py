@@ -29,7 +29,7 @@ def of_hf(name: str, request: Request) -> Subject:
         raise InputError(
             f"{request.source}: needs transformers ({error}); pip install transformers"
         ) from error
-    refuse(request, weights=request.weights, seed=request.seed)
+    refuse(request, weights=request.weights)
     if (request.text is None) == (request.images is None):
         raise InputError(f"{request.source}: expected one of --text FILE and --images DIR")
     items: list[Any] = _lines(request.text, request.limit) if request.text else image_files(request)

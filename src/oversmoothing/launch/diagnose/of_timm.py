@@ -25,7 +25,7 @@ def of_timm(name: str, request: Request) -> Subject:
         from oversmoothing.data.images.files import read_pil  # imports Pillow, which timm brings
     except ImportError as error:
         raise InputError(f"{request.source}: needs timm ({error}); pip install timm") from error
-    refuse(request, text=request.text, seed=request.seed)
+    refuse(request, text=request.text)
     if not timm.is_model(name):
         raise InputError(f"{request.source}: timm has no such model; {_meant(name)}")
     files = image_files(request)

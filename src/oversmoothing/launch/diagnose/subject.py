@@ -23,7 +23,7 @@ class Request:
         images: folder of images.
         text: file with one text a line.
         weights: file of weights for timm's model, or ``none``; None: the published ones.
-        seed: of a run's network; None: the first that was trained.
+        seed: of a run's network, or of random weights; None: the first that was trained, or 0.
         batch: samples in a forward pass.
         limit: number of samples.
         device: of the model.
