@@ -163,7 +163,8 @@ def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
     torch.testing.assert_close(model(x), y, rtol=0, atol=1e-5)
     assert torch.equal(osm.remove(model)(x), plain)
     osm.apply(model, Shift, where="layers.*")  # not the modules in these layers
-    assert [name for name, m in model.named_modules() if m._forward_hooks] == ["layers.0", "layers.1"]
+    hooked = [name for name, module in model.named_modules() if module._forward_hooks]
+    assert hooked == ["layers.0", "layers.1"]
     osm.remove(model)
     stack = nn.Sequential(nn.Sequential(nn.Linear(16, 16), nn.ReLU()), nn.Linear(16, 16))
     assert osm.apply(stack, Shift, where="0")(x).shape == x.shape and len(stack[0]) == 2
