@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from oversmoothing import distributed
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones import pretrained
+from oversmoothing.backbones.cnn.bf16 import convolving
 from oversmoothing.backbones.cnn.unit import unit
 from oversmoothing.backbones.options import MEAN, STD, check_choice, check_positive, per_channel
 from oversmoothing.backbones.timm_names import check_name
@@ -129,7 +130,8 @@ class CNN(nn.Module):
                 f"images of {height} × {width} pixels: {self.name} at output stride {s} needs at "
                 f"least {s} × {s}; enlarge them, or choose a smaller backbone.output_stride"
             )
-        aux, x = self.network((images - self.mean) / self.std)
+        with convolving(images.device):
+            aux, x = self.network((images - self.mean) / self.std)
         x = self.reduce(x)
         return x if self.unit is None else self.unit(x), aux
 

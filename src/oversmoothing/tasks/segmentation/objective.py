@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -42,6 +43,13 @@ class PixelCrossEntropy:
 
 
 def _summed(logits: Tensor, mask: Tensor) -> Tensor:
+    """Sums image by image on a CPU, where the upsampled logits of one fit into the cache."""
+    images = 1 if logits.device.type == "cpu" else len(logits)
+    parts = zip(logits.split(images), mask.split(images))
+    return torch.stack([_summed_at_once(*part) for part in parts]).sum()
+
+
+def _summed_at_once(logits: Tensor, mask: Tensor) -> Tensor:
     logits = upsampled(logits, mask.shape[-2:])
     each = F.cross_entropy(logits, mask, ignore_index=IGNORE, reduction="none")
     return each.sum()  # reduction="sum" is not deterministic on GPUs
