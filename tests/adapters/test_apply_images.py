@@ -10,6 +10,7 @@ from timm.models.eva import EvaAttention
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.adapters.site import placed_in
 from oversmoothing.errors import InputError
 
 TINY = "deit_tiny_patch16_224"
@@ -19,18 +20,29 @@ centered = partial(osm.Centered, gamma=-1.0)
 contranorm = partial(osm.ContraNorm, scale=0.2, identity=False)
 
 
-def test_a_patched_forward_is_refused() -> None:
+def test_a_patched_forward_is_refused_and_nothing_is_changed() -> None:
     """A hook of accelerate would bypass the aggregators, without a word."""
     model = timm.create_model(TINY, depth=2, img_size=32)
-    attention = model.blocks[0].attn
+    attention = model.blocks[1].attn
     attention.forward = attention.forward
-    with pytest.raises(InputError, match="forward of a Attention is patched.*apply first"):
+    with pytest.raises(InputError, match="forward of a Attention is patched.*oversmoothing.apply"):
         osm.apply(model, centered)
     del attention.forward
+    assert type(model.blocks[0].attn) is type(attention) is timm.layers.Attention
     osm.apply(model, centered)
     attention.forward = attention.forward
-    with pytest.raises(InputError, match="before oversmoothing.remove"):
+    with pytest.raises(InputError, match="patched.*oversmoothing.remove"):
         osm.remove(model)
+    assert len(placed_in(model)) == 2
+
+
+def test_blocks_that_share_a_norm_have_one_site_there() -> None:
+    model = timm.create_model(TINY, depth=2, img_size=32).eval()
+    model.blocks[1].norm1 = shared = model.blocks[0].norm1
+    osm.apply(model, contranorm, where="norms")
+    assert len(shared._forward_pre_hooks) == 1 and len(placed_in(model)) == 4
+    osm.remove(model)
+    assert not shared._forward_pre_hooks and model(images(1, 3, 32, 32)).isfinite().all()
 
 
 def applied(
@@ -180,6 +192,8 @@ def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
         (applied, {"aggregator": "centred"}, "no aggregator 'centred'; did you mean 'centered'"),
         (applied, {"aggregator": "contranorm", "scal": 1}, "scal: .* did you mean 'scale'"),
         (applied, {"aggregator": "centered", "gamma": float("nan")}, "gamma: expected a finite"),
+        (applied, {"aggregator": "centered", "gamma": "-1"}, "gamma: expected a finite.*got '-1'"),
+        (applied, {"aggregator": "none"}, "none changes nothing"),
         (applied, {"aggregator": "pairnorm", "where": "norm3"}, "where: expected one of branch"),
         (applied, {"aggregator": "centered", "where": "norms"}, "where: only aggregators that"),
         (applied, {"aggregator": "centered", "blocks": [3]}, "blocks: expected blocks from -3"),

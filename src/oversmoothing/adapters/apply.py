@@ -27,7 +27,7 @@ LIBRARIES = {  # where the places in a library's models are known
 
 def apply(
     model: nn.Module,
-    aggregator: str | Factory | Sequence[Factory],
+    aggregator: str | Factory | Sequence[str | Factory],
     *,
     blocks: str | Sequence[int] = "all",
     where: str | None = None,
@@ -60,7 +60,7 @@ def apply(
     plain = getattr(model, "_orig_mod", model)  # of torch.compile
     _require_plain(plain)
     placed = _placed(plain, factories(aggregator, options), blocks, where)
-    _require_free(placed)
+    _require_attachable(placed)
     for place in placed:
         _adapt(place, plain)
         place.site.attach(place.module)
@@ -75,11 +75,15 @@ def remove(model: nn.Module) -> nn.Module:
         The model.
 
     Raises:
-        InputError: the model has no aggregators.
+        InputError: the model has no aggregators, or the forward of an attention is patched. The
+            model is as it was.
     """
     placed = placed_in(model)
     if not placed:
         raise InputError(f"model: {type(model).__name__} has no aggregators to remove")
+    for module, site in placed:
+        if isinstance(site, Site):
+            site.check(module)
     for place in placed:
         place.site.detach(place.module)
     _forget_compiled()
@@ -103,10 +107,13 @@ def _require_plain(model: nn.Module) -> None:
         )
 
 
-def _require_free(placed: Sequence[Placed]) -> None:
-    """Checks that the names of the sites are free, so that attaching cannot fail half-way."""
+def _require_attachable(placed: Sequence[Placed]) -> None:
+    """Checks all places before the first one is changed."""
     for module, site in placed:
-        if isinstance(site, Site) and hasattr(module, site.name):
+        if not isinstance(site, Site):
+            continue
+        site.check(module)
+        if hasattr(module, site.name):
             raise InputError(
                 f"model: {type(module).__name__} has an attribute {site.name!r} already, where its "
                 "aggregators would be; rename it"
@@ -146,6 +153,7 @@ def _placed(
         placed = library.place(model, choice, wanted, where, current)
         _require_some(placed, where)
     _require_prefix(model, placed)
+    placed = [*{(place.module, place.site.name): place for place in placed}.values()]  # shared
     if library is None or not any(place.site.current is current for place in placed):
         return placed
     return placed + library.readers(model, names, current)
@@ -162,7 +170,7 @@ def _require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
 
 
 def _require_some(placed: Sequence[Placed], where: str | None) -> None:
-    """Checks that there are places, and that ``where`` had a say."""
+    """Checks that there are places, and that ``where`` has an effect."""
     if not placed:
         raise InputError(
             "blocks: these have no place for the aggregator; choose other blocks, or give where= "

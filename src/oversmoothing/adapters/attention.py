@@ -22,19 +22,29 @@ from oversmoothing.errors import InputError
 HIDDEN = -9e3  # additive masks hide a value with −10⁴ or less; biases by distance are above
 
 
-class InsideAttention(Site):
+class SwappingSite(Site):
+    """A site that replaces the class of its module."""
+
+    def check(self, module: nn.Module) -> None:
+        if "forward" in vars(module):
+            raise InputError(
+                f"model: the forward of a {type(module).__name__} is patched, for example by a "
+                "hook of accelerate; remove the patch, and patch it again after "
+                "oversmoothing.apply or oversmoothing.remove"
+            )
+
+    def detach(self, module: nn.Module) -> None:
+        module.__class__ = module.plain
+        super().detach(module)
+
+
+class InsideAttention(SwappingSite):
     """Acts on the product of M and V in every head."""
 
     name = "inside"
 
     def connect(self, module: nn.Module) -> None:
-        _require_own_forward(module, "call oversmoothing.apply first")
         module.__class__ = subclass(type(module), Intercepting)
-
-    def detach(self, module: nn.Module) -> None:
-        _require_own_forward(module, "take it away before oversmoothing.remove")
-        module.__class__ = module.plain
-        super().detach(module)
 
     def mix(self, mixed: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """Applies the aggregators to attention that was computed with these arguments.
@@ -50,34 +60,19 @@ class InsideAttention(Site):
         return self(mixed, v, Context(prefix, mask=seen(mask), causal=causal))
 
 
-class InsteadOfAttention(Site):
+class InsteadOfAttention(SwappingSite):
     """Replaces an attention module; its parameters stay but are not used."""
 
     name = "instead"
 
     def connect(self, module: nn.Module) -> None:
-        _require_own_forward(module, "call oversmoothing.apply first")
         module.__class__ = subclass(type(module), Replaced)
 
-    def detach(self, module: nn.Module) -> None:
-        _require_own_forward(module, "take it away before oversmoothing.remove")
-        module.__class__ = module.plain
-        super().detach(module)
-
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Loads a state; earlier versions did not number the only aggregator."""
+        """Also loads states from before aggregators were numbered."""
         for key in [key for key in state_dict if not key[len(prefix) :].startswith("0.")]:
             state_dict[f"{prefix}0.{key[len(prefix) :]}"] = state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
-def _require_own_forward(module: nn.Module, way_out: str) -> None:
-    """Raises InputError if a patch or a hook of accelerate hides the forward of the class."""
-    if "forward" in vars(module):
-        raise InputError(
-            f"model: the forward of a {type(module).__name__} is patched, for example by a hook of "
-            f"accelerate; {way_out}"
-        )
 
 
 def seen(mask: Tensor | None) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 
 from torch import nn
 
@@ -58,28 +59,34 @@ def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list
         key: of the option, for error messages.
 
     Raises:
-        InputError: another value, or a block that does not exist.
+        InputError: an unknown word, or a block that does not exist.
     """
-    if blocks == "all":
-        return list(range(depth))
-    if blocks == "last-half":
-        return list(range(depth - max(1, depth // 2), depth))
-    last = re.fullmatch(r"last-(\d+)", blocks) if isinstance(blocks, str) else None
-    if last and 1 <= int(last[1]) <= depth:
-        return list(range(depth - int(last[1]), depth))
-    if isinstance(blocks, str) or not hasattr(blocks, "__iter__") or not blocks:
+    if isinstance(blocks, str):
+        indices = [*_named(blocks, depth)]
+    else:
+        indices = [*blocks] if hasattr(blocks, "__iter__") else []
+    if not indices:
         raise InputError(
             f"{key}: expected all, last-half, last-1 to last-{depth}, or a list of "
             f"indices from 0 to {depth - 1}, got {blocks!r}"
         )
-    return sorted({block_index(key, index, depth) for index in blocks})
+    return sorted({block_index(key, index, depth) for index in indices})
+
+
+def _named(word: str, depth: int) -> range:
+    """Returns the blocks that a word means; none for an unknown word."""
+    counts = {"all": depth, "last-half": max(1, depth // 2)}
+    last = re.fullmatch(r"last-(\d+)", word)
+    count = int(last[1]) if last else counts.get(word, 0)
+    return range(depth - count, depth) if count <= depth else range(0)
 
 
 def block_index(key: str, index: int, depth: int) -> int:
     """Returns the index of a block from 0; −1 is the last. ``key`` names it in the error."""
-    if isinstance(index, bool) or not isinstance(index, int) or not -depth <= index < depth:
+    whole = isinstance(index, Integral) and not isinstance(index, bool)  # NumPy's, too
+    if not whole or not -depth <= index < depth:
         raise InputError(f"{key}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
-    return index % depth
+    return int(index) % depth
 
 
 def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[str, nn.Module]]:

@@ -28,6 +28,9 @@ class InsideFunction(InsideAttention):
         function: the attention function that it had.
     """
 
+    def check(self, module: nn.Module) -> None:
+        """Accepts every module: a patched forward calls the attention function, too."""
+
     def connect(self, module: nn.Module) -> None:
         self.config, self.function = module.config, _function(module)
         module.config = copy.copy(module.config)

@@ -62,9 +62,10 @@ def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Fa
     Raises:
         InputError: the model is causal, and an aggregator is not.
     """
-    kinds = [kind_of(factory, 0) for factory in factories]
+    causal = [part for part in parts if _is_causal(model, part)]
+    kinds = [kind_of(factory, channels(causal[0], factories)) for factory in factories if causal]
     unfit = [kind.__name__ for kind in kinds if not getattr(kind, "can_be_causal", True)]
-    if unfit and any(_is_causal(model, part) for part in parts):
+    if unfit:
         raise InputError(
             f"aggregator {unfit[0]} lets a token see later ones, and {type(model).__name__} is "
             "causal, or not known to be otherwise; choose one that can be causal, for example "

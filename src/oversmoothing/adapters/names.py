@@ -10,12 +10,15 @@ from typing import Any
 import oversmoothing.aggregators
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, meant
 
 VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
-def factories(given: str | Factory | Sequence[Factory], options: dict[str, Any]) -> list[Factory]:
+def factories(
+    given: str | Factory | Sequence[str | Factory], options: dict[str, Any]
+) -> list[Factory]:
     """Returns factories for what the user gave.
 
     Raises:
@@ -24,6 +27,8 @@ def factories(given: str | Factory | Sequence[Factory], options: dict[str, Any])
     if isinstance(given, list | tuple):
         return [factory for one in given for factory in factories(one, options)]
     factory = _named(given) if isinstance(given, str) else given
+    if factory is NoAggregator:
+        raise InputError("aggregator: none changes nothing; do not apply it, or remove others")
     if isinstance(factory, Aggregator):
         name = type(factory).__name__
         raise InputError(

@@ -40,14 +40,15 @@ class InsidePropagate(Site):
 
     def mix(self, conv: nn.Module, propagate: Callable, edges: Any, kwargs: dict) -> Tensor:
         """Calls ``propagate`` and applies the aggregators; tokens are at ``node_dim``."""
-        state = random_state(conv)
+        device = _device(kwargs)
+        state = random_state(conv, device)
         mixed = propagate(edges, **kwargs)
         v = _values(conv, kwargs, mixed)
         self._require_linear(conv, propagate, edges, kwargs)
         tensors = [t.movedim(conv.node_dim, -2) for t in (mixed, v.to(mixed.dtype))]
         context = self.context
         if any(getattr(aggregator, "row_sum", True) for aggregator in self):
-            with replayed(conv, state):  # the same dropout of edges as above
+            with replayed(device, state):  # the same dropout of edges as above
                 sums = propagate(edges, **kwargs | _filled(kwargs, torch.ones_like)).detach()
             context = replace(context, row_sum=sums.movedim(conv.node_dim, -2)[..., :1])
         context = _with_edges(context, self, conv, edges, mixed.shape[conv.node_dim])
@@ -60,9 +61,10 @@ class InsidePropagate(Site):
         """Checks at the first call that ``propagate`` is a product of a matrix and the values."""
         if self.checked or torch.compiler.is_compiling():
             return
-        state, several = random_state(conv), []
+        device, several = _device(kwargs), []
+        state = random_state(conv, device)
         for change in (torch.clone, torch.cos, lambda t: t + t.cos()):
-            with replayed(conv, state):
+            with replayed(device, state):
                 several.append(propagate(edges, **kwargs | _filled(kwargs, change)).float())
         first, second, both = several
         noise = 1e-2 * float(both.abs().amax()) if both.numel() else 0.0  # of half precision
@@ -167,6 +169,12 @@ def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Pl
     """Returns what reads the graph of every node from an argument of the model."""
     found = (capture(model, current, graphs, name) for name in ("batch", "data"))
     return [Placed(model, reader) for reader in found if reader][:1]
+
+
+def _device(kwargs: Mapping[str, Any]) -> torch.device:
+    """Returns the device of the arguments of ``propagate``."""
+    values = (value for of in kwargs.values() for value in (of if isinstance(of, tuple) else [of]))
+    return next((v.device for v in values if isinstance(v, Tensor)), torch.device("cpu"))
 
 
 def _filled(kwargs: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:

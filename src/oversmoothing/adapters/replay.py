@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 
 
-def random_state(module: nn.Module) -> Tensor | None:
+def random_state(module: nn.Module, device: torch.device) -> Tensor | None:
     """The state of the generator that draws a module's dropout; None if it draws nothing."""
     if not module.training or torch.compiler.is_compiling():
         return None
-    return _generator(module).get_rng_state()
+    return _generator(device).get_rng_state()
 
 
 @contextlib.contextmanager
-def replayed(module: nn.Module, state: Tensor | None) -> Iterator[None]:
-    """Draws again what came after a state; the generator then goes on as before."""
+def replayed(device: torch.device, state: Tensor | None) -> Iterator[None]:
+    """Replays the random numbers drawn after ``state``, then restores the generator."""
     if state is None:
         yield
         return
-    generator = _generator(module)
+    generator = _generator(device)
     after = generator.get_rng_state()
     generator.set_rng_state(state)
     try:
@@ -30,8 +30,7 @@ def replayed(module: nn.Module, state: Tensor | None) -> Iterator[None]:
         generator.set_rng_state(after)
 
 
-def _generator(module: nn.Module) -> ModuleType:
+def _generator(device: torch.device) -> ModuleType:
     """``torch``, or ``torch.cuda``, ``torch.mps``, … with the device's own generator."""
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
     own = torch.get_device_module(device)
     return own if hasattr(own, "get_rng_state") and device.type != "cpu" else torch

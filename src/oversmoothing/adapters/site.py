@@ -40,6 +40,9 @@ class Site(Chain):
         self.context, self.current = context, current
         self.handles: list[RemovableHandle] = []
 
+    def check(self, module: nn.Module) -> None:
+        """Raises InputError if a module cannot be attached to now, or detached from."""
+
     def attach(self, module: nn.Module) -> None:
         """Makes a module call the aggregators."""
         self.connect(module)

@@ -18,8 +18,9 @@ def check_choice(option: str, value: object, choices: Any) -> None:
 
 def check_finite(option: str, value: float | Tensor, hint: str = "") -> None:
     """Raises InputError unless a number, or every entry of a tensor, is finite."""
-    if not torch.as_tensor(value, dtype=torch.float64).isfinite().all():
-        raise InputError(f"aggregator.{option}: expected a finite number, got {value}{hint}")
+    number = isinstance(value, int | float | Tensor)
+    if not number or not torch.as_tensor(value, dtype=torch.float64).isfinite().all():
+        raise InputError(f"aggregator.{option}: expected a finite number, got {value!r}{hint}")
 
 
 def like(option: float | Tensor, x: Tensor) -> float | Tensor:

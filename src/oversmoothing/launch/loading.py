@@ -48,7 +48,7 @@ class TrainedRun:
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the K classes, without background."""
-        return self.label_names[self.label_names[0] == "background" :]
+        return self.label_names["background" in self.label_names[:1] :]
 
     @property
     def task_name(self) -> str:

@@ -1,1 +1,1 @@
-"""What is trained or simulated, and measured: each task is one `run(...)` function."""
+"""What is trained or simulated, and measured: each task is one class with a method ``run``."""

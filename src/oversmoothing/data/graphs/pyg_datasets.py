@@ -124,9 +124,10 @@ def _own_masks(name: str, data: "Data") -> splits.Masks:
 def _weights(name: str, data: "Data") -> Tensor | None:
     """Edge weights: ``edge_weight``, or ``edge_attr`` of one column."""
     attributes = data.edge_attr if data.edge_attr is not None else data.edge_weight
-    if data.edge_weight is None and attributes is not None and attributes[0].numel() > 1:
+    columns = 1 if attributes is None else attributes.shape[1:].numel()
+    if data.edge_weight is None and columns > 1:
         warnings.warn(
-            f"data {name}: {attributes[0].numel()} attributes of every edge are left out",
+            f"data {name}: {columns} attributes of every edge are left out",
             stacklevel=2,
         )
         return None

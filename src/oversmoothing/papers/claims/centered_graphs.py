@@ -103,12 +103,13 @@ def reproduced(evidence: Evidence, reading: str = "", table: str = "table5") -> 
     spread = evidence.spreads(table, reading)  # ± as points, read as fractions
     margins = {p: _margin(spread[p] / 100, measured[p]) for p in run}
     strict = [abs(shift) <= margins[p] for p, shift in shifts.items()]
-    text = f"{share(cases, 'cells')} within the margin if ± is a fraction, {share(strict)} if in "
     low, high = min(shifts.values()), max(shifts.values())
-    lower = sum(shift < 0 for shift in shifts.values())
-    p = binomtest(lower, len(shifts)).pvalue
-    text += (
-        f"points; {lower} are lower (sign test, p = {p:.2g}); differences {low:+.1f} to {high:+.1f}"
+    lower = [shift < 0 for shift in shifts.values()]
+    p = binomtest(sum(lower), len(lower)).pvalue
+    text = (
+        f"{share(lower, 'cells')} are lower than printed (sign test, p = {p:.2g}); differences "
+        f"{low:+.1f} to {high:+.1f} points; within the margin: {share(cases)} if ± is a fraction, "
+        f"{share(strict)} if it is in points"
     )
     return Finding(partly(cases), text, measured.seeds)
 

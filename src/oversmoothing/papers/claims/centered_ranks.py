@@ -61,21 +61,27 @@ def exclusively(evidence: Evidence, kinds: tuple[str, ...] = (), folder: str = "
     """
     panels = failures(evidence, folder)
     panels = {p: n for p, n in panels.items() if not kinds or p[1].startswith(kinds)}
-    cases = [False if fell else None if stayed else True for fell, stayed in panels.values()]
+    fell = {panel: fell for panel, (fell, _) in panels.items() if fell}
+    stayed = {p: stayed for p, (_, stayed) in panels.items() if stayed and p not in fell}
+    cases = [False if p in fell else None if p in stayed else True for p in panels]
+    text = f"true in {cases.count(True)} of {len(cases)} panels"
+    if fell:
+        text += f"; refuted in {len(fell)}, with rank 1 at γ ≤ −1: {_told(fell)}"
+    if stayed:
+        text += f"; undecided in {len(stayed)}, still above 1 at γ > −1: {_told(stayed)}"
     seeds = len({seed for *_, seed in panels})
-    bad = [
-        f"{block} {weights}{f', seed {seed}' if seeds > 1 else ''}: {_told(*counts)}"
-        for (block, weights, seed), counts in panels.items()
-        if any(counts)
-    ]
-    text = f"true in {share(cases, 'panels')}; not in {'; '.join(bad) or 'none'}"
     many = "one seed" if seeds == 1 else f"{seeds} seeds"
-    return Finding(tendency(cases), text, f"{many}, 61 values of γ per panel, 2,000 layers")
+    verdict = tendency(cases, all_of_them=True)
+    return Finding(verdict, text, f"{many}, 61 values of γ per panel, 2,000 layers")
 
 
-def _told(fell: int, stayed: int) -> str:
-    texts = [f"rank 1 at {fell} γ ≤ −1"] * bool(fell)
-    return ", ".join([*texts, *[f"still above 1 at {stayed} γ > −1"] * bool(stayed)])
+def _told(counts: dict[Panel, int]) -> str:
+    """Lists the panels with the range of their counts over the seeds."""
+    by_panel: dict[str, list[int]] = {}
+    for (block, weights, _), count in counts.items():
+        by_panel.setdefault(f"{block} {weights}", []).append(count)
+    ranges = {panel: sorted({min(each), max(each)}) for panel, each in by_panel.items()}
+    return ", ".join(f"{p} ({' to '.join(map(str, r))} γ)" for p, r in ranges.items())
 
 
 def corrected(evidence: Evidence) -> Finding:

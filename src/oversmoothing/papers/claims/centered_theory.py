@@ -198,7 +198,8 @@ CLAIMS = [
         "centered_singular",
         "Introduction, 3.1",
         "The largest singular value of an attention map is 1, the others lie in (0, 1).",
-        "Softmax maps of random tokens and weights. It is the largest eigenvalue that is 1.",
+        "Softmax maps of random tokens, with weights of variance 1/d. It is the largest eigenvalue "
+        "that is 1.",
         largest,
     ),
     _small(

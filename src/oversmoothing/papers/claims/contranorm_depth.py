@@ -95,7 +95,7 @@ def collapse(evidence: Evidence) -> Finding:
         falls = [rank[-1] <= rank[0] / 2 for rank in ranks]
         cases.append(False if len(falls) > 1 and all(falls) else higher)
         first = fmean(rank[0] for rank in ranks)
-        means = f"{first:.1f} → {ends[0].mean:.1f}, without {ends[1].mean:.1f}"
+        means = f"{first:.1f} → {ends[0].text}, without {ends[1].text}"
         texts.append(f"{label}: {means} ({_numbers(*ends)})")
     text = (
         f"effective rank after the last layer higher in {share(cases, 'networks')}; first → last "
@@ -113,7 +113,7 @@ def accuracy(evidence: Evidence) -> Finding:
         base, ours = (cells["accuracy", key, f"L=24, {rate}"] for key in ("none", "contranorm"))
         fell, kept = above(level, base, 4), above(ours, level, 4)
         cases.append(False if False in (fell, kept) else fell and kept)
-        means = f"{ours.mean:.1f} % with ContraNorm, {base.mean:.1f} % without"
+        means = f"{ours.text} % with ContraNorm, {base.text} % without"
         texts.append(f"at {rate} {means} ({_numbers(ours, base)})")
     text = f"24 layers: {'; '.join(texts)}; 2 layers at 5e-4: {shallow.mean:.1f} % "
     text += f"(n = {shallow.n})"
@@ -140,10 +140,9 @@ def deep_bert(evidence: Evidence) -> Finding:
 
 
 def _against(found: dict[str, tuple[Measured, Measured]]) -> str:
-    """``BERT, 12 layers at 0.0001: 21.3 against 20.0 (n = 3); …``"""
+    """``BERT, 12 layers at 0.0001: 21.31 ± 0.20 against 20.00 ± 0.10 (n = 3); …``"""
     return "; ".join(
-        f"{label}: {a.mean:.1f} against {b.mean:.1f} ({_numbers(a, b)})"
-        for label, (a, b) in found.items()
+        f"{label}: {a.text} against {b.text} ({_numbers(a, b)})" for label, (a, b) in found.items()
     )
 
 

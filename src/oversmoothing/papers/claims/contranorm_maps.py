@@ -49,7 +49,7 @@ def bert(evidence: Evidence) -> Finding:
     layers, seeds = trained(evidence, BERT)
     maps = layers["attention_similarity"]
     found = alike(maps, layers["cosine"], f"{seeds} seeds, 64 sentences")
-    text = f"{found.measured}; the maps of the first layer {maps[0]:.2f}"
+    text = f"{found.measured}; the maps of the first layer {maps[0]:.2f} already"
     return Finding(found.verdict, text, found.n)
 
 

@@ -128,6 +128,7 @@ CLAIMS = [
         "83.74 to 84.67 with ALBERT-base, and every task of it.",
         "Fine-tuning on all of GLUE.",
         missing=GPU.format("GLUE, pretrained weights", "contranorm_table1"),
+        command="make table NAME=contranorm_table1 ALL=1",
     ),
     _claim(
         "contranorm_glue_test",
@@ -135,6 +136,7 @@ CLAIMS = [
         "BERT with ContraNorm is better on GLUE's test sets, too.",
         "Predictions sent to GLUE's server.",
         missing="needs pretrained weights, a GPU and GLUE's server; no values are at hand",
+        command="make table NAME=contranorm_glue_test",
     ),
     _claim(
         "contranorm_imagenet",
@@ -143,6 +145,7 @@ CLAIMS = [
         "on ImageNet-100; it is better at every depth.",
         "Training by DeiT's recipe.",
         missing=GPU.format("ImageNet", "contranorm_table2"),
+        command="make table NAME=contranorm_table2 ALL=1",
     ),
     _claim(
         "contranorm_terms",

@@ -91,18 +91,22 @@ def shares(evidence: Evidence) -> Finding:
 
 def negligible(evidence: Evidence) -> Finding:
     """Claim: the gradient through E-steps is negligible against that through N-steps."""
-    ratios = {(m, row["eta"]): row["e_over_n"] for m, rows in moments(evidence) for row in rows}
-    sizes = [row["largest_e_step"] for _, rows in moments(evidence) for row in rows]
-    small = [size < SMALL_GRADIENT for size in sizes]
-    cases = [ratio < NEGLIGIBLE for ratio in ratios.values()]
-    low, high = min(ratios.values()), max(ratios.values())
+    ratios = [row["e_over_n"] for _, rows in moments(evidence) for row in rows]
+    cases = [ratio < NEGLIGIBLE for ratio in ratios]
     text = (
-        f"largest through an E-step {min(sizes):.0e} to {max(sizes):.0e}, of order 1e-7 in "
-        f"{share(small, 'cases')}; {100 * low:.0f} to {100 * high:.0f} % of the gradient through "
-        f"N-steps, below {100 * NEGLIGIBLE:g} % in {share(cases)}"
+        f"{100 * min(ratios):.0f} to {100 * max(ratios):.0f} % of the gradient through N-steps, "
+        f"below {100 * NEGLIGIBLE:g} % in {share(cases, 'cases')}"
     )
-    verdict = partly([*small, *cases])
-    return Finding(verdict, text, f"{images(evidence)}, 5 values of η at 3 moments")
+    return Finding(every(cases), text, f"{images(evidence)}, 5 values of η at 3 moments")
+
+
+def small(evidence: Evidence) -> Finding:
+    """Claim: the largest gradient through an E-step is of order 1e-7."""
+    sizes = [row["largest_e_step"] for _, rows in moments(evidence) for row in rows]
+    cases = [size < SMALL_GRADIENT for size in sizes]
+    text = f"{min(sizes):.0e} to {max(sizes):.0e}, below {SMALL_GRADIENT:g} in "
+    text += share(cases, "cases")
+    return Finding(partly(cases), text, f"{images(evidence)}, 5 values of η at 3 moments")
 
 
 def totals(evidence: Evidence) -> Finding:
@@ -229,9 +233,16 @@ CLAIMS = [
     _claim(
         "hem_fig3c",
         "Figure 3c",
-        "The gradient through E-steps is negligible.",
-        "Features of the VOC subset, η from 0.1 to 1.",
+        "The gradient through E-steps is negligible against that through N-steps; Eq. 18 drops it.",
+        "Features of the VOC subset, η from 0.1 to 1; a tenth and less counts as negligible.",
         negligible,
+    ),
+    _claim(
+        "hem_fig3c_size",
+        "Figure 3c, its caption",
+        "The gradient through E-steps is of order 10⁻⁷.",
+        "The same features; the size depends on the scale of loss and features.",
+        small,
     ),
     _claim(
         "hem_fig3d",

@@ -76,7 +76,7 @@ def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | No
 
     plain = timm_vit.create(host.name)
     plain.reset_classifier(IMAGENET)
-    named = backbone.keywords
+    named = {"weights": "timm", "sha256": None} | backbone.keywords  # ViT's defaults
     pretrained.load(plain, host.name, named["weights"], named["sha256"], heads=())
     network = Classifier(host, IMAGENET)
     network.head.load_state_dict(plain.head.state_dict())
