@@ -16,7 +16,7 @@ NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims cures figure fig1 fig2 report submission bench torture clean
+.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims cures figure fig1 fig2 report submission bench torture clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -141,6 +141,8 @@ torture: setup  ## kills, full disks, wrong commands …: make torture N=20 ONLY
 	@$(PY) -c 'import hypothesis' 2>/dev/null || $(INSTALL) -e '.[dev]'
 	$(PY) scripts/torture.py -n $(or $(N),1) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
-clean:  ## remove the environment, all outputs and the built documentation
+clean:  ## remove the environment and the built documentation
 	rm -rf $(VENV) site
+
+distclean: clean  ## remove also all outputs, trained weights included
 	find outputs -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +

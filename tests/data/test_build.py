@@ -115,7 +115,7 @@ BAD = {
     "features hold nan or inf": {"x": X.log() * float("nan")},
     "features below 0": {"x": -X, "row_normalize": True},
     "no labels; choose": {"y": None},
-    "3 labels a node; .* not multi-label": {"y": torch.zeros(N, 3)},
+    "3 labels per node; .* not multi-label": {"y": torch.zeros(N, 3)},
     r"labels of shape \(1,\) for 6 nodes": {"y": torch.zeros(1).long()},
     "labels are no whole numbers but 0.5": {"y": Y + 0.5},
     "two classes or more, got 1": {"y": torch.zeros(N).long()},

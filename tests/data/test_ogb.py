@@ -132,7 +132,7 @@ def test_other_files_than_the_published_are_refused(folder, small, tmp_path, mes
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("ogbn-proteins", "112 labels a node; choose ogbn-arxiv or ogbn-products"),
+        ("ogbn-proteins", "112 labels per node; choose ogbn-arxiv or ogbn-products"),
         ("ogbn-mag", "several types"),
         ("ogbn-arxvi", "did you mean 'ogbn-arxiv'"),
     ],

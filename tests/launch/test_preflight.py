@@ -137,7 +137,7 @@ CROPS = "data=scene_crops data.num_train=8"
         (f"task=segmentation backbone=resnet18 backbone.weights=none trainer=emanet {CROPS}",
          "has no masks"),
         (f"task=classification_eval {VIT} trainer=none data=sbm", "needs images"),
-        (f"task=classification {VIT} trainer=deit data=sbm", "needs one class an image"),
+        (f"task=classification {VIT} trainer=deit data=sbm", "needs one class per image"),
         ("task=glue backbone=bert_small trainer=bert data=sbm", "reads sentences"),
         (f"task=nodes {CROPS}", "needs a graph"),
     ],

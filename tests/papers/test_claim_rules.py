@@ -39,7 +39,7 @@ def test_a_gap_that_had_no_noise_grows_by_welchs_test_of_the_gap_after() -> None
 
 def test_the_fewest_seeds_of_a_cell_are_told() -> None:
     cells = Cells("one", {("", "a", ""): measured(1.0, 2.0), ("", "b", ""): measured(1.0)})
-    assert cells.seeds == "1 seed a cell"
+    assert cells.seeds == "1 seed per cell"
 
 
 def test_attention_maps_are_torchs() -> None:

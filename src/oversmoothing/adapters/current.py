@@ -1,4 +1,4 @@
-"""What the sites of a model need to know of the call that is running."""
+"""State of the running call that the sites of a model share."""
 
 import threading
 from collections.abc import Callable
@@ -102,7 +102,7 @@ def images(pixels: Any) -> None:
 
 
 def graphs(batch: Tensor | None) -> Graphs | None:
-    """Reads the vector of the graph of every node; or an object that has one."""
+    """Reads PyG's vector ``batch``, or that of a ``Data`` object."""
     batch = getattr(batch, "batch", batch)
     if not isinstance(batch, Tensor) or batch.dim() != 1 or batch.is_floating_point():
         return None

@@ -88,7 +88,7 @@ def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Pl
 
 
 def _is_causal(model: nn.Module, part: nn.Module) -> bool:
-    """Returns whether tokens in a part of a model see only earlier ones; True if nothing tells."""
+    """Returns whether tokens in a part of a model see only earlier ones; True if unknown."""
     owner = _innermost(model, part)
     attentions = _attentions(owner)
     if any(getattr(attention, "is_causal", False) for attention in attentions):

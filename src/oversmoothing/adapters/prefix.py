@@ -14,7 +14,7 @@ CLASS_BLOCKS = ("blocks_token_only", "cls_attn_blocks")  # CaiT, XCiT: the class
 def prefix_of(model: nn.Module, name: str) -> int:
     """Returns how many leading tokens of a layer are no patches, by timm or transformers.
 
-    The innermost model around the layer decides. It is 0 where nothing tells, also in models of
+    The innermost model around the layer decides. It is 0 where it is unknown, also in models of
     text: their CLS is a word of the vocabulary.
 
     Args:

@@ -1,4 +1,4 @@
-"""The pairs of nodes that are not compared with each other, sorted once a graph."""
+"""The pairs of nodes that are not compared with each other, sorted once per graph."""
 
 import math
 from functools import cached_property

@@ -59,7 +59,7 @@ def diagnose(
         seed: of the random initialisation.
         layout: of the layers' outputs, if it is not clear: ``BNC``, ``NBC``, ``BCHW``, ``BHWC``,
             ``NC`` (B samples, N tokens or nodes, C channels, H rows, W columns).
-        metrics: names of those to measure; None: all that can be had.
+        metrics: names of those to measure; None: all that are available.
         kwargs: keyword arguments of the model.
 
     Returns:

@@ -78,7 +78,7 @@ class SeeMaps(TorchFunctionMode):
 
 
 def map_similarity(batch: int, tokens: int, rows: Rows, keep: Tensor | None) -> Tensor:
-    """Mean cosine of the rows i < j of a map, mean over heads, one value a sample.
+    """Mean cosine of the rows i < j of a map, mean over heads, one value per sample.
 
     Args:
         batch, tokens, rows: as ``SeeMaps`` gives them.

@@ -50,7 +50,7 @@ def measure(
         measures: names; those that need edges are left out where there are none.
 
     Returns:
-        For every measure one value a sample, float64 on the CPU. Samples of one token are left out.
+        For every measure one value per sample, float64 on the CPU, without samples of one token.
 
     Raises:
         InputError: tokens that are not finite, or no sample of two tokens or more.

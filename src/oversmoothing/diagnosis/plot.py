@@ -17,7 +17,7 @@ MARKED = 24  # up to so many layers have a marker each
 
 
 def plot(report: "Report", path: Path) -> None:
-    """Draws one panel a metric over the layers, the reference dashed.
+    """Draws one panel per metric over the layers, the reference dashed.
 
     Raises:
         InputError: matplotlib is not installed, or the file cannot be written.

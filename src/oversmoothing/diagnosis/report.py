@@ -26,8 +26,8 @@ class Report:
 
     Attributes:
         model: name of its class.
-        layers: names; a module that is called several times has a row a call, ``name#2``.
-        values: for every metric one mean over samples a layer; None where it cannot be had.
+        layers: names; a module that is called several times has one row per call, ``name#2``.
+        values: for every metric one mean over samples per layer; None where it is not available.
         std: the standard deviations over samples (dividing by their number).
         counts: the numbers of samples that the means are of.
         samples: number of images, sentences or graphs.
@@ -49,7 +49,7 @@ class Report:
     reference: "Report | None" = None
 
     def __getitem__(self, metric: str) -> list[float | None]:
-        """Returns a metric, one value a layer; raises KeyError if it was not measured."""
+        """Returns a metric, one value per layer; raises KeyError if it was not measured."""
         if metric not in self.values:
             raise KeyError(f"{metric!r} was not measured; {meant(metric, self.values)}")
         return self.values[metric]
@@ -81,7 +81,7 @@ class Report:
         return asdict(self)
 
     def to_csv(self, path: str | Path) -> None:
-        """Writes one line a layer: means, standard deviations, and the reference's means.
+        """Writes one line per layer: means, standard deviations, and the reference's means.
 
         Raises:
             InputError: the file cannot be written.
@@ -100,7 +100,7 @@ class Report:
             ) from error
 
     def plot(self, path: str | Path) -> None:
-        """Draws one panel a metric over the layers, the reference dashed.
+        """Draws one panel per metric over the layers, the reference dashed.
 
         Raises:
             InputError: matplotlib is not installed, or the file cannot be written.

@@ -1,4 +1,4 @@
-"""A model that is diagnosed, and how it is run."""
+"""A model to diagnose, and how it is run."""
 
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ class Subject:
             seed: of the random weights.
 
         Raises:
-            InputError: another word, weights that cannot be drawn, or layers that are missing.
+            InputError: an unknown word, weights that cannot be drawn, or layers that are missing.
         """
         own = self.watch
         if isinstance(reference, nn.Module):

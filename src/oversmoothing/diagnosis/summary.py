@@ -17,10 +17,10 @@ def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
     Args:
         model: name of the model.
         watch: after all calls.
-        wanted: the metrics that the user has named; None: all that can be had.
+        wanted: the metrics that the user has named; None: all that are available.
 
     Raises:
-        InputError: none of the metrics can be had.
+        InputError: none of the metrics is available.
     """
     several = {name for name, number in watch.values if number}
     layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)

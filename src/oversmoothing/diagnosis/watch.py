@@ -26,7 +26,7 @@ class Watch:
         layout: of the outputs; None: what is certain.
 
     Attributes:
-        values: for every call of a layer, in their order, and every measure one value a sample.
+        values: for every call of a layer, in their order, and every measure one value per sample.
         sizes: the number of tokens of every sample, in the first layer.
         left_out: what the first layer's tokens do not include, in words.
         unit: what the tokens are.

@@ -8,7 +8,7 @@ from oversmoothing.errors import InputError, complain, one_line_warnings
 
 
 def run_script(main: Callable[[], int | None]) -> None:
-    """Exits with what ``main`` returns; bad input is printed in one line a mistake, exit code 2."""
+    """Exits with what ``main`` returns; with 2 and one line per mistake for bad input."""
     one_line_warnings()
     try:
         code = main()

@@ -174,7 +174,7 @@ def _enlarged(tokens: Tensor, network: Segmenter, size: Sequence[int]) -> np.nda
 
 @matplotlib.rc_context(STYLE)
 def figure4(image: np.ndarray, truth: np.ndarray | None, maps: Maps) -> Figure:
-    """Draws image, label, prediction and X in the first row, then γ and X̃, a row an iteration.
+    """Draws image, label, prediction and X in the first row, then γ and X̃, one row per iteration.
 
     The maps of one basis share their colours over the iterations, which start at 0. So do those of
     one channel of X̃, whose range is smaller than that of X.

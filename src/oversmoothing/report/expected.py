@@ -163,7 +163,7 @@ def _cell(table: Table, reading: Reading, place: Place, text: str | None, where:
 
 
 def _require(said: Callable[..., Any], text: str | None, where: str) -> None:
-    """Refuses a cell that nothing tells how to judge or to run."""
+    """Raises InputError for a cell that can neither be judged nor run."""
     needed = () if text is None else ("tolerance", "runs")
     for key in (*needed, *(() if said("not_run") else ("experiment", "metric"))):
         if said(key) is None:

@@ -1,1 +1,1 @@
-"""The result store: one folder a run."""
+"""The result store: one folder per run."""

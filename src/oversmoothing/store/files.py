@@ -93,7 +93,7 @@ def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); mend that first") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror}); fix that first") from error
     except Exception as error:  # whatever a damaged file makes the reader raise
         aside = path.with_name(path.name + ".corrupt")
         with contextlib.suppress(FileNotFoundError):  # another process has done it

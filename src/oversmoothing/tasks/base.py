@@ -4,7 +4,7 @@ A run is made of a task and of the parts that its config names. The launcher bui
 
 1. ``Task.network(parts, seeds, device)``, which draws the network,
 2. ``Task.check(network, parts)``, which refuses options that do not fit,
-3. ``Task.run(network, job)``, which trains and measures, and returns one result a seed.
+3. ``Task.run(network, job)``, which trains and measures, and returns one result per seed.
 
 Before a sweep starts, steps 1 and 2 are tried for each of its runs with ``Task.toy`` in the place
 of the data, so that every mistake is found before any work. A task is a class, and its YAML names

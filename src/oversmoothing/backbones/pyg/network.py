@@ -175,7 +175,7 @@ class Network(nn.Module):
 def takes_sparse(conv: nn.Module, in_channels: int) -> bool:
     """Whether a convolution returns the same for sparse features: if it starts with a product.
 
-    Most convolutions raise an error; nothing tells which ones.
+    Most convolutions raise an error, but none declares it.
     """
     x, parameters, found = torch.eye(4, in_channels), [*conv.parameters()], []
     try:

@@ -59,15 +59,15 @@ def build(
 
 
 def labels(name: str, y: Tensor | None, num_nodes: int) -> Tensor:
-    """Labels of one class a node, int64 (N,); -1: without label."""
+    """Labels of one class per node, int64 (N,); -1: without label."""
     if y is None:
         raise InputError(f"data {name}: it has no labels; choose a data set of node classification")
     if y.dim() == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dim() == 2:
         raise InputError(
-            f"data {name}: {y.shape[1]} labels a node; expected one class a node, so choose a data "
-            "set that is not multi-label"
+            f"data {name}: {y.shape[1]} labels per node; expected one class per node, so choose a "
+            "data set that is not multi-label"
         )
     if y.shape != (num_nodes,):
         raise InputError(
@@ -106,7 +106,7 @@ def entries(
     if low < 0 or high >= num_nodes:
         raise InputError(
             f"data {name}: an edge names node {low if low < 0 else high}, and nodes are 0 to "
-            f"{num_nodes - 1}; mend the raw data"
+            f"{num_nodes - 1}; fix the raw data"
         )
     pairs = edge_index.long().flip(0)
     weights = None if weights is None else _weights(name, weights, pairs.shape[1])
@@ -123,13 +123,13 @@ def entries(
 def _weights(name: str, weights: Tensor, num_edges: int) -> Tensor:
     if weights.numel() != num_edges:
         raise InputError(
-            f"data {name}: {weights.numel()} edge weights for {num_edges} edges; mend the raw data"
+            f"data {name}: {weights.numel()} edge weights for {num_edges} edges; fix the raw data"
         )
     weights = weights.reshape(-1).float()
     if bad := int((~(weights >= 0) | weights.isinf()).sum()):
         raise InputError(
             f"data {name}: {bad} edge weights are negative, nan or inf; a graph convolution needs "
-            "weights of 0 or more, so leave them out with data.weights=false or mend the raw data"
+            "weights of 0 or more, so leave them out with data.weights=false or fix the raw data"
         )
     return weights
 
@@ -143,7 +143,7 @@ def real(name: str, x: Tensor | None, num_nodes: int) -> Tensor:
         )
     if x.dim() != 2 or x.shape[0] != num_nodes:
         raise InputError(
-            f"data {name}: expected features ({num_nodes}, F), got {tuple(x.shape)}; mend the raw "
+            f"data {name}: expected features ({num_nodes}, F), got {tuple(x.shape)}; fix the raw "
             "data"
         )
     if x.layout == torch.strided:

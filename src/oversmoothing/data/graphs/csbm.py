@@ -128,7 +128,7 @@ def _probabilities(N: int, K: int, degree: float, homophily: float) -> tuple[flo
     across = (1 - homophily) * degree * N / 2 / pairs_across
     if max(inside, across) > 1:
         raise InputError(
-            f"data.degree: {degree} neighbours a node with data.homophily={homophily} need more "
+            f"data.degree: {degree} neighbours per node with data.homophily={homophily} need more "
             f"pairs than {N} nodes in {K} classes have; lower it or raise data.num_nodes"
         )
     return inside, across

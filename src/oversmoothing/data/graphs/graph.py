@@ -99,7 +99,7 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
             break
     values = graph.x.values() if graph.x.is_sparse_csr else graph.x
     if not values.isfinite().all():
-        raise InputError(f"data {name}: features hold nan or inf; mend the raw data")
+        raise InputError(f"data {name}: features hold nan or inf; fix the raw data")
     if isolated := count_isolated(graph.edges, N):
         nodes = "1 node has" if isolated == 1 else f"{isolated} nodes have"
         warnings.warn(f"data {name}: {nodes} no neighbour", stacklevel=2)
@@ -115,7 +115,7 @@ def _check_mask(graph: Graph, part: str) -> None:
     if unlabelled := int((mask.any(dim=0) & (graph.y < 0)).sum()):
         raise InputError(
             f"data {name}: {unlabelled} {part} nodes have no label; draw other nodes with "
-            "data.split_sizes=[0.6,0.2,0.2] or mend the raw data"
+            "data.split_sizes=[0.6,0.2,0.2] or fix the raw data"
         )
 
 

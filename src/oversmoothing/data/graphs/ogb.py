@@ -49,7 +49,7 @@ PUBLISHED = {
     ),
 }
 OTHERS = {
-    "ogbn-proteins": "it has 112 labels a node",
+    "ogbn-proteins": "it has 112 labels per node",
     "ogbn-mag": "its nodes are of several types",
     "ogbn-papers100M": "its files have another layout",
 }

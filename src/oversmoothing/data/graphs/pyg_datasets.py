@@ -58,7 +58,7 @@ def load(
         cache: folder for torch-geometric's processed files.
 
     Raises:
-        InputError: unknown names or options, files that cannot be had, or a data set of another
+        InputError: unknown names or options, files that are not available, or a data set of another
             kind.
     """
     chosen = DatasetClass(dataset, options or {})

@@ -21,7 +21,11 @@ def class_names(kind: str) -> tuple[str, ...]:
 
 
 def checked_names(classes: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of a known list, or the given names. InputError: too many, or a double."""
+    """Returns the names of a known list, or the given names.
+
+    Raises:
+        InputError: too many names, or a duplicate.
+    """
     names = class_names(classes) if isinstance(classes, str) else tuple(classes)
     if not 1 <= len(names) < IGNORE or len(set(names)) < len(names):
         raise InputError(

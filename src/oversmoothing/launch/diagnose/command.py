@@ -18,7 +18,7 @@ def add_options(parser: ArgumentParser) -> None:
     """Adds the options of the command to a parser."""
     parser.add_argument("source", help="timm:NAME, hf:NAME_OR_FOLDER, or the folder of a run")
     parser.add_argument("--images", type=Path, help="folder of images")
-    parser.add_argument("--text", type=Path, help="file with one text a line")
+    parser.add_argument("--text", type=Path, help="file with one text per line")
     parser.add_argument("--weights", help="file for timm's model, or none; default: published")
     parser.add_argument("--reference", choices=["random"], help="compare with random weights")
     parser.add_argument("--layers", nargs="+", help="names or globs; default: repeated blocks")

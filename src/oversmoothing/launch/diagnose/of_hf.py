@@ -86,5 +86,5 @@ def _lines(file: Path, limit: int) -> list[str]:
         raise InputError(f"--text: cannot read {file} ({error}); give a text file") from error
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        raise InputError(f"--text: {file} has no text; expected one text a line")
+        raise InputError(f"--text: {file} has no text; expected one text per line")
     return evenly_spaced(lines, limit)

@@ -1,4 +1,4 @@
-"""What a diagnosis is of: a model, and inputs for it."""
+"""The model and the inputs to diagnose."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Request:
     Args:
         source: ``timm:NAME``, ``hf:NAME_OR_FOLDER``, or a run of ours.
         images: folder of images.
-        text: file with one text a line.
+        text: file with one text per line.
         weights: file of weights for timm's model, or ``none``; None: the published ones.
         seed: of a run's network, or of random weights; None: the first that was trained, or 0.
         batch: samples in a forward pass.

@@ -56,7 +56,7 @@ def terms(evidence: Evidence) -> Finding:
     text = f"both terms against one: {'; '.join(f'{r} {s.text}' for r, s in shifts.items())}"
     n = min(cells["", row, "both terms"].n for row in rows)
     found = tendency(little(shift, LITTLE) for shift in shifts.values())
-    return Finding(found, text, f"{n} seeds a cell")
+    return Finding(found, text, f"{n} seeds per cell")
 
 
 def norms(evidence: Evidence) -> Finding:
@@ -95,7 +95,7 @@ def uniformity_loss(evidence: Evidence) -> Finding:
     ]
     n = cells["", "none", "accuracy"].n
     text = f"against no such loss, by weight; {'; '.join(texts)}"
-    return Finding(tendency(cases), text, f"{n} seeds a weight")
+    return Finding(tendency(cases), text, f"{n} seeds per weight")
 
 
 def positions(evidence: Evidence) -> Finding:
@@ -106,7 +106,7 @@ def positions(evidence: Evidence) -> Finding:
     cases = [above(best, other, len(others)) for other in others.values()]
     means = ", ".join(f"{row} {cell.mean:.1f}" for row, cell in others.items())
     text = f"{best.mean:.1f} % there, above {share(cases, 'others')}: {means}"
-    return Finding(tendency(cases, all_of_them=True), text, f"{best.n} seeds a position")
+    return Finding(tendency(cases, all_of_them=True), text, f"{best.n} seeds per position")
 
 
 GPU = "needs all of {} and GPUs; `make table NAME={} ALL=1` runs it"

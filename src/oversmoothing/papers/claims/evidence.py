@@ -27,9 +27,9 @@ class Cells(dict[Place, Measured]):
 
     @property
     def seeds(self) -> str:
-        """``5 seeds a cell``, by the cell with the fewest."""
+        """``5 seeds per cell``, by the cell with the fewest."""
         n = min(measured.n for measured in self.values())
-        return f"{n} seed{'s' * (n > 1)} a cell"
+        return f"{n} seed{'s' * (n > 1)} per cell"
 
     def __missing__(self, place: Place) -> Measured:
         where = ", ".join(filter(None, place))

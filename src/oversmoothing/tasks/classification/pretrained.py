@@ -31,7 +31,7 @@ class Pretrained(Task):
     the weights.
 
     Args:
-        evaluation: how is measured.
+        evaluation: what is measured, and how.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("data", "backbone")

@@ -42,9 +42,9 @@ class Classification(Task):
     Args:
         augment: makes training images.
         mix: mixes the images of a batch.
-        evaluation: how is measured.
-        repeats: times that an image follows itself, augmented anew; an epoch keeps its length, so
-            it sees 1/repeats of the images (repeated augmentation: Hoffer et al., CVPR 2020).
+        evaluation: what is measured, and how.
+        repeats: how often an image is repeated in a row, augmented anew; an epoch keeps its length,
+            so it sees 1/repeats of the images (repeated augmentation: Hoffer et al., CVPR 2020).
         uniformity: weight of the uniformity loss of the last tokens (ContraNorm, B.2), which is
             added to the cross-entropy.
     """
@@ -59,7 +59,7 @@ class Classification(Task):
     @classmethod
     def accept(cls, parts: Parts) -> None:
         wanted = (
-            "task classification needs one class an image; choose data=imagenet, imagenet100, "
+            "task classification needs one class per image; choose data=imagenet, imagenet100, "
             "digits or scene_crops"
         )
         require_data(parts.data, LabelledImages, wanted)

@@ -13,7 +13,7 @@ def of_layers(hidden: list[Tensor], edges: Tensor) -> list[dict[str, list[float]
         edges: (2, E) for the metrics over neighbours.
 
     Returns:
-        Per seed, metric -> one value a layer.
+        Per seed, metric -> one value per layer.
     """
     by_layer = [_measure(h, edges) for h in hidden]
     seeds = range(hidden[0].shape[0])
@@ -21,7 +21,7 @@ def of_layers(hidden: list[Tensor], edges: Tensor) -> list[dict[str, list[float]
 
 
 def _measure(h: Tensor, edges: Tensor) -> dict[str, list[float]]:
-    """Metric -> one value a seed."""
+    """Metric -> one value per seed."""
     measured = {
         "effective_rank": smoothness.effective_rank(h),
         "mean_cosine": smoothness.mean_cosine(h),

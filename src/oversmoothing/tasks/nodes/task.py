@@ -20,7 +20,7 @@ def _two_nodes() -> Graph:
 
 @dataclass(frozen=True)
 class Nodes(Task):
-    """Trains one graph network a seed on one graph.
+    """Trains one graph network per seed on one graph.
 
     Args:
         layer_metrics: measure how alike the nodes are after every layer at every evaluation.
@@ -37,7 +37,7 @@ class Nodes(Task):
         require_trainer(parts.trainer, FullBatchAdam, "nodes", "trainer=adam or minibatch_cluster")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
-        """A batch of networks, one a seed.
+        """A batch of networks, one per seed.
 
         Raises:
             InputError: data that are no graph, too large a graph, or what backbone and aggregators

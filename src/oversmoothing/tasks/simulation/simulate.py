@@ -107,7 +107,7 @@ class Curves:
     """Measured values by depth, in tensors of their final size.
 
     A small tensor for each layer would lie between the large ones of the simulation and keep their
-    memory from being used again: 10 MB a layer with 61 γ and three seeds.
+    memory from being used again: 10 MB per layer with 61 γ and three seeds.
 
     Args:
         depths: at which something is measured.
