@@ -1,5 +1,7 @@
 """Layer metrics during training, in three kinds of loop."""
 
+import copy
+import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -96,6 +98,16 @@ def test_a_step_is_measured_once_and_later_errors_only_warn() -> None:
         osm.TrainerCallback(None, {"input_ids": IDS}).measured(model, 0)
     with pytest.raises(osm.InputError, match="every: expected 1 or more steps, got 0"):
         osm.TrainerCallback(None, {}, every=0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_callback_can_be_copied_and_pickled(copied) -> None:
+    """As for processes that a launcher spawns."""
+    callback = osm.TrainerCallback(None, {"input_ids": IDS}, every=3, metrics=["cosine"])
+    other = copied(callback)
+    assert type(other) is type(callback) and isinstance(other, hf.TrainerCallback)
+    assert torch.equal(other.inputs.pop("input_ids"), IDS)
+    assert vars(other) | {"inputs": None} == vars(callback) | {"inputs": None}
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

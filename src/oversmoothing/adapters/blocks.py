@@ -24,30 +24,24 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     Raises:
         InputError: the model has no repeated blocks.
     """
-    convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
     every = list(_containers(model, ""))
-    containers = [found for found in every if not _plain(_kind(found[1]))]
-    if not containers and len(convolutions) < 2:
-        containers = every
-    if containers:
-        largest = max((stack for _, stack in containers), key=_size)
-        kind = _kind(largest)
-        stacks = [(name, stack) for name, stack in containers if _kind(stack) is kind]
-        return {
-            f"{name}.{index}".lstrip("."): block
-            for name, stack in stacks
-            for index, block in stack.named_children()
-        }
-    single = list(_containers(model, "", 1))
-    if len(convolutions) < 2 and single:
-        name, container = max(single, key=lambda found: _size(found[1]))
-        return {f"{name}.{index}".lstrip("."): m for index, m in container.named_children()}
-    if len(convolutions) < 2:
+    stacks = [(name, stack) for name, stack in every if not _plain(_kind(stack))]
+    convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
+    if not stacks and len(convolutions) > 1:
+        return convolutions
+    stacks = stacks or every or _single(model)
+    if not stacks:
         raise InputError(
             f"layers: found no repeated blocks in {type(model).__name__}; name the modules to "
             f"look at, for example layers={_examples(model)}"
         )
-    return convolutions
+    kind = _kind(max((stack for _, stack in stacks), key=_size))
+    return {
+        f"{name}.{index}".lstrip("."): block
+        for name, stack in stacks
+        if _kind(stack) is kind
+        for index, block in stack.named_children()
+    }
 
 
 def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list[int]:
@@ -97,6 +91,12 @@ def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[
         return
     for own, child in module.named_children():
         yield from _containers(child, f"{name}.{own}".lstrip("."), least)
+
+
+def _single(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Returns the largest container of one child; none if there is none."""
+    found = list(_containers(model, "", 1))
+    return [max(found, key=lambda named: _size(named[1]))] if found else []
 
 
 def _alike(children: Sequence[nn.Module]) -> bool:

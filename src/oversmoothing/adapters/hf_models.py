@@ -113,17 +113,18 @@ def _makes_only_causal_masks(module: nn.Module) -> bool:
 
 def _attentions(block: nn.Module) -> list[nn.Module]:
     """Returns the modules of a block that compute self-attention with an attention function."""
-    return [
-        module
-        for name, module in block.named_modules()
-        if "Attention" in type(module).__name__
-        and hasattr(module, "config")
-        and of_file(module, "ALL_ATTENTION_FUNCTIONS")
-        and any(getattr(c, "weight", None) is not None and c.weight.dim() == 2
-                for c in module.children())
-        and "cross" not in f"{name}{type(module).__name__}".lower()
-        and not name.endswith(("encoder_attn", "EncDecAttention"))
-    ]  # fmt: skip
+    return [module for name, module in block.named_modules() if _is_self_attention(name, module)]
+
+
+def _is_self_attention(name: str, module: nn.Module) -> bool:
+    kind = type(module).__name__
+    by_function = hasattr(module, "config") and of_file(module, "ALL_ATTENTION_FUNCTIONS")
+    if "Attention" not in kind or not by_function:
+        return False
+    weights = [getattr(child, "weight", None) for child in module.children()]
+    projects = any(weight is not None and weight.dim() == 2 for weight in weights)  # no wrapper
+    crosses = name.endswith(("encoder_attn", "EncDecAttention"))
+    return projects and not crosses and "cross" not in f"{name}{kind}".lower()
 
 
 def _checked(attentions: list[nn.Module], name: str, block: nn.Module) -> list[nn.Module]:

@@ -49,21 +49,30 @@ def place(
     where = _known(where or "branch")
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
-        dim, context = _check(name, block), Context(prefix=prefix_of(model, name))
-        sites = Sites(factories, dim, type(model).__name__)
-        placed += _in_attention(name, block.attn, sites, context)
-        if not sites.has("after"):
-            continue
-        if where == "branch":
-            placed.append(Placed(block.attn, AfterModule(sites.build("after", dim), context)))
-        for norm in NORMS[where]:
-            site = BeforeModule(sites.build("after", dim), context)
-            placed.append(Placed(getattr(block, norm), site))
+        sites = Sites(factories, _channels(name, block), type(model).__name__)
+        placed += _in_block(name, block, sites, Context(prefix=prefix_of(model, name)), where)
     final = getattr(model, "norm", nn.Identity())
     reached = where == "norms" and choice.last is block and sites.has("after")
     if reached and not isinstance(final, nn.Identity):
-        placed.append(Placed(final, BeforeModule(sites.build("after", dim), context)))
+        context = Context(prefix=prefix_of(model, name))
+        placed.append(Placed(final, _before(sites, _channels(name, block), context)))
     return placed
+
+
+def _in_block(
+    name: str, block: nn.Module, sites: Sites, context: Context, where: str
+) -> list[Placed]:
+    placed, dim = _in_attention(name, block.attn, sites, context), _channels(name, block)
+    if not sites.has("after"):
+        return placed
+    if where == "branch":
+        placed.append(Placed(block.attn, AfterModule(sites.build("after", dim), context)))
+    norms = [getattr(block, norm) for norm in NORMS[where]]
+    return placed + [Placed(norm, _before(sites, dim, context)) for norm in norms]
+
+
+def _before(sites: Sites, dim: int, context: Context) -> BeforeModule:
+    return BeforeModule(sites.build("after", dim), context)
 
 
 def _known(where: str) -> str:
@@ -84,7 +93,7 @@ def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Pl
     return []
 
 
-def _check(name: str, block: nn.Module) -> int:
+def _channels(name: str, block: nn.Module) -> int:
     """Returns the number of channels of a block's tokens."""
     missing = [part for part in PARTS if not isinstance(getattr(block, part, None), nn.Module)]
     if missing:

@@ -55,8 +55,7 @@ class _Logged:
     base: ClassVar[str]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        own: Any = cls
-        return object.__new__(_derived(own))
+        return _blank(cls)
 
     def __init__(self, inputs: Any, every: int, **options: Any) -> None:
         super().__init__()
@@ -64,6 +63,10 @@ class _Logged:
             raise InputError(f"every: expected 1 or more steps, got {every}")
         self.inputs, self.every, self.options = inputs, every, options
         self.last: int | None = None  # step that was measured last
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """Pickles and copies by the class that can be imported."""
+        return _blank, (type(self).__mro__[1],), vars(self)
 
     def measured(self, model: nn.Module, step: int) -> dict[str, float]:
         """Returns the numbers of a step; nothing at steps that are not due."""
@@ -150,6 +153,10 @@ class LightningCallback(_Logged):
         ):
             for logger in trainer.loggers:
                 logger.log_metrics(found, step=trainer.global_step)
+
+
+def _blank(cls: Any) -> Any:
+    return object.__new__(_derived(cls))
 
 
 @cache
