@@ -61,6 +61,13 @@ def complain(*lines: str) -> None:
         print(*(f"error: {shortened(line)}" for line in lines), sep="\n", file=sys.stderr)
 
 
+def reason_of(error: BaseException) -> str:
+    """Why something failed, in one line: the system's words, the message, or the error's type."""
+    cause = getattr(error, "reason", error) if isinstance(error, OSError) else error  # URLError's
+    text = " ".join(str(getattr(cause, "strerror", None) or cause).split())
+    return text or type(error).__name__
+
+
 def shortened(line: str, most: int = 2000) -> str:
     """A line without its middle, if it is longer than ``most`` characters."""
     half = most // 2

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, reason_of
 
 LARGEST = 2**33  # bytes of a file; the largest known has 2 GiB
 TIMEOUT = 30  # seconds without data before the next mirror is tried
@@ -71,7 +71,7 @@ def ensure(sources: Sequence[Source], folder: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             _download(name, source, folder)
         except OSError as error:
-            raise InputError(_by_hand(missing[done:], folder, _one_line(error))) from error
+            raise InputError(_by_hand(missing[done:], folder, reason_of(error))) from error
 
 
 def _missing(sources: Sequence[Source], folder: Path) -> Iterator[tuple[str, Source]]:
@@ -98,7 +98,7 @@ def _download(name: str, source: Source, folder: Path) -> None:
             try:
                 _copy(f"{url}/{name}", temporary)
             except (OSError, http.client.HTTPException) as error:
-                failures.append(_one_line(error))
+                failures.append(reason_of(error))
                 continue
             if _sha256(temporary) == source.files[name]:
                 temporary.chmod(0o644)
@@ -132,7 +132,7 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        why = _one_line(error)
+        why = reason_of(error)
         raise InputError(f"{path}: cannot be read ({why}); make it readable") from error
 
 
@@ -143,8 +143,3 @@ def _by_hand(missing: Sequence[tuple[str, Source]], folder: Path, reason: str) -
         for source in sources
     ]
     return f"{folder}: missing files ({reason}); put there: {'; '.join(parts)}"
-
-
-def _one_line(error: Exception) -> str:
-    cause = getattr(error, "reason", error)  # URLError keeps its cause there
-    return " ".join(str(getattr(cause, "strerror", None) or cause).split())

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from oversmoothing.config.types import argument_problems
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, meant, reason_of
 
 UNSET: Any = object()  # unlike null, it leaves the decision to the next level
 Names = tuple[str, ...]
@@ -110,7 +110,7 @@ def read(path: Path) -> dict[str, Table]:
     try:
         content = mapping(OmegaConf.to_container(OmegaConf.load(path)), str(path))
     except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
-        why = " ".join(str(error).split())
+        why = reason_of(error)
         raise InputError(f"{path}: cannot be read: {why}; correct or restore it") from error
     named(["tables"], content, f"{path}: key")
     nodes = mapping(content.get("tables"), f"{path}: tables")

@@ -1,4 +1,4 @@
-"""A second place for log lines, such as W&B, that can neither stop a run nor slow it."""
+"""Sends log lines to a second place, such as W&B, without stopping or slowing a run."""
 
 import threading
 import warnings
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+
+from oversmoothing.errors import reason_of
 
 START_SECONDS = 10.0  # until the first log line does not wait any longer
 END_SECONDS = 30.0  # after the last one
@@ -52,7 +54,7 @@ class Background:
             while call := self._calls.get():
                 call(sink)
         except BaseException as error:  # a library may raise anything, even SystemExit
-            self._give_up(" ".join(str(error).split()) or type(error).__name__)
+            self._give_up(reason_of(error))
         finally:
             self._ready.set()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from oversmoothing.errors import InputError, shortened
+from oversmoothing.errors import InputError, reason_of, shortened
 from oversmoothing.store import tensors
 from oversmoothing.store.files import read_or_set_aside, write_atomically
 
@@ -72,7 +72,7 @@ def restoring(folder: Path, optimizer: torch.optim.Optimizer | None = None) -> I
                     sizes = f"{tuple(value.shape)} for {tuple(parameter.shape)}"
                     raise ValueError(f"the optimizer's {name} is {sizes}")
     except Exception as error:  # whatever a foreign state makes torch raise
-        reason = shortened(" ".join(str(error).split()), 300)
+        reason = shortened(reason_of(error), 300)
         path = next((folder / name for name in NAMES if (folder / name).exists()), folder)
         raise InputError(
             f"{path}: does not fit this run ({type(error).__name__}: {reason}); remove "

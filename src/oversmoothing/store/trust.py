@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, reason_of
 from oversmoothing.store.checkout import CONFIGS
 from oversmoothing.store.identity import part_targets
 
@@ -49,8 +49,8 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError("it holds no keys")
         return plain
     except Exception as error:  # whatever a damaged file makes the parsers raise
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:100]
-        raise InputError(f"{path}: cannot be read as a run's config ({reason})") from error
+        why = reason_of(error)[:100]
+        raise InputError(f"{path}: cannot be read as a run's config ({why})") from error
 
 
 def _bounded(content: bytes) -> str:

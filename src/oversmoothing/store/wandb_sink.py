@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, reason_of
 from oversmoothing.store.identity import run_id
 
 
@@ -58,10 +58,9 @@ class WandbSink:
                 settings=_settings(seconds),
             )
         except wandb.Error as error:
-            reason = " ".join(str(error).split())
             raise InputError(
-                f"logger.mode={mode}: W&B refused the run ({reason}); `wandb login`, or take "
-                "mode=offline"
+                f"logger.mode={mode}: W&B refused the run ({reason_of(error)}); `wandb login`, or "
+                "take mode=offline"
             ) from error
 
     def __call__(self, line: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from filelock import FileLock
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, reason_of
 from oversmoothing.store.files import write_text
 
 Best = dict[str, dict[str, dict[str, dict[str, Any]]]]  # block -> row -> column -> settings
@@ -37,8 +37,8 @@ def read_best(folder: Path) -> Best:
         assert all(isinstance(s["overrides"], list) for s in settings)
         return found
     except Exception as error:  # whatever a damaged file makes the reader raise
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read ({reason}); restore the file with git") from None
+        why = reason_of(error)
+        raise InputError(f"{path}: cannot be read ({why}); restore the file with git") from None
 
 
 def write_best(folder: Path, place: tuple[str, str, str], settings: dict[str, Any]) -> None:

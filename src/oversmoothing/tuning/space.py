@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from oversmoothing.config.types import argument_problems
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, reason_of
 
 Values = dict[str, list[Any]]
 
@@ -76,7 +76,7 @@ def read_space(path: Path) -> Space:
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
-        why = " ".join(str(error).split())
+        why = reason_of(error)
         raise InputError(f"{path}: cannot be read: {why}; correct or restore it") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected `key: value` lines")

@@ -16,7 +16,7 @@ from filelock import FileLock
 from oversmoothing.config.types import is_required, signature, signature_problems
 from oversmoothing.data.batches import seeded
 from oversmoothing.data.unpickle import restricted
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, meant, reason_of
 
 if TYPE_CHECKING:  # importing torch-geometric takes seconds: only where a graph is read
     from torch_geometric.data import Dataset
@@ -80,10 +80,10 @@ class DatasetClass:
                 if "weights only" in str(error).lower() or "it names" in str(error):
                     raise InputError(
                         f"data {self.name}: a file below {root} holds more than arrays and tensors "
-                        f"({_one_line(error)}), so it is not read; delete it to download it again"
+                        f"({_reason(error)}), so it is not read; delete it to download it again"
                     ) from error
                 raise InputError(
-                    f"data.options: {self.name} refuses {self.options} ({_one_line(error)}); its "
+                    f"data.options: {self.name} refuses {self.options} ({_reason(error)}); its "
                     "documentation in torch_geometric.datasets names the values"
                 ) from error
 
@@ -160,12 +160,11 @@ def _absent(name: str, folder: Path, error: Exception, files: Any = ()) -> Input
     named = f" ({', '.join(map(str, names[:6]))}{', …' if len(names) > 6 else ''})" if names else ""
     return InputError(
         f"{folder}: raw files of {name} are missing and were not downloaded "
-        f"({_one_line(error)}); put them there{named}, or run the command where there is a network "
+        f"({_reason(error)}); put them there{named}, or run the command where there is a network "
         "and the folder can be written"
     )
 
 
-def _one_line(error: Exception) -> str:
-    cause = getattr(error, "reason", error)  # URLError keeps its cause there
-    text = " ".join(str(getattr(cause, "strerror", None) or cause).split())[:200]
-    return text if isinstance(error, OSError) and text else f"{type(error).__name__}: {text}"
+def _reason(error: Exception) -> str:
+    text = reason_of(error)[:200]
+    return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from oversmoothing.data.images.classes import palette
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, reason_of
 
 
 def listing(folder: Path, suffix: str) -> dict[str, str]:
@@ -50,10 +50,9 @@ def opened(path: Path | str) -> Iterator[Image.Image]:
     except InputError:
         raise
     except Exception as error:  # PIL raises errors of many types for damaged files
-        why = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"{path}: cannot be read as an image ({why}); expected a whole JPEG or PNG, "
-            "fetch it again"
+            f"{path}: cannot be read as an image ({reason_of(error)}); expected a whole JPEG or "
+            "PNG, fetch it again"
         ) from error
 
 
