@@ -135,6 +135,7 @@ bench: setup  ## speed and memory, compared with reference implementations
 	  $(if $(EANET),--eanet $(EANET)) $(if $(CONTRANORM),--contranorm $(CONTRANORM)))
 	$(PY) benchmarks/par.py $(if $(TOCO),--toco $(TOCO))
 	$(PY) benchmarks/energy.py
+	$(PY) benchmarks/seg_step.py
 	$(PY) benchmarks/wsss_step.py $(if $(TOCO),--toco $(TOCO))
 
 torture: setup  ## kills, full disks, wrong commands …: make torture N=20 ONLY='kills ranks' SEED=1
