@@ -14,8 +14,8 @@ from oversmoothing.backbones.precision import in_bf16_on_cpu
 def convolving(device: torch.device) -> contextlib.AbstractContextManager:
     """Context in which depthwise convolutions with a stride or a dilation are computed in fp32.
 
-    Forward and backward of these take 0.05 to 0.4 of the time in bf16 on a CPU with AVX512-BF16.
-    The other convolutions are faster in bf16.
+    Forward and backward of these take 0.13 to 0.62 of the time in bf16 on a CPU with AVX512-BF16
+    (``benchmarks/seg_step.py``). The other convolutions are faster in bf16.
     """
     return _Float32() if in_bf16_on_cpu(device) else contextlib.nullcontext()
 
