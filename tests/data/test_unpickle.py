@@ -5,7 +5,8 @@ import os
 import pickle
 import warnings
 import zipfile
-from collections import defaultdict
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,15 @@ def test_torch_geometric_alone_would_run_it(tmp_path, marker):
     with pytest.raises(TypeError):  # it finds that None is no array: too late
         read_file(str(tmp_path), "cora", "x")
     assert marker.exists()
+
+
+def test_other_threads_unpickle_as_before() -> None:
+    content = pickle.dumps(Counter("aab"))
+    with restricted(), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(pickle.loads, content).result() == Counter("aab")
+        with pytest.raises(pickle.UnpicklingError, match="it names collections.Counter"):
+            pickle.loads(content)
+    assert pickle.loads(content) == Counter("aab")
 
 
 def test_restricted_refuses_it(tmp_path, marker):

@@ -8,7 +8,7 @@ import pickle
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -141,10 +141,14 @@ def loads(content: bytes, **options: Any) -> Any:
 def restricted() -> Iterator[None]:
     """Makes torch-geometric read pickles with the restricted unpickler, and tensors only.
 
-    torch-geometric has no setting for this: the functions of ``pickle`` are replaced for the whole
-    process, and ``torch.load`` is told by its environment variable.
+    torch-geometric has no setting for this: the functions of ``pickle`` are replaced, with effect
+    in this thread only, and ``torch.load`` is told by its environment variable.
     """
-    own = {"load": load, "loads": loads, "Unpickler": RestrictedUnpickler}
+    own = {
+        "load": _here(load, pickle.load),
+        "loads": _here(loads, pickle.loads),
+        "Unpickler": RestrictedUnpickler,
+    }
     with _LOCK:  # or a second thread would restore what the first one has replaced
         originals = {name: getattr(pickle, name) for name in own}
         forced = os.environ.get(WEIGHTS_ONLY)
@@ -157,3 +161,14 @@ def restricted() -> Iterator[None]:
             os.environ.pop(WEIGHTS_ONLY)
             if forced is not None:
                 os.environ[WEIGHTS_ONLY] = forced
+
+
+def _here(restricted: Callable, original: Callable) -> Callable:
+    """Returns a function that is restricted in this thread and the original one in all others."""
+    thread = threading.get_ident()
+
+    def chosen(*args: Any, **options: Any) -> Any:
+        function = restricted if threading.get_ident() == thread else original
+        return function(*args, **options)
+
+    return chosen
