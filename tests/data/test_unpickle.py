@@ -55,6 +55,22 @@ def test_other_threads_unpickle_as_before() -> None:
     assert pickle.loads(content) == Counter("aab")
 
 
+def test_a_second_thread_that_waits_restores_the_originals() -> None:
+    originals = (pickle.load, pickle.loads, pickle.Unpickler)
+
+    def read() -> None:
+        with restricted():
+            pickle.loads(pickle.dumps([1]))
+
+    with ThreadPoolExecutor(1) as pool:
+        with restricted():
+            waiting = pool.submit(read)
+        waiting.result()
+    assert (pickle.load, pickle.loads, pickle.Unpickler) == originals
+    content = pickle.dumps(Counter("aab"))
+    assert pickle.loads(content) == Counter("aab")
+
+
 def test_restricted_refuses_it(tmp_path, marker):
     write_raw(tmp_path, pickle.dumps(Malicious(marker), protocol=2))
     with restricted(), pytest.raises(pickle.UnpicklingError, match="it names posix.mkdir"):

@@ -153,7 +153,8 @@ def _placed(
         placed = library.place(model, choice, wanted, where, current)
         _require_some(placed, where)
     _require_prefix(model, placed)
-    placed = [*{(place.module, place.site.name): place for place in placed}.values()]  # shared
+    # A module that blocks share has one site.
+    placed = [*{(place.module, place.site.name): place for place in placed}.values()]
     if library is None or not any(place.site.current is current for place in placed):
         return placed
     return placed + library.readers(model, names, current)

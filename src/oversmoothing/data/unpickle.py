@@ -144,12 +144,12 @@ def restricted() -> Iterator[None]:
     torch-geometric has no setting for this: the functions of ``pickle`` are replaced, with effect
     in this thread only, and ``torch.load`` is told by its environment variable.
     """
-    own = {
-        "load": _here(load, pickle.load),
-        "loads": _here(loads, pickle.loads),
-        "Unpickler": RestrictedUnpickler,
-    }
-    with _LOCK:  # or a second thread would restore what the first one has replaced
+    with _LOCK:  # or a second thread would take the first one's functions for the originals
+        own = {
+            "load": _here(load, pickle.load),
+            "loads": _here(loads, pickle.loads),
+            "Unpickler": RestrictedUnpickler,
+        }
         originals = {name: getattr(pickle, name) for name in own}
         forced = os.environ.get(WEIGHTS_ONLY)
         vars(pickle).update(own)
