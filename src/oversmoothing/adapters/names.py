@@ -28,7 +28,10 @@ def factories(
         return [factory for one in given for factory in factories(one, options)]
     factory = _named(given) if isinstance(given, str) else given
     if factory is NoAggregator:
-        raise InputError("aggregator: none changes nothing; do not apply it, or remove others")
+        raise InputError(
+            "aggregator: none changes nothing; leave the call out, or take aggregators out with "
+            "oversmoothing.remove"
+        )
     if isinstance(factory, Aggregator):
         name = type(factory).__name__
         raise InputError(
