@@ -9,7 +9,7 @@ from guide import ROOT
 def test_the_code_of_the_guide_runs() -> None:
     page = (ROOT / "docs/guides/apply.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     torch.manual_seed(0)
     names: dict = {}
     for block in blocks:

@@ -215,12 +215,6 @@ def test_bad_input_leaves_the_model_as_it_was(build, options: dict, said: str) -
         osm.remove(model)
 
 
-def test_twice_is_refused() -> None:
-    model = applied(centered)
-    with pytest.raises(InputError, match="has aggregators already; remove them first"):
-        osm.apply(model, "pairnorm")
-
-
 def test_tokens_elsewhere_are_refused() -> None:
     network = osm.apply(timm.create_model("resnet18"), Shift, where="layer*.0.bn1")
     with pytest.raises(InputError, match=r"expected tokens \(B, N, C\).*got a tensor \(1, 64"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from test_apply import SMALL, WORDS, Push, bert, gpt2, llama
+from applied_models import SMALL, WORDS, Push, bert, gpt2, llama
 from torch import Tensor, nn
 
 import oversmoothing as osm

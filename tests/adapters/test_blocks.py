@@ -4,8 +4,10 @@ import pytest
 import timm
 import torch_geometric.nn as pyg
 import transformers as hf
+from applied_models import Scale
 from torch import nn
 
+import oversmoothing as osm
 from oversmoothing.adapters.blocks import chosen, find_blocks
 from oversmoothing.errors import InputError
 
@@ -49,6 +51,15 @@ def test_blocks_are_found(model, first: str, count: int) -> None:
     blocks = find_blocks(network)
     assert len(blocks) == count and next(iter(blocks)) == first
     assert all(network.get_submodule(name) is block for name, block in blocks.items())
+
+
+@pytest.mark.parametrize("model", [OwnGNN, lambda: pyg.GIN(8, 8, 3)])
+def test_aggregators_are_no_blocks(model) -> None:
+    """Not those of a list in one block, nor what is inside the blocks that have none."""
+    network = model()
+    blocks = find_blocks(network)
+    osm.apply(network, [Scale, Scale], blocks=[0])
+    assert find_blocks(network) == blocks
 
 
 def test_a_model_without_blocks_is_refused_with_names_to_choose_from() -> None:

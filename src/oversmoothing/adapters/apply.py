@@ -1,7 +1,7 @@
 """Puts aggregators into a model that exists, and takes them out again."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -37,7 +37,8 @@ def apply(
 
     The model is changed in place. Its modules, their names and their parameters stay. The
     aggregators are new modules in it, so an optimiser that is built afterwards trains their
-    parameters. :func:`remove` takes them out.
+    parameters. A second call can put another aggregator, or other options, into other blocks.
+    :func:`remove` takes all aggregators out.
 
     Args:
         model: to change.
@@ -54,8 +55,9 @@ def apply(
         The model.
 
     Raises:
-        InputError: the model offers no such place, has aggregators already, or is causal and the
-            aggregator is not; or a name or an option is unknown. The model is as it was.
+        InputError: the model offers no such place, the blocks already have aggregators, or the
+            model is causal and the aggregator is not; or a name or an option is unknown. The model
+            is as it was.
     """
     plain = getattr(model, "_orig_mod", model)  # of torch.compile
     _require_plain(plain)
@@ -101,9 +103,14 @@ def _require_plain(model: nn.Module) -> None:
         )
     if isinstance(model, DataParallel | DistributedDataParallel):
         raise InputError(f"model: apply before {name}, so that it learns of new parameters")
-    if placed_in(model):
+
+
+def _require_free(modules: Mapping[str, nn.Module]) -> None:
+    """Checks that no aggregators act in the chosen modules yet."""
+    if taken := [name for name, module in modules.items() if placed_in(module)]:
         raise InputError(
-            f"model: {name} has aggregators already; remove them first, or apply a list of them"
+            f"blocks: {', '.join(taken)} already contain aggregators; choose other blocks, remove "
+            "the aggregators first, or apply a list of them"
         )
 
 
@@ -113,6 +120,11 @@ def _require_attachable(placed: Sequence[Placed]) -> None:
         if not isinstance(site, Site):
             continue
         site.check(module)
+        if isinstance(getattr(module, site.name, None), Site):
+            raise InputError(
+                f"blocks: {type(module).__name__}, which blocks share, already has aggregators; "
+                "remove them first, or apply a list of them"
+            )
         if hasattr(module, site.name):
             raise InputError(
                 f"model: {type(module).__name__} has an attribute {site.name!r} already, where its "
@@ -137,12 +149,15 @@ def _placed(
     current = Current()
     if names := pattern.matching(model, where):
         _require_all(blocks, names)
+        modules = {name: model.get_submodule(name) for name in names}
+        _require_free(modules)
         library = _library([model])
         if library is not None:
-            library.require(model, [model.get_submodule(name) for name in names], wanted)
+            library.require(model, modules.values(), wanted)
         placed = pattern.place(model, names, wanted, current)
     else:
         choice = choose(model, blocks)
+        _require_free(choice.blocks)
         names, library = list(choice.blocks), _library(choice.blocks.values())
         if library is None:
             raise InputError(

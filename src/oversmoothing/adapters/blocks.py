@@ -6,6 +6,8 @@ from numbers import Integral
 
 from torch import nn
 
+from oversmoothing.adapters.attention import Swapped
+from oversmoothing.adapters.site import Site
 from oversmoothing.errors import InputError
 
 CONTAINERS = (nn.ModuleList, nn.Sequential)
@@ -85,6 +87,8 @@ def block_index(key: str, index: int, depth: int) -> int:
 
 def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[str, nn.Module]]:
     """Yields the outermost containers of ``least`` or more blocks of one class."""
+    if isinstance(module, Site):
+        return
     children = list(module.children())
     if isinstance(module, CONTAINERS) and len(children) >= least and _alike(children):
         yield name, module
@@ -100,11 +104,16 @@ def _single(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _alike(children: Sequence[nn.Module]) -> bool:
-    return len({type(child) for child in children}) == 1 and _size(children[0]) > 0
+    return len({_class(child) for child in children}) == 1 and _size(children[0]) > 0
 
 
 def _kind(container: nn.Module) -> type[nn.Module]:
-    return type(next(container.children()))
+    return _class(next(container.children()))
+
+
+def _class(module: nn.Module) -> type[nn.Module]:
+    """Returns the class of a module, without the aggregators that act inside it."""
+    return module.plain if isinstance(module, Swapped) else type(module)
 
 
 def _plain(kind: type[nn.Module]) -> bool:
