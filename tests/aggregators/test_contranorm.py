@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.contranorm_d import ContraNormD
+from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
 from oversmoothing.metrics.smoothness import token_variance
 
@@ -131,6 +132,15 @@ def test_pre_norm_uses_the_normalised_tokens_everywhere() -> None:
     x_hat = x / x.norm(dim=-1, keepdim=True)
     out = ContraNorm(C, 0.4, identity=False, pre_norm=True)(x, Context())
     assert torch.allclose(out, x_hat - 0.4 * p_matrix(x) @ x_hat, atol=1e-12)
+
+
+def test_behind_a_layernorm_without_parameters_it_is_the_form_of_the_first_commit() -> None:
+    """Rows are centered and divided by their norms, then x − s·Px: a reading of Table 5."""
+    x = tokens() + 3
+    rows = F.normalize(x - x.mean(dim=-1, keepdim=True), dim=-1)
+    norm = LayerNorm(C, eps=0, affine=False)
+    out = ContraNorm(C, 0.4, identity=False, pre_norm=True)(norm(x))
+    assert torch.allclose(out, rows - 0.4 * p_matrix(rows) @ rows, atol=1e-12)
 
 
 def test_raises_the_variance_of_similar_tokens() -> None:

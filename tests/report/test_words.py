@@ -1,10 +1,15 @@
 """Sentences without a number say what the results say.
 
 A sentence whose words depend on results is followed by ``<!--? LEFT SIGN RIGHT -->``, which no page
-shows. ``is``: the fact LEFT (``report/facts.py``) reads RIGHT, such as a claim's verdict. Of cells
-of tables: ``>``: LEFT has the higher mean; ``>>``: significantly so, by Welch's t-test at p < 0.05
-over the number of comparisons; ``>~``: LEFT is not significantly lower; ``~``: neither is. A key
-with ``*`` stands for all its cells; RIGHT has as many, in the same order, or is a number.
+shows. With the sign ``is``, LEFT is a fact (``report/facts.py``), such as a claim's verdict, and
+RIGHT its text. With the other signs both sides are cells of tables or numbers:
+
+- ``>``, ``<``: LEFT has the higher, the lower mean;
+- ``>>``: LEFT is significantly higher, by Welch's t-test at p < 0.05 over the number of comparisons;
+- ``~``: the two do not differ significantly;
+- ``>~``: LEFT is not significantly lower.
+
+A key with ``*`` stands for all its cells. The other side has as many, in the same order.
 """
 
 import csv
@@ -19,7 +24,7 @@ from oversmoothing.report.verdict import Measured, differ
 
 RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CONDITION = re.compile(r"<!--\? (.+?) (is|>|>>|>~|~) (.+?) -->")
+CONDITION = re.compile(r"<!--\? (.+?) (is|[<>]|>>|>~|~) (.+?) -->")
 CONDITIONS = [
     pytest.param(*found.groups(), id=f"{page.stem}: {found[1]} {found[2]} {found[3]}")
     for page in PAGES
@@ -42,16 +47,17 @@ def measured(values: str, seeds: str = "0") -> Measured:
     return Measured(tuple(map(float, values.split())), "", 0.0, tuple(map(int, seeds.split())))
 
 
-def number(text: str) -> bool:
-    return re.fullmatch(r"-?[\d.]+", text) is not None
+def side(text: str) -> list[Measured]:
+    """The cells that one side names, or the number that it is."""
+    return [measured(text)] if re.fullmatch(r"-?[\d.]+", text) else cells(text)
 
 
 def holds(left: str, sign: str, right: str) -> bool:
     if sign == "is":
         return value(RESULTS, left) == right
-    ours = cells(left)
-    others = [measured(right)] * len(ours) if number(right) else cells(right)
-    pairs = list(zip(ours, others, strict=True))
+    if sign == "<":
+        return holds(right, ">", left)
+    pairs = list(zip(side(left), side(right), strict=True))
     clear = [differ(a, b, len(pairs)) for a, b in pairs]
     higher = [a.mean > b.mean for a, b in pairs]
     if sign == "~":
