@@ -5,7 +5,7 @@ shows. With the sign ``is``, LEFT is a fact (``report/facts.py``), such as a cla
 RIGHT its text. With the other signs both sides are cells of tables or numbers:
 
 - ``>``, ``<``: LEFT has the higher, the lower mean;
-- ``>>``: LEFT is significantly higher, by Welch's t-test at p < 0.05 over the number of comparisons;
+- ``>>``: LEFT is significantly higher, by Welch's t-test at p < 0.05 over the number of pairs;
 - ``~``: the two do not differ significantly;
 - ``>~``: LEFT is not significantly lower.
 
