@@ -15,7 +15,7 @@ RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", RESULTS / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = r"<!-- (\S+?)( [^>]*)?:start -->.*?<!-- \1:end -->"
 CONSTANT = r"[γηshτ] [=<] −?[\d.]+|[Dd]ropout [\d.]+|(arXiv:|Python |torch )[\d.]+"
-NO_TEXT = r"^```.*?^```|\$\$.*?\$\$|`[^`]*`|\]\([^)]*\)"
+NO_TEXT = r"<!--\?.*?-->|^```.*?^```|\$\$.*?\$\$|`[^`]*`|\]\([^)]*\)"
 HIDDEN = re.compile(f"{GENERATED}|{NO_TEXT}|{CONSTANT}", re.M | re.S)
 NUMBER = re.compile(r"\d\.\d|\d\s?%|\d of (the )?\d|n = \d")
 REVIEWED = yaml.safe_load((Path(__file__).parent / "reviewed_numbers.yaml").read_text("utf-8"))

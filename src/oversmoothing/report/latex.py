@@ -9,7 +9,7 @@ from oversmoothing.store.files import write_text, writing
 
 SYMBOLS = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
-    "±": r"$\pm$", "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "√": r"$\surd$",
+    "±": r"$\pm$", "·": r"$\cdot$", "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "√": r"$\surd$",
     "γ": r"$\gamma$", "η": r"$\eta$", "σ": r"$\sigma$", "τ": r"$\tau$", "ᵐ": "$^m$", "²": "$^2$",
     "†": r"$\dagger$", "✓": r"$\surd$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "✗": r"$\times$",
 }  # fmt: skip
