@@ -6,10 +6,10 @@
         --device cuda --rounds 20
 
 A step: CAMs, PAR, pseudo labels, losses, backward, AdamW, of random weights, in float32, and ours
-with trainer.precision=bf16 as well. ToCo's is
-its own code without its two contrastive losses. L_reg is ours on both sides, as ToCo's is C++ that
-must be built by hand; --no-energy leaves it out on both. Without centering the two start from the
-same weights, and their losses before the first step are printed.
+with trainer.precision=bf16 and trainer.compile=true as well. ToCo's is its own code without its two
+contrastive losses. L_reg is ours on both sides, as ToCo's is C++ that must be built by hand;
+--no-energy leaves it out on both. Without centering the two start from the same weights, and their
+losses before the first step are printed.
 
 On a busy machine set OMP_NUM_THREADS=1. A CPU's memory varies by 7 % from process to process. Exit
 code 1 when the classification losses disagree.
@@ -41,13 +41,18 @@ from oversmoothing.tasks.wsss.method import Method
 from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.objective import Objective
 from oversmoothing.training.adamw_poly import AdamWPoly
+from oversmoothing.training.compiled import compiled
 from oversmoothing.training.loop import TrainingLoop
 
-FORMS = {
-    "plain": (NoAggregator, "fp32"),
-    "centered": (partial(Centered, -1.0), "fp32"),
-    "plain, bf16": (NoAggregator, "bf16"),
-    "centered, bf16": (partial(Centered, -1.0), "bf16"),
+CENTERED = partial(Centered, -1.0)
+FORMS = {  # aggregator, trainer.precision, trainer.compile
+    "plain": (NoAggregator, "fp32", False),
+    "centered": (CENTERED, "fp32", False),
+    "plain, compiled": (NoAggregator, "fp32", True),
+    "plain, bf16": (NoAggregator, "bf16", False),
+    "centered, bf16": (CENTERED, "bf16", False),
+    "plain, bf16, compiled": (NoAggregator, "bf16", True),
+    "centered, bf16, compiled": (CENTERED, "bf16", True),
 }
 TOLERANCE = 1e-2  # position embeddings are resampled a little differently
 Step = Callable[[], dict[str, Tensor]]
@@ -77,7 +82,7 @@ class OurStep:
 
     def __init__(self, form: str, options: argparse.Namespace) -> None:
         torch.manual_seed(0)
-        aggregator, precision = FORMS[form]
+        aggregator, precision, self.compile = FORMS[form]
         vit = ViT([aggregator, NoAggregator], name=options.name, weights="none")
         place = device(options.device)
         self.network = Network(vit, num_classes=20).to(place)
@@ -89,7 +94,8 @@ class OurStep:
         self.batch = batch_of(options)
 
     def __call__(self) -> dict[str, Tensor]:
-        return self.training._step(self.network, self.batch)
+        with compiled(self.network, self.compile):
+            return self.training._step(self.network, self.batch)
 
     def parts(self) -> dict[str, Step]:
         """What the step is made of."""
@@ -119,6 +125,7 @@ def step_of(form: str, options: argparse.Namespace) -> Step:
 
 def main() -> int:
     options = arguments()
+    torch._dynamo.config.recompile_limit = 64  # every form compiles the same functions
     if options.threads:
         torch.set_num_threads(options.threads)
     place = device(options.device)

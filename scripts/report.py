@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 from oversmoothing.launch.script import run_script
@@ -10,6 +11,7 @@ from oversmoothing.report.claims import read_claims
 from oversmoothing.report.collect import collect
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.in_short import in_short
 from oversmoothing.report.overview import papers
 from oversmoothing.report.page import Section, write_page
 from oversmoothing.store.files import writing
@@ -55,7 +57,8 @@ def main() -> int:
     others = [_section(results, *of) for of in OTHERS]
     sections = [section for section in others if section.rows or section.figures]
     claims = read_claims(results)
-    overview = papers((entry for entries in judged.values() for entry in entries), claims)
+    counted = papers((entry for entries in judged.values() for entry in entries), claims)
+    overview = [replace(paper, in_short=in_short(results, paper.name)) for paper in counted]
     sections = [_claims(claims)] * bool(claims) + sections + tables
     write_page(page, "Oversmoothing: published and measured", sections, overview)
     print(page.resolve().as_uri())

@@ -11,7 +11,8 @@ A number in a sentence stands between ``<!--=KEY-->`` and ``<!--/-->``, which no
 - ``claims/NAME``: what was measured for a claim, in short; ``claims/NAME:verdict``.
 
 Some claims as a table stand between ``<!-- claims NAME NAME …:start -->`` and
-``<!-- claims:end -->``.
+``<!-- claims:end -->``, and what all papers' pages say in short (``in_short.py``) between
+``<!-- in-short:start -->`` and ``<!-- in-short:end -->``.
 """
 
 import csv
@@ -25,11 +26,13 @@ from pathlib import Path
 
 from oversmoothing.errors import InputError
 from oversmoothing.report.claims import brief, read_claims, short
+from oversmoothing.report.in_short import bullets
 from oversmoothing.report.verdict import Verdict
 from oversmoothing.store.files import write_text
 
 FACT = re.compile(r"(<!--=(.+?)-->)[^<]*(<!--/-->)")
 CLAIMS = re.compile(r"(<!-- claims ([\w ]+):start -->\n).*?(<!-- claims:end -->)", re.S)
+IN_SHORT = re.compile(r"(<!-- in-short:start -->\n).*?(<!-- in-short:end -->)", re.S)
 PLACES = (("block", "key", "column", "reading"), ("graph", "network", "layers", "method"))
 Line = Mapping[str, str]
 
@@ -44,8 +47,8 @@ def update(results: Path) -> list[Path]:
     Raises:
         InputError: a key that names no result.
     """
-    pages = [results / "README.md", results.parent / "README.md"]
-    pages += sorted((results.parent / "docs").rglob("*.md"))
+    pages = sorted((results.parent / "docs").rglob("*.md"))  # first: READMEs repeat parts of them
+    pages += [results / "README.md", results.parent / "README.md"]
     changed = []
     for page in filter(Path.exists, pages):
         old = page.read_text("utf-8")
@@ -65,8 +68,10 @@ def current(text: str, results: Path, page: Path) -> str:
         except (KeyError, OSError, ValueError) as error:
             raise InputError(f"{page}: {found[2]} names no result ({error})") from None
 
-    whole = os.path.relpath(results.parent / "docs/papers/claims.md", page.parent)
+    papers = os.path.relpath(results.parent / "docs/papers", page.parent)
+    whole = os.path.normpath(f"{papers}/claims.md")
     text = FACT.sub(partial(inserted, partial(value, results)), text)
+    text = IN_SHORT.sub(lambda found: found[1] + bullets(results, papers) + found[2], text)
     return CLAIMS.sub(partial(inserted, partial(_chosen, results, whole)), text)
 
 
