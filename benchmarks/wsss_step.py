@@ -138,11 +138,11 @@ def main() -> int:
     ms = scaled(interleaved(steps, options.rounds, clock(place)), 1e3)
     mb = {form: [in_fresh_process("--peak-of", form)] for form in forms}
     parts = scaled(interleaved(steps["plain"].parts(), options.rounds, clock(place)), 1e3)
-    rows, floor = [], floor_of(steps["plain"])
-    for form in FORMS:
+    rows = []
+    floors = {precision: floor_of(steps["plain"], precision) for precision in ("fp32", "bf16")}
+    for form, (_, precision, _) in FORMS.items():
         peer = {"peer": "ToCo", "theirs": ms["ToCo"], "goal": 4} if options.toco else {}
-        note = "" if "bf16" in form else floor
-        rows.append(row(work_of(form, options), "ms", ms[form], **peer, note=note))
+        rows.append(row(work_of(form, options), "ms", ms[form], **peer, note=floors[precision]))
         peer = {"peer": "ToCo", "theirs": mb["ToCo"]} if options.toco else {}
         rows.append(row(work_of(form, options), "MB", mb[form], **peer))
     rows += [row(f"part of a plain step: {part}", "ms", values) for part, values in parts.items()]
@@ -155,18 +155,19 @@ def work_of(form: str, options: argparse.Namespace) -> str:
     return f"WSSS step, {form}, {options.name}, {options.batch} × {options.crop}²{energy}"
 
 
-def floor_of(step: Step) -> str:
+def floor_of(step: Step, precision: str) -> str:
     """The time of a step's matrix products at the rate of one such product alone."""
     with FlopCounterMode(display=False) as counter:
         step()
     place = step.batch["image"].device
-    x, w = (torch.randn(size, device=place) for size in ((1768, 192), (768, 192)))
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    x, w = (torch.randn(size, device=place, dtype=dtype) for size in ((1768, 192), (768, 192)))
     seconds = interleaved({"product": lambda: F.linear(x, w)}, 50, clock(place))["product"]
     rate = 2 * x.numel() * len(w) / statistics.median(seconds)
     total = counter.get_total_flops()
     return (
         f"its {total / 1e9:.0f} GFLOP of matrix products alone take {1e3 * total / rate:.0f} ms "
-        f"at the {rate / 1e9:.0f} GFLOP/s of a float32 product of its sizes"
+        f"at the {rate / 1e9:.0f} GFLOP/s of such a product in {precision}"
     )
 
 
