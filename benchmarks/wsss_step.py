@@ -19,6 +19,7 @@ import argparse
 import math
 import statistics
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -82,7 +83,7 @@ class OurStep:
 
     def __init__(self, form: str, options: argparse.Namespace) -> None:
         torch.manual_seed(0)
-        aggregator, precision, self.compile = FORMS[form]
+        aggregator, precision, compiles = FORMS[form]
         vit = ViT([aggregator, NoAggregator], name=options.name, weights="none")
         place = device(options.device)
         self.network = Network(vit, num_classes=20).to(place)
@@ -92,10 +93,11 @@ class OurStep:
         run = Recorder(Path(), [0], checkpoint_seconds=math.inf)
         self.training = TrainingLoop(self.network, objective, None, trainer, run, place)
         self.batch = batch_of(options)
+        self.compiled = ExitStack()  # as long as the object lives, as in a training
+        self.compiled.enter_context(compiled(self.network, compiles))
 
     def __call__(self) -> dict[str, Tensor]:
-        with compiled(self.network, self.compile):
-            return self.training._step(self.network, self.batch)
+        return self.training._step(self.network, self.batch)
 
     def parts(self) -> dict[str, Step]:
         """What the step is made of."""

@@ -68,10 +68,12 @@ def current(text: str, results: Path, page: Path) -> str:
         except (KeyError, OSError, ValueError) as error:
             raise InputError(f"{page}: {found[2]} names no result ({error})") from None
 
-    papers = os.path.relpath(results.parent / "docs/papers", page.parent)
-    whole = os.path.normpath(f"{papers}/claims.md")
+    papers = Path(os.path.relpath(results.parent / "docs/papers", page.parent))
+    whole = (papers / "claims.md").as_posix()
     text = FACT.sub(partial(inserted, partial(value, results)), text)
-    text = IN_SHORT.sub(lambda found: found[1] + bullets(results, papers) + found[2], text)
+    text = IN_SHORT.sub(
+        lambda found: found[1] + bullets(results, papers.as_posix()) + found[2], text
+    )
     return CLAIMS.sub(partial(inserted, partial(_chosen, results, whole)), text)
 
 

@@ -19,9 +19,9 @@ def in_short(results: Path, paper: str) -> str:
 
     Args:
         results: a folder such as ``results``; pages are in ``docs/papers`` next to it.
-        paper: short name of the paper, a key of ``PAGES``.
+        paper: short name of the paper, as in ``PAGES``; another has no page.
     """
-    page = results.parent / f"docs/papers/{PAGES.get(paper)}.md"
+    page = results.parent / "docs/papers" / f"{PAGES.get(paper, paper)}.md"
     found = SECTION.search(page.read_text("utf-8")) if page.exists() else None
     return " ".join(LINK.sub(r"\1", HIDDEN.sub("", found[1])).split()) if found else ""
 

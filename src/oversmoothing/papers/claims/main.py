@@ -30,6 +30,7 @@ from oversmoothing.papers.claims import (
     contranorm_theory,
     cost,
     external,
+    external_unit,
     hemnet_fig3,
     hemnet_iterations,
     hemnet_steps,
@@ -59,6 +60,7 @@ PAGES = (
     hemnet_fig3,
     hemnet_iterations,
     hemnet_tables,
+    external_unit,
     external,
     cost,
 )
