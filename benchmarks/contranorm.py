@@ -4,17 +4,18 @@
     python benchmarks/contranorm.py --nodes 169343 --edges 1166243 --channels 32 --negatives 1024
     python benchmarks/contranorm.py --nodes 169343 --edges 1166243 --channels 128   # exact: minutes
 
-Without ``--nodes``: forward and backward of five seeds of 32 channels on Cora and Squirrel,
-by turns with fused attention under a boolean N×N mask. |Δ| is the largest difference of outputs and
-gradients, over the largest value. With it: one seed on a random graph, once, and the peak of memory
-above graph and input. All times are CPU seconds, which other processes disturb less than the clock
-does; set OMP_NUM_THREADS=1.
+Without ``--nodes``: forward and backward of five seeds on Cora and Squirrel, by turns with fused
+attention under a boolean N×N mask, and in float32 with products in bfloat16 (``matmul=medium``).
+|Δ| is the largest difference of outputs and gradients, over the largest value. With it: one seed on
+a random graph, once, and the peak of memory above graph and input. All times are CPU seconds, which
+other processes disturb less than the clock does; set OMP_NUM_THREADS=1.
 """
 
 import argparse
 import os
 import time
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, product
 
 import floors
 import record
@@ -29,7 +30,7 @@ from oversmoothing.data.graphs import graphs
 from oversmoothing.data.graphs.graph import symmetrised
 from oversmoothing.launch.script import run_script
 
-SEEDS, CHANNELS = 5, 32
+SEEDS, CHANNELS, WIDE = 5, 32, 64
 
 
 def main() -> None:
@@ -37,15 +38,15 @@ def main() -> None:
     if options.nodes:
         return on_random(options)
     root = os.environ.get("DATA_ROOT") or "data"
-    for name in ("cora", "squirrel"):
+    for name, channels in product(("cora", "squirrel"), (CHANNELS, WIDE)):
         edges = graphs.load(name, root=root).edges
-        forms = in_both_forms(with_loops(edges, int(edges.max()) + 1))
-        if options.peak_of == [name, "tiles"] or options.peak_of == [name, "mask"]:
-            return print(peak_bytes(forms[options.peak_of[1]], torch.device("cpu")))
+        forms = in_all_forms(with_loops(edges, int(edges.max()) + 1), channels)
         if not options.peak_of:
-            rows = measured(name, forms, options.rounds)
+            rows = measured(name, channels, forms, options.rounds)
             record.save(rows)
             print(text([[row["work"], row["measure"], str(row["ratio"])] for row in rows]))
+        elif options.peak_of[:2] == [name, str(channels)]:
+            return print(peak_bytes(forms[options.peak_of[2]], torch.device("cpu")))
 
 
 def with_loops(edges: Tensor, num_nodes: int) -> Context:
@@ -53,12 +54,12 @@ def with_loops(edges: Tensor, num_nodes: int) -> Context:
     return Context(edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
 
 
-def in_both_forms(context: Context) -> dict:
-    """Forward and backward of both; each gives output and gradient."""
+def in_all_forms(context: Context, channels: int) -> dict:
+    """Forward and backward of each form, which gives output and gradient."""
     N = context.num_nodes
-    x = torch.randn(SEEDS, N, CHANNELS, requires_grad=True)
+    x = torch.randn(SEEDS, N, channels, requires_grad=True)
     upstream = torch.randn_like(x)
-    layer, mask = ContraNorm(CHANNELS), []
+    layer, mask = ContraNorm(channels), []
 
     def attention() -> Tensor:
         if not mask:
@@ -68,32 +69,45 @@ def in_both_forms(context: Context) -> dict:
         mixed = F.scaled_dot_product_attention(q, q, v, attn_mask=mask[0], scale=1.0)
         return 2 * x - mixed[:, 0]
 
+    def in_bf16() -> Tensor:
+        torch.set_float32_matmul_precision("medium")  # the backward pass follows the forward one
+        out = layer(x, context)
+        torch.set_float32_matmul_precision("highest")
+        return out
+
     def step(form) -> tuple[Tensor, Tensor]:
         out = form()
         return out.detach(), torch.autograd.grad(out, x, upstream)[0]
 
     return {
         "tiles": lambda: step(lambda: layer(x, context)),
+        "bf16": lambda: step(in_bf16),
         "mask": lambda: step(attention),
         "products": lambda: floors.contrast(x.detach(), context.neighbours.tiles[-1]),
     }
 
 
-def measured(name: str, forms: dict, rounds: int) -> list[record.Row]:
+def measured(name: str, channels: int, forms: dict, rounds: int) -> list[record.Row]:
     seconds = interleaved(forms, rounds, time.process_time)
-    gap = max(
-        ((a - b).abs().max() / b.abs().max()).item()
-        for a, b in zip(forms["tiles"](), forms["mask"]())
-    )
-    peaks = [[in_fresh_process("--peak-of", name, form)] for form in ("tiles", "mask")]
-    work = f"ContraNorm on {name}, {SEEDS} seeds of {CHANNELS} channels, forward and backward"
+    peak = partial(in_fresh_process, "--peak-of", name, str(channels))
+    peaks = [[peak(form)] for form in ("tiles", "mask")]
+    work = f"ContraNorm on {name}, {SEEDS} seeds of {channels} channels, forward and backward"
     floor = floors.note(*(seconds[form] for form in ("tiles", "products", "mask")))
-    note = f"they differ by {gap:.0e}; {floor}"
-    about = {"peer": "fused attention under an N × N mask", "note": note}
+    mask = {"peer": "fused attention under an N × N mask"}
+    note = f"they differ by {gap(forms, 'tiles', 'mask'):.0e}; {floor}"
+    exact = {"peer": "products in float32", "note": f"differ by {gap(forms, 'bf16', 'tiles'):.0e}"}
+    tiles, bf16 = seconds["tiles"], seconds["bf16"]
     return [
-        record.row(work, "CPU s", seconds["tiles"], theirs=seconds["mask"], **about),
-        record.row(work, "peak MB", peaks[0], theirs=peaks[1], peer=about["peer"]),
+        record.row(work, "CPU s", tiles, theirs=seconds["mask"], note=note, **mask),
+        record.row(work, "peak MB", peaks[0], theirs=peaks[1], **mask),
+        record.row(f"{work}, matmul=medium", "CPU s", bf16, theirs=tiles, **exact),
     ]
+
+
+def gap(forms: dict, form: str, other: str) -> float:
+    """Largest difference of outputs and gradients, over the largest value."""
+    pairs = zip(forms[form](), forms[other]())
+    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
 
 
 def on_random(options: argparse.Namespace) -> None:
@@ -129,7 +143,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--channels", type=int, default=CHANNELS)
     parser.add_argument("--negatives", type=int, help="default: all nodes")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # graph, form
+    parser.add_argument("--peak-of", nargs=3, help=argparse.SUPPRESS)  # graph, C, form
     return parser.parse_args()
 
 

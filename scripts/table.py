@@ -5,7 +5,8 @@
     python scripts/table.py table5 --draw --latex
 
 Results in the output folder and the committed ones count as done; with --fresh only the output
-folder counts. Words after -- go to every run: `-- device=cpu threads=1`.
+folder counts. Other tables that show the new runs are written, too. Words after -- go to every run:
+`-- device=cpu threads=1`.
 """
 
 import argparse
@@ -23,9 +24,9 @@ from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.collect import Planned, collect, read_records, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.facts import update
-from oversmoothing.report.grid import judge
+from oversmoothing.report.grid import Entry, judge
 from oversmoothing.report.latex import write_latex
-from oversmoothing.report.plan import describe, distinct
+from oversmoothing.report.plan import describe, distinct, tables_with
 from oversmoothing.report.publish import publish
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -34,7 +35,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 def main() -> int:
     options = arguments()
     same_runs(options.overrides)
-    cells = select(load(options.results / "expected"), options.table)
+    every = load(options.results / "expected")
+    cells = select(every, options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
     path = options.results / f"{cells[0].table}.jsonl"
     planned = collect(cells, options.overrides, None if options.fresh else path)
@@ -45,14 +47,24 @@ def main() -> int:
         print(describe(missing, planned))
         return 0
     failures = [] if options.draw else run_all(checked(missing, options.overrides), options.jobs)
-    write_records(path, [p.looked_up() for p in planned])
-    records = read_records(path)
-    entries = judge([p.looked_up(records).pair for p in planned])
-    paths = publish(entries, options.results, options.pdf) + update(options.results)
-    print(*dict.fromkeys(paths), sep="\n")
+    entries, paths = written(planned, options)
+    if not options.draw:
+        others = [cell for cell in every if cell.table != cells[0].table]
+        for other in tables_with(missing, others, options.overrides, options.results):
+            paths += written(other, options)[1]
+    print(*dict.fromkeys(paths + update(options.results)), sep="\n")
     if options.latex:
         print(write_latex(entries, options.out))
     return 1 if failures else 0
+
+
+def written(planned: list[Planned], options: argparse.Namespace) -> tuple[list[Entry], list[Path]]:
+    """Records the results of a table and draws it; returns its entries and the files."""
+    path = options.results / f"{planned[0].cell.table}.jsonl"
+    write_records(path, [p.looked_up() for p in planned])
+    records = read_records(path)
+    entries = judge([p.looked_up(records).pair for p in planned])
+    return entries, publish(entries, options.results, options.pdf)
 
 
 def of_seeds(planned: list[Planned], seeds: list[int]) -> list[Planned]:

@@ -59,6 +59,7 @@ def both(form, x: Tensor) -> tuple[Tensor, Tensor]:
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles that do not divide N, and several strips."""
     monkeypatch.setattr(neighbours, "CPU_TILE", 32)
+    monkeypatch.setattr(neighbours, "CPU_TILE_BF16", 48)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(strangers, "CELLS", 16 * N)
 
@@ -136,6 +137,36 @@ def test_no_tensor_is_n_by_n(options: dict, monkeypatch: pytest.MonkeyPatch) -> 
         ContraNorm(C, **options)(x, context).sum().backward()
     largest = max(event.self_cpu_memory_usage for event in watched.events())
     assert 4 * many * C <= largest < many**2
+
+
+@pytest.fixture
+def medium(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of float32 may be computed in bfloat16."""
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+
+
+@pytest.mark.parametrize("dual", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_tiles_in_bfloat16_are_within_its_rounding_of_float32(
+    small_tiles: None, medium: None, temperature: float, directed: bool, dual: bool
+) -> None:
+    """Exponents have an absolute error of 2⁻⁸/τ, which is a relative one of E."""
+    context, x = graph(directed), tokens(2, N, C)
+    found = both(lambda x: strangers.average(x, context.neighbours, temperature, dual), x.float())
+    expected = both(lambda x: dense(x, context, temperature, dual), x)
+    for ours, exact in zip(found, expected):
+        error = (ours - exact).norm() / exact.norm()
+        assert ours.dtype == torch.float32 and 1e-4 < error < 2**-7 / temperature
+
+
+@pytest.mark.parametrize("dtype, temperature", [(torch.float32, 0.09), (torch.float64, 1.0)])
+def test_sharp_or_double_tiles_stay_exact(
+    medium: None, dtype: torch.dtype, temperature: float
+) -> None:
+    context, x = graph(), tokens(2, N, C)
+    found = strangers.average(x.to(dtype), context.neighbours, temperature)
+    assert torch.allclose(found.double(), dense(x, context, temperature), rtol=0, atol=1e-4)
 
 
 def test_low_precision_is_computed_in_float32() -> None:

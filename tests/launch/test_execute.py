@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from oversmoothing.errors import InputError
 from oversmoothing.launch import execute as module
 from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, finished, run_folder
+from oversmoothing.launch.start import Start
 from oversmoothing.store.recorder import Recorder
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +45,18 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert finished(asked)
     monkeypatch.setattr(module, "Start", lambda *_: pytest.fail("ran again"))
     assert execute(asked) == first
+
+
+@pytest.mark.parametrize(
+    "asked, on_cpu", [("high", "highest"), ("highest", "highest"), ("medium", "medium")]
+)
+def test_products_of_float32_are_exact_on_a_cpu_unless_it_is_told_otherwise(
+    asked: str, on_cpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", seen.append)
+    Start(config(tmp_path, f"matmul={asked}", "device=cpu"))
+    assert seen == [on_cpu]
 
 
 def test_checkpoints_of_finished_seeds_are_removed(tmp_path: Path) -> None:

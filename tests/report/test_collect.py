@@ -21,7 +21,7 @@ from oversmoothing.report.collect import (
 )
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
-from oversmoothing.report.plan import describe, estimate
+from oversmoothing.report.plan import describe, estimate, tables_with
 from oversmoothing.report.publish import markdown
 from oversmoothing.store.identity import former_id, run_id
 
@@ -75,6 +75,22 @@ def test_runs_what_is_missing_and_records_it(tmp_path: Path, cells: list) -> Non
     beside = collect(cells, elsewhere, tmp_path / "other table.jsonl")
     assert beside[0].measured == first.measured, "a run that another table has is done"
     assert collect(cells, elsewhere, None)[0].missing, "a fresh count ignores the records"
+
+
+def test_tables_that_show_a_run_are_found(tmp_path: Path, cells: list) -> None:
+    words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
+    deeper = [replace(c, overrides=(*c.overrides, "backbone.depth=5")) for c in cells]
+    elsewhere = [replace(c, experiment="gnn_table6") for c in cells]
+    others = {"twin": cells, "deeper": deeper, "elsewhere": elsewhere}
+    every = [
+        replace(c, about=replace(c.about, name=name)) for name, own in others.items() for c in own
+    ]
+    planned = collect(cells, words, None)
+    found = [
+        [p.cell.table for p in table] for table in tables_with(planned, every, words, tmp_path)
+    ]
+    assert found == [["twin", "twin"]]
+    assert not [*tables_with([], every, words, tmp_path)], "nothing has run"
 
 
 def test_records_keep_what_the_table_names(tmp_path: Path, cells: list) -> None:

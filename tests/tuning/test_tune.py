@@ -32,7 +32,7 @@ methods: {centered: {aggregator.gamma: [-0.5]}}
 
 
 def called(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess:
-    how = ["threads=1", "logger=none", f"paths.outputs={folder / 'outputs'}"]
+    how = ["threads=1", "matmul=medium", "logger=none", f"paths.outputs={folder / 'outputs'}"]
     words = ("--results", str(folder / "results"), *words, "--", *how)
     command = [sys.executable, str(ROOT / f"scripts/{script}.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder)
@@ -59,6 +59,7 @@ def test_the_winner_of_a_search_is_the_run_of_its_cell(folder: Path) -> None:
     means = {trial: sum(map(float, end.split())) / 2 for trial, end in ends.items()}
     assert best["val_accuracy"] == pytest.approx(means[best["trial"]], abs=0.01)
     assert means[best["trial"]] == max(means.values())
+    assert best["matmul"] == "medium"
     assert best["overrides"][-1] == "seeds=[0,1]"
     again = called(folder, "tune", "small", "--columns", "L=2")
     assert again.stdout.strip() == "nothing is missing"

@@ -25,7 +25,9 @@ class ContraNorm(After):
     """ContraNorm over tokens.
 
     Time is quadratic in N, or linear with ``negatives``. Memory is linear: the N×N matrix is formed
-    only in a dense mixing, if ``dual`` or N ≤ C.
+    only in a dense mixing, if ``dual`` or N ≤ C. On a graph P is computed in bfloat16 after
+    ``torch.set_float32_matmul_precision("medium")``, unless τ < 0.1; entries have errors of about
+    0.4 % / τ.
 
     Args:
         dim: channels C.

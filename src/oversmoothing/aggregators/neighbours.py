@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 CPU_TILE = 384  # for one thread: two tiles fit into the cache of its core
+CPU_TILE_BF16 = 576
 TILE = 4096  # on other devices
+Tiles = tuple[Tensor, Tensor, int]
 
 
 class Neighbours:
@@ -33,17 +35,28 @@ class Neighbours:
         return torch.equal(mirrored, self.rows * N + self.columns)
 
     @cached_property
-    def tiles(self) -> tuple[Tensor, Tensor, int]:
-        """The entries in the square tiles on and above the diagonal; tiles are numbered by rows.
+    def tiles(self) -> Tiles:
+        """The entries by tile."""
+        return self._in_tiles(_tile(self.num_nodes, self.rows.device, CPU_TILE))
+
+    @cached_property
+    def tiles_bf16(self) -> Tiles:
+        """The entries by tile, where tiles are in bfloat16, which may be larger."""
+        return self._in_tiles(_tile(self.num_nodes, self.rows.device, CPU_TILE_BF16))
+
+    def _in_tiles(self, size: int) -> Tiles:
+        """Sorts the entries in the square tiles on and above the diagonal, numbered by rows.
+
+        Args:
+            size: side of a tile; the tiles of the last row and column may be smaller.
 
         Returns:
             positions: flat index of each entry inside its tile, ordered by tile.
             bounds: offsets of the tiles into ``positions``, on the CPU, (1, tiles + 1). If the
                 matrix A is not symmetric, a second row has the offsets for Aᵀ, whose positions
                 follow those of A.
-            size: side of a tile; the tiles of the last row and column may be smaller.
+            size: as given.
         """
-        size = _tile(self.num_nodes, self.rows.device)
         lists = [self._by_tile(size, self.rows, self.columns)]
         if not self.symmetric:
             lists.append(self._by_tile(size, self.columns, self.rows))
@@ -80,9 +93,9 @@ class Neighbours:
         return (rows % size * K + columns).split(counts.tolist())
 
 
-def _tile(num_nodes: int, device: torch.device) -> int:
+def _tile(num_nodes: int, device: torch.device, of_thread: int) -> int:
     """Returns the side of a tile, a multiple of 16 that divides N into about equal parts."""
-    largest = CPU_TILE * math.isqrt(torch.get_num_threads()) if device.type == "cpu" else TILE
+    largest = of_thread * math.isqrt(torch.get_num_threads()) if device.type == "cpu" else TILE
     return 16 * math.ceil(num_nodes / math.ceil(num_nodes / largest) / 16)
 
 

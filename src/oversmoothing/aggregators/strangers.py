@@ -20,6 +20,7 @@ from oversmoothing.aggregators.kernel import kernel_sums
 from oversmoothing.aggregators.neighbours import Neighbours
 
 SHARP = 0.025  # below this temperature exp(1/τ)² nears the largest float32: rows are shifted
+SHARP_IN_BF16 = 0.1  # below this one, 8 bits of x̂·x̂/τ make E wrong by more than 4 %
 CELLS = 2**18  # entries of a strip
 MIN_ROWS = 16
 
@@ -46,21 +47,31 @@ def average(
         values = x.float() if x.element_size() < 4 else x
         q = F.normalize(values, dim=-1) * (math.log2(math.e) / temperature) ** 0.5
         if chosen is None and neighbours is not None and temperature >= SHARP:
-            return _by_tiles(q, values, neighbours, dual).to(x.dtype)
+            return _by_tiles(q, values, neighbours, dual, _in_bf16(values, temperature)).to(x.dtype)
         return _by_strips(q, values, neighbours, dual, chosen).to(x.dtype)
 
 
-def _by_tiles(q: Tensor, x: Tensor, neighbours: Neighbours, dual: bool) -> Tensor:
+def _by_tiles(q: Tensor, x: Tensor, neighbours: Neighbours, dual: bool, bf16: bool) -> Tensor:
     """Uses that E is symmetric."""
     *_, N, C = shape = x.shape
     q, x = q.reshape(-1, N, C), x.reshape(-1, N, C)
-    sums, totals = kernel_sums(q, x, *neighbours.tiles)
+    skipped, bounds, size = neighbours.tiles_bf16 if bf16 else neighbours.tiles
+    sums, totals = kernel_sums(q, x, skipped, bounds, size, bf16)
     shares = _inverse(totals)[..., None]
     out = shares * sums
     if dual:
-        skipped, bounds, size = neighbours.tiles
-        out = out + kernel_sums(q, shares * x, skipped, bounds.flip(0), size)[0]
+        out = out + kernel_sums(q, shares * x, skipped, bounds.flip(0), size, bf16)[0]
     return out.view(shape)
+
+
+def _in_bf16(x: Tensor, temperature: float) -> bool:
+    """Returns whether float32 products may be computed in bfloat16, and errors of E stay small.
+
+    ``torch.compile`` cannot trace the question.
+    """
+    if torch.compiler.is_compiling() or torch.get_float32_matmul_precision() != "medium":
+        return False
+    return x.dtype == torch.float32 and temperature >= SHARP_IN_BF16
 
 
 def _by_strips(

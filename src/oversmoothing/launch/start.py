@@ -63,9 +63,11 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
     """Sets threads, precision of products and determinism: how numbers are computed."""
     if config.threads:
         torch.set_num_threads(config.threads)
-    matmul = config.get("matmul", "high") if place.type == "cuda" else "highest"
+    matmul = config.get("matmul", "high")
+    if place.type != "cuda" and matmul != "medium":
+        matmul = "highest"
     torch.set_float32_matmul_precision(matmul)
-    torch.backends.cudnn.allow_tf32 = matmul == "high"
+    torch.backends.cudnn.allow_tf32 = matmul != "highest"
     wanted = config.deterministic != "off"
     if wanted:  # without it, matrix products on a GPU refuse to be deterministic
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -1,11 +1,13 @@
 """The runs that a table still needs, and how long they may take."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.report.collect import Planned
+from oversmoothing.report.cells import Cell
+from oversmoothing.report.collect import Planned, collect
 from oversmoothing.store.identity import run_id
 
 
@@ -30,7 +32,25 @@ def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
     """Keeps one cell for each run; cells of a row may share their run."""
-    return [*{(run_id(p.config), *p.config.seeds): p for p in reversed(planned)}.values()][::-1]
+    return [*{(_id(p), *p.config.seeds): p for p in reversed(planned)}.values()][::-1]
+
+
+def tables_with(
+    runs: Sequence[Planned], cells: Sequence[Cell], extra: Sequence[str], results: Path
+) -> Iterator[list[Planned]]:
+    """Yields the tables, among those of the cells, that show one of the runs.
+
+    Args:
+        runs: of another table.
+        cells: of any tables.
+        extra, results: see ``collect``; ``results`` is the folder of the records.
+    """
+    ids, experiments = {_id(p) for p in runs}, {p.cell.experiment for p in runs}
+    for table in dict.fromkeys(c.table for c in cells if c.experiment in experiments):
+        own = [cell for cell in cells if cell.table == table]
+        planned = collect(own, extra, results / f"{table}.jsonl")
+        if any(p.config is not None and _id(p) in ids for p in planned):
+            yield planned
 
 
 def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
@@ -43,6 +63,10 @@ def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
     known = [seconds for seconds in times if seconds is not None]
     total = f"{_time(sum(known))} for {len(known)} of them" if known else "no run to estimate from"
     return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])
+
+
+def _id(planned: Planned) -> str:
+    return run_id(planned.config)
 
 
 def _size(config: DictConfig) -> int:

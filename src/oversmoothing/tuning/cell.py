@@ -27,7 +27,7 @@ class CellSearch:
         words: overrides of the experiment for this cell, without tuned ones.
         space: what is tried.
         folder: of ``space.yaml``, trials and best settings.
-        extra: overrides that change no number, such as ``device=cpu``.
+        extra: overrides that say how to compute, such as ``device=cpu``.
     """
 
     table: str
@@ -77,18 +77,19 @@ class CellSearch:
             )
             winner = search.run()
             found = score(search.results[-1][winner])
-            self._keep(winner, found, search.seconds_spent)
+            self._keep(winner, found, search.seconds_spent, every[0].matmul)
             (folder / "checkpoint.pt").unlink(missing_ok=True)
         shown = " ".join(self._drawn[winner]) or "the settings of the experiment"
         return f"{self.name}: {found:.2f} % of the validation nodes with {shown}"
 
-    def _keep(self, winner: int, found: float, seconds: float) -> None:
+    def _keep(self, winner: int, found: float, seconds: float, matmul: str) -> None:
         """Writes the best settings."""
         seeds = ",".join(map(str, self.space.final_seeds))
         settings = {
             "trial": winner,
             "val_accuracy": round(found, 2),
             "seconds": round(seconds),
+            "matmul": matmul,
             "overrides": [*self.space.overrides, *self._drawn[winner], f"seeds=[{seeds}]"],
         }
         write_best(self.folder, (self.block, self.row, self.column), settings)
