@@ -1,0 +1,159 @@
+"""The form of the files of published numbers; a faulty file is met with one line."""
+
+from pathlib import Path
+
+import pytest
+from made_up import measured
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.cells import Cell
+from oversmoothing.report.expected import load, select
+from oversmoothing.report.grid import judge
+from oversmoothing.report.remarks import notes
+from oversmoothing.report.verdict import Verdict, verdict
+
+FILE = Path(__file__).parents[2] / "results" / "expected"
+SMALL = """
+tables:
+  one:
+    {title: One, source: Paper, unit: "%", experiment: e, metric: m, tolerance: 1, runs: 5,
+     baseline: a,
+     columns: {L=2: [depth=2], L=4: [depth=4]},
+     rows: {a: {label: A, overrides: [x=a]}, b: {label: B, std_is: fraction, overrides: [x=b]}},
+     cells: {a: [1.0 ± 0.5, –], b: [3.00, 4.0 ± 0.02]}}
+"""
+READINGS = """
+  again:
+    of: one
+    readings:
+      - {label: dropout, overrides: [dropout=0.3], rows: [b]}
+      - {label: residual, overrides: [residual=1], columns: [L=4], not_run: too long}
+"""
+
+
+def loaded(folder: Path, text: str) -> list[Cell]:
+    path = folder / "expected.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load(path)
+
+
+def test_table_without_blocks(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SMALL)
+    assert [(c.key, c.column, c.value, c.std) for c in found] == [
+        ("a", "L=2", 1.0, 0.5),  # "–" makes no cell
+        ("b", "L=2", 3.0, None),
+        ("b", "L=4", 4.0, 2.0),
+    ]
+
+
+def test_readings_repeat_the_published_values_under_other_overrides(tmp_path: Path) -> None:
+    plain = {(c.key, c.column): c for c in select(loaded(tmp_path, SMALL), "one")}
+    found = select(loaded(tmp_path, SMALL + READINGS), "again")
+    assert [(c.reading, c.key, c.column) for c in found] == [
+        ("dropout", "b", "L=2"),
+        ("dropout", "b", "L=4"),
+        ("residual", "b", "L=4"),
+    ]
+    for c in found:
+        same = plain[c.key, c.column]
+        assert (c.value, c.std) == (same.value, same.std)
+        assert c.overrides[:-1] == same.overrides
+    assert [c.overrides[-1] for c in found] == ["dropout=0.3", "dropout=0.3", "residual=1"]
+    assert [c.reason for c in found] == [None, None, "too long"]
+
+
+def test_a_reading_has_its_own_notes_and_not_those_of_the_plain_rows(tmp_path: Path) -> None:
+    text = SMALL.replace("label: B,", "label: B, note: without dropout,")
+    text += READINGS.replace("label: dropout,", "label: dropout, note: with dropout,")
+    cells = loaded(tmp_path, text)
+    assert {c.note for c in select(cells, "one", rows=["b"])} == {"without dropout"}
+    again = select(cells, "again")
+    assert [c.note for c in again] == ["with dropout", "with dropout", ""]
+    assert "B, dropout: with dropout" in notes(judge([(c, None) for c in again]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("3.00, 4.0 ± 0.02", "3.00", ["one", "b", "1 values for 2 columns"]),
+        ("3.00, 4.0", "3.00, 4.0.0", ["one", "b", "L=4", "4.0.0"]),
+        (", b: [3.00, 4.0 ± 0.02]", "", ["one", "'b'", "missing"]),
+        ("metric: m, ", "", ["one", "'metric'", "missing"]),
+        ("title: One, ", "", ["one", "title", "missing"]),
+        ("metric: m", "metrik: m", ["one", "metrik", "did you mean 'metric'?"]),
+        ("tolerance: 1", "tolerance: -1", ["one", "tolerance", "-1"]),
+        ("runs: 5", "runs: five", ["one", "runs", "five"]),
+        ("std_is: fraction", "std_is: percent", ["one", "b", "percent"]),
+        ("[x=b]", "x=b", ["one", "b", "overrides"]),
+        ("baseline: a", "baseline: c", ["one", "baseline"]),
+        ("b: [3.00", "c: [3.00", ["one", "'c'"]),
+        ("a: {label: A", "b: {label: A", ["b"]),  # a key twice
+        ("tables:", "tables: [", []),
+        ("tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
+        ("of: one", "of: won", ["again", "won"]),
+        ("rows: [b]", "rows: [d]", ["again", "'d'"]),
+        ("label: residual, ", "", ["again", "label"]),
+    ],
+)
+def test_a_faulty_file_is_met_with_one_line(
+    tmp_path: Path, old: str, new: str, named: list[str]
+) -> None:
+    good = SMALL + READINGS
+    assert old in good
+    with pytest.raises(InputError) as error:
+        loaded(tmp_path, good.replace(old, new, 1))
+    message = str(error.value)
+    assert "\n" not in message
+    assert all(word in message for word in ["expected.yaml", *named])
+
+
+def test_a_value_that_is_not_at_hand_is_run_and_not_judged(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SMALL.replace("a: [1.0 ± 0.5, –]", 'a: ["?", –]'))
+    base, ours, _ = found
+    assert (base.value, base.target, base.runnable) == (None, None, True)
+    one, two = measured(1.0, 1.1), measured(99.0, 99.1)
+    assert verdict(base, one) is Verdict.MEASURED
+    assert verdict(ours, two, (base, one)) is Verdict.OFF  # nothing says which should be higher
+
+
+def test_an_empty_cell_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="L=4"):
+        loaded(tmp_path, SMALL.replace("[1.0 ± 0.5, –]", "[1.0 ± 0.5, null]"))
+
+
+def test_a_remark_overrides_one_cell_only(tmp_path: Path) -> None:
+    remark = "remarks: [{row: b, column: L=4, overrides: [x=c]}],\n     cells:"
+    found = loaded(tmp_path, SMALL.replace("cells:", remark) + READINGS)
+    assert [c.overrides for c in select(found, "one")] == [
+        ("x=a", "depth=2"),
+        ("x=b", "depth=2"),
+        ("x=b", "depth=4", "x=c"),
+    ]
+    (again,) = [c for c in select(found, "again") if c.overrides[-1] == "residual=1"]
+    assert again.overrides == ("x=b", "depth=4", "x=c", "residual=1")
+
+
+def test_a_folder_is_all_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(SMALL, encoding="utf-8")
+    (tmp_path / "two.yaml").write_text(SMALL.replace(" one:", " two:"), encoding="utf-8")
+    (tmp_path / "README.md").write_text("no table")
+    assert dict.fromkeys(c.table for c in load(tmp_path)) == {"one": None, "two": None}
+    (tmp_path / "three.yaml").write_text(SMALL, encoding="utf-8")
+    with pytest.raises(InputError, match=r"three\.yaml: one: another file|one\.yaml: one: another"):
+        load(tmp_path)
+
+
+def test_an_empty_folder_is_met_with_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected files of tables"):
+        load(tmp_path)
+
+
+def test_a_missing_file_is_met_with_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.yaml"):
+        load(tmp_path / "nowhere.yaml")
+
+
+def test_a_remark_on_no_cell_is_refused(tmp_path: Path) -> None:
+    remark = "remarks: [{row: a, column: L=3, note: n}],\n     cells:"
+    with pytest.raises(InputError, match="L=3"):
+        loaded(tmp_path, SMALL.replace("cells:", remark))
