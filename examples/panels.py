@@ -52,7 +52,7 @@ def draw(
     Args:
         name: of the file.
         panels: title -> label -> curve. A label has one colour in all panels, and shares it with
-            the label that says ``, random`` behind it.
+            the label that says ``, random`` after it.
         xlabel: below the panels of the last row.
         log_x: whether depths of 2, 4, 8, … are equally far apart.
         log_y: titles of the panels with a logarithmic y axis.

@@ -135,7 +135,7 @@ def shown(command: list[str]) -> str:
 
 
 def _in_one_process(commands: list[list[str]]) -> Iterator[Trial]:
-    """Continues in another process behind a command that ends the process."""
+    """Continues in another process after a command that ends the process."""
     while commands:
         done = 0
         for trial in streamed("generated", commands, SECONDS):

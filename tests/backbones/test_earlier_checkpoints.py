@@ -16,7 +16,7 @@ from oversmoothing.backbones.vit.vit import ViT
 LEARNED = partial(ContraNorm, learnable=True)
 SMALL_BERT = {"weights": "none", "depth": 2, "dim": 16, "heads": 2, "ffn": 16, "vocabulary": 50}
 SMALL_VIT = {"name": "vit_tiny_patch16_224", "weights": "none", "depth": 2, "image_size": 32}
-BOTH = ["attention_norm", "attention_sum"]  # behind and before one LayerNorm
+BOTH = ["attention_norm", "attention_sum"]  # after and before one LayerNorm
 FIRST_NORM = r"(attention\.output\.LayerNorm)\."
 
 CASES = {  # today's names -> those of version 0.1

@@ -104,7 +104,7 @@ def test_falls_of_the_elbo_are_those_of_the_e_step() -> None:
 def test_what_has_no_gradient_or_no_em_is_refused() -> None:
     with pytest.raises(InputError, match="aggregator.gradients: expected true"):
         with_steps(make(partial(EM, num_bases=K)), 0.5, 3)
-    with pytest.raises(InputError, match="no EM attention behind a CNN"):
+    with pytest.raises(InputError, match="no EM attention after a CNN"):
         with_steps(make(NoAggregator), 0.5, 3)
     with pytest.raises(InputError, match="step size, iterations"):
         with_steps(make(), 1.5, 3)

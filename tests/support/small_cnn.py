@@ -1,4 +1,4 @@
-"""Small convolutional networks with random weights, and an aggregator to put behind them."""
+"""Small convolutional networks with random weights, and an aggregator to put after them."""
 
 import torch
 from torch import Tensor, nn

@@ -60,7 +60,7 @@ class InsideFunction(InsideAttention):
         causal = getattr(module, "is_causal", True) if causal is None else causal
         N_q = query.shape[2]
         causal = causal and attention_mask is None and N_q > 1
-        if causal:  # a static cache has empty values behind the others
+        if causal:  # a static cache has empty values after the others
             value = value[:, :, :N_q]
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
         return mixed.transpose(1, 2).contiguous(), weights

@@ -1,4 +1,4 @@
-"""Aggregators behind the modules whose names match a pattern, in a model of any kind."""
+"""Aggregators after the modules whose names match a pattern, in a model of any kind."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -28,7 +28,7 @@ def fits(name: str, pattern: str) -> bool:
 def place(
     model: nn.Module, names: Sequence[str], factories: Sequence[Factory], current: Current
 ) -> list[Placed]:
-    """Builds sites behind the modules of these names.
+    """Builds sites after the modules of these names.
 
     Raises:
         InputError: an aggregator does not act after the mixing, or tokens there are (N, B, C).
@@ -40,7 +40,7 @@ def place(
         while isinstance(module, nn.Sequential):  # a child of it would become a layer of it
             module = module[-1]
         dim = channels(module, factories)
-        sites = Sites(factories, dim, f"a place behind {name}", ("after",))
+        sites = Sites(factories, dim, f"a place after {name}", ("after",))
         kind = AfterConvolution if hasattr(module, "propagate") else AfterModule
         site = kind(sites.build("after", dim), current=current)
         placed[module] = Placed(module, site)

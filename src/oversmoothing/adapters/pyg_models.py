@@ -130,7 +130,7 @@ def place(
 ) -> list[Placed]:
     """Builds new sites for the convolutions.
 
-    Aggregators of the site after act behind every convolution. The last one, whose output is often
+    Aggregators of the site after act after every convolution. The last one, whose output is often
     that of the model, has none unless the user names its block.
 
     Raises:

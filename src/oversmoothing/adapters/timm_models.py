@@ -38,9 +38,9 @@ def place(
     """Builds new sites for the blocks.
 
     Args:
-        where: of aggregators of the site after. ``branch``, the default: behind the attention's
+        where: of aggregators of the site after. ``branch``, the default: after the attention's
             projection, before the residual sum. ``norm2``: before the second norm of each block,
-            thus behind attention and residual sum, as in ContraNorm's paper. ``norms``: before
+            thus after attention and residual sum, as in ContraNorm's paper. ``norms``: before
             every norm, two in each block and the model's last, as in ContraNorm's code for ViTs.
 
     Raises:

@@ -4,7 +4,7 @@ A number in a sentence stands between ``<!--=KEY-->`` and ``<!--/-->``, which no
 
 - ``table5/Cora/centered/L=16``: a cell of ``tables/table5.csv`` by block, key of the row, column
   and, if any, reading (``cures/Cora/GCN/8/GCNII``: graph, network, layers, method), as mean ± std;
-  ``:mean``, ``:std``, ``:published`` or ``:difference`` behind it takes one of them;
+  ``:mean``, ``:std``, ``:published`` or ``:difference`` after it takes one of them;
 - ``table5/Cora/*:within``: how many such cells have a verdict, or ``:measured``; ``:n`` the seeds
   of the cell with the fewest;
 - ``diagnose/deit.csv:cosine@model=plain&block=12``: mean ± std of a column over some lines;

@@ -87,7 +87,7 @@ class Engine(nn.Module):
 
         Args:
             maps: channels in and out of every graph convolution.
-            dense: the same of the linear layers before and behind them. Without any, the last
+            dense: the same of the linear layers before and after them. Without any, the last
                 convolution gives the logits: it is followed by no aggregator.
             bias: whether convolutions have a bias; linear layers always have one.
         """

@@ -26,7 +26,7 @@ class GCNII(Engine):
             one α or λ for each network.
         aggregators, x, edges, num_classes, seeds, depth, hidden, dropout, adjacency,
             share_aggregators, drop_edge, init, weights: see ``GCN``. The linear layers before and
-            behind the convolutions do not count in ``depth``; convolutions have no bias.
+            after the convolutions do not count in ``depth``; convolutions have no bias.
 
     Raises:
         InputError: an option out of range, or an aggregator that acts instead of the mixing.

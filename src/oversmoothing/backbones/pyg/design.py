@@ -74,5 +74,5 @@ class Design:
 
     @property
     def reads_out(self) -> bool:
-        """Whether a linear layer comes behind the convolutions."""
+        """Whether a linear layer comes after the convolutions."""
         return self.reads_in or self.jumping != "none"

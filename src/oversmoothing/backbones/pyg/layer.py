@@ -18,11 +18,11 @@ class Layer(nn.Module):
         sites: where aggregators come from.
         dim: channels of the output.
         dropout: rate before the convolution.
-        logits: whether the output are the logits, without aggregators behind it and ReLU.
+        logits: whether the output are the logits, without aggregators after it and ReLU.
         like: the layer whose aggregators this one shares.
 
     Attributes:
-        identity: initial residual and identity map behind the convolution, if any.
+        identity: initial residual and identity map after the convolution, if any.
         takes_sparse: whether the convolution takes sparse features; others get dense ones.
     """
 
@@ -48,7 +48,7 @@ class Layer(nn.Module):
 
     @property
     def reads_edges(self) -> bool:
-        """Whether an aggregator behind the convolution looks at the edges."""
+        """Whether an aggregator after the convolution looks at the edges."""
         return any(aggregator.reads_edges for aggregator in self.after)
 
     def forward(
@@ -60,7 +60,7 @@ class Layer(nn.Module):
             h: output of the layer before.
             edges: arguments of the convolution besides the features.
             initial: output of the first linear layer.
-            context: for aggregators behind the convolution.
+            context: for aggregators after the convolution.
 
         Shapes: h (N, C), initial (N, C) -> (N, C').
         """

@@ -21,7 +21,7 @@ class Network(nn.Module):
     """The network of one seed, which runs on any graph with such features.
 
     Its layers are those of ``backbone=gcn``: dropout, convolution, aggregators, ReLU; the last
-    convolution returns the logits. With ``jumping``, dropout and a linear layer come behind the
+    convolution returns the logits. With ``jumping``, dropout and a linear layer come after the
     convolutions. With ``skip=initial``, or a convolution that cannot change the number of channels,
     dropout, a linear layer and ReLU come before them, too, as in GCNII.
 
@@ -163,7 +163,7 @@ class Network(nn.Module):
         return normalised(edge_index, edge_weight, x.shape[0], self.design.adjacency, x.dtype)
 
     def _context(self, edge_index: Tensor, num_nodes: int) -> Context:
-        """Returns what aggregators behind a convolution may read."""
+        """Returns what aggregators after a convolution may read."""
         if not any(layer.reads_edges for layer in self.layers):
             return PLAIN
         loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)

@@ -1,7 +1,7 @@
 """Sites for aggregators in the blocks of timm's vision transformers.
 
 A pre-norm block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``. ``Inside``
-and ``Instead`` act within the attention, ``After`` behind it or in the place of LayerNorms.
+and ``Instead`` act within the attention, ``After`` after it or in the place of LayerNorms.
 
 .. math:: x ← after(W · join(inside(M V, V)) + b),  M = softmax(Q Kᵀ/√d) per head
 

@@ -58,7 +58,7 @@ class T2TViT(TokenStream):
             or softmax ``attention`` (T2T-ViT with transformer layers).
         blocks, mean, std, after, drop_path: as in ``vit.ViT``.
         norm: LayerNorm (``layer``) or BatchNorm over all tokens of a batch (``batch``), in the
-            blocks and behind them.
+            blocks and after them.
 
     Raises:
         InputError: an argument out of range, or aggregators that exclude each other.

@@ -162,7 +162,7 @@ CLAIMS = [
         "centered_graphs_deep",
         "4.3, Table 5",
         "Centering makes deep GCNs more accurate.",
-        "Table 5, with a LayerNorm behind it, against the LayerNorm alone.",
+        "Table 5, with a LayerNorm after it, against the LayerNorm alone.",
         deeper,
     ),
     _claim(
@@ -188,7 +188,7 @@ CLAIMS = [
         "centered_graphs_deep20",
         "4.3, Table 5",
         "Centering makes deep GCNs more accurate (20 seeds).",
-        "8, 16 and 32 layers, with a LayerNorm behind it, against the LayerNorm alone.",
+        "8, 16 and 32 layers, with a LayerNorm after it, against the LayerNorm alone.",
         partial(deeper, **TWENTY),
         command=READINGS,
     ),

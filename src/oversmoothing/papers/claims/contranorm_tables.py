@@ -99,7 +99,7 @@ def uniformity_loss(evidence: Evidence) -> Finding:
 
 
 def positions(evidence: Evidence) -> Finding:
-    """Claim: behind attention and residual is better than every other position."""
+    """Claim: after attention and residual is better than every other position."""
     cells = evidence.measured("contranorm_positions")
     best = cells["", "attention_sum", "accuracy"]
     others = {row: cells["", row, "accuracy"] for row in OTHER_POSITIONS}
@@ -189,7 +189,7 @@ CLAIMS = [
     _claim(
         "contranorm_position",
         "B.3",
-        "The best position is behind attention and residual.",
+        "The best position is after attention and residual.",
         "Small BERT of 6 layers on SST-2, from scratch: the eight positions of the authors' code.",
         positions,
         command="make table NAME=contranorm_positions",

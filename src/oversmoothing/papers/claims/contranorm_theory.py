@@ -83,7 +83,7 @@ def rank_cases(square: bool, step: float | None = None) -> list[bool]:
     """Whether the effective rank grew, for random H and s that meet the condition.
 
     Args:
-        square: the condition of the proposition, else that of the text behind it.
+        square: the condition of the proposition, else that of the text after it.
         step: s; None: drawn.
     """
     cases = []
@@ -147,7 +147,7 @@ CLAIMS = [
     ),
     _claim(
         "contranorm_prop2_text",
-        "3.4, behind Proposition 2",
+        "3.4, after Proposition 2",
         "Proposition 2 under the condition that the text repeats without the square: "
         "1 + (1 − σ_max)s > 0.",
         "As for Proposition 2.",
@@ -155,7 +155,7 @@ CLAIMS = [
     ),
     _claim(
         "contranorm_prop2_small",
-        "3.4, behind Proposition 2",
+        "3.4, after Proposition 2",
         "Near s = 0 the condition is met and the update raises the effective rank.",
         "The same draws with s = 0.0001.",
         small_steps,

@@ -98,14 +98,14 @@ def evaluated(evidence: Evidence) -> Finding:
 
 
 def rises_and_falls(evidence: Evidence) -> Finding:
-    """Claim: the mIoU rises from T to T before the best one, and falls behind it."""
+    """Claim: the mIoU rises from T to T before the best one, and falls after it."""
     cells, cases, texts = grid(evidence, "hemnet_table1"), [], []
     for eta, T in best_iterations(evidence).items():
         column = [(t, by_step[eta]) for t, by_step in cells.items()]
         steps = [(b > a) == (t <= T) for (_, a), (t, b) in zip(column, column[1:])]
         cases += steps
         texts.append(f"{share(steps)} at η = {eta:g} (best T = {T})")
-    text = f"rises before the best T and falls behind it in {share(cases, 'steps of T')}: "
+    text = f"rises before the best T and falls after it in {share(cases, 'steps of T')}: "
     return Finding(partly(cases), text + ", ".join(texts), "one run per cell")
 
 

@@ -28,7 +28,7 @@ def em_of(network: Segmenter) -> EM:
     found = [a for a in unit.aggregators if isinstance(a, EM)] if unit else []
     if not found:
         raise InputError(
-            "aggregator: no EM attention behind a CNN; choose aggregator=hem, em_gradient or em "
+            "aggregator: no EM attention after a CNN; choose aggregator=hem, em_gradient or em "
             "and a CNN as backbone"
         )
     return found[0]

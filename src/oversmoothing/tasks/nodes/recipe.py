@@ -20,7 +20,7 @@ class FullBatchAdam(Ranged):
         weight_decay: L2 penalty of Adam, on every parameter but those that ``dense_weight_decay``
             names.
         compile: use torch.compile.
-        dense_weight_decay: L2 penalty on the linear layers before and behind the graph
+        dense_weight_decay: L2 penalty on the linear layers before and after the graph
             convolutions, as GCNII's code has it; None: ``weight_decay``.
         selection: ``last`` epoch's weights, or those of the ``best-val`` accuracy (the earliest
             of equals), per seed.

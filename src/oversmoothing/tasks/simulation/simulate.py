@@ -134,7 +134,7 @@ class Curves:
         return {name: whole[..., : self.count].clone() for name, whole in self.values.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continues behind the depths that ``state_dict`` saved."""
+        """Continues after the depths that ``state_dict`` saved."""
         for name, values in state.items():
             self.count = values.shape[-1]
             self.values[name] = F.pad(values, (0, len(self.place) - self.count))
