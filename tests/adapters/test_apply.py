@@ -207,3 +207,14 @@ def test_what_the_user_replaced_meanwhile_stays() -> None:
     osm.remove(model)
     assert model.blocks[0].attn is attention and attention.qkv is mine
     assert type(attention) is timm.layers.Attention
+
+
+def test_a_module_that_is_never_called_is_refused() -> None:
+    """torch's attention reads only the weights of its output projection."""
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+    with pytest.raises(
+        osm.InputError, match=r"where: layers\.0\.self_attn\.out_proj is never called"
+    ):
+        osm.apply(encoder, "pairnorm", where="layers.*.self_attn.out_proj")
+    with pytest.raises(osm.InputError, match=r"^model: expected a torch\.nn\.Module, got str"):
+        osm.remove("encoder")

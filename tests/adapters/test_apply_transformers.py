@@ -1,9 +1,11 @@
 """Aggregators in transformers' models: no token sees what it must not, with any cache or mask."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+import timm.utils
 import torch
 import transformers as hf
 from applied_models import SMALL, WORDS, Push, bert, gpt2, llama
@@ -167,13 +169,18 @@ def test_centered_attention_is_the_explicit_matrix() -> None:
     torch.testing.assert_close(attention(x)[0], expected, **EXACT)
 
 
+def without_dropout(*aggregators) -> nn.Module:
+    model = made(bert, *aggregators).train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
+
+
 def test_checkpointed_gradients_are_the_plain_ones() -> None:
     gradients = []
     for checkpointed in (False, True):
-        model = made(bert, centered, Push).train()
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
+        model = without_dropout(centered, Push)
         if checkpointed:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model(WORDS, attention_mask=MASK)[0].square().sum().backward()
@@ -251,3 +258,39 @@ def test_the_two_towers_of_clip_are_told_apart() -> None:
     torch.testing.assert_close(found.vision_model_output.pooler_output, alone, **EXACT)
     plain = osm.remove(model).get_image_features(pixel_values=image).pooler_output
     assert not torch.allclose(alone, plain)
+
+
+def test_a_repeated_call_has_its_own_padding_or_is_refused() -> None:
+    """Calls without gradients in between do not count; of two calls it is not known which one."""
+    model = without_dropout(Push)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    weight = model.encoder.layer[0].attention.self.value.weight
+
+    def loss(mask: Tensor) -> Tensor:
+        return model(WORDS, attention_mask=mask)[0].square().sum()
+
+    [expected] = torch.autograd.grad(loss(MASK), weight)
+    out = loss(MASK)
+    with torch.no_grad():
+        loss(MASK.flip(0))
+    torch.testing.assert_close(torch.autograd.grad(out, weight)[0], expected, **EXACT)
+    with pytest.raises(InputError, match="repeats one of several calls"):
+        (loss(MASK) + loss(MASK.flip(0))).backward()
+    torch.testing.assert_close(torch.autograd.grad(loss(MASK), weight)[0], expected, **EXACT)
+
+
+@torch.no_grad()
+def test_layernorm_generates_from_padded_sentences_with_a_cache() -> None:
+    model = made(gpt2, "layernorm")
+    options = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    inputs = {"attention_mask": MASK, **options}
+    cached, full = (model.generate(WORDS, use_cache=cache, **inputs) for cache in (True, False))
+    assert torch.equal(cached, full)
+
+
+def test_a_model_that_warms_up_is_saved_and_averaged(tmp_path: Path) -> None:
+    model = osm.apply(bert(), "centered", warmup=10)
+    model.save_pretrained(tmp_path)
+    average = timm.utils.ModelEmaV2(model)
+    average.update(model)
+    assert (tmp_path / "model.safetensors").exists()

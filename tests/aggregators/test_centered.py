@@ -169,3 +169,21 @@ def test_causal_sums_may_leave_the_range_of_half_precision() -> None:
     hundreds = torch.full((2000, 1), 100.0, dtype=torch.float16)
     means = Centered(1.0)(torch.zeros_like(hundreds), hundreds, Context(causal=True))
     assert torch.equal(means, hundreds)
+
+
+def test_a_mask_of_all_sentences_may_have_one_dimension() -> None:
+    v, mask = torch.randn(3, 3, 4), torch.tensor([True, True, False])
+    found = Centered()(v.clone(), v, Context(mask=mask))
+    assert torch.equal(found, Centered()(v.clone(), v, Context(mask=mask[None])))
+
+
+def test_a_state_of_a_warm_up_is_a_tensor_and_no_warm_up_ignores_it() -> None:
+    warm, cold = Centered(warmup=10), Centered()
+    warm.advance(3)
+    state = warm.state_dict()
+    cold.load_state_dict(state)
+    assert cold.progress == 1.0
+    for of_version in (state["_extra_state"], {"progress": 0.3}):  # a dictionary earlier
+        again = Centered(warmup=10)
+        again.load_state_dict({"_extra_state": of_version})
+        assert again.progress == 0.3

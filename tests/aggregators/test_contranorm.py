@@ -179,3 +179,12 @@ def test_the_dual_form_with_normalised_tokens_and_identity_is_its_formula() -> N
 def test_refuses_what_has_no_meaning(options: dict) -> None:
     with pytest.raises(InputError, match=r"aggregator\."):
         ContraNorm(C, **options)
+
+
+@pytest.mark.parametrize("N", [4, 12])  # N ≤ C: the matrix is formed; else fused
+@pytest.mark.parametrize("options", [{}, {"pre_norm": True}])
+def test_a_zero_token_in_float16_leaves_the_others_finite(N: int, options: dict) -> None:
+    x = torch.randn(1, N, 8, generator=torch.Generator().manual_seed(0))
+    x[0, 0] = 0
+    layer = ContraNorm(8, **options)
+    torch.testing.assert_close(layer(x.half()).float(), layer(x), rtol=0, atol=0.02)

@@ -15,6 +15,7 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.neighbours import Neighbours
 from oversmoothing.data.graphs.graphs import load
+from oversmoothing.errors import InputError
 
 
 @pytest.fixture
@@ -174,6 +175,23 @@ def test_edges_that_change_in_place_or_get_more_nodes_are_sorted_again() -> None
     with torch.inference_mode():
         edges = edges.clone()
         assert torch.equal(found(6), expected(6))
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.01}, {"dual": True}, {"negatives": 3}])
+def test_a_graph_without_nodes_has_no_output(options: dict) -> None:
+    context = Context(edges=torch.empty(2, 0, dtype=torch.long), num_nodes=0)
+    x = torch.empty(2, 0, C, requires_grad=True)
+    out = ContraNorm(C, **options)(x, context)
+    out.sum().backward()
+    assert out.shape == x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("edges", [[[0, 1], [N, 0]], [[0, 1], [-1, 0]]])
+def test_neighbours_that_do_not_exist_are_refused(edges: list) -> None:
+    """They would be other pairs of nodes."""
+    context = Context(edges=torch.tensor(edges), num_nodes=N)
+    with pytest.raises(InputError, match=f"^edges: expected nodes from 0 to {N - 1}, got"):
+        ContraNorm(C)(tokens(N, C), context)
 
 
 @pytest.mark.parametrize("temperature", [0.02, 0.01])

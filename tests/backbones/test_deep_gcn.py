@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.backbones.gcn.adjacency import Adjacency
@@ -125,6 +126,24 @@ def test_dropped_edges_leave_a_normalised_symmetric_graph() -> None:
     assert (share - 0.7).abs().max() < 0.12  # five standard deviations
 
 
+class ByRowSum(Inside):
+    """A method that scales by the row sums of M and has a parameter."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(dim))
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
+        assert context.row_sum.shape == (mixed.shape[-2], 1)
+        return context.row_sum * self.factor * mixed
+
+
+def test_a_method_with_parameters_gets_the_row_sums_of_its_own_seed() -> None:
+    """With dropped edges, after which every seed has other row sums."""
+    logits = [network("symmetric", seeds, [ByRowSum], depth=3)() for seeds in ((3, 7), (3,), (7,))]
+    assert torch.allclose(logits[0], torch.cat(logits[1:]), atol=1e-6)
+
+
 def test_evaluation_uses_all_edges() -> None:
     model = network("drop_edge").train()
     assert not torch.equal(model(), model())
@@ -156,9 +175,26 @@ def test_glorot_keeps_the_size_of_features_and_uniform_shrinks_it() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("gcnii", {"alpha": 1.5}), ("gcnii", {"lam": 0}), ("drop_edge", {"drop_edge": 1.0})],
+    [("gcnii", {"alpha": 1.5}), ("gcnii", {"lam": 0}), ("drop_edge", {"drop_edge": 1.0})]
+    + [("jknet", {"jumping": "lstm"})],
 )
 def test_bad_settings_are_named(kind: str, options: dict) -> None:
     with pytest.raises(InputError, match=rf"backbone\.{next(iter(options))}: expected"):
         x, edges = graph()
-        {"gcnii": GCNII, "drop_edge": GCN}[kind]([], x, edges, CLASSES, [0], **options)
+        {"gcnii": GCNII, "drop_edge": GCN, "jknet": JKNet}[kind](
+            [], x, edges, CLASSES, [0], **options
+        )
+
+
+@pytest.mark.parametrize(
+    ("edges", "said"),
+    [
+        ([[0, 1], [5, 0]], "nodes from 0 to 3, got 0 to 5"),
+        ([[0, 1], [-1, 0]], "nodes from 0 to 3, got -1 to 1"),
+        ([[0.0, 1.0], [1.0, 0.0]], "integers"),
+        ([0, 1], "integers"),
+    ],
+)
+def test_edges_that_would_become_other_edges_are_refused(edges: list, said: str) -> None:
+    with pytest.raises(InputError, match=f"^edges: expected {said}"):
+        Adjacency(torch.tensor(edges), 4, "row")

@@ -145,7 +145,10 @@ def test_seeds_differ_and_leave_the_global_generator_alone() -> None:
 
 
 def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -> None:
-    """LayerNorms and products of seeds, ReLU with dropout; gradients against differences, too."""
+    """LayerNorms and products of seeds, ReLU with dropout; gradients against differences, too.
+
+    Second derivatives as well, of all but LayerNorms.
+    """
     x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
     norms = [LayerNorm(3), LayerNorm(3)]
     params = [p for norm in norms for p in norm.parameters()]
@@ -159,8 +162,10 @@ def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -
         weight = torch.rand(2, 3, width, requires_grad=True)
         assert torch.allclose(times(x, weight), x @ weight)
         assert torch.autograd.gradcheck(times, (x, weight))
+        assert torch.autograd.gradgradcheck(times, (x, weight))
     mask = (torch.arange(24).view_as(x) % 3 > 0).double()
     assert torch.autograd.gradcheck(relu_dropout, (x, mask))
+    assert torch.autograd.gradgradcheck(relu_dropout, (x, mask))
     assert torch.equal(relu_dropout(x, mask), x.relu() * mask)
 
 
@@ -174,6 +179,7 @@ def test_sparse_products_equal_dense_ones_for_each_seed(double: None) -> None:
         product = matrix.prepared(own)
         assert torch.allclose(product(dense), full @ dense)
         assert torch.autograd.gradcheck(product, dense)
+        assert torch.autograd.gradgradcheck(product, dense)
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -197,7 +203,9 @@ def test_residual_adds_the_layer_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"depth": 0}, {"hidden": 0}, {"dropout": 1.0}, {"residual": -1}]
+    "options",
+    [{"depth": 0}, {"hidden": 0}, {"dropout": 1.0}, {"residual": -1}]
+    + [{"adjacency": "rw"}, {"init": "xavier"}],
 )
 def test_bad_settings_are_named(options: dict) -> None:
     with pytest.raises(InputError, match=rf"backbone\.{next(iter(options))}: expected"):

@@ -168,3 +168,22 @@ def test_matplotlib_and_files_that_are_missing(
         report.plot(tmp_path / "layers.png")
     with pytest.raises(KeyError, match="'rank' was not measured"):
         report["rank"]
+
+
+class Masked(Blocks):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().forward(x)
+
+
+class WithEdges(Blocks):
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        return super().forward(x)
+
+
+def test_an_option_that_is_an_argument_of_the_model_too_is_named() -> None:
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    note = "Not passed to Masked: mask; give the model's own by its position."
+    assert note in osm.diagnose(Masked(), X, mask=mask).notes
+    assert note not in osm.diagnose(Masked(), X, mask, mask=mask).notes
+    with pytest.raises(osm.InputError, match=r"^edges: WithEdges has an argument of this name"):
+        osm.diagnose(WithEdges(), NODES, edges=EDGES)

@@ -134,3 +134,26 @@ def test_the_generator_of_mps_is_asked_without_a_device(monkeypatch: pytest.Monk
     with same_random_numbers(on_mps):
         states.append(torch.tensor([2]))
     assert states[-1] is states[0]
+
+
+class Scaled(nn.Module):
+    """Multiplies by a buffer, which autograd saves; has others that nothing can copy into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(6, 6) for _ in range(2)])
+        self.register_buffer("scale", torch.full((6,), 2.0))
+        self.register_buffer("expanded", torch.ones(1).expand(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x) * self.scale
+        return x
+
+
+def test_a_backward_pass_is_possible_after_measuring_between_it_and_the_forward_pass() -> None:
+    model, x = Scaled(), torch.randn(2, 5, 6)
+    expected = torch.autograd.grad(model(x).sum(), model.blocks[0].weight)[0]
+    out = model(x).sum()
+    osm.diagnose(model, x, metrics=["cosine"])
+    assert torch.equal(torch.autograd.grad(out, model.blocks[0].weight)[0], expected)

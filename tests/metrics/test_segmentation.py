@@ -171,3 +171,10 @@ def test_one_process_alone_stays_as_it_is() -> None:
     confusion = counted(masks(0))
     confusion.all_reduce()
     assert torch.equal(confusion.matrix, counted(masks(0)).matrix)
+
+
+def test_mirrored_arrays_are_read() -> None:
+    truth = np.array([[0, 1, 2]])
+    confusion = Confusion(3)
+    confusion.update(truth[:, ::-1], truth[:, ::-1])
+    assert confusion.miou() == 100.0

@@ -164,3 +164,25 @@ def test_a_bad_space_is_one_line(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said) as error:
         read_space(path)
     assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "values, said",
+    [
+        ({"common": {"backbone.dropout": []}}, r"^common: backbone\.dropout: expected a list"),
+        ({"common": {"backbone.init": "glorot"}}, r"got 'glorot'"),
+        ({"methods": {"x": {"trainer.lr": 0.1}}}, r"^x: trainer\.lr: expected a list of values"),
+        ({"methods": {"x": None}}, r"^x: expected keys of the config"),
+    ],
+)
+def test_a_space_without_lists_is_refused(values: dict, said: str) -> None:
+    given = {"trials": 3, "rungs": [], "seeds": [0], "final_seeds": [1], "overrides": []}
+    with pytest.raises(InputError, match=said):
+        Space(**given, **{"common": {}, "methods": {}} | values)
+
+
+def test_null_is_drawn_as_hydra_reads_it() -> None:
+    given = {"trials": 3, "rungs": [], "seeds": [0], "final_seeds": [1], "overrides": []}
+    space = Space(**given, common={"aggregator.negatives": [None, 8]}, methods={})
+    words = {word for drawn in space.drawn("x") for word in drawn}
+    assert words == {"aggregator.negatives=null", "aggregator.negatives=8"}

@@ -80,7 +80,7 @@ def remove(model: nn.Module) -> nn.Module:
         InputError: the model has no aggregators, or the forward of an attention is patched. The
             model is as it was.
     """
-    placed = placed_in(model)
+    placed = placed_in(_module(model))
     if not placed:
         raise InputError(f"model: {type(model).__name__} has no aggregators to remove")
     for module, site in placed:
@@ -92,10 +92,14 @@ def remove(model: nn.Module) -> nn.Module:
     return model
 
 
-def _require_plain(model: nn.Module) -> None:
-    name = type(model).__name__
+def _module(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
-        raise InputError(f"model: expected a torch.nn.Module, got {name}")
+        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
+def _require_plain(model: nn.Module) -> None:
+    name = type(_module(model)).__name__
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise InputError(
             f"model: {name} is compiled by torch.jit, which aggregators do not support; apply them "

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -15,25 +16,51 @@ from oversmoothing.errors import InputError
 class Current:
     """The groups of tokens of the running call; all sites of a model share one.
 
-    Every thread has its own. A thread that has none sees the last ones: autograd repeats parts of
-    the forward pass in threads of its own. Copies start without groups.
+    Every thread has its own. Gradient checkpointing repeats parts of the forward pass inside the
+    backward pass; these see the groups of the last call in training. Copies start without groups.
     """
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
-        self._last: Groups | None = None
+        self._trained: Groups | None = None  # of the last call in training
+        self._ambiguous = False  # calls with other groups wait for their backward pass
+        self._waiting = False
+        self._task = -1  # of autograd, the last that repeated a call
 
     @property
     def groups(self) -> Groups | None:
-        """None: the tokens of a sample are one group."""
-        return getattr(self._of_thread, "groups", self._last)
+        """None: the tokens of a sample are one group.
 
-    @groups.setter
-    def groups(self, groups: Groups | None) -> None:
-        self._of_thread.groups = self._last = groups
+        Raises:
+            InputError: a backward pass repeats one of several calls, whose groups differ.
+        """
+        if torch.compiler.is_compiling() or (task := torch._C._current_graph_task_id()) == -1:
+            return getattr(self._of_thread, "groups", None)
+        if task != self._task:
+            self._task, self._waiting = task, False
+        if self._ambiguous:
+            raise InputError(
+                "attention_mask or batch: gradient checkpointing repeats one of several calls, and "
+                "it is not known which; call backward after each of them (others under "
+                "torch.no_grad()), or turn checkpointing off"
+            )
+        return self._trained
+
+    def enter(self, groups: Groups | None, trains: bool) -> None:
+        """Sets the groups of the call that begins.
+
+        Args:
+            groups: of the call.
+            trains: whether a backward pass may repeat parts of the call.
+        """
+        self._of_thread.groups = groups
+        if trains:
+            differs = groups is not None or self._trained is not None
+            self._ambiguous = self._waiting and (self._ambiguous or differs)
+            self._trained, self._waiting = groups, True
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("_of_thread", "_last")}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Current.__init__(self)
@@ -68,7 +95,8 @@ class Capture:
 
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
         given = args[self.position] if self.position < len(args) else None
-        self.current.groups = self.read(kwargs.get(self.name, given))
+        groups = self.read(kwargs.get(self.name, given))
+        self.current.enter(groups, module.training and torch.is_grad_enabled())
 
 
 def capture(

@@ -36,6 +36,7 @@ def place(
     placed: dict[nn.Module, Placed] = {}
     for name in names:
         _require_batch_first(model, name)
+        _require_called(model, name)
         module = model.get_submodule(name)
         while isinstance(module, nn.Sequential):  # a child of it would become a layer of it
             module = module[-1]
@@ -45,6 +46,16 @@ def place(
         site = kind(sites.build("after", dim), current=current)
         placed[module] = Placed(module, site)
     return list(placed.values())
+
+
+def _require_called(model: nn.Module, name: str) -> None:
+    """Checks that the module is called: torch's attention reads only the weights of its child."""
+    parent = name.rpartition(".")[0]
+    if name and isinstance(model.get_submodule(parent), nn.MultiheadAttention):
+        raise InputError(
+            f"where: {name} is never called, since MultiheadAttention reads only its weights; "
+            f"choose {parent}"
+        )
 
 
 def _require_batch_first(model: nn.Module, name: str) -> None:

@@ -51,7 +51,7 @@ class Context:
 
     Args:
         prefix: number of leading tokens that are not patches or words (CLS, distillation).
-        row_sum: row sums of M, (N, 1); None if all are 1.
+        row_sum: row sums of M, (N, 1), or (N, C) if M differs by channel; None if all are 1.
         edges: row and column of every entry of a sparse M, (2, E), self-loops included; None if M
             is dense.
         num_nodes: N; needed with ``edges``.
@@ -93,6 +93,7 @@ class Aggregator(nn.Module):
         reads_mask: whether ``forward`` follows a ``Context.mask`` that hides the same tokens from
             all, (..., 1, N), such as the padding of sentences. If not, sentences of one length are
             aggregated at a time, without their padding.
+        tokenwise: whether the output for a token depends on this token alone.
         draws: whether ``forward`` draws random numbers. The generator is then part of the state of
             the module, and a backbone that trains several seeds builds one instance for each.
     """
@@ -101,6 +102,7 @@ class Aggregator(nn.Module):
     can_be_causal: ClassVar[bool] = False
     reads_edges: ClassVar[bool] = True
     reads_mask: bool = False
+    tokenwise: ClassVar[bool] = False
     draws: bool = False
 
     def advance(self, step: int) -> None:

@@ -72,12 +72,12 @@ class Centered(Inside):
         if self.node_mean is not None:
             self.node_mean.settle()
 
-    def get_extra_state(self) -> dict[str, float] | None:
-        return {"progress": self.progress} if self.warmup else None
+    def get_extra_state(self) -> Tensor | None:
+        return torch.tensor(self.progress, dtype=torch.float64) if self.warmup else None
 
-    def set_extra_state(self, state: dict[str, float] | None) -> None:
-        if state is not None:
-            self.progress = state["progress"]
+    def set_extra_state(self, state: Tensor | dict[str, float] | None) -> None:
+        if self.warmup and state is not None:  # a dictionary in earlier checkpoints
+            self.progress = float(state["progress"] if isinstance(state, dict) else state)
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         if self.node_mean is not None:
@@ -103,7 +103,7 @@ def _mean(v: Tensor, skipped: int, num_queries: int, context: Context) -> Tensor
     N, counted = v.shape[-2], v[..., skipped:, :]
     precise = torch.promote_types(v.dtype, torch.float32)
     if context.mask is not None:
-        seen = context.mask
+        seen = torch.atleast_2d(context.mask)
         if context.causal:
             seen = seen & seen.new_ones(num_queries, N).tril(N - num_queries)
         seen = seen[..., skipped:].to(precise)

@@ -99,7 +99,7 @@ class ContraNorm(After):
             self.negatives.advance(step)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        x = F.normalize(x, dim=-1) if self.pre_norm else x
+        x = _unit(x) if self.pre_norm else x
         contrast = self._contrast(x, context)
         contrast = contrast / self.temperature if self.printed else contrast
         return self.norm(self._pushed(x, contrast))
@@ -135,7 +135,7 @@ class ContraNorm(After):
 
     def _fused(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Computes P x as fused attention of x̂ with itself, without the N×N matrix."""
-        x_hat = x if self.printed else F.normalize(x, dim=-1)
+        x_hat = x if self.printed else _unit(x)
         q, v = (t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x))
         if mask is not None:
             mask = mask.expand(*x.shape[:-2], *mask.shape[-2:]).reshape(-1, 1, *mask.shape[-2:])
@@ -159,11 +159,17 @@ def _similarity(x: Tensor, temperature: float) -> Tensor:
     half precision squares could overflow, so x̂ is computed.
     """
     if x.dtype in HALF or torch.is_autocast_enabled(x.device.type):
-        x_hat = F.normalize(x, dim=-1)
+        x_hat = _unit(x)
         return x_hat @ x_hat.mT / temperature
     gram = x @ x.mT
     inverse = (temperature * gram.diagonal(dim1=-2, dim2=-1).clamp(min=EPS**2)).rsqrt()
     return gram * inverse.unsqueeze(-1) * inverse.unsqueeze(-2)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Returns x / ‖x‖, and 0 for 0. In float16 EPS would be 0, and squares could overflow."""
+    wide = x.float() if x.dtype == torch.float16 else x
+    return F.normalize(wide, dim=-1).to(x.dtype)
 
 
 def _check(

@@ -36,15 +36,22 @@ class MovingBases(Instead):
                 "bases would never move"
             )
         self.momentum = momentum
-        self.register_buffer("bases", F.normalize(torch.randn(num_bases, dim), dim=-1))
+        self.register_buffer("bases", torch.empty(num_bases, dim))
         # Not a buffer: before a forward pass, DDP copies the buffers of the first process to all.
         self.pending: Tensor | None = None  # sum of μ⁽ᵀ⁾ and the number of samples, (K·C + 1,)
+        self.reset_running_stats()
+
+    def reset_running_stats(self) -> None:
+        """Draws the bases anew, as before training."""
+        self.bases.copy_(F.normalize(torch.randn_like(self.bases), dim=-1))
+        self.pending = None
 
     def remember(self, mu: Tensor) -> None:
         """Adds the bases μ⁽ᵀ⁾ of samples, (..., K, C) and detached, to the next mean."""
         samples = mu.reshape(-1, *self.bases.shape)
-        number = samples.new_full((1,), len(samples))
-        self.pending = self._pending() + torch.cat([samples.sum(dim=0).flatten(), number])
+        sums, pending = samples.sum(dim=0).flatten(), self._pending()
+        number = pending.new_full((1,), len(samples))
+        self.pending = pending + torch.cat([sums.to(pending), number])
 
     @torch.no_grad()
     def settle(self) -> None:
@@ -58,13 +65,15 @@ class MovingBases(Instead):
         self.bases.copy_(torch.where(number > 0, moved, self.bases))
         self.pending = None
 
-    def get_extra_state(self) -> dict[str, Tensor | None]:
-        return {"pending": self.pending}
+    def get_extra_state(self) -> Tensor:
+        return self._pending().clone()
 
-    def set_extra_state(self, state: dict[str, Tensor | None]) -> None:
-        self.pending = state["pending"]
+    def set_extra_state(self, state: Tensor | dict[str, Tensor | None]) -> None:
+        self.pending = state["pending"] if isinstance(state, dict) else state  # dict: earlier ones
 
     def _pending(self) -> Tensor:
+        # A sum of many parts, or a count above 256, needs more bits than half precision has.
+        precise = torch.promote_types(self.bases.dtype, torch.float32)
         if self.pending is None:
-            return self.bases.new_zeros(self.bases.numel() + 1)
-        return self.pending.to(self.bases)
+            return self.bases.new_zeros(self.bases.numel() + 1, dtype=precise)
+        return self.pending.to(self.bases.device, precise)

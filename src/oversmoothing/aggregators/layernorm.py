@@ -24,6 +24,7 @@ class LayerNorm(After):
     can_be_causal: ClassVar[bool] = True
     reads_edges: ClassVar[bool] = False
     reads_mask = True
+    tokenwise: ClassVar[bool] = True
 
     def __init__(self, dim: int, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from oversmoothing.errors import InputError
+
 CPU_TILE = 384  # for one thread: two tiles fit into the cache of its core
 CPU_TILE_BF16 = 576
 TILE = 4096  # on other devices
@@ -20,11 +22,15 @@ class Neighbours:
     Args:
         edges: row and column of every entry, (2, E), in any order; repeated ones count once.
         num_nodes: N.
+
+    Raises:
+        InputError: the edges are no pairs of these nodes.
     """
 
     def __init__(self, edges: Tensor, num_nodes: int) -> None:
+        check_edges(edges, num_nodes)
         self.num_nodes = num_nodes
-        keys = (edges[0] * num_nodes + edges[1]).unique()  # sorted by row, then column
+        keys = (edges[0].long() * num_nodes + edges[1]).unique()  # sorted by row, then column
         self.rows, self.columns = keys // num_nodes, keys % num_nodes
 
     @cached_property
@@ -91,6 +97,20 @@ class Neighbours:
             rows, columns = rows[kept], place[columns[kept]]
         counts = (rows // size).bincount(minlength=-(-self.num_nodes // size))
         return (rows % size * K + columns).split(counts.tolist())
+
+
+def check_edges(edges: Tensor, num_nodes: int) -> None:
+    """Checks that edges are pairs of nodes; a number out of range would be another pair's."""
+    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype not in (torch.int32, torch.int64):
+        raise InputError(
+            f"edges: expected integers (2, E), row and column of every entry, got {edges.dtype} "
+            f"{tuple(edges.shape)}; give edges=edge_index"
+        )
+    if edges.numel() and not (edges.min() >= 0 and edges.max() < num_nodes):
+        raise InputError(
+            f"edges: expected nodes from 0 to {num_nodes - 1}, got {int(edges.min())} to "
+            f"{int(edges.max())}; check that edges= belongs to these nodes"
+        )
 
 
 def _tile(num_nodes: int, device: torch.device, of_thread: int) -> int:

@@ -43,6 +43,8 @@ def average(
 
     Shapes: -> (..., N, C).
     """
+    if not x.numel():
+        return torch.zeros_like(x)
     with torch.autocast(x.device.type, enabled=False):
         values = x.float() if x.element_size() < 4 else x
         q = F.normalize(values, dim=-1) * (math.log2(math.e) / temperature) ** 0.5

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -107,8 +108,9 @@ class PerSeed(nn.Module):
             return self.copies[0](*tensors, context)
         if type(self.copies[0]) is LayerNorm and tensors[0].dim() == 3:
             return of_seeds(self.copies, *tensors)
-        seeds = zip(self.copies, *tensors, strict=True)
-        return torch.stack([copy(*of_seed, context) for copy, *of_seed in seeds])
+        contexts = _of_each(context, len(self.copies))
+        seeds = zip(self.copies, *tensors, contexts, strict=True)
+        return torch.stack([copy(*of_seed) for copy, *of_seed in seeds])
 
 
 def once(factory: Factory) -> Factory:
@@ -128,6 +130,13 @@ def once(factory: Factory) -> Factory:
         return built
 
     return build
+
+
+def _of_each(context: Context, seeds: int) -> list[Context]:
+    """Returns the context of each seed; row sums are (S, N, 1) if edges were dropped."""
+    if context.row_sum is None or context.row_sum.dim() == 2:
+        return [context] * seeds
+    return [replace(context, row_sum=own) for own in context.row_sum]
 
 
 def _broadcast(rate: float | Tensor, shape: Sequence[int]) -> float | Tensor:

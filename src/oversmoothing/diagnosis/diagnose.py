@@ -1,6 +1,7 @@
 """Measures how alike tokens or nodes are after every layer of a model."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any
@@ -70,6 +71,7 @@ def diagnose(
     """
     model = unwrapped(model)
     _require_arguments(model, kwargs)
+    notes = _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
     chosen = chosen_measures(metrics)
     subjects = [Subject.of(model, layers, chosen, layout)]
@@ -81,6 +83,7 @@ def diagnose(
             for subject in subjects:
                 subject.run(call, options)
     own, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
+    own = replace(own, notes=(*own.notes, *notes))
     return beside(own, others[0]) if others else own
 
 
@@ -97,6 +100,29 @@ def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:
                 f"{name}: no option of diagnose and no argument of {type(model).__name__}; "
                 f"{meant(name, known)}"
             )
+
+
+def _kept_back(
+    model: nn.Module, inputs: tuple[Any, ...], batches: Any, options: Mapping[str, Any]
+) -> list[str]:
+    """Notes on options that are arguments of the model, too, which does not get them.
+
+    Raises:
+        InputError: the model cannot run without such an argument.
+    """
+    if batches is not None:
+        return []
+    name, notes = type(model).__name__, []
+    for option, parameter in list(signature(model.forward).parameters.items())[len(inputs) :]:
+        if options.get(option) is None:
+            continue
+        if parameter.default is Parameter.empty and parameter.kind is not Parameter.VAR_KEYWORD:
+            raise InputError(
+                f"{option}: {name} has an argument of this name, too, and does not get the option; "
+                "give the model's own by its position"
+            )
+        notes.append(f"Not passed to {name}: {option}; give the model's own by its position.")
+    return notes
 
 
 def _device(model: nn.Module) -> torch.device | None:

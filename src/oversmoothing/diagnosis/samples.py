@@ -75,7 +75,7 @@ class Graphs:
         if edges is not None:
             _check_edges(edges, num_nodes)
             alone = torch.ones(num_nodes, dtype=torch.bool, device=edges.device)
-            alone[edges[:, edges[0] != edges[1]].flatten()] = False
+            alone[edges[0, edges[0] != edges[1]]] = False
             self.isolated = int(alone.sum())
         self.nodes, self.edges = _by_graph(num_nodes, batch, edges)
 

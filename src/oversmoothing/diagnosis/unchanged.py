@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
 
@@ -29,7 +29,8 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             module._buffers.update(buffers)
         with torch.no_grad():
             for buffer, value in values:
-                buffer.copy_(value)
+                if _differs(buffer, value):  # a copy would void what autograd has saved
+                    buffer.copy_(value)
 
 
 @contextmanager
@@ -73,6 +74,11 @@ def without_autocast(device: torch.device) -> AbstractContextManager:
     """Turns autocast off, under which measuring would lose digits."""
     on = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
+
+
+def _differs(buffer: Tensor, value: Tensor) -> bool:
+    comparable = buffer.layout is torch.strided and not buffer.is_meta
+    return not comparable or not torch.equal(buffer, value)
 
 
 def _is_compiled(module: nn.Module) -> bool:

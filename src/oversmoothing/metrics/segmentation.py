@@ -90,7 +90,7 @@ def checked(
 def _labels(values: Tensor | np.ndarray, C: int, what: str) -> Tensor:
     """Labels as int64; raises InputError unless all are 0…C−1 or 255."""
     if isinstance(values, np.ndarray):
-        values = torch.from_numpy(np.require(values, requirements="W"))
+        values = torch.from_numpy(np.require(values, requirements=["C", "W"]))
     if values.is_floating_point() or values.is_complex():
         raise InputError(f"{what}: expected integer labels, got {values.dtype}; take the argmax")
     values = values.long()

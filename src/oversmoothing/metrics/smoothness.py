@@ -230,6 +230,7 @@ def _few_rows(x: Tensor) -> tuple[Tensor, ...]:
 
 def _largest(x: Tensor) -> Tensor:
     """The largest absolute value of a matrix. Shapes: (..., N, C) -> (..., 1, 1)."""
+    x = x if x.is_floating_point() else _double(x)
     return _double(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True))
 
 

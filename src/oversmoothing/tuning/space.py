@@ -47,6 +47,8 @@ class Space:
             raise InputError(f"rungs: expected epochs in rising order, got {self.rungs}")
         if shared := set(self.seeds) & set(self.final_seeds):
             raise InputError(f"final_seeds: {shared} are seeds of the search, too; choose others")
+        for name, values in (("common", self.common), *self.methods.items()):
+            _require_lists(name, values)
 
     def values(self, method: str) -> Values:
         """The values of each key that a method has."""
@@ -64,7 +66,16 @@ class Space:
     def _column(self, key: str, values: list[Any]) -> list[str]:
         drawn = [*itertools.islice(itertools.cycle(values), self.trials - 1)]
         random.Random(f"{self.draw} {key}").shuffle(drawn)
-        return [f"{key}={value}" for value in drawn]
+        return [f"{key}={'null' if value is None else value}" for value in drawn]
+
+
+def _require_lists(name: str, values: Any) -> None:
+    """Checks that each key of a method has a list of values."""
+    if not isinstance(values, dict):
+        raise InputError(f"{name}: expected keys of the config with lists of values, got {values}")
+    for key, of_key in values.items():
+        if not isinstance(of_key, list) or not of_key:
+            raise InputError(f"{name}: {key}: expected a list of values, got {of_key!r}")
 
 
 def read_space(path: Path) -> Space:

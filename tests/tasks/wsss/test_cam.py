@@ -1,5 +1,7 @@
 """CAMs and pseudo labels: laws that hold for any network."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -177,3 +179,14 @@ def test_labels_follow_the_settings_of_the_method(images: Tensor, own: dict) -> 
     rates = {key: value for key, value in own.items() if key != "par_iterations"}
     assert torch.equal(labels, pseudo_labels(cam, present, images, box, par, **rates))
     assert not torch.equal(labels, pseudo_labels(cam, present, images, box, PAR()))
+
+
+def test_modes_are_as_before_also_after_an_error(images: Tensor) -> None:
+    network = Colours().train()
+    network.part = nn.Dropout().eval()
+    for wrong in (False, True):
+        if wrong:
+            network.class_maps = None
+        with pytest.raises(TypeError) if wrong else nullcontext():
+            multi_scale_cams(network, images, present_classes(LABELS))
+        assert network.training and not network.part.training

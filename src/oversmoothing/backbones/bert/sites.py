@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.current import Current, sentences
@@ -30,7 +31,7 @@ class Padding(Current):
 
     def begin(self, mask: Tensor) -> None:
         """Sets the mask of a new batch, (B, N): true for tokens, false for padding after them."""
-        self.groups = sentences(mask) if self.masked else None
+        self.enter(sentences(mask) if self.masked else None, torch.is_grad_enabled())
 
 
 def equip(

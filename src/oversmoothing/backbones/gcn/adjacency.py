@@ -3,14 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.neighbours import check_edges
 from oversmoothing.backbones.gcn.sparse import SparseMatrix
+from oversmoothing.backbones.options import check_choice
 from oversmoothing.backbones.per_seed import Seeds
+
+Kind = Literal["row", "symmetric"]
 
 
 class Adjacency:
@@ -27,6 +31,9 @@ class Adjacency:
     Attributes:
         context: for aggregators.
 
+    Raises:
+        InputError: another kind, or edges that are no pairs of these nodes.
+
     Shapes: v (S, N, C) -> (S, N, C).
     """
 
@@ -34,10 +41,12 @@ class Adjacency:
         self,
         edges: Tensor,
         num_nodes: int,
-        kind: Literal["row", "symmetric"],
+        kind: Kind,
         weights: Tensor | None = None,
         seeds: int = 1,
     ) -> None:
+        check_choice("adjacency", kind, get_args(Kind))
+        check_edges(edges, num_nodes)
         self.num_nodes, self.kind = num_nodes, kind
         self.edges, self.weights = _with_self_loops(edges, num_nodes, weights)
         self.matrix = SparseMatrix(self.edges, (num_nodes, num_nodes), seeds)
@@ -102,7 +111,7 @@ def _with_self_loops(
     return torch.stack([keys // num_nodes, keys % num_nodes]), total
 
 
-def _normalised(edges: Tensor, weights: Tensor, num_nodes: int, kind: str) -> Tensor:
+def _normalised(edges: Tensor, weights: Tensor, num_nodes: int, kind: Kind) -> Tensor:
     """Returns the entries of Ã."""
     rows, columns = edges
     degree = weights.new_zeros(num_nodes).index_add_(0, rows, weights)

@@ -3,18 +3,20 @@
 import math
 from collections.abc import Sequence
 from itertools import starmap
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
-from oversmoothing.backbones.gcn.adjacency import Adjacency
+from oversmoothing.backbones.gcn.adjacency import Adjacency, Kind
 from oversmoothing.backbones.gcn.features import Features
 from oversmoothing.backbones.gcn.products import relu_dropout, times
-from oversmoothing.backbones.options import check_positive, check_rate
+from oversmoothing.backbones.options import check_choice, check_positive, check_rate
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
+
+Init = Literal["uniform", "glorot"]
 
 
 class Inputs(NamedTuple):
@@ -43,10 +45,10 @@ class Options(NamedTuple):
     depth: int
     hidden: int
     dropout: float | Tensor
-    adjacency: Literal["row", "symmetric"]
+    adjacency: Kind
     share_aggregators: bool
     drop_edge: float
-    init: Literal["uniform", "glorot"]
+    init: Init
 
 
 class Engine(nn.Module):
@@ -65,6 +67,7 @@ class Engine(nn.Module):
         check_positive(depth=options.depth, hidden=options.hidden)
         check_rate("dropout", options.dropout)
         check_rate("drop_edge", options.drop_edge)
+        check_choice("init", options.init, get_args(Init))
         S, (N, _) = len(given.seeds), given.x.shape
         self.shape = given.x.shape
         self.depth, self.hidden = options.depth, options.hidden

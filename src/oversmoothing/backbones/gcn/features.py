@@ -38,4 +38,5 @@ class Features:
         """
         x = self.values if self.dense is None else self.dense
         x = x if rate is None else x * seeds.keep(x.shape, rate)
-        return x @ weight if self.dense is not None else self.matrix.prepared(x)(weight)
+        dense = self.dense is not None
+        return x.to(weight.dtype) @ weight if dense else self.matrix.prepared(x)(weight)

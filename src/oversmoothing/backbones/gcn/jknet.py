@@ -4,7 +4,7 @@ A linear layer reads the outputs of all graph convolutions, side by side or thei
 """
 
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch import Tensor
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones.gcn.engine import Inputs, Options
 from oversmoothing.backbones.gcn.gcn import Convolutions
+from oversmoothing.backbones.options import check_choice
+
+Jumping = Literal["cat", "max"]
 
 
 class JKNet(Convolutions):
@@ -21,6 +24,9 @@ class JKNet(Convolutions):
         jumping: ``cat``: the outputs side by side; ``max``: their maximum in each channel.
         aggregators, x, edges, num_classes, seeds, depth, hidden, dropout, adjacency,
             share_aggregators, drop_edge, init, weights: see ``GCN``.
+
+    Raises:
+        InputError: an option out of range, or an aggregator that acts instead of the mixing.
 
     Shapes: ``forward()`` -> logits (S, N, num_classes).
     """
@@ -35,7 +41,7 @@ class JKNet(Convolutions):
         depth: int = 2,
         hidden: int = 32,
         dropout: float | Tensor = 0.6,
-        jumping: Literal["cat", "max"] = "cat",
+        jumping: Jumping = "cat",
         adjacency: Literal["row", "symmetric"] = "row",
         share_aggregators: bool = True,
         drop_edge: float = 0.0,
@@ -45,6 +51,7 @@ class JKNet(Convolutions):
         given = Inputs(aggregators, x, edges, num_classes, seeds, weights)
         options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge, init)
         super().__init__(given, options)
+        check_choice("jumping", jumping, get_args(Jumping))
         self.jumping = jumping
         dims = [x.shape[1]] + [hidden] * depth
         width = hidden * depth if jumping == "cat" else hidden

@@ -23,11 +23,10 @@ class _Times(torch.autograd.Function):
         return x @ weight if weight.shape[-1] >= NARROW else (weight.mT @ x.mT).mT
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-        x, weight = ctx.saved_tensors
-        dx = grad @ weight.mT if ctx.needs_input_grad[0] else None
-        return dx, (grad.mT @ x).mT
+        x, weight = ctx.saved_tensors  # wider than the gradient if the product was under autocast
+        dx = grad.to(weight.dtype) @ weight.mT if ctx.needs_input_grad[0] else None
+        return dx, (grad.to(x.dtype).mT @ x).mT
 
 
 def relu_dropout(x: Tensor, mask: Tensor) -> Tensor:
@@ -50,7 +49,6 @@ class _ReluDropout(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (out,) = ctx.saved_tensors
         return torch.ops.aten.threshold_backward(grad, out, 0), None

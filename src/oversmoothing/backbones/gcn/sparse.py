@@ -1,6 +1,5 @@
 """Products of a sparse matrix with dense ones, forward and backward, for several seeds at once."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -29,10 +28,11 @@ class SparseMatrix:
         self._pattern = _pattern(edges[:, self._order], shape, seeds)
         self._pattern_t = _pattern(edges.flip(0)[:, self._order_t], shape[::-1], seeds)
 
-    def prepared(self, values: Tensor) -> Callable[[Tensor], Tensor]:
+    def prepared(self, values: Tensor) -> "Product":
         """Returns the function that multiplies the matrices with these entries by a tensor.
 
-        Gradients flow to that tensor only.
+        Gradients flow to that tensor only. The result has its type; sums are in the wider of the
+        two types.
 
         Shapes: values (E,) or (S, E) in the order of ``edges``; of the function: (S, K, C) ->
         (S, R, C).
@@ -41,19 +41,43 @@ class SparseMatrix:
         forward = _matrix(self._pattern, values.index_select(1, self._order), self.shape)
         mirrored = values.index_select(1, self._order_t)
         backward = _matrix(self._pattern_t, mirrored, self.shape[::-1])
-        return lambda dense: _SparseProduct.apply(dense, forward, backward)
+        return Product(forward, backward)
+
+
+class Product:
+    """Multiplies a sparse matrix by a tensor; it never changes, so copies share it.
+
+    Shapes: (S, K, C) -> (S, R, C).
+    """
+
+    def __init__(self, matrix: "_Matrix", transpose: "_Matrix") -> None:
+        self.matrix, self.transpose = matrix, transpose
+
+    def __call__(self, dense: Tensor) -> Tensor:
+        return _SparseProduct.apply(dense, self.matrix, self.transpose)
+
+    def __deepcopy__(self, memo: dict) -> "Product":
+        return self  # torch cannot copy a matrix in CSR
 
 
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dense: Tensor, matrix: "_Matrix", transpose: "_Matrix") -> Tensor:
-        ctx.transpose = transpose
-        return (matrix @ dense.flatten(0, 1)).view(len(dense), -1, dense.shape[-1])
+        ctx.matrix, ctx.transpose = matrix, transpose
+        return _times(matrix, dense)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        dense = ctx.transpose @ grad.flatten(0, 1)
-        return dense.view(len(grad), -1, grad.shape[-1]), None, None
+        if torch.is_grad_enabled():  # for second derivatives
+            return _SparseProduct.apply(grad, ctx.transpose, ctx.matrix), None, None
+        return _times(ctx.transpose, grad), None, None
+
+
+def _times(matrix: "_Matrix", dense: Tensor) -> Tensor:
+    if matrix.dtype != dense.dtype:
+        wide = torch.promote_types(matrix.dtype, dense.dtype)
+        return _times(matrix.to(wide), dense.to(wide)).to(dense.dtype)
+    return (matrix @ dense.flatten(0, 1)).view(len(dense), -1, dense.shape[-1])
 
 
 class _Rows(NamedTuple):
@@ -62,6 +86,13 @@ class _Rows(NamedTuple):
     pointers: Tensor
     columns: Tensor
     values: Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    def to(self, dtype: torch.dtype) -> "_Rows":
+        return self._replace(values=self.values.to(dtype))
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         dense = dense.detach().contiguous()  # or torch would prepare a backward pass of its own

@@ -50,17 +50,20 @@ def multi_scale_cams(
     """CAMs of the last and of the auxiliary layer, values in [0, 1], 0 at padded classes.
 
     Args:
-        network: runs in evaluation mode; its mode is restored.
+        network: runs in evaluation mode; the mode of each module is restored.
         images: (B, 3, H, W) in [0, 1].
         present: classes to compute.
         scales: of the input; sides are rounded to whole patches.
 
     Shapes: -> twice (B, M, H, W).
     """
-    training = network.training
+    modes = [(module, module.training) for module in network.modules()]
     network.eval()
-    total = sum(_one_scale(network, images, present.index, scale) for scale in scales)
-    network.train(training)
+    try:
+        total = sum(_one_scale(network, images, present.index, scale) for scale in scales)
+    finally:
+        for module, training in modes:
+            module.training = training
     M = present.index.shape[1]
     shown = present.valid[:, :, None, None]
     return normalised(total[:, :M]) * shown, normalised(total[:, M:]) * shown

@@ -50,11 +50,14 @@ def dense_energy(
         num_images: N, the size of the whole batch; None: that of ``images``.
 
     Raises:
-        InputError: an unknown filter, or tensors whose shapes do not fit.
+        InputError: an unknown filter, a σ that is not above 0, or tensors whose shapes do not fit.
 
     Shapes: images (B, 3, H, W), logits (B, 1+K, H, W), labels (B, H, W), box (B, 4) -> ().
     """
     _require(images, logits, labels, box, filter)
+    if not (sigma_rgb > 0 and sigma_xy > 0):
+        got = f"{sigma_rgb} and {sigma_xy}"
+        raise InputError(f"sigma_rgb, sigma_xy: expected numbers above 0, got {got}")
     size = [int(side * scale) for side in images.shape[-2:]]
     with torch.autocast(images.device.type, enabled=False):
         precise = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -105,7 +105,7 @@ def segmentation_loss(
 
     Shapes: -> scalar.
     """
-    each = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
+    each = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE, reduction="none")
     background = each.where(labels == 0, 0).sum()  # an index of booleans would wait for a GPU
     foreground = each.where((labels > 0) & (labels != IGNORE), 0).sum()
     least = 0 if toco_compat else 1
