@@ -100,10 +100,10 @@ class Neighbours:
 
 
 def check_edges(edges: Tensor, num_nodes: int) -> None:
-    """Checks that edges are pairs of nodes; a number out of range would be another pair's."""
+    """Raises InputError unless edges are pairs of nodes; others would be taken for other pairs."""
     if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype not in (torch.int32, torch.int64):
         raise InputError(
-            f"edges: expected integers (2, E), row and column of every entry, got {edges.dtype} "
+            f"edges: expected integers (2, E), both directions of every edge, got {edges.dtype} "
             f"{tuple(edges.shape)}; give edges=edge_index"
         )
     if edges.numel() and not (edges.min() >= 0 and edges.max() < num_nodes):

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from oversmoothing.aggregators.neighbours import check_edges
 from oversmoothing.errors import InputError
 
 PIECES = 32  # a batch is measured in so many pieces, so that float64 copies stay small
@@ -73,7 +74,7 @@ class Graphs:
         self.num_nodes = num_nodes
         self.isolated = 0
         if edges is not None:
-            _check_edges(edges, num_nodes)
+            check_edges(edges, num_nodes)
             alone = torch.ones(num_nodes, dtype=torch.bool, device=edges.device)
             alone[edges[0, edges[0] != edges[1]]] = False
             self.isolated = int(alone.sum())
@@ -132,16 +133,3 @@ def _by_graph(
     counts = torch.bincount(of_edge, minlength=len(sizes)).tolist()
     sorted_edges = place[edges[:, of_edge.argsort(stable=True)]]
     return nodes, list(sorted_edges.split(counts, dim=1))
-
-
-def _check_edges(edges: Tensor, num_nodes: int) -> None:
-    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype != torch.int64:
-        raise InputError(
-            f"edges: expected integers (2, E), both directions of every edge, got {edges.dtype} "
-            f"{tuple(edges.shape)}; give edges=edge_index"
-        )
-    if edges.numel() and not (edges.min() >= 0 and edges.max() < num_nodes):
-        raise InputError(
-            f"edges: expected nodes from 0 to {num_nodes - 1}, got {int(edges.min())} to "
-            f"{int(edges.max())}; check that edges= belongs to these nodes"
-        )
