@@ -30,3 +30,4 @@ def as_before() -> Iterator[None]:
     """Resets what a run sets for the whole process."""
     yield
     torch.use_deterministic_algorithms(False)
+    torch.set_float32_matmul_precision("highest")

@@ -95,6 +95,11 @@ def test_bf16_is_near(run, on_cpu, device: str, task: str) -> None:
     same(losses[:1], on_cpu(task)[0][:1], 0.05)
 
 
+def test_products_of_float32_in_bf16_are_near(run, on_cpu, device: str) -> None:
+    losses, _ = run("nodes", "medium", f"device={device}", "matmul=medium")
+    same(losses, on_cpu("nodes")[0], 0.05)
+
+
 @pytest.fixture
 def quickly(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compiles graphs without generating code, where there is no GPU."""

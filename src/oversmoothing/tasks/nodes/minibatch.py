@@ -29,7 +29,7 @@ class MiniBatchAdam(FullBatchAdam):
             of the batch's own mean.
 
             - ``running``: a moving average of the means of batches. It lags about 1/momentum steps
-              after the weights. Like the batches, it does not see the edges between parts, so it
+              behind the weights. Like the batches, it does not see the edges between parts, so it
               centers a batch around 0. On METIS parts it trains as well as ``batch``, with less
               noise from step to step; so it is the default.
             - ``batch``: the mean over the batch. It does not lag, but changes with every batch.
