@@ -52,11 +52,16 @@ def test_few_tokens_and_many_are_pushed_by_the_same_rule(n: int) -> None:
     assert torch.allclose(ours, theirs, atol=1e-12)
 
 
+@pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("n", [C, N])
-def test_half_precision_survives_norms_whose_squares_leave_its_range(n: int) -> None:
-    x = tokens()[:, :n] * 300  # 300² is above float16's 65504
-    found = ContraNorm(C, 0.3)(x.half(), Context()).double()
-    assert torch.allclose(found, ContraNorm(C, 0.3)(x, Context()), rtol=0, atol=2.0)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_half_precision_survives_norms_whose_squares_leave_its_range(
+    n: int, printed: bool, autocast: bool
+) -> None:
+    x, layer = tokens()[:, :n] * 300, ContraNorm(C, 0.3, printed=printed)  # 300² is above 65504
+    with torch.autocast("cpu", torch.float16, enabled=autocast):
+        found = layer(x.float() if autocast else x.half(), Context()).double()
+    assert torch.allclose(found, layer(x, Context()), rtol=0, atol=2.0)
 
 
 def test_a_token_of_zeros_stays_zero_and_finite() -> None:

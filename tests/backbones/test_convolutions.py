@@ -10,6 +10,7 @@ from small_pyg import CLASSES, CONVS, N, graph, networks
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.backbones.pyg.edges import as_csr, drop_edges
 from oversmoothing.backbones.pyg.networks import Networks
 from oversmoothing.data.graphs.sbm import generate
@@ -91,6 +92,24 @@ def offers_inside(conv: str) -> bool:
         assert conv in str(refused) and "acts after the convolution" in str(refused)
         return False
     return True
+
+
+class Scaled(Inside):
+    """Scales the mixed tokens by a parameter for each channel."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(dim))
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
+        return mixed * self.factor
+
+
+@every_conv
+def test_dim_inside_is_that_of_the_mixed_channels(conv: str) -> None:
+    """Some convolutions mix their input, of F channels in the first layer; others their output."""
+    if offers_inside(conv):
+        assert torch.equal(networks(conv, [Scaled]).eval()(), networks(conv).eval()())
 
 
 @pytest.mark.parametrize("skip", ["none", "residual", "initial"])

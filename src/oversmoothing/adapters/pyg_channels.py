@@ -13,10 +13,17 @@ from oversmoothing.errors import InputError
 WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes with those of x
 
 
-def mixed_channels(conv: nn.Module, factories: Sequence[Factory]) -> int:
+def mixed_channels(
+    conv: nn.Module, factories: Sequence[Factory], channels: int | None = None
+) -> int:
     """Returns the number of channels that a convolution mixes, found by a call on two nodes.
 
     It is 0 if no factory asks for it.
+
+    Args:
+        conv: the convolution.
+        factories: of aggregators inside it.
+        channels: of its input; None: as its attributes say.
 
     Raises:
         InputError: it cannot be found.
@@ -27,7 +34,8 @@ def mixed_channels(conv: nn.Module, factories: Sequence[Factory]) -> int:
     try:
         probe = deepcopy(conv).eval()
         probe.register_propagate_forward_hook(lambda *call: found.add(call[-1].shape[-1]))
-        _call(probe)
+        with torch.random.fork_rng(devices=[]):  # lazy parameters are drawn
+            _call(probe, channels or _width(probe))
     except Exception:  # whatever a convolution raises without what it needs
         found.clear()
     if len(found) == 1:
@@ -38,12 +46,15 @@ def mixed_channels(conv: nn.Module, factories: Sequence[Factory]) -> int:
     )
 
 
+def _width(conv: nn.Module) -> int | tuple[int, ...]:
+    of_parts = (getattr(part, name, None) for part in conv.modules() for name in WIDTHS)
+    return next(size for size in of_parts if isinstance(size, int | tuple))
+
+
 @torch.no_grad()
-def _call(conv: nn.Module) -> None:
+def _call(conv: nn.Module, size: int | tuple[int, ...]) -> None:
     """Calls a convolution on two nodes that are joined by an edge."""
     like = next(conv.parameters(), torch.empty(0))
-    of_parts = (getattr(part, name, None) for part in conv.modules() for name in WIDTHS)
-    size = next(size for size in of_parts if isinstance(size, int | tuple))
     pair = tuple(like.new_zeros(2, own) for own in (size if isinstance(size, tuple) else [size]))
     x = pair if isinstance(size, tuple) else pair[0]
     edges = torch.tensor([[0, 1], [1, 0]], device=like.device)

@@ -145,10 +145,10 @@ class ContraNorm(After):
     def _explicit(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Computes P x, or (P + Pᵀ) x if ``dual``: Pᵀ is the softmax over columns."""
         tau = self.temperature
-        similarity = x @ x.mT / tau if self.printed else _similarity(x, tau)
+        similarity = _products(x, tau) if self.printed else _similarity(x, tau)
         if mask is not None:
             similarity, x = similarity.masked_fill(~mask, -torch.inf), x * mask.mT
-        rows = similarity.softmax(dim=-1)
+        rows = similarity.softmax(dim=-1).to(x.dtype)
         return (rows + rows.mT if self.dual else rows) @ x
 
 
@@ -164,6 +164,13 @@ def _similarity(x: Tensor, temperature: float) -> Tensor:
     gram = x @ x.mT
     inverse = (temperature * gram.diagonal(dim1=-2, dim2=-1).clamp(min=EPS**2)).rsqrt()
     return gram * inverse.unsqueeze(-1) * inverse.unsqueeze(-2)
+
+
+def _products(x: Tensor, temperature: float) -> Tensor:
+    """Computes xxᵀ/τ, in float32 if x is in float16, where it could overflow."""
+    with torch.autocast(x.device.type, enabled=False):
+        wide = x.float() if x.dtype == torch.float16 else x
+        return wide @ wide.mT / temperature
 
 
 def _unit(x: Tensor) -> Tensor:

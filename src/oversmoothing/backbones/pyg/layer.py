@@ -16,6 +16,7 @@ class Layer(nn.Module):
     Args:
         conv: the convolution.
         sites: where aggregators come from.
+        mixed: channels that the convolution mixes; 0 if no aggregator asks for it.
         dim: channels of the output.
         dropout: rate before the convolution.
         logits: whether the output are the logits, without aggregators after it and ReLU.
@@ -30,19 +31,18 @@ class Layer(nn.Module):
         self,
         conv: nn.Module,
         sites: Sites,
+        mixed: int,
         dim: int,
         dropout: float,
         logits: bool,
         like: "Layer | None" = None,
     ) -> None:
         super().__init__()
-        self.conv, self.rate, self.logits = conv, dropout, logits
+        self.conv, self.mixed, self.rate, self.logits = conv, mixed, dropout, logits
         self.identity: IdentityMap | None = None
         self.takes_sparse = False
         if sites.has("inside"):
-            size = getattr(conv, "out_channels", None)  # of a head
-            size = size if isinstance(size, int) else dim
-            inside = like.conv.inside if like else sites.build("inside", size)
+            inside = like.conv.inside if like else sites.build("inside", mixed)
             InsidePropagate(inside).attach(conv)
         self.after = Chain() if logits else like.after if like else sites.build("after", dim)
 

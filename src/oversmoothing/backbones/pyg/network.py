@@ -6,6 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.pyg_channels import mixed_channels
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.backbones.pyg.convs import degrees_of
@@ -74,9 +75,10 @@ class Network(nn.Module):
             logits = number == design.depth and not design.reads_out
             conv = design.convolution.build(c_in, c_out, logits, layer=number, **given)
             sites = Sites(factories, c_out, "backbone pyg", ("inside", "after"))
-            shared = design.share_aggregators and number > 1 and not logits
-            like = self.layers[0] if shared else None
-            layer = Layer(conv, sites, c_out, design.dropout, logits, like)
+            mixed = mixed_channels(conv, sites.factories["inside"], c_in)
+            shares = design.share_aggregators and not logits
+            equal = (own for own in self.layers if shares and own.mixed == mixed)
+            layer = Layer(conv, sites, mixed, c_out, design.dropout, logits, next(equal, None))
             if design.skip == "initial":
                 layer.identity = IdentityMap(c_out, design.alpha, design.lam, number)
             self.layers.append(layer)

@@ -38,8 +38,8 @@ class Networks(nn.Module):
             directions of an edge together (Rong et al., ICLR 2020).
         adjacency: ``conv``: as the convolution normalises it; ``row``: D⁻¹(A + I);
             ``symmetric``: D^-½(A + I)D^-½.
-        share_aggregators: one instance of each aggregator for all layers with ``hidden`` channels;
-            otherwise one for each layer.
+        share_aggregators: one instance of each aggregator for all layers with ``hidden`` channels
+            that also mix equally many, if that matters to it; otherwise one for each layer.
         weights: of the edges, (E,); None if all are 1.
 
     Raises:
