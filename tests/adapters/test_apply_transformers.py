@@ -1,4 +1,4 @@
-"""Aggregators in transformers' models: no token sees what it must not, with any cache or mask."""
+"""Aggregators in transformers' models: padding, places, checkpointing, what is refused."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import timm.utils
 import torch
 import transformers as hf
-from applied_models import SMALL, WORDS, Push, bert, gpt2, llama
+from applied_models import PADDED, SMALL, WORDS, Push, bert, centered, gpt2, made
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -16,88 +16,6 @@ from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.errors import InputError
 
 EXACT = {"rtol": 0, "atol": 1e-10}
-MASK = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]])  # padding on either side
-
-
-def mistral() -> nn.Module:
-    config = hf.MistralConfig(**SMALL, intermediate_size=32, num_key_value_heads=1)
-    config.sliding_window = 3
-    return hf.MistralForCausalLM(config)
-
-
-def made(build, *aggregators, implementation: str = "sdpa", **options) -> nn.Module:
-    torch.manual_seed(0)
-    model = build().double().eval()
-    model.set_attn_implementation(implementation)
-    return osm.apply(model, list(aggregators), **options) if aggregators else model
-
-
-centered = partial(osm.Centered, gamma=-0.7)
-CAUSAL = pytest.mark.parametrize("build", [gpt2, llama, mistral])
-
-
-@CAUSAL
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-@torch.no_grad()
-def test_no_token_sees_the_future(build, implementation: str) -> None:
-    model = made(build, centered, osm.LayerNorm, implementation=implementation)
-    changed = WORDS.clone()
-    changed[:, 4:] = WORDS[:, 4:] % 49 + 1
-    for mask in (None, torch.ones_like(WORDS), MASK[1:].expand(2, -1)):
-        a, b = (model(words, attention_mask=mask).logits for words in (WORDS, changed))
-        torch.testing.assert_close(a[:, :4], b[:, :4], **EXACT)
-        assert not torch.allclose(a[:, 4:], b[:, 4:])
-
-
-def decoder() -> nn.Module:
-    return hf.BertLMHeadModel(hf.BertConfig(**SMALL, intermediate_size=32, is_decoder=True))
-
-
-@pytest.mark.parametrize("prefix_in_mean", [False, True])
-@torch.no_grad()
-def test_no_token_sees_the_future_with_or_without_the_prefix_in_the_mean(
-    prefix_in_mean: bool,
-) -> None:
-    model = made(decoder, partial(centered, prefix_in_mean=prefix_in_mean))
-    for mask in (None, torch.ones_like(WORDS), MASK[1:].expand(2, -1)):
-        full = model(WORDS, attention_mask=mask).logits
-        for length in range(1, 6):
-            some = None if mask is None else mask[:, :length]
-            early = model(WORDS[:, :length], attention_mask=some).logits
-            torch.testing.assert_close(full[:, :length], early, **EXACT)
-
-
-@CAUSAL
-@torch.no_grad()
-def test_masks_and_functions_agree(build) -> None:
-    """With and without a mask, and by both attention functions, the means are the same."""
-    model, other = made(build, centered), made(build, centered, implementation="eager")
-    expected = model(WORDS).logits
-    assert not torch.allclose(expected, made(build)(WORDS).logits)
-    masked = model(WORDS, attention_mask=torch.ones_like(WORDS)).logits
-    torch.testing.assert_close(masked, expected, **EXACT)
-    torch.testing.assert_close(other(WORDS).logits, expected, atol=1e-6, rtol=1e-4)  # fp32 softmax
-
-
-@CAUSAL
-@pytest.mark.parametrize("cache", [hf.DynamicCache, partial(hf.StaticCache, max_cache_len=10)])
-@torch.no_grad()
-def test_generation_with_a_cache_is_the_full_pass(build, cache) -> None:
-    model = made(build, centered)
-    full, kept = model(WORDS).logits, cache(config=model.config)
-    pieces = [model(part, past_key_values=kept).logits for part in WORDS.split([4, 1, 1, 1], 1)]
-    torch.testing.assert_close(torch.cat(pieces, dim=1), full, **EXACT)
-
-
-@CAUSAL
-@torch.no_grad()
-def test_generation_does_not_depend_on_padding(build) -> None:
-    model = made(build, centered)
-    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
-    alone = model.generate(WORDS[:1, 2:], **options)
-    words = torch.where(MASK.flip(1)[1:].bool(), WORDS[:1], 0)
-    together = model.generate(words, attention_mask=MASK.flip(1)[1:], **options)
-    assert torch.equal(together[0, 2:], alone[0])
 
 
 @pytest.mark.parametrize("aggregator", [centered, osm.PairNorm, Push])
@@ -105,9 +23,9 @@ def test_generation_does_not_depend_on_padding(build) -> None:
 @torch.no_grad()
 def test_a_sentence_does_not_depend_on_its_padding(aggregator, implementation: str) -> None:
     model = made(bert, aggregator, implementation=implementation)
-    places = (MASK.cumsum(1) - 1).clamp(min=0)
-    found = model(WORDS, attention_mask=MASK, position_ids=places)[0]
-    for row, words, mask in zip(found, WORDS, MASK.bool()):
+    places = (PADDED.cumsum(1) - 1).clamp(min=0)
+    found = model(WORDS, attention_mask=PADDED, position_ids=places)[0]
+    for row, words, mask in zip(found, WORDS, PADDED.bool()):
         torch.testing.assert_close(row[mask], model(words[None, mask])[0][0], **EXACT)
 
 
@@ -138,7 +56,7 @@ class Median(osm.Inside):
 @torch.no_grad()
 def test_an_aggregator_without_masks_sees_no_padding_either() -> None:
     model = made(bert, Median)
-    found = model(WORDS, attention_mask=MASK[1:].expand(2, -1))[0]
+    found = model(WORDS, attention_mask=PADDED[1:].expand(2, -1))[0]
     torch.testing.assert_close(found[:, :5], model(WORDS[:, :5])[0], **EXACT)
     with pytest.raises(InputError, match="Median lets a token see later ones, and GPT2LMHead"):
         made(gpt2, Median)
@@ -183,7 +101,7 @@ def test_checkpointed_gradients_are_the_plain_ones() -> None:
         model = without_dropout(centered, Push)
         if checkpointed:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        model(WORDS, attention_mask=MASK)[0].square().sum().backward()
+        model(WORDS, attention_mask=PADDED)[0].square().sum().backward()
         gradients.append(model.embeddings.word_embeddings.weight.grad)
     torch.testing.assert_close(*gradients, **EXACT)
 
@@ -218,8 +136,8 @@ def test_masks_of_minus_ten_thousand_hide_padding() -> None:
     torch.manual_seed(0)
     model = hf.MarkupLMModel(config).double().eval()
     osm.apply(model, "centered")
-    padded = model(WORDS, attention_mask=MASK)[0][1, :5]
-    alone = model(WORDS[1:, :5], attention_mask=MASK[1:, :5])[0][0]
+    padded = model(WORDS, attention_mask=PADDED)[0][1, :5]
+    alone = model(WORDS[1:, :5], attention_mask=PADDED[1:, :5])[0][0]
     torch.testing.assert_close(padded, alone, rtol=0, atol=1e-5)
 
 
@@ -253,7 +171,7 @@ def test_the_two_towers_of_clip_are_told_apart() -> None:
         osm.apply(made(clip), "pairnorm", where=f"text_model.{layers}")
     model = made(clip, osm.PairNorm, where=f"vision_model.{layers}")
     image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
-    found = model(input_ids=WORDS, pixel_values=image, attention_mask=MASK)
+    found = model(input_ids=WORDS, pixel_values=image, attention_mask=PADDED)
     alone = model.get_image_features(pixel_values=image).pooler_output
     torch.testing.assert_close(found.vision_model_output.pooler_output, alone, **EXACT)
     plain = osm.remove(model).get_image_features(pixel_values=image).pooler_output
@@ -269,23 +187,14 @@ def test_a_repeated_call_has_its_own_padding_or_is_refused() -> None:
     def loss(mask: Tensor) -> Tensor:
         return model(WORDS, attention_mask=mask)[0].square().sum()
 
-    [expected] = torch.autograd.grad(loss(MASK), weight)
-    out = loss(MASK)
+    [expected] = torch.autograd.grad(loss(PADDED), weight)
+    out = loss(PADDED)
     with torch.no_grad():
-        loss(MASK.flip(0))
+        loss(PADDED.flip(0))
     torch.testing.assert_close(torch.autograd.grad(out, weight)[0], expected, **EXACT)
     with pytest.raises(InputError, match="repeats one of several calls"):
-        (loss(MASK) + loss(MASK.flip(0))).backward()
-    torch.testing.assert_close(torch.autograd.grad(loss(MASK), weight)[0], expected, **EXACT)
-
-
-@torch.no_grad()
-def test_layernorm_generates_from_padded_sentences_with_a_cache() -> None:
-    model = made(gpt2, "layernorm")
-    options = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
-    inputs = {"attention_mask": MASK, **options}
-    cached, full = (model.generate(WORDS, use_cache=cache, **inputs) for cache in (True, False))
-    assert torch.equal(cached, full)
+        (loss(PADDED) + loss(PADDED.flip(0))).backward()
+    torch.testing.assert_close(torch.autograd.grad(loss(PADDED), weight)[0], expected, **EXACT)
 
 
 def test_a_model_that_warms_up_is_saved_and_averaged(tmp_path: Path) -> None:

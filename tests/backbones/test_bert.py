@@ -3,11 +3,10 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from small_bert import batch, made
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import After, Context, Instead
@@ -20,27 +19,8 @@ from oversmoothing.errors import InputError
 
 transformers = pytest.importorskip("transformers")
 
-SMALL = {"weights": "none", "depth": 2, "dim": 16, "heads": 2, "ffn": 32, "vocabulary": 50}
 BOTH = pytest.mark.parametrize("kind", [BERT, ALBERT])
 POSITIONS = list(BERT.layout.places)
-
-
-def made(kind: type, *aggregators, **options) -> BERT:
-    torch.manual_seed(0)
-    network = kind(list(aggregators), **SMALL | {"dropout": 0.0} | options).double().eval()
-    for name, parameter in network.named_parameters():
-        if "LayerNorm" in name or "layer_norm" in name or name.endswith("bias"):
-            nn.init.normal_(parameter, mean=0.5, std=0.5)  # what starts at 0 or 1 shows no mistake
-    return network
-
-
-def batch(*lengths: int, pad: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Sentences whose first words do not depend on how many there are."""
-    N = max(lengths) + pad
-    tokens = torch.randint(5, 50, (8, 32), generator=torch.Generator().manual_seed(1))
-    mask = torch.arange(N) < torch.tensor(lengths)[:, None]
-    tokens = tokens[: len(lengths), :N].masked_fill(~mask, 0)
-    return tokens, mask, (torch.arange(N) > 3).long().expand_as(tokens) * mask
 
 
 @BOTH
@@ -200,39 +180,6 @@ def test_alberts_layers_share_their_aggregators() -> None:
     assert sum(isinstance(module, Learned) for module in made(BERT, Learned).modules()) == 2
 
 
-def published(network: BERT, path: Path, prefix: str) -> dict[str, Tensor]:
-    """As the first files have it: prefixed, norms called gamma and beta, with a head."""
-    state = {f"{prefix}.{key}": value for key, value in network.network.state_dict().items()}
-    renamed = {
-        key.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): value.clone()
-        for key, value in state.items()
-    }
-    save_file(renamed | {"cls.predictions.bias": torch.zeros(50)}, path)
-    return state
-
-
-@pytest.mark.parametrize("kind, prefix", [(BERT, "bert"), (ALBERT, "albert")])
-def test_weights_of_a_file_whatever_the_aggregator(tmp_path: Path, kind: type, prefix: str) -> None:
-    path, inputs = tmp_path / "model.safetensors", batch(9, 5)
-    first = made(kind, NoAggregator)
-    published(first, path, prefix)
-    torch.manual_seed(1)
-    options = SMALL | {"weights": str(path), "dropout": 0.0}
-    for aggregator in (NoAggregator, partial(Centered, gamma=0.0), partial(ContraNorm, scale=0.0)):
-        second = kind([aggregator], **options).double().eval()
-        torch.testing.assert_close(second(*inputs), first(*inputs), rtol=1e-5, atol=1e-5)
-
-
-def test_depth_and_the_layers_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    state = published(made(BERT, NoAggregator), path, "bert")
-    for depth in (1, 4):
-        network = BERT([NoAggregator], **SMALL | {"weights": str(path), "depth": depth})
-        assert network.depth == len(network.network.encoder.layer) == depth
-        own = network.network.encoder.layer[0].output.dense.weight
-        assert torch.equal(own, state["bert.encoder.layer.0.output.dense.weight"].float())
-
-
 @pytest.mark.parametrize(
     "options, said",
     [
@@ -250,20 +197,6 @@ def test_depth_and_the_layers_of_a_file(tmp_path: Path) -> None:
 def test_mistakes_are_one_line(options: dict, said: str) -> None:
     with pytest.raises(InputError, match=said):
         made(BERT, NoAggregator, **options)
-
-
-def test_weights_that_do_not_fit_or_are_not_available(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "model.safetensors"
-    published(made(BERT, NoAggregator), path, "bert")
-    with pytest.raises(InputError, match=r"another architecture: embeddings\.word_embeddings\.we"):
-        made(BERT, NoAggregator, weights=str(path), vocabulary=60)
-    with pytest.raises(InputError, match=r"expected SHA-256 12345678"):
-        made(BERT, NoAggregator, weights=str(path), sha256="12345678")
-    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
-    with pytest.raises(InputError, match=r"nobody/bert/model\.safetensors: the hub's weights"):
-        made(BERT, NoAggregator, weights="hub", name="nobody/bert")
 
 
 def test_aggregators_that_exclude_one_another() -> None:

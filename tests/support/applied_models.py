@@ -1,6 +1,7 @@
 """Small models of every library that ``apply`` knows, and aggregators with parameters."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -10,11 +11,13 @@ import torch_geometric.nn as pyg
 import transformers as hf
 from torch import Tensor, nn
 
+import oversmoothing as osm
 from oversmoothing.aggregators.base import PLAIN, After, Context, Inside
 
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 50}
 WORDS = torch.randint(1, 50, (2, 7), generator=torch.Generator().manual_seed(0))
 MASK = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
+PADDED = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]])  # on either side
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 4, 0, 5], [1, 0, 2, 1, 4, 3, 5, 0]])
 
 
@@ -58,6 +61,15 @@ def llama() -> nn.Module:
     return hf.LlamaForCausalLM(config)
 
 
+def made(build, *aggregators, implementation: str = "sdpa", **options) -> nn.Module:
+    """A model of transformers in float64, with aggregators."""
+    torch.manual_seed(0)
+    model = build().double().eval()
+    model.set_attn_implementation(implementation)
+    return osm.apply(model, list(aggregators), **options) if aggregators else model
+
+
+centered = partial(osm.Centered, gamma=-0.7)
 IMAGE = {"x": torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))}
 TEXT = {"input_ids": WORDS, "attention_mask": MASK}
 GRAPH = {"x": torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), "edge_index": EDGES}

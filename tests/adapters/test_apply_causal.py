@@ -1,0 +1,95 @@
+"""Aggregators in causal models of transformers: no token sees the future."""
+
+from functools import partial
+
+import pytest
+import torch
+import transformers as hf
+from applied_models import PADDED, SMALL, WORDS, centered, gpt2, llama, made
+from torch import nn
+
+import oversmoothing as osm
+
+EXACT = {"rtol": 0, "atol": 1e-10}
+
+
+def mistral() -> nn.Module:
+    config = hf.MistralConfig(**SMALL, intermediate_size=32, num_key_value_heads=1)
+    config.sliding_window = 3
+    return hf.MistralForCausalLM(config)
+
+
+CAUSAL = pytest.mark.parametrize("build", [gpt2, llama, mistral])
+
+
+@CAUSAL
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@torch.no_grad()
+def test_no_token_sees_the_future(build, implementation: str) -> None:
+    model = made(build, centered, osm.LayerNorm, implementation=implementation)
+    changed = WORDS.clone()
+    changed[:, 4:] = WORDS[:, 4:] % 49 + 1
+    for mask in (None, torch.ones_like(WORDS), PADDED[1:].expand(2, -1)):
+        a, b = (model(words, attention_mask=mask).logits for words in (WORDS, changed))
+        torch.testing.assert_close(a[:, :4], b[:, :4], **EXACT)
+        assert not torch.allclose(a[:, 4:], b[:, 4:])
+
+
+def decoder() -> nn.Module:
+    return hf.BertLMHeadModel(hf.BertConfig(**SMALL, intermediate_size=32, is_decoder=True))
+
+
+@pytest.mark.parametrize("prefix_in_mean", [False, True])
+@torch.no_grad()
+def test_no_token_sees_the_future_with_or_without_the_prefix_in_the_mean(
+    prefix_in_mean: bool,
+) -> None:
+    model = made(decoder, partial(centered, prefix_in_mean=prefix_in_mean))
+    for mask in (None, torch.ones_like(WORDS), PADDED[1:].expand(2, -1)):
+        full = model(WORDS, attention_mask=mask).logits
+        for length in range(1, 6):
+            some = None if mask is None else mask[:, :length]
+            early = model(WORDS[:, :length], attention_mask=some).logits
+            torch.testing.assert_close(full[:, :length], early, **EXACT)
+
+
+@CAUSAL
+@torch.no_grad()
+def test_masks_and_functions_agree(build) -> None:
+    """With and without a mask, and by both attention functions, the means are the same."""
+    model, other = made(build, centered), made(build, centered, implementation="eager")
+    expected = model(WORDS).logits
+    assert not torch.allclose(expected, made(build)(WORDS).logits)
+    masked = model(WORDS, attention_mask=torch.ones_like(WORDS)).logits
+    torch.testing.assert_close(masked, expected, **EXACT)
+    torch.testing.assert_close(other(WORDS).logits, expected, atol=1e-6, rtol=1e-4)  # fp32 softmax
+
+
+@CAUSAL
+@pytest.mark.parametrize("cache", [hf.DynamicCache, partial(hf.StaticCache, max_cache_len=10)])
+@torch.no_grad()
+def test_generation_with_a_cache_is_the_full_pass(build, cache) -> None:
+    model = made(build, centered)
+    full, kept = model(WORDS).logits, cache(config=model.config)
+    pieces = [model(part, past_key_values=kept).logits for part in WORDS.split([4, 1, 1, 1], 1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), full, **EXACT)
+
+
+@CAUSAL
+@torch.no_grad()
+def test_generation_does_not_depend_on_padding(build) -> None:
+    model = made(build, centered)
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    alone = model.generate(WORDS[:1, 2:], **options)
+    words = torch.where(PADDED.flip(1)[1:].bool(), WORDS[:1], 0)
+    together = model.generate(words, attention_mask=PADDED.flip(1)[1:], **options)
+    assert torch.equal(together[0, 2:], alone[0])
+
+
+@torch.no_grad()
+def test_layernorm_generates_from_padded_sentences_with_a_cache() -> None:
+    model = made(gpt2, "layernorm")
+    options = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    inputs = {"attention_mask": PADDED, **options}
+    cached, full = (model.generate(WORDS, use_cache=cache, **inputs) for cache in (True, False))
+    assert torch.equal(cached, full)
