@@ -21,8 +21,9 @@ class External(Instead):
 
     Norm applies a softmax over the tokens and then divides each row by its sum over the slots. It
     equals a softmax over the slots of X M_kᵀ − ℓ, where ℓ is the logsumexp of X M_kᵀ over the
-    tokens. So tokens exchange information only through the S numbers ℓ; with another norm they
-    exchange none. The memories M_k and M_v are separate parameters with the same initial values.
+    tokens. So tokens exchange information only through the S numbers ℓ; with the other norms here
+    they exchange none. The memories M_k and M_v are separate parameters with the same initial
+    values.
 
     Args:
         dim: channels C.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from oversmoothing.papers.claims.claim import Claim, Finding, every, partly, share
+from oversmoothing.papers.claims.claim import SMALL, Claim, Finding, every, partly, share
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.papers.hemnet_fig3.claims import NEGLIGIBLE
 
@@ -91,7 +91,7 @@ def totals(evidence: Evidence) -> Finding:
     return Finding(every([any(lower)]), text, f"{images(evidence)}, 3 moments")
 
 
-_claim = partial(Claim, "HEMNet", command="make figure NAME=hem_fig3")
+_claim = partial(Claim, "HEMNet", command="make figure NAME=hem_fig3", scale=SMALL)
 CLAIMS = [
     _claim(
         "hem_elbo_features",
