@@ -1,11 +1,9 @@
 """Laws of centered aggregation, against the explicit N×N matrix in float64."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
@@ -189,11 +187,3 @@ def test_a_state_of_a_warm_up_is_a_tensor_and_no_warm_up_ignores_it() -> None:
         again = Centered(warmup=10)
         again.load_state_dict({"_extra_state": of_version})
         assert again.progress == 0.3
-
-
-def test_a_state_without_warm_up_is_a_tensor_for_safetensors(tmp_path: Path) -> None:
-    """The state says that γ is whole, so a warm-up that loads it starts there."""
-    save_file(Centered().state_dict(), tmp_path / "weights.safetensors")
-    warm = Centered(warmup=10)
-    warm.load_state_dict(load_file(tmp_path / "weights.safetensors"))
-    assert warm.progress == 1.0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from test_loading_runs import SEGMENTATION, TINY
+from test_loading_runs import TINY
+from test_loading_segmentation import SEGMENTATION
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError

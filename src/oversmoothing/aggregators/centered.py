@@ -72,8 +72,8 @@ class Centered(Inside):
         if self.node_mean is not None:
             self.node_mean.settle()
 
-    def get_extra_state(self) -> Tensor:
-        return torch.tensor(self.progress, dtype=torch.float64)
+    def get_extra_state(self) -> Tensor | None:
+        return torch.tensor(self.progress, dtype=torch.float64) if self.warmup else None
 
     def set_extra_state(self, state: Tensor | dict[str, float] | None) -> None:
         if self.warmup and state is not None:  # a dictionary in earlier checkpoints
