@@ -98,7 +98,8 @@ def units(folder: Path, good: bool) -> None:
 def longer(folder: Path, good: bool) -> None:
     rows = {"fcn": 40, "em": 44, "hem": 48, "em_gradient": 41}
     sign = 1 if good else -1
-    write(folder, "seg_long", [line(("", r, "SS"), five(sign * m)) for r, m in rows.items()])
+    cells = [(("", row, column), m) for row, m in rows.items() for column in ("SS", "MS + Flip")]
+    write(folder, "seg_long", [line(place, five(sign * mean)) for place, mean in cells])
 
 
 def ablation(folder: Path, good: bool) -> None:

@@ -14,7 +14,7 @@ from oversmoothing.papers.claims.centered_graphs import (
 )
 from oversmoothing.papers.claims.claim import OWN, Claim, Finding, partly, share, tendency
 from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
-from oversmoothing.papers.claims.rows import UNCLEAR, differences, pairs
+from oversmoothing.papers.claims.rows import UNCLEAR, against, differences
 from oversmoothing.report.verdict import SIGNIFICANCE, Measured
 
 DEPTHS = ("L=2", "L=4", "L=8", "L=16", "L=32")
@@ -84,12 +84,13 @@ def _grows(before: Gap, after: Gap, comparisons: int) -> bool | None:
 def controls(evidence: Evidence) -> Finding:
     """Claim: tuned centering is above a residual GCN and GCNII."""
     cells, cases, texts = evidence.measured("table6"), [], []
-    for row, label in CONTROLS.items():
-        found = pairs(cells, "centered", row)
+    for row, found in against(cells, "centered", [*CONTROLS]).items():
         higher = [pair.above for pair in found]
         cases += higher
         if found:
-            texts.append(f"above {label} in {share(higher, 'cells')} ({differences(found)})")
+            texts.append(
+                f"above {CONTROLS[row]} in {share(higher, 'cells')} ({differences(found)})"
+            )
     if not cases:
         raise NotRecordedError("no control is run beside centering; `make table6` runs it")
     return Finding(tendency(cases), "; ".join(texts), f"{cells.seeds}; {UNCLEAR}")

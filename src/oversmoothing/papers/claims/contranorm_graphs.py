@@ -7,7 +7,7 @@ from statistics import fmean
 
 from oversmoothing.papers.claims.claim import OWN, Claim, Finding, little, partly, share, tendency
 from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
-from oversmoothing.papers.claims.rows import UNCLEAR, differences, pairs
+from oversmoothing.papers.claims.rows import UNCLEAR, against, differences, pairs
 from oversmoothing.report.verdict import Measured, Verdict, compare
 
 DEEP = ("L=8", "L=16", "L=32")
@@ -80,11 +80,11 @@ def prevented(evidence: Evidence) -> Finding:
 def against_norms(evidence: Evidence) -> Finding:
     """Claim: from 4 layers on ContraNorm is above PairNorm and LayerNorm."""
     cells, texts, cases = evidence.measured("table5"), [], []
-    for row, label in (("pairnorm", "PairNorm"), ("layernorm", "LayerNorm")):
-        found = pairs(cells, "contranorm", row, ("L=4", *DEEP))
-        cases += [pair.above for pair in found]
-        higher = [pair.above for pair in found]
-        texts.append(f"above {label} in {share(higher, 'cells')} ({differences(found)})")
+    found = against(cells, "contranorm", ("pairnorm", "layernorm"), ("L=4", *DEEP))
+    for label, each in zip(("PairNorm", "LayerNorm"), found.values()):
+        higher = [pair.above for pair in each]
+        cases += higher
+        texts.append(f"above {label} in {share(higher, 'cells')} ({differences(each)})")
     return Finding(tendency(cases), "; ".join(texts), _seeds(evidence))
 
 

@@ -1,7 +1,7 @@
 """Rows of a table compared cell by cell."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oversmoothing.papers.claims.claim import above
 from oversmoothing.papers.claims.evidence import Cells
@@ -18,7 +18,7 @@ class Pair:
     column: str
     ours: Measured
     base: Measured
-    comparisons: int
+    comparisons: int  # of the claim
 
     @property
     def name(self) -> str:
@@ -40,7 +40,10 @@ class Pair:
 def pairs(
     cells: Cells, row: str, other: str, columns: Sequence[str] = (), blocks: Sequence[str] = ()
 ) -> list[Pair]:
-    """Every block and column (of some, if given) where both rows are measured."""
+    """Every block and column (of some, if given) where both rows are measured.
+
+    A claim about several other rows takes ``against``.
+    """
     found = [
         (block, column, measured, cells[block, other, column])
         for (block, key, column), measured in cells.items()
@@ -51,6 +54,17 @@ def pairs(
     ]
     tested = sum(min(ours.n, base.n) > 1 for *_, ours, base in found)
     return [Pair(*pair, max(1, tested)) for pair in found]
+
+
+def against(
+    cells: Cells, row: str, others: Sequence[str], columns: Sequence[str] = ()
+) -> dict[str, list[Pair]]:
+    """The pairs of a row with each of others, as comparisons of one claim."""
+    found = {other: pairs(cells, row, other, columns) for other in others}
+    tested = sum(each[0].comparisons for each in found.values() if each)
+    return {
+        other: [replace(pair, comparisons=tested) for pair in each] for other, each in found.items()
+    }
 
 
 def differences(found: Iterable[Pair]) -> str:
