@@ -36,7 +36,7 @@ def main() -> int:
                          "--export FOLDER")  # fmt: skip
     load = partial(loading.load, on=options.device, trust=options.trust)
     run = load(options.run, (options.seed or [None])[0])
-    seeds = options.seed or sorted(weights_of(run.folder, run.config))
+    seeds = [*dict.fromkeys(options.seed or ())] or sorted(weights_of(run.folder, run.config))
     config = configured(run.config, words)
     if options.split != "test":
         for key in ("splits", "ms_splits"):

@@ -14,9 +14,9 @@ import torch
 from oversmoothing.errors import InputError
 from oversmoothing.launch import execute as module
 from oversmoothing.launch.command import compose_config
-from oversmoothing.launch.execute import execute, finished, run_folder
+from oversmoothing.launch.execute import execute, finished, known_result, run_folder
 from oversmoothing.launch.start import Start
-from oversmoothing.store.recorder import Recorder
+from oversmoothing.store.recorder import Recorder, write_result
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.num_nodes=400", "trainer.epochs=40", "trainer.eval_every=5", "logger=none"]
@@ -93,6 +93,16 @@ def test_every_seed_keeps_its_own_environment(
     both = execute(config(tmp_path, "seeds=[0,1]"))
     assert [both["envs"][seed]["device"] for seed in "01"] == ["cpu", "H200"]
     assert both["env"] == {**cpu["env"], "device": "cpu / H200"}
+
+
+def test_seeds_of_other_data_are_not_added(tmp_path: Path) -> None:
+    few = execute(config(tmp_path, "seeds=[0]"))
+    few["envs"]["0"]["data"] = "another"
+    more = config(tmp_path, "seeds=[0,1]")
+    write_result(run_folder(more), few)
+    with pytest.raises(InputError, match=r"^data: seed 0 in .* was run on other data .*remove"):
+        execute(more)
+    assert known_result(more) == few
 
 
 STACKS = [("none", "none"), ("centered", "layernorm"), ("contranorm", "none")]

@@ -11,6 +11,7 @@ import pytest
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import compose_config
+from oversmoothing.launch.execute import run_folder
 from oversmoothing.report.collect import (
     Planned,
     collect,
@@ -24,6 +25,7 @@ from oversmoothing.report.grid import judge
 from oversmoothing.report.plan import describe, estimate, tables_with
 from oversmoothing.report.publish import markdown
 from oversmoothing.store.identity import former_id, run_id
+from oversmoothing.store.recorder import write_result
 
 ROOT = Path(__file__).parents[2]
 TABLE = """
@@ -75,6 +77,16 @@ def test_runs_what_is_missing_and_records_it(tmp_path: Path, cells: list) -> Non
     beside = collect(cells, elsewhere, tmp_path / "other table.jsonl")
     assert beside[0].measured == first.measured, "a run that another table has is done"
     assert collect(cells, elsewhere, None)[0].missing, "a fresh count ignores the records"
+
+
+def test_a_file_that_is_no_result_is_one_line(tmp_path: Path, cells: list) -> None:
+    words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
+    [first, _] = collect(cells, words, None)
+    folder = run_folder(first.config)
+    folder.mkdir(parents=True)
+    write_result(folder, {"seeds": {}})
+    with pytest.raises(InputError, match=r"result\.json: id: expected .* restore the file, or"):
+        collect(cells, words, None)
 
 
 def test_tables_that_show_a_run_are_found(tmp_path: Path, cells: list) -> None:

@@ -1,6 +1,7 @@
 """The W&B copy of a run, offline: what `metrics.jsonl` holds, no more and no less, under its id."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -105,6 +106,8 @@ def test_final_numbers_have_mean_and_sample_std() -> None:
     assert flat["result/acc/std"] == pytest.approx(2**0.5)
     assert len(flat) == 4
     assert "result/acc/std" not in final_numbers({"seeds": {"0": seeds["0"]}})
+    diverged = final_numbers({"seeds": {"0": {"acc": math.nan}, "3": {"acc": math.nan}}})
+    assert math.isnan(diverged["result/acc/mean"]) and "result/acc/std" not in diverged
 
 
 def test_a_run_logs_offline_what_its_file_holds(tmp_path: Path) -> None:
@@ -112,6 +115,10 @@ def test_a_run_logs_offline_what_its_file_holds(tmp_path: Path) -> None:
     execute(asked)
     folder = run_folder(asked)
     assert history(folder) == expected_rows(folder) and len(history(folder)) == 4
+    summaries = [
+        item.key for r in records(folder) if r.HasField("summary") for item in r.summary.update
+    ]
+    assert {"result/test_accuracy/mean", "result/test_accuracy/seed0"} <= {*summaries}
     (run,) = [r.run for r in records(folder) if r.HasField("run")]
     assert run.run_id == run_id(asked) and run.project == "oversmoothing"
 

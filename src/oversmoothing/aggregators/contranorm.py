@@ -148,8 +148,8 @@ class ContraNorm(After):
         similarity = _products(x, tau) if self.printed else _similarity(x, tau)
         if mask is not None:
             similarity, x = similarity.masked_fill(~mask, -torch.inf), x * mask.mT
-        rows = similarity.softmax(dim=-1).to(x.dtype)
-        return (rows + rows.mT if self.dual else rows) @ x
+        rows = similarity.softmax(dim=-1)
+        return (rows + rows.mT if self.dual else rows).to(x.dtype) @ x
 
 
 def _similarity(x: Tensor, temperature: float) -> Tensor:

@@ -73,6 +73,7 @@ def _trained(
 ) -> dict[str, Any]:
     """Runs the missing seeds group by group; returns what is stored after the last."""
     env = {**environment(config.device), "data": getattr(start.parts.data, "checksum", None)}
+    _require_same_data(folder, known, env["data"])
     for seeds in start.groups(missing):
         began = time.monotonic()
         logged = known.get("logged_bytes", 0)
@@ -81,7 +82,20 @@ def _trained(
         fresh = start.task.run(start.network(seeds), job)
         seconds = known.get("seconds", 0.0) + time.monotonic() - began
         known = _store(folder, config, known, fresh, env, seconds)
+        if sink:
+            sink.summarise(known)
     return known
+
+
+def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None) -> None:
+    """Refuses to add seeds to those of other data, which a run id does not tell apart."""
+    for seed, env in known.get("envs", {}).items():
+        if checksum and env.get("data") not in (None, checksum):
+            raise InputError(
+                f"data: seed {seed} in {folder / 'result.json'} was run on other data (checksum "
+                f"{env['data']}, now {checksum}); restore the data, or remove this folder to run "
+                "all seeds on the new ones"
+            )
 
 
 @contextlib.contextmanager

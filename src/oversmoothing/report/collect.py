@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
 from oversmoothing.launch.command import compose_config
-from oversmoothing.launch.execute import run_folder
+from oversmoothing.launch.execute import known_result
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.verdict import Measured, Pair
 from oversmoothing.store.environment import shared_environment
@@ -20,7 +20,6 @@ from oversmoothing.store.files import write_text
 from oversmoothing.store.identity import former_id, identity, run_id
 from oversmoothing.store.metric import look_up
 from oversmoothing.store.migrate import json_lines
-from oversmoothing.store.recorder import read_result
 
 Records = Mapping[str, dict[str, Any]]  # run id -> result
 EARLIER = (
@@ -97,7 +96,7 @@ class Planned:
         """
         if self.config is None:
             return self
-        return self.best(read_result(run_folder(self.config)), records or {})
+        return self.best(known_result(self.config), records or {})
 
     def best(self, found: dict[str, Any] | None, records: Records) -> "Planned":
         """Chooses among a result that was found, the present one and the recorded ones."""

@@ -39,6 +39,10 @@ class Background:
         """Passes a picture on to a sink that takes pictures."""
         self._calls.put(lambda sink: hasattr(sink, "picture") and sink.picture(name, path))
 
+    def summarise(self, result: dict[str, Any]) -> None:
+        """Passes the content of ``result.json`` on to a sink that takes it."""
+        self._calls.put(lambda sink: hasattr(sink, "summarise") and sink.summarise(result))
+
     def close(self) -> None:
         """Waits for the sink, but not for ever."""
         self._calls.put(lambda sink: sink.close())

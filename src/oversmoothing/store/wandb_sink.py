@@ -1,6 +1,7 @@
 """Copies the log of a run to Weights & Biases."""
 
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -134,8 +135,8 @@ def final_numbers(result: dict[str, Any]) -> dict[str, float]:
                 values.setdefault(f"result/{name}", {})[f"seed{seed}"] = value
     flat = {f"{name}/{seed}": v for name, by_seed in values.items() for seed, v in by_seed.items()}
     for name, by_seed in values.items():
-        flat[f"{name}/mean"] = statistics.fmean(by_seed.values())
-        if len(by_seed) > 1:
+        mean = flat[f"{name}/mean"] = statistics.fmean(by_seed.values())
+        if len(by_seed) > 1 and math.isfinite(mean):
             flat[f"{name}/std"] = statistics.stdev(by_seed.values())
     return flat
 

@@ -213,3 +213,8 @@ def test_an_adaptation_stage_comes_first(folder: Path, trainer: str) -> None:
 def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str, said: str) -> None:
     with pytest.raises(Problems, match=said):
         configs(words(tmp_path / "out", *override.split()))
+
+
+def test_a_decoder_that_is_not_trained_is_one_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"task\.method\.start=6: .* only 6 iterations"):
+        configs(words(tmp_path / "out", "task.method.start=6"))

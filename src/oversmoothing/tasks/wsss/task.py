@@ -1,5 +1,7 @@
 """Weakly supervised segmentation: image-level labels in, pixel labels out, in a single stage."""
 
+import math
+import warnings
 from dataclasses import dataclass
 from functools import partial
 
@@ -85,6 +87,14 @@ class WSSS(Task):
             raise InputError(
                 "task.adaptation: the network has no pretrained weights to adapt; set it to 0, or "
                 "choose backbone.weights=timm or a file"
+            )
+        iterations = getattr(parts.trainer, "iterations", math.inf)  # no trainer: an evaluation
+        if self.method.segments and self.method.start >= iterations:
+            warnings.warn(
+                f"task.method.start={self.method.start}: the training has only "
+                f"{iterations} iterations, so the decoder is not trained, and its "
+                "mIoU means nothing; lower it",
+                stacklevel=2,
             )
         sizes = {"augment.crop": self.augment.crop, "evaluation.size": self.evaluation.size}
         require_patches(network.backbone, sizes)
