@@ -74,7 +74,7 @@ plan: setup  ## list the runs that a table lacks, and estimate their time: make 
 
 tune: setup  ## search settings by validation accuracy: make tune DATA=cora METHODS=centered PLAN=1
 	$(PY) scripts/tune.py $(or $(NAME),table6) $(FILTER) $(if $(PLAN),--plan) $(if $(FRESH),--fresh) \
-	  $(if $(WORDS),-- $(WORDS))
+	  $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
 
 table: setup  ## run what a table lacks and write the table: make table NAME=seg_subset
 	$(PY) scripts/table.py $(NAME) $(FLAGS) $(RUNS)

@@ -5,17 +5,20 @@
     make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
 
 All configurations of a cell are trained together, and halved on the way. A search that was killed
-continues with the same command. Cells whose settings are known are skipped, unless --fresh is
-given. Words after -- go to every configuration: `-- device=cpu threads=1`.
+continues with the same command. Cells whose settings are known are skipped, unless the space of
+values has changed or --fresh is given. --jobs 2 searches two cells side by side. Words after -- go
+to every configuration: `-- device=cpu threads=1`.
 """
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from oversmoothing.errors import InputError, complain
 from oversmoothing.launch.flags import add_cells, whole
 from oversmoothing.launch.overrides import same_runs
+from oversmoothing.launch.pool import DIED, in_processes
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.expected import load, select
 from oversmoothing.store.claims import Busy
@@ -37,8 +40,10 @@ def main() -> int:
         plan(searches)
         return 0
     searches[0].configs()  # finds mistakes in the overrides before any work
-    failures = [search for search in searches if not attempt(search, options.batch)]
-    return 1 if failures else 0
+    call = partial(attempt, most=options.batch)
+    if options.jobs == 1:
+        return 0 if all([call(search) for search in searches]) else 1
+    return 0 if all([good for _, good in in_processes(call, searches, options.jobs, died)]) else 1
 
 
 def searches_of(options: argparse.Namespace) -> list[CellSearch]:
@@ -88,6 +93,12 @@ def attempt(search: CellSearch, most: int | None) -> bool:
         return False
 
 
+def died(search: CellSearch) -> bool:
+    """Reports a search that ended with its process."""
+    complain(f"{search.name}: {DIED}")
+    return False
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add_cells(parser, RESULTS)
@@ -95,6 +106,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--fresh", action="store_true", help="search again where settings are known"
     )
+    parser.add_argument("--jobs", type=whole(), default=1, help="searches side by side")
     parser.add_argument("--batch", type=whole(), help="networks trained together, at most")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)

@@ -51,6 +51,7 @@ def run() -> None:
     try:
         run_script(main)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
         sys.exit(STOPPED)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.aggregators.base import Aggregator, Context
-from oversmoothing.aggregators.external import External, double_norm
+from oversmoothing.aggregators.external import External, double_norm, normalised
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
 from oversmoothing.errors import InputError
 
@@ -66,12 +66,22 @@ def test_other_norms_are_a_softmax_over_slots_or_nothing(kind: type[Aggregator])
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_tokens_learn_of_each_other_by_the_double_norm_alone(kind: type[Aggregator]) -> None:
+def test_tokens_learn_of_each_other_by_a_softmax_over_the_tokens_alone(
+    kind: type[Aggregator],
+) -> None:
     x = tokens().requires_grad_()
-    for norm, mixes in (("double", True), ("softmax", False), ("none", False)):
+    for norm, mixes in {"double": True, "tokens": True, "softmax": False, "none": False}.items():
         [gradient] = torch.autograd.grad(build(kind, norm=norm)(x)[0, 0].sum(), x)
         assert bool(gradient[0, 1:].abs().max() > 1e-9) == mixes
         assert gradient[0, 0].abs().max() > 0
+
+
+def test_the_norm_over_tokens_is_the_first_half_of_the_double_norm() -> None:
+    scores = torch.randn(2, 9, 5, dtype=torch.float64)
+    attention = normalised(scores, "tokens")
+    torch.testing.assert_close(attention.sum(dim=-2), torch.ones(2, 5).double())
+    expected = attention / (1e-9 + attention.sum(dim=-1, keepdim=True))
+    torch.testing.assert_close(double_norm(scores), expected, rtol=1e-12, atol=0)
 
 
 def test_the_double_norm_is_a_softmax_over_slots_with_a_bias_for_each() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.papers.claims import centered_theory, contranorm_theory
+from oversmoothing.papers.claims import centered_limits, contranorm_theory
 from oversmoothing.papers.claims.claim import (
     OWN,
     Finding,
@@ -134,12 +134,12 @@ def test_attention_shrinks_the_range_of_tokens_and_a_growing_one_breaks_the_boun
     ranges = [float((of.amax(dim=-2) - of.amin(dim=-2)).max()) for of, _ in shrinking(x, fixed)]
     assert all(after < before for before, after in zip(ranges, ranges[1:]))
     assert all(kept for _, kept in shrinking(x, fixed))
-    assert centered_theory._converges(True, [True, False]) is False
-    assert centered_theory._converges(False, [True]) is None
+    assert centered_limits._converges(True, [True, False]) is False
+    assert centered_limits._converges(False, [True]) is None
 
 
 def shrinking(x: torch.Tensor, fixed: tuple[torch.Tensor, torch.Tensor]) -> list:
-    return list(itertools.islice(centered_theory.layers(x, lambda: fixed), 10))
+    return list(itertools.islice(centered_limits.layers(x, lambda: fixed), 10))
 
 
 def test_a_verdict_changes_with_its_numbers(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from oversmoothing.report.collect import (
     Planned,
     collect,
     conditions,
+    merged_seeds,
     read_records,
     records_beside,
     write_records,
@@ -187,6 +188,17 @@ def test_seeds_of_a_run_in_several_tables_are_merged(tmp_path: Path) -> None:
     assert merged["seconds"] == 90.0
     assert merged["env"] == {"git": "own / other", "device": "cpu"}
     assert set(records_beside(tmp_path / "other.jsonl")["a"]["seeds"].values()) == {"other"}
+
+
+def test_seeds_of_other_data_are_not_merged() -> None:
+    def result(seed: str, **env: str) -> dict:
+        return {"seeds": {seed: {}}, "seconds": 1.0, "env": env}
+
+    one, other = result("0", data="a"), result("1", data="b")
+    assert merged_seeds(one, other) == one
+    unknown = merged_seeds(one, result("2"))
+    assert [*unknown["seeds"]] == ["0", "2"] and unknown["env"] == {"data": "a / None"}
+    assert [*merged_seeds(unknown, result("3", data="a"))["seeds"]] == ["0", "2", "3"]
 
 
 def test_a_recorded_seed_is_not_trained_again(tmp_path: Path, cells: list) -> None:

@@ -27,7 +27,9 @@ def test_the_rate_warms_up_and_falls_in_steps() -> None:
 
 def test_every_parameter_has_its_rate_and_decay() -> None:
     network = Network()
-    trainer = SGDPoly(lr=0.1, head_factor=10.0, bias_factor=2.0, weight_decay=0.01)
+    trainer = SGDPoly(
+        lr=0.1, head_factor=10.0, bias_factor=2.0, norm_bias_factor=3.0, weight_decay=0.01
+    )
     groups = trainer.optimizer(network).param_groups
     found = {p: (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
     old, norm, head = network.old, network.norm, network.head
@@ -35,7 +37,7 @@ def test_every_parameter_has_its_rate_and_decay() -> None:
         old.weight: (0.1, 0.01),
         old.bias: (0.2, 0),
         norm.weight: (0.1, 0),
-        norm.bias: (0.1, 0),
+        norm.bias: (0.3, 0),
         head.weight: (1, 0.01),
         head.bias: (2, 0),
     }

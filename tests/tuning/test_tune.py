@@ -68,6 +68,17 @@ def test_the_winner_of_a_search_is_the_run_of_its_cell(folder: Path) -> None:
     assert all(word in run for word in best["overrides"][:-1])
 
 
+def test_a_changed_space_is_searched_again_in_two_processes(folder: Path) -> None:
+    tuning = folder / "results/tuning/small"
+    assert called(folder, "tune", "small", "--columns", "L=2").returncode == 0
+    (tuning / "space.yaml").write_text(SPACE.replace("[0, 1]", "[0, 2]"))
+    done = called(folder, "tune", "small", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    best = yaml.safe_load((tuning / "best.yaml").read_text())[""]["centered"]
+    assert [best[column]["overrides"][-1] for column in best] == ["seeds=[0,2]"] * 2
+    assert called(folder, "tune", "small").stdout.strip() == "nothing is missing"
+
+
 def test_a_table_without_a_search_is_one_line(folder: Path) -> None:
     done = called(folder, "tune", "plain")
     assert done.returncode == 2

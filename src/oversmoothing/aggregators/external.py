@@ -11,7 +11,7 @@ from oversmoothing.aggregators.memory_layout import linear, softmax
 from oversmoothing.errors import InputError
 
 EPS = 1e-9  # added to the sum over slots, as in the authors' code
-Norm = Literal["double", "softmax", "none"]
+Norm = Literal["double", "tokens", "softmax", "none"]
 
 
 class External(Instead):
@@ -21,15 +21,16 @@ class External(Instead):
 
     Norm applies a softmax over the tokens and then divides each row by its sum over the slots. It
     equals a softmax over the slots of X M_kᵀ − ℓ, where ℓ is the logsumexp of X M_kᵀ over the
-    tokens. So tokens exchange information only through the S numbers ℓ; with the other norms here
-    they exchange none. The memories M_k and M_v are separate parameters with the same initial
-    values.
+    tokens. So tokens exchange information only through the S numbers ℓ; without a softmax over the
+    tokens they exchange none. The memories M_k and M_v are separate parameters with the same
+    initial values.
 
     Args:
         dim: channels C.
         num_slots: S, number of rows of a memory.
-        norm: ``double``: as above. ``softmax``: a softmax over the slots, as in self-attention.
-            ``none``: X M_kᵀ as it is.
+        norm: ``double``: as above. ``tokens``: only its softmax over the tokens, so a row sums to
+            about S/N. ``softmax``: a softmax over the slots, as in self-attention. ``none``:
+            X M_kᵀ as it is.
 
     Raises:
         InputError: fewer than one slot, or an unknown norm.
@@ -56,7 +57,9 @@ def normalised(scores: Tensor, norm: Norm) -> Tensor:
     """Turns scores into attention by a norm of ``External``. Shapes: (..., N, S) -> (..., N, S)."""
     if norm == "none":
         return scores
-    return double_norm(scores) if norm == "double" else softmax(scores, dim=-1)
+    if norm == "double":
+        return double_norm(scores)
+    return softmax(scores, dim=-2 if norm == "tokens" else -1)
 
 
 def double_norm(scores: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ class SelfAttention(Instead):
     Args:
         dim: channels C.
         num_heads: heads; None: one for every 64 channels.
-        norm: ``double``: as above. ``softmax``: over the keys, the usual self-attention. ``none``:
-            the scores as they are.
+        norm: ``double``: as above. ``tokens``: a softmax over the queries alone. ``softmax``: over
+            the keys, the usual self-attention. ``none``: the scores as they are.
 
     Raises:
         InputError: heads below 1 or that do not divide the channels, or an unknown norm.

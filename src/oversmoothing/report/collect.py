@@ -169,14 +169,22 @@ def records_beside(path: Path) -> Records:
 
 
 def merged_seeds(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Adds the seeds that only the other result of the same run has, and their share of time."""
+    """Adds the seeds that only the other result of the same run has, and their share of time.
+
+    Seeds that were run on other data, by the checksum of their environments, are left out.
+    """
     added = {seed: own for seed, own in other["seeds"].items() if seed not in result["seeds"]}
-    if not added:
+    if not added or len(_checksums(result) | _checksums(other)) > 1:
         return result
     seeds = sorted((result["seeds"] | added).items(), key=lambda item: int(item[0]))
     seconds = result["seconds"] + other["seconds"] * len(added) / len(other["seeds"])
     env = shared_environment([result["env"], other["env"]])
     return {**result, "seeds": dict(seeds), "seconds": round(seconds, 2), "env": env}
+
+
+def _checksums(result: dict[str, Any]) -> set[str]:
+    """Of the data of a result; more than one in records that an earlier version has merged."""
+    return {*str(result["env"].get("data")).split(" / ")} - {"None"}
 
 
 def write_records(path: Path, planned: Iterable[Planned]) -> None:

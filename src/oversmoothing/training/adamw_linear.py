@@ -1,6 +1,7 @@
 """AdamW with linear decay to 0, as ContraNorm's scripts fine-tune language models."""
 
 import dataclasses
+import warnings
 from dataclasses import dataclass, field
 
 import torch
@@ -49,11 +50,19 @@ class AdamWLinear(Recipe):
     def over(self, examples: int) -> "AdamWLinear":
         """Returns the recipe with ``epochs`` over so many examples converted to ``iterations``.
 
+        Warns of ``iterations`` that have no effect.
+
         Raises:
             InputError: the warm-up is longer than the training.
         """
         if self.epochs is None:
             return self
+        if self.iterations != AdamWLinear.iterations:
+            warnings.warn(
+                f"trainer.iterations={self.iterations} has no effect with trainer.epochs="
+                f"{self.epochs:g}; set trainer.epochs=null to train for so many steps",
+                stacklevel=2,
+            )
         steps = max(1, round(self.epochs * examples / self.batch_size))
         return dataclasses.replace(self, iterations=steps, epochs=None)
 

@@ -20,6 +20,7 @@ class SGDPoly(Recipe):
         momentum: without Nesterov.
         weight_decay: applied to weights, not to norms and biases.
         bias_factor: learning rate of biases outside of norms, relative to ``lr``.
+        norm_bias_factor: the same for biases of norms; EMANet's code: 2.
         head_factor: learning rate of layers that are not pretrained, relative to ``lr``.
         warmup: number of steps of linear growth, from lr/(warmup + 1) in the first step.
         power: exponent of the decay.
@@ -35,6 +36,7 @@ class SGDPoly(Recipe):
     momentum: float = 0.9
     weight_decay: float = 1e-4
     bias_factor: float = 2.0
+    norm_bias_factor: float = 1.0
     head_factor: float = 1.0
     warmup: int = 0
     power: float = 0.9
@@ -47,7 +49,7 @@ class SGDPoly(Recipe):
         self.require_warmup(self.warmup)
         if not 0 <= self.momentum < 1:
             raise InputError(f"trainer.momentum: expected 0 or more, below 1, got {self.momentum}")
-        for key in ("bias_factor", "head_factor"):
+        for key in ("bias_factor", "norm_bias_factor", "head_factor"):
             if not getattr(self, key) > 0:
                 raise InputError(f"trainer.{key}: expected above 0, got {getattr(self, key)}")
 
@@ -80,6 +82,7 @@ class SGDPoly(Recipe):
     def _group(self, module: nn.Module, name: str, factor: float) -> tuple[float, float]:
         """Returns learning rate and weight decay of a parameter of ``module``."""
         lr = self.lr * factor
-        if isinstance(module, NORMS):
-            return lr, 0.0
-        return (lr * self.bias_factor, 0.0) if name == "bias" else (lr, self.weight_decay)
+        norm = isinstance(module, NORMS)
+        if name == "bias":
+            return lr * (self.norm_bias_factor if norm else self.bias_factor), 0.0
+        return lr, 0.0 if norm else self.weight_decay

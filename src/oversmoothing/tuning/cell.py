@@ -45,8 +45,11 @@ class CellSearch:
 
     @property
     def done(self) -> bool:
-        """Whether the best settings are known."""
-        return self.column in read_best(self.folder).get(self.block, {}).get(self.row, {})
+        """Whether the best settings are known, and come from a space that draws the same ones."""
+        found = read_best(self.folder).get(self.block, {}).get(self.row, {}).get(self.column)
+        if found is None or not found["trial"] < len(self._drawn):
+            return False
+        return found["overrides"] == self._settings(found["trial"])
 
     def configs(self) -> list[DictConfig]:
         """The configurations, checked."""
@@ -84,15 +87,19 @@ class CellSearch:
 
     def _keep(self, winner: int, found: float, seconds: float, matmul: str) -> None:
         """Writes the best settings."""
-        seeds = ",".join(map(str, self.space.final_seeds))
         settings = {
             "trial": winner,
             "val_accuracy": round(found, 2),
             "seconds": round(seconds),
             "matmul": matmul,
-            "overrides": [*self.space.overrides, *self._drawn[winner], f"seeds=[{seeds}]"],
+            "overrides": self._settings(winner),
         }
         write_best(self.folder, (self.block, self.row, self.column), settings)
+
+    def _settings(self, trial: int) -> list[str]:
+        """The overrides of the final runs, if this configuration is the best one."""
+        seeds = ",".join(map(str, self.space.final_seeds))
+        return [*self.space.overrides, *self._drawn[trial], f"seeds=[{seeds}]"]
 
     @property
     def _drawn(self) -> list[list[str]]:

@@ -34,7 +34,7 @@ def read_best(folder: Path) -> Best:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
         settings = [s for rows in found.values() for cells in rows.values() for s in cells.values()]
-        assert all(isinstance(s["overrides"], list) for s in settings)
+        assert all(isinstance(s["overrides"], list) and s["trial"] >= 0 for s in settings)
         return found
     except Exception as error:  # whatever a damaged file makes the reader raise
         why = reason_of(error)
@@ -47,7 +47,7 @@ def write_best(folder: Path, place: tuple[str, str, str], settings: dict[str, An
     Args:
         folder: of the search.
         place: block, row and column of the cell.
-        settings: ``overrides`` and whatever else is worth knowing.
+        settings: ``overrides``, ``trial`` and whatever else is worth knowing.
     """
     block, row, column = place
     with _alone(folder):

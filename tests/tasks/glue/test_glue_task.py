@@ -161,6 +161,8 @@ def test_the_rate_rises_and_falls_linearly_to_0() -> None:
     assert AdamWLinear(epochs=5.0, batch_size=32).over(2490).iterations == round(5 * 2490 / 32)
     with pytest.raises(InputError, match=r"trainer\.warmup: expected below"):
         AdamWLinear(epochs=1.0, warmup=50).over(100)
+    with pytest.warns(UserWarning, match="trainer.iterations=7 has no effect"):
+        assert AdamWLinear(iterations=7, epochs=1.0).over(320).iterations == 10
 
 
 def test_only_matrices_decay() -> None:

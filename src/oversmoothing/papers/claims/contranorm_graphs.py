@@ -2,17 +2,27 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
-from oversmoothing.papers.claims.claim import OWN, Claim, Finding, little, partly, share, tendency
-from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
-from oversmoothing.papers.claims.rows import UNCLEAR, against, differences, pairs
-from oversmoothing.report.verdict import Measured, Verdict, compare
+from oversmoothing.papers.claims.claim import (
+    OWN,
+    Claim,
+    Finding,
+    higher_in,
+    little,
+    partly,
+    share,
+    tendency,
+)
+from oversmoothing.papers.claims.evidence import Cells, Evidence, NotRecordedError
+from oversmoothing.papers.claims.rows import UNCLEAR, Pair, against, differences, pairs
+from oversmoothing.report.verdict import Measured, Verdict, compare, paired
 
 DEEP = ("L=8", "L=16", "L=32")
 LITTLE = 1.0  # points
-ROWS = {"contranorm": "ContraNorm", "vanilla": "vanilla"}
+ROWS = ("contranorm", "vanilla")
 
 
 def _seeds(evidence: Evidence) -> str:
@@ -57,24 +67,32 @@ def against_vanilla(
 
 
 def prevented(evidence: Evidence) -> Finding:
-    """Compares with the vanilla GCN where it drops, and says how far ContraNorm itself falls."""
+    """Claim: with 8 layers and more ContraNorm is above the vanilla GCN, and drops less."""
     cells = evidence.measured("table5")
     found = pairs(cells, "contranorm", "vanilla", DEEP)
-    drops = []
-    for graph in dict.fromkeys(block for block, *_ in cells):
-        run = [c for c in ("L=2", *DEEP) if (graph, "contranorm", c) in cells]
-        if len(run) > 1:
-            means = {row: [cells[graph, row, c].mean for c in (run[0], run[-1])] for row in ROWS}
-            each = ", ".join(
-                f"{label} {means[r][0]:.1f} → {means[r][1]:.1f}" for r, label in ROWS.items()
-            )
-            drops.append(f"{graph} to {run[-1]}: {each}")
-    missing = [f"{b} {c}" for b, k, c in cells if k == "vanilla" and c in DEEP
-               and (b, "contranorm", c) not in cells]  # fmt: skip
-    cases = [*(pair.above for pair in found), *(None for _ in missing)]
-    text = f"higher in {share(cases, 'cells')}; points: {differences(found)}; from 2 layers on: "
-    text += "; ".join(drops) + f"; not run: {', '.join(missing)}" * bool(missing)
-    return Finding(tendency(cases), text, _seeds(evidence))
+    changes = {
+        pair.name: paired(*(_since_two_layers(cells, pair, row) for row in ROWS)) for pair in found
+    }
+    tested = 2 * len(found)  # both questions are one claim
+    found = [replace(pair, comparisons=tested) for pair in found]
+    higher = [pair.above for pair in found]
+    less = {name: higher_in(change, tested) for name, change in changes.items()}
+    points = ", ".join(
+        f"{name} {change.mean:+.1f}" + "?" * (less[name] is None)
+        for name, change in changes.items()
+    )
+    text = f"higher in {share(higher, 'cells')}; points: {differences(found)}; drops less from 2 "
+    text += f"layers on in {share(less.values(), 'cells')}; points, paired: {points}"
+    return Finding(tendency([*higher, *less.values()]), text, _seeds(evidence))
+
+
+def _since_two_layers(cells: Cells, pair: Pair, row: str) -> dict[int, float]:
+    """Change of the accuracy from 2 layers to those of a pair, by seed."""
+    start, end = (
+        dict(zip(cell.seeds, cell.values))
+        for cell in (cells[pair.block, row, column] for column in ("L=2", pair.column))
+    )
+    return {seed: value - start[seed] for seed, value in end.items() if seed in start}
 
 
 def against_norms(evidence: Evidence) -> Finding:
@@ -174,7 +192,8 @@ CLAIMS = [
         "contranorm_graphs_deep",
         "4.3",
         "With more layers it helps to prevent the sharp drop.",
-        "Table 5 at 8 layers and more: above the vanilla GCN there. It drops, too.",
+        "Table 5 at 8 layers and more, against the vanilla GCN: a higher accuracy, and a smaller "
+        "drop since 2 layers.",
         prevented,
     ),
     _claim(

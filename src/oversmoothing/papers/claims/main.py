@@ -17,6 +17,7 @@ from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.claims import (
     centered_graphs,
     centered_graphs_data,
+    centered_limits,
     centered_overnight,
     centered_printed,
     centered_ranks,
@@ -44,6 +45,7 @@ from oversmoothing.store.files import writing
 
 PAGES = (
     centered_theory,
+    centered_limits,
     centered_ranks,
     centered_printed,
     centered_voc,

@@ -72,7 +72,8 @@ def main(argv: list[str]) -> int:
     found = {step: {η: numbers(η, each) for η, each in at.items()} for step, at in profiles.items()}
     content = {
         "command": " ".join(["python scripts/figure.py hem_fig3", *argv]),
-        "network": options.run or f"experiment={options.experiment}, before training",
+        "network": options.run
+        or f"experiment={options.experiment}, trained for {', '.join(map(str, steps))} steps",
         "samples": sum(len(batch["name"]) for batch in study.batches),
         "claims": {step: claims(at) for step, at in found.items()},
         "numbers": found,
