@@ -6,7 +6,7 @@ INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c requiremen
 JOBS ?= 1
 TABLES := $(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml)
 FILTER = $(if $(DATA),--data $(DATA)) $(if $(METHODS),--methods $(METHODS)) $(if $(COLUMNS),--columns $(COLUMNS))
-FLAGS = $(FILTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FRESH),--fresh) $(if $(ALL),--all) $(if $(LATEX),--latex) $(if $(PDF),--pdf)
+FLAGS = $(FILTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FRESH),--fresh) $(if $(EARLIER),--earlier) $(if $(ALL),--all) $(if $(LATEX),--latex) $(if $(PDF),--pdf)
 SEVERAL = $(filter-out 1,$(JOBS))
 WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
 RUNS = --jobs $(JOBS) $(if $(WORDS),-- $(WORDS))
@@ -29,6 +29,7 @@ help:  ## list the targets
 	@echo "  JOBS=2                     run two processes side by side"
 	@echo "  ALL=1                      run also what needs data or a GPU that you may lack"
 	@echo "  FRESH=1                    do not count committed results"
+	@echo "  EARLIER=1                  repeat runs of earlier versions"
 	@echo "  OVERRIDES='device=cuda'    add overrides to every run"
 	@echo "  RUN=outputs/...            the trained run that a figure shows"
 	@echo "  LATEX=1, PDF=1             write a table as LaTeX, figures as PDF, too"

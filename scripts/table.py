@@ -5,8 +5,8 @@
     python scripts/table.py table5 --draw --latex
 
 Results in the output folder and the committed ones count as done; with --fresh only the output
-folder counts. Other tables that show the new runs are written, too. Words after -- go to every run:
-`-- device=cpu threads=1`.
+folder counts, and with --earlier the results of an earlier version do not. Other tables that show
+the new runs are written, too. Words after -- go to every run: `-- device=cpu threads=1`.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main() -> int:
     path = options.results / f"{cells[0].table}.jsonl"
     planned = collect(cells, options.overrides, None if options.fresh else path)
     wanted = of_seeds([p for p in planned if p.cell in narrowed], options.seeds)
-    missing = [p.remainder for p in wanted if p.missing]
+    missing = [p.remainder for p in wanted if p.missing or (options.earlier and p.earlier)]
     missing = distinct([p for p in missing if options.all or not p.cell.reason])
     if options.plan:
         print(describe(missing, planned))
@@ -90,6 +90,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
     parser.add_argument("--draw", action="store_true", help="draw what there is, run nothing")
     parser.add_argument("--fresh", action="store_true", help="do not count committed results")
+    parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
     parser.add_argument("--all", action="store_true", help="also what the table marks as not run")
     parser.add_argument("--latex", action="store_true", help="also write the table as LaTeX")
     parser.add_argument("--out", type=Path, default=Path("outputs/tables"), help="folder of LaTeX")

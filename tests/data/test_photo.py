@@ -56,6 +56,19 @@ def test_given_masks_must_be_as_large(data: ImageSet, tmp_path: Path) -> None:
         open_photo(id, data, truths=tmp_path)
 
 
+def test_a_photo_on_its_side_is_put_upright_and_16_bits_are_refused(tmp_path: Path) -> None:
+    pixels = np.zeros((20, 40, 3), dtype=np.uint8)
+    pixels[:, :20] = 255  # white on the left of the file: at the top of the photo
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "side.jpg", exif=exif)
+    image = open_photo(str(tmp_path / "side.jpg"), None).image
+    assert image.shape == (3, 40, 20) and image[:, :15].min() > 200 and image[:, 25:].max() < 55
+    Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(InputError, match="deep.png: expected 8 bits per channel, got mode I;16"):
+        open_photo(str(tmp_path / "deep.png"), None)
+
+
 def test_no_such_image(data: ImageSet) -> None:
     for known in (data, None):
         with pytest.raises(InputError, match="nothing.jpg: no such image; expected a file, or an"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from voc_folder import load, make
 
 from oversmoothing.data.images import voc, voc_labels
@@ -33,6 +34,18 @@ def test_labels_from_masks_are_read_once(base, monkeypatch):
     assert first["im0"] == (1, 20) and first["im5"] == (6, 20)
     monkeypatch.setattr(voc_labels, "opened", None)  # from now on nothing can be read
     assert load(base).present == first
+
+
+def test_a_mask_that_is_overwritten_in_place_is_read_again(base):
+    """PIL writes into the file itself, so its folder has no new time."""
+    assert load(base).present["im0"] == (1, 20)
+    path = base / "SegmentationClassAug/im0.png"
+    folder = path.parent.stat()
+    image = Image.open(path).copy()
+    image.putdata([7] * (image.width * image.height))
+    image.save(path)
+    os.utime(path.parent, ns=(folder.st_atime_ns, folder.st_mtime_ns))
+    assert load(base).present["im0"] == (7,)
 
 
 def test_a_damaged_cache_is_made_again(base):

@@ -17,6 +17,7 @@ class Fake(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = SimpleNamespace(patch=patch, output_stride=output_stride, mean=MEAN)
+        self.patches = patch > 1
         self.function, self.saw = segment, []
 
     def segment(self, images: Tensor) -> Tensor:

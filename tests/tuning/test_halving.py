@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
@@ -108,8 +109,11 @@ def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path: Path) -> None
     own, path = work(), tmp_path / "checkpoint.pt"
     Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).run()
     assert Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).results
-    own.configs[3].trainer.lr = 0.05
-    assert not Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).results
+    for key, other in (("matmul", "medium"), ("trainer.lr", 0.05)):
+        before = OmegaConf.select(own.configs[3], key)
+        OmegaConf.update(own.configs[3], key, other)
+        assert not Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).results
+        OmegaConf.update(own.configs[3], key, before)
 
 
 def test_batches_hold_equal_shapes_and_at_most_the_networks_that_they_may() -> None:

@@ -24,7 +24,7 @@ from oversmoothing.store.migrate import json_lines
 Records = Mapping[str, dict[str, Any]]  # run id -> result
 EARLIER = (
     "run by an earlier version of this package, which drew other random numbers for the same "
-    "seeds; `make {} FRESH=1` measures again"
+    "seeds; `make {} EARLIER=1` measures again"
 )
 
 

@@ -64,6 +64,11 @@ class AdamWLinear(Recipe):
                 stacklevel=2,
             )
         steps = max(1, round(self.epochs * examples / self.batch_size))
+        if self.warmup >= steps:
+            raise InputError(
+                f"trainer.warmup: expected below {steps}, the iterations of trainer.epochs="
+                f"{self.epochs:g}, got {self.warmup}; lower it, or train for longer"
+            )
         return dataclasses.replace(self, iterations=steps, epochs=None)
 
     def factor(self, step: int) -> float:

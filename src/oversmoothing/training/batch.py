@@ -46,7 +46,8 @@ def out_of_memory(trainer: Recipe, batch: Batch) -> str:
     if "image" in batch:
         H, W = batch["image"].shape[-2:]
         what = f"images of {H}×{W}"
-        smaller = f", or a smaller crop with task.augment.crop={max(16, H * 3 // 64 * 16)}"
+        crop = max(16, H * 3 // 64 * 16) + H % 2  # patches, or EMANet's grid plus 1
+        smaller = f", or a smaller crop with task.augment.crop={crop}"
     return (
         f"out of GPU memory with {now} {what} at once; add trainer.accumulate="
         f"{2 * trainer.accumulate} ({math.ceil(now / 2)} at once), "

@@ -59,6 +59,7 @@ class TrainingLoop:
         recorder: takes logs and checkpoints.
         device: of the network.
         phase: name of the training within the run; a phase that the run has finished is skipped.
+        before: steps of earlier phases, which count for the warm-up of aggregators.
         checks: what to measure on the way; None: nothing.
 
     Attributes:
@@ -74,13 +75,14 @@ class TrainingLoop:
         recorder: Recorder,
         device: torch.device,
         phase: str = "training",
+        before: int = 0,
         checks: Checks | None = None,
     ) -> None:
         self.network, self.objective, self.loader = network, objective, loader
         self.trainer, self.recorder, self.device, self.phase = trainer, recorder, device, phase
         self.optimizer = trainer.optimizer(network)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.step, self.checks = 0, checks
+        self.step, self.before, self.checks = 0, before, checks
         self.history: list[dict[str, Any]] = []
         self.unchecked: list[tuple[int, dict[str, Tensor], list[str]]] = []
 
@@ -132,7 +134,7 @@ class TrainingLoop:
         trainer = self.trainer
         torch.manual_seed(mixed_seed("step", self.recorder.seeds, self.step, distributed.rank()))
         self.network.train()
-        advance(self.network, self.step)
+        advance(self.network, self.before + self.step)
         for group, rate in zip(self.optimizer.param_groups, self.rates):
             group["lr"] = rate * trainer.factor(self.step)
         self.optimizer.zero_grad()

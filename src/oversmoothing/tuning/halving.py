@@ -14,7 +14,7 @@ from oversmoothing.store.files import read_or_set_aside
 from oversmoothing.store.free_memory import free_memory
 from oversmoothing.tasks.nodes.memory import estimate
 from oversmoothing.tuning.batch import DIVERGED, Batch, Member, Work
-from oversmoothing.tuning.networks import shape, stacked
+from oversmoothing.tuning.networks import BUILT, shape, stacked
 
 SHARE = 0.4  # of the free memory: two searches fit side by side
 ON_CPU = 12  # networks: with more of them, activations leave the caches and nothing is gained
@@ -115,8 +115,9 @@ class Search:
 
     def _name(self) -> list[Any]:
         """What a checkpoint must be of."""
-        shapes = [f"{shape(c)} {c.trainer} {c.backbone} {c.aggregator}" for c in self.work.configs]
-        return [shapes, [*self.seeds], self.rungs, self.work.device.type]
+        keys = (*BUILT, "trainer", "matmul")
+        own = [[shape(c), *(str(c.get(key)) for key in keys)] for c in self.work.configs]
+        return [own, [*self.seeds], self.rungs, self.work.device.type]
 
 
 def best(rung: Rung) -> list[int]:

@@ -125,6 +125,11 @@ def test_every_unit_trains(folder: Path, method: str) -> None:
     assert "val_seg_miou" in execute(config)["seeds"]["0"]
 
 
+def test_a_crop_off_the_grid_of_the_features_is_one_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"task\.augment\.crop=40: .*; 49, a multiple"):
+        configs(words(tmp_path / "out", "task.augment.crop=40", "backbone.output_stride=16"))
+
+
 @pytest.mark.parametrize(
     "override, said",
     [

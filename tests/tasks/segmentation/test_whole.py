@@ -42,6 +42,15 @@ def test_features_lie_on_the_pixels_they_came_from():
     torch.testing.assert_close(logits, ramp, rtol=0, atol=1e-6)
 
 
+def test_patches_lie_on_the_pixels_they_came_from():
+    """A network that averages patches gives a linear ramp back between their middles."""
+    ramp = torch.stack(torch.meshgrid(torch.arange(48.0), torch.arange(64.0), indexing="ij"))
+    ramp = torch.cat([ramp, ramp[:1]]) / 64
+    logits = whole_image(Fake(lambda images: F.avg_pool2d(images, 16), patch=16), ramp)
+    inside = (slice(None), slice(8, -8), slice(8, -8))
+    torch.testing.assert_close(logits[inside], ramp[inside], rtol=0, atol=1e-6)
+
+
 def test_a_flip_is_undone():
     """What a mirrored image shows is added where it is; a network without sides doubles."""
     image, network = picture(21, 30), Fake(one_by_one())

@@ -77,6 +77,24 @@ def test_every_loss_is_its_definition_for_two_images_of_a_batch_of_five() -> Non
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("zero", [True, False])
+def test_before_the_start_the_decoder_may_have_gradients_of_zero(zero: bool) -> None:
+    """AdamW then counts its steps, and decays its weights."""
+    network = nn.ModuleDict({"decoder": nn.Linear(3, 2)})
+    network.decoder = network["decoder"]
+    before = network.decoder.weight.detach().clone()
+    optimizer = torch.optim.AdamW(network.decoder.parameters(), lr=0.1, weight_decay=0.5)
+    objective = Objective(Method(start=2, zero_gradients=zero), network)
+    for step in range(2):
+        optimizer.zero_grad()
+        objective.prepare({}, step)
+        optimizer.step()
+    expected = before * (1 - 0.1 * 0.5) ** 2 if zero else before
+    torch.testing.assert_close(network.decoder.weight.detach(), expected)
+    counted = [float(state["step"]) for state in optimizer.state.values()]
+    assert counted == ([2.0, 2.0] if zero else [])
+
+
 def test_a_student_that_equals_its_teacher_has_nothing_to_imitate() -> None:
     teacher, objective = vit(), Imitation(vit())
     batch = objective.prepare({"image": pictures(1, 3, 224, 224), "batch_size": 1}, 0)

@@ -10,11 +10,15 @@ from processes import kill_after_a_checkpoint, train_by_two
 from safetensors.torch import save_file
 
 from oversmoothing import distributed
+from oversmoothing.aggregators.centered import Centered
 from oversmoothing.backbones.vit import timm_vit
+from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
 from oversmoothing.launch.command import Problems, compose_config, configs
 from oversmoothing.launch.execute import execute, run_folder
+from oversmoothing.launch.start import Start
 from oversmoothing.store.recorder import Recorder, weights_path
+from oversmoothing.tasks.base import Job
 from oversmoothing.tasks.wsss.evaluator import Evaluator
 
 TINY = [
@@ -97,7 +101,9 @@ def test_each_loss_can_be_switched_off(folder: Path, off: list[str], stages: set
     switches = [f"task.method.{loss}_weight=0" for loss in off]
     asked = words(folder / "off", *switches, "trainer.iterations=3", "trainer.log_every=1")
     config = compose_config(asked)
-    assert {key.split("_", 1)[1][:-5] for key in numbers(execute(config))} == stages
+    result = execute(config)
+    assert {key.split("_", 1)[1][:-5] for key in numbers(result)} == stages
+    assert result["seeds"]["0"]["conditions"]["val"].keys() == stages
     lines = (run_folder(config) / "metrics.jsonl").read_text()
     assert not any(f"loss_{loss}" in lines for loss in off)
 
@@ -193,6 +199,35 @@ def test_an_adaptation_stage_comes_first(folder: Path, trainer: str) -> None:
     execute(config)
     lines = (run_folder(config) / "metrics.jsonl").read_text().splitlines()
     assert ["imitation" in line for line in lines] == [True, True, False, False]
+
+
+def test_an_adaptation_is_part_of_the_warm_up_of_gamma(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, factors = folder / "tiny.safetensors", []
+    save_file(timm_vit.create("test_vit").state_dict(), weights)
+    warm = ["task.adaptation=2", "trainer.warmup=1", "trainer.iterations=3", "aggregator.warmup=4"]
+    config = compose_config(words(folder / "warm", *warm, f"backbone.weights={weights}"))
+    grow = Centered.advance
+    monkeypatch.setattr(
+        Centered, "advance", lambda self, step: factors.append(step / 4) or grow(self, step)
+    )
+    execute(config)
+    assert [*dict.fromkeys(factors)] == [0, 0.25, 0.5, 0.75, 1]
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_missing_masks_and_labels_are_found_before_the_training(tmp_path: Path, part: str) -> None:
+    config = compose_config(words(tmp_path / "out", "task.evaluation.splits=[val,train]"))
+    start = Start(config)
+    for lacking, said in (("mask_files", "have no mask"), ("present", "no image-level label")):
+        known = getattr(start.parts.data, lacking)
+        left = {id: own for id, own in known.items() if id != getattr(start.parts.data, part)[0]}
+        parts = replace(start.parts, data=replace(start.parts.data, **{lacking: left}))
+        job = Job(parts, [0], Recorder(tmp_path, [0]), start.device)
+        with pytest.raises(InputError, match=said):
+            start.task.run(start.network([0]), job)
+    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize(

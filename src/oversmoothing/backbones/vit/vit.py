@@ -4,6 +4,7 @@ Papers: Dosovitskiy et al., ICLR 2021; Touvron et al., ICML 2021; Touvron et al.
 sites lie in the chosen blocks, see ``attention``.
 """
 
+import warnings
 from typing import Literal
 
 from torch import Tensor
@@ -83,6 +84,12 @@ class ViT(TokenStream):
         check_choice("after", after, NORMS)
         pretrained.load(network, name, weights, sha256)
         network.pos_embed.requires_grad_(not freeze_pos_embed)
+        if freeze_pos_embed and not loaded:
+            warnings.warn(
+                "backbone.weights=none: the position embedding is random and stays so; set "
+                "backbone.freeze_pos_embed=false to train it",
+                stacklevel=2,
+            )
         equip(network, indices, aggregators, prefix, after)
 
     def embed(self, images: Tensor) -> Tensor:

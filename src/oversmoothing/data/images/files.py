@@ -57,8 +57,12 @@ def opened(path: Path | str) -> Iterator[Image.Image]:
 
 
 def read_pil(path: Path | str) -> Image.Image:
-    """Decodes an image as RGB. InputError: see ``opened``."""
+    """Decodes an image as RGB. InputError: see ``opened``; or more than 8 bits a channel."""
     with opened(path) as image:
+        if image.mode[0] in "IF":
+            raise InputError(
+                f"{path}: expected 8 bits per channel, got mode {image.mode}; convert the image"
+            )
         return image.convert("RGB")
 
 
@@ -69,12 +73,17 @@ def read_mask(path: Path | str) -> Tensor:
         InputError: see ``opened``; or the image holds colours.
     """
     with opened(path) as image:
-        if image.mode not in ("P", "L"):
-            raise InputError(
-                f"{path}: expected a palette or grey image of label values, got mode "
-                f"{image.mode}; convert its colours to label values"
-            )
+        require_values(image, path)
         return torch.from_numpy(np.array(image))
+
+
+def require_values(image: Image.Image, path: Path | str) -> None:
+    """Raises InputError unless an image has 8-bit values, which can be labels."""
+    if image.mode not in ("P", "L"):
+        raise InputError(
+            f"{path}: expected a palette or grey image of label values, got mode "
+            f"{image.mode}; convert its colours to label values"
+        )
 
 
 def read_size(path: Path | str) -> tuple[int, int]:

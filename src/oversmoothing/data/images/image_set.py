@@ -107,6 +107,15 @@ class ImageSet:
                     f"(first {missing[0]}); check data.masks and data.{part}"
                 )
 
+    def require_labels(self, ids: Iterable[str]) -> None:
+        """Raises InputError unless every one of these images has an image-level label."""
+        if missing := [id for id in ids if id not in self.present]:
+            raise InputError(
+                f"data {self.name}: {len(missing)} images have no image-level label (first "
+                f"{missing[0]}), which CAMs need; check data.labels, or choose data=voc, coco or "
+                "scenes"
+            )
+
     def require_sizes(self, ids: Iterable[str]) -> None:
         """Raises InputError unless every mask has the size of its image.
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch.nn.functional as F
+from PIL import ImageOps
 from torch import Tensor
 
 from oversmoothing.data.images.convert import to_tensor
@@ -46,7 +47,8 @@ def open_photo(
     path, id = Path(word), _id(word, data)
     if id is None and not path.exists():
         raise InputError(f"{word}: no such image; expected a file, or an id of the run's data")
-    image = to_tensor(read_pil(path)) if id is None else data.image(id)
+    upright = ImageOps.exif_transpose  # as viewers show a photo; masks of data sets lie as stored
+    image = to_tensor(upright(read_pil(path))) if id is None else data.image(id)
     label = data.label(id) if id is not None and id in data.present else None
     file = data.mask_files.get(id) if id is not None else None
     truth = data.mask(id) if file else None

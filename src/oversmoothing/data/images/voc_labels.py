@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from oversmoothing.data.images.classes import class_names
-from oversmoothing.data.images.files import opened
+from oversmoothing.data.images.files import opened, require_values
 from oversmoothing.data.unpickle import load
 from oversmoothing.errors import InputError
 from oversmoothing.metrics.segmentation import IGNORE
@@ -34,9 +34,8 @@ def from_masks(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
     labels = {}
     for name, path in files.items():
         with opened(path) as image:
+            require_values(image, path)
             counts = image.histogram()  # of the indices; needs no array of the pixels
-        if len(counts) != 256:
-            raise InputError(f"{path}: expected a palette or grey image, got mode {image.mode}")
         values = [value for value, count in enumerate(counts) if count]
         check_values(values, len(classes), path)
         labels[name] = tuple(value for value in values if 0 < value < IGNORE)
@@ -146,11 +145,11 @@ def cached(
 ) -> Labels:
     """Returns ``compute(files, classes)`` and keeps it as JSON in ``cache``.
 
-    A kept result is used again for the same ids in the same folders, until a file is added to a
-    folder, removed or replaced.
+    A kept result is used again for the same files, as long as none of them changes its size or the
+    time of its last change.
     """
-    folders = {os.path.realpath(os.path.dirname(path)) for path in files.values()}
-    changed = {folder: os.stat(folder).st_mtime_ns for folder in sorted(folders)}
+    stats = {os.path.realpath(path): os.stat(path) for path in files.values()}
+    changed = {path: (found.st_size, found.st_mtime_ns) for path, found in stats.items()}
     key = [VERSION, compute.__name__, changed, list(files), list(classes)]
     path = cache / "labels" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
     try:

@@ -98,7 +98,7 @@ class Study:
         self.config, self.network, self.data, self.options = config, network, data, options
         self.trainer, self.device = build(config.trainer), device(config.device)
         task = build(config.task)
-        self.objective = PixelCrossEntropy(task.aux_weight)
+        self.objective = PixelCrossEntropy(task.aux_weight, aligned=not network.patches)
         sample = partial(masked_crop, data, task.augment)
         self.loader = partial(train_batches, data, sample)
         self.batches = self._fixed()

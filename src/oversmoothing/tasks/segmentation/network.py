@@ -97,6 +97,11 @@ def _head(dim: int, num_classes: int, hidden: int, dropout: float) -> nn.Sequent
     )
 
 
-def upsampled(logits: Tensor, size: tuple[int, int]) -> Tensor:
-    """Upsamples logits to ``size`` with aligned corners, as EMANet does."""
-    return F.interpolate(logits.float(), size, mode="bilinear", align_corners=True)
+def upsampled(logits: Tensor, size: tuple[int, int], aligned: bool = True) -> Tensor:
+    """Upsamples logits to ``size``.
+
+    Args:
+        aligned: the first and last logits lie on the first and last pixels, as in EMANet; else in
+            the middle of their patches, as in a ViT.
+    """
+    return F.interpolate(logits.float(), size, mode="bilinear", align_corners=aligned)

@@ -21,9 +21,11 @@ class PixelCrossEntropy:
 
     Args:
         aux_weight: weight of the auxiliary head's loss; 0: there is no such head.
+        aligned: how logits are upsampled, see ``upsampled``.
     """
 
     aux_weight: float
+    aligned: bool = True
 
     def prepare(self, batch: Batch, step: int) -> Batch:
         """Changes nothing."""
@@ -36,20 +38,18 @@ class PixelCrossEntropy:
         """
         out, mask = model(part["image"]), part["mask"]
         pixels = part["batch_size"] * mask[0].numel()
-        losses = {"seg": _summed(out.seg, mask) / pixels}
+        losses = {"seg": self._summed(out.seg, mask) / pixels}
         if self.aux_weight:
-            losses["aux"] = self.aux_weight * _summed(out.aux, mask) / pixels
+            losses["aux"] = self.aux_weight * self._summed(out.aux, mask) / pixels
         return losses
 
+    def _summed(self, logits: Tensor, mask: Tensor) -> Tensor:
+        """Sums image by image on a CPU, where the upsampled logits of one fit into the cache."""
+        images = 1 if logits.device.type == "cpu" else len(logits)
+        parts = zip(logits.split(images), mask.split(images))
+        return torch.stack([self._summed_at_once(*part) for part in parts]).sum()
 
-def _summed(logits: Tensor, mask: Tensor) -> Tensor:
-    """Sums image by image on a CPU, where the upsampled logits of one fit into the cache."""
-    images = 1 if logits.device.type == "cpu" else len(logits)
-    parts = zip(logits.split(images), mask.split(images))
-    return torch.stack([_summed_at_once(*part) for part in parts]).sum()
-
-
-def _summed_at_once(logits: Tensor, mask: Tensor) -> Tensor:
-    logits = upsampled(logits, mask.shape[-2:])
-    each = F.cross_entropy(logits, mask, ignore_index=IGNORE, reduction="none")
-    return each.sum()  # reduction="sum" is not deterministic on GPUs
+    def _summed_at_once(self, logits: Tensor, mask: Tensor) -> Tensor:
+        logits = upsampled(logits, mask.shape[-2:], self.aligned)
+        each = F.cross_entropy(logits, mask, ignore_index=IGNORE, reduction="none")
+        return each.sum()  # reduction="sum" is not deterministic on GPUs

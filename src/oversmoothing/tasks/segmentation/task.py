@@ -16,6 +16,7 @@ from oversmoothing.tasks.segmentation.evaluation import Evaluation
 from oversmoothing.tasks.segmentation.evaluator import Evaluator
 from oversmoothing.tasks.segmentation.network import Segmenter
 from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy
+from oversmoothing.tasks.segmentation.whole import fitting
 from oversmoothing.training.loop import TrainingLoop
 from oversmoothing.training.recipe import Recipe
 
@@ -64,8 +65,15 @@ class Segmentation(Task):
         return network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
 
     def check(self, network: Segmenter, parts: Parts) -> None:
-        """Refuses a crop that is no whole number of patches."""
-        require_patches(network.backbone, {"augment.crop": self.augment.crop})
+        """Refuses a crop that is no whole number of patches; warns of one off a CNN's grid."""
+        backbone, crop = network.backbone, self.augment.crop
+        require_patches(backbone, {"augment.crop": crop})
+        if not network.patches and (fit := fitting(backbone, crop)) != crop:
+            warnings.warn(
+                f"task.augment.crop={crop}: features do not lie on the pixels that they are "
+                f"upsampled to; {fit}, a multiple of the output stride plus 1, fits",
+                stacklevel=2,
+            )
         if self.evaluation.em_iterations and not any(isinstance(m, EM) for m in network.modules()):
             warnings.warn(
                 "task.evaluation.em_iterations: nothing to measure; only aggregator=em, hem and "
@@ -100,7 +108,8 @@ class Segmentation(Task):
             data.require_sizes(evaluator.ids(split))
         # All crops have one size, so a GPU's convolutions may be timed once and chosen by speed.
         torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
-        TrainingLoop(network, PixelCrossEntropy(self.aux_weight), loader, trainer, *own).fit()
+        objective = PixelCrossEntropy(self.aux_weight, aligned=not network.patches)
+        TrainingLoop(network, objective, loader, trainer, *own).fit()
         torch.backends.cudnn.benchmark = False
         job.recorder.save_weights(network.state_dict())
         results = evaluator.measure()

@@ -23,7 +23,8 @@ def whole_image(network: Segmenter, image: Tensor) -> Tensor:
     size = fitting(network.backbone, H), fitting(network.backbone, W)
     padded = mean.expand(3, *size).clone()
     padded[:, :H, :W] = image
-    return upsampled(network.segment(padded[None]), size)[0, :, :H, :W]
+    logits = network.segment(padded[None])
+    return upsampled(logits, size, aligned=not network.patches)[0, :, :H, :W]
 
 
 def multi_scale(

@@ -17,7 +17,8 @@ class Evaluation:
         size: side of the square that images are squashed to for CAMs, pseudo labels and ``seg``.
         background: pixels whose CAMs are at most this are background.
         ms_splits: those of ``splits`` for multi-scale and CRF, which take seconds per image.
-        ms_scales: scales of multi-scale segmentation (``seg_ms``); empty: it is not measured.
+        ms_scales: scales of multi-scale segmentation (``seg_ms``); empty: it is not measured. Sides
+            are rounded to whole patches, and from the middle between two to the even number.
         ms_size: side of the image at scale 1; None: the image's own size.
         fusion: how scales and mirror images are fused, see ``segment.py``.
         crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: it is not measured.
@@ -58,6 +59,11 @@ class Evaluation:
     every: int | None = None
     batch: int = 8
     workers: int | None = None
+
+    def multi_scale(self, method: Method, split: str | None = None) -> bool:
+        """Whether a split, or any, is segmented at several scales."""
+        splits = self.ms_splits if split is None else {*self.ms_splits} & {split}
+        return method.segments and bool(self.ms_scales) and bool(splits)
 
     def shown(self, method: Method) -> Method:
         """The method with this evaluation's CAM scales."""

@@ -79,8 +79,8 @@ class Evaluator(SplitEvaluator):
 
     def counts(self, split: str) -> dict[str, Overlap]:
         """Counts this process's share of the pixels: squashed stages, then multi-scale ones."""
-        counts, ev = self._squashed_stages(split), self.evaluation
-        if self.method.segments and ev.ms_scales and split in ev.ms_splits:
+        counts = self._squashed_stages(split)
+        if self.evaluation.multi_scale(self.method, split):
             counts |= self._multi_scale(split)
         return counts
 
@@ -196,7 +196,7 @@ class Evaluator(SplitEvaluator):
             yield job
 
     def conditions(self, split: str) -> dict[str, str]:
-        """Describes split, scales, thresholds and CRF of every stage."""
+        """Describes split, scales, thresholds and CRF of every stage that is measured."""
         method, ev = self.method, self.evaluation
         few, images = (
             f"{len(self.ids(split, ms))} images of {self.data.name} {split}" for ms in (True, False)
@@ -216,8 +216,12 @@ class Evaluator(SplitEvaluator):
             "seg_ms": f"{ms}, no CRF",
             "seg_crf": f"{ms}, {ev.crf}",
         }
+        stages = [*self._stages()]
+        if ev.multi_scale(method, split):
+            stages += ["seg_ms", *["seg_crf"] * (ev.crf is not None)]
         band = "boundary IoU, 2 % of the diagonal"
-        return found | {_boundary(stage): f"{found[stage]}, {band}" for stage in self._bounded()}
+        bounded = {_boundary(stage): f"{found[stage]}, {band}" for stage in self._bounded()}
+        return {stage: found[stage] for stage in stages} | bounded
 
 
 def _boundary(stage: str) -> str:

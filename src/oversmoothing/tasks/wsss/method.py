@@ -15,6 +15,9 @@ class Method:
         seg_weight: weight of L_seg; if this and ``reg_weight`` are 0, the decoder is not trained.
         reg_weight: weight of L_reg.
         start: first iteration with L_seg and L_reg; until then only the classifiers are trained.
+        zero_gradients: until ``start`` the decoder's gradients are 0 instead of None, as in ToCo's
+            code: AdamW's weight decay acts on it, and its bias correction is over at ``start``, so
+            the first steps are larger.
         aux_labels_until: up to this iteration pseudo labels come from the auxiliary CAM, after it
             from the last layer's (ToCo's COCO schedule; 0 on VOC).
         high, low: the two background scores behind a pseudo label.
@@ -36,6 +39,7 @@ class Method:
     seg_weight: float = 0.1
     reg_weight: float = 0.05
     start: int = 2000
+    zero_gradients: bool = False
     aux_labels_until: int = 0
     high: float = 0.7
     low: float = 0.25

@@ -26,7 +26,7 @@ class Objective:
     """
 
     def __init__(self, method: Method, network: Network) -> None:
-        self.method, self.labeller = method, Labeller(network, method)
+        self.method, self.network, self.labeller = method, network, Labeller(network, method)
 
     def joined(self, step: int) -> bool:
         """Whether L_seg and L_reg are part of this step's loss."""
@@ -34,8 +34,14 @@ class Objective:
 
     @torch.no_grad()
     def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
-        """Adds the pseudo labels ``pseudo`` (B, H, W) and their ``counts``, for L_seg."""
+        """Adds the pseudo labels ``pseudo`` (B, H, W) and their ``counts``, for L_seg.
+
+        Before that, it sets the decoder's gradients to 0 if the method says so.
+        """
         if not self.joined(step):
+            if self.method.zero_gradients:
+                for parameter in self.network.decoder.parameters():
+                    parameter.grad = torch.zeros_like(parameter)
             return batch
         images, most = batch["image"], max(batch["num_present"])
         present = present_classes(batch["label"], most)

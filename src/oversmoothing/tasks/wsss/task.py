@@ -71,7 +71,7 @@ class WSSS(Task):
 
     def check(self, network: Network, parts: Parts) -> None:
         """Refuses sizes that are no whole number of patches, and a CRF without pydensecrf."""
-        if self.evaluation.crf:
+        if self.evaluation.crf and self.evaluation.multi_scale(self.method):
             load_pydensecrf()
         if self.adaptation < 0:
             raise InputError(
@@ -113,7 +113,8 @@ class WSSS(Task):
             with ``evaluation.every`` the ``history`` of the same numbers during the training.
 
         Raises:
-            InputError: a mask of another size than its image.
+            InputError: a mask or an image-level label is missing, or a mask has another size than
+                its image.
         """
         from oversmoothing.tasks.wsss.panels import leave_pictures  # matplotlib
 
@@ -121,7 +122,10 @@ class WSSS(Task):
         trainer = job.parts.trainer.over(len(data.train))
         own = (job.recorder, job.device)
         evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder, self.method)
+        data.require_labels(data.train)
+        data.require_masks(*self.evaluation.splits)
         for split in self.evaluation.splits:
+            data.require_labels(evaluator.ids(split))
             data.require_sizes(evaluator.ids(split))
         before = evaluator.layers()
         sample = partial(labelled_crop, data, self.augment)
@@ -132,7 +136,9 @@ class WSSS(Task):
         every = self.evaluation.every
         checks = Checks(every, evaluator.during_training) if every else None
         objective = Objective(self.method, network)
-        training = TrainingLoop(network, objective, loader, trainer, *own, checks=checks)
+        training = TrainingLoop(
+            network, objective, loader, trainer, *own, before=self.adaptation, checks=checks
+        )
         training.fit()
         job.recorder.save_weights(network.state_dict())
         results = evaluator.measure()
