@@ -47,9 +47,9 @@ class CellSearch:
     def done(self) -> bool:
         """Whether the best settings are known, and come from a space that draws the same ones."""
         found = read_best(self.folder).get(self.block, {}).get(self.row, {}).get(self.column)
-        if found is None or not found["trial"] < len(self._drawn):
+        if found is None or not found.get("trial", 0) < len(self._drawn):
             return False
-        return found["overrides"] == self._settings(found["trial"])
+        return found["overrides"] == self._settings(found.get("trial", 0))
 
     def configs(self) -> list[DictConfig]:
         """The configurations, checked."""
