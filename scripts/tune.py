@@ -5,13 +5,14 @@
     make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
 
 All configurations of a cell are trained together, and halved on the way. A search that was killed
-continues with the same command. Cells whose settings are known are skipped, unless the space of
-values has changed or --fresh is given. --jobs 2 searches two cells side by side. Words after -- go
-to every configuration: `-- device=cpu threads=1`.
+continues with the same command. Cells whose settings are known are skipped, unless space.yaml now
+gives the winner other settings; after another change of it, --fresh searches again. --jobs 2
+searches two cells side by side. Words after -- go to every configuration: `-- device=cpu`.
 """
 
 import argparse
 import sys
+import traceback
 from functools import partial
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def plan(searches: list[CellSearch]) -> None:
 
 
 def attempt(search: CellSearch, most: int | None) -> bool:
-    """Searches; an error is printed and does not stop the other searches."""
+    """Searches; an error of any kind is printed and does not stop the other searches."""
     try:
         print(search.run(most), flush=True)
         return True
@@ -90,6 +91,10 @@ def attempt(search: CellSearch, most: int | None) -> bool:
         return True
     except InputError as error:
         complain(*(f"{search.name}: {line}" for line in error.lines))
+        return False
+    except Exception as error:
+        traceback.print_exc()
+        complain(f"{search.name}: {type(error).__name__}, see above")
         return False
 
 

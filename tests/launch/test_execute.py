@@ -95,9 +95,12 @@ def test_every_seed_keeps_its_own_environment(
     assert both["env"] == {**cpu["env"], "device": "cpu / H200"}
 
 
-def test_seeds_of_other_data_are_not_added(tmp_path: Path) -> None:
+@pytest.mark.parametrize("earlier", [False, True])
+def test_seeds_of_other_data_are_not_added(tmp_path: Path, earlier: bool) -> None:
     few = execute(config(tmp_path, "seeds=[0]"))
-    few["envs"]["0"]["data"] = "another"
+    few["envs"]["0"]["data"] = few["env"]["data"] = "another"
+    if earlier:  # one environment for all seeds
+        del few["envs"]
     more = config(tmp_path, "seeds=[0,1]")
     write_result(run_folder(more), few)
     with pytest.raises(InputError, match=r"^data: seed 0 in .* was run on other data .*remove"):

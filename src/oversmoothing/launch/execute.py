@@ -89,13 +89,18 @@ def _trained(
 
 def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None) -> None:
     """Refuses to add seeds to those of other data, which a run id does not tell apart."""
-    for seed, env in known.get("envs", {}).items():
+    for seed, env in _environments(known).items():
         if checksum and env.get("data") not in (None, checksum):
             raise InputError(
                 f"data: seed {seed} in {folder / 'result.json'} was run on other data (checksum "
                 f"{env['data']}, now {checksum}); restore the data, or remove this folder to run "
                 "all seeds on the new ones"
             )
+
+
+def _environments(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The environment of each seed; earlier versions stored one for all."""
+    return known.get("envs") or dict.fromkeys(known.get("seeds", {}), known.get("env", {}))
 
 
 @contextlib.contextmanager
@@ -165,8 +170,7 @@ def _store(
     seconds: float,
 ) -> dict[str, Any]:
     seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
-    envs = known.get("envs") or dict.fromkeys(known.get("seeds", {}), known.get("env", {}))
-    envs |= dict.fromkeys(map(str, fresh), env)
+    envs = _environments(known) | dict.fromkeys(map(str, fresh), env)
     metrics = folder / "metrics.jsonl"
     flush(metrics)  # before the result that counts its bytes
     result = {
