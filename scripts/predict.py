@@ -28,6 +28,7 @@ TASKS = {"wsss": predict.of_wsss, "segmentation": predict.of_segmentation}
 
 def main() -> int:
     options = _options()
+    require_own_files(options.images, options.out)
     run = loading.load(options.run, options.seed, options.device, tuple(TASKS), options.trust)
     other = None
     if options.compare:
@@ -48,6 +49,21 @@ def main() -> int:
             print(f"error: {error}", file=sys.stderr, flush=True)
             failed = True
     return 1 if failed else 0
+
+
+def require_own_files(images: list[str], out: Path) -> None:
+    """Raises InputError if a picture would replace an image, or another picture."""
+    found: dict[str, str] = {}
+    for word in images:
+        if out.resolve() == Path(word).resolve().parent and Path(word).exists():
+            raise InputError(
+                f"--out {out}: {word} lies there and could be replaced; choose another"
+            )
+        other = found.setdefault(Path(word).stem, word)
+        if other != word:
+            raise InputError(
+                f"{other}, {word}: both pictures would have the same name; use two --out folders"
+            )
 
 
 def _options() -> Namespace:

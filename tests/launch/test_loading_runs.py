@@ -137,6 +137,25 @@ def test_predict_refuses_unknown_classes(
     assert capsys.readouterr().err == "error: --labels: no class 'disk'; did you mean 'disc'?\n"
 
 
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [(["cat.png"], "cat.png lies there"), (["a/1.jpg", "b/1.jpg"], "have the same name")],
+)
+def test_a_picture_replaces_no_image(
+    images: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cat.png").write_bytes(b"precious")
+    assert here(["predict.py", *images, "--run", "none", "--out", "."], monkeypatch) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert Path("cat.png").read_bytes() == b"precious"
+
+
 def test_figure2(folders: dict[str, Path]) -> None:
     without, centered = (loading.load(folders[name], on="cpu") for name in ("none", "centered"))
     ids = distinct_classes(centered.data, 2)
