@@ -5,9 +5,9 @@
     make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
 
 All configurations of a cell are trained together, and halved on the way. A search that was killed
-continues with the same command. Cells whose settings are known are skipped, unless space.yaml now
-gives the winner other settings; after another change of it, --fresh searches again. --jobs 2
-searches two cells side by side. Words after -- go to every configuration: `-- device=cpu`.
+continues with the same command. Cells whose settings are known are skipped, unless space.yaml has
+changed since; --fresh searches them again. --jobs 2 searches two cells side by side. Words after --
+go to every configuration: `-- device=cpu`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import traceback
 from functools import partial
 from pathlib import Path
 
-from oversmoothing.errors import InputError, complain
+from oversmoothing.errors import InputError, complain, meant
 from oversmoothing.launch.flags import add_cells, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.pool import DIED, in_processes
@@ -41,7 +41,7 @@ def main() -> int:
         plan(searches)
         return 0
     searches[0].configs()  # finds mistakes in the overrides before any work
-    call = partial(attempt, most=options.batch)
+    call = partial(attempt, most=options.batch, fresh=options.fresh)
     if options.jobs == 1:
         return 0 if all([call(search) for search in searches]) else 1
     return 0 if all([good for _, good in in_processes(call, searches, options.jobs, died)]) else 1
@@ -59,9 +59,15 @@ def searches_of(options: argparse.Namespace) -> list[CellSearch]:
             f"{options.table}: this table has no search; give it `tuned: <folder with space.yaml>` "
             "in results/expected"
         )
+    rows = {cell.key for cell in cells}
     cells = select(cells, options.table, options.data, options.methods, options.columns)
     folder = options.results / name
     space, extra = read_space(folder / "space.yaml"), tuple(options.overrides)
+    if unknown := sorted(space.methods.keys() - rows):
+        raise InputError(
+            f"{folder}/space.yaml: methods: {unknown[0]} is no row of the table; "
+            f"{meant(unknown[0], rows)}"
+        )
     return [
         CellSearch(
             *(c.table, c.block, c.key, c.column),
@@ -81,10 +87,10 @@ def plan(searches: list[CellSearch]) -> None:
     print(f"{len(searches)} searches; {total / 3600:.1f} h of one core")
 
 
-def attempt(search: CellSearch, most: int | None) -> bool:
+def attempt(search: CellSearch, most: int | None, fresh: bool) -> bool:
     """Searches; an error of any kind is printed and does not stop the other searches."""
     try:
-        print(search.run(most), flush=True)
+        print(search.run(most, fresh), flush=True)
         return True
     except Busy as other:
         print(f"{other}: left out", flush=True)

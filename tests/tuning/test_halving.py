@@ -112,8 +112,28 @@ def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path: Path) -> None
     for key, other in (("matmul", "medium"), ("trainer.lr", 0.05)):
         before = OmegaConf.select(own.configs[3], key)
         OmegaConf.update(own.configs[3], key, other)
-        assert not Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).results
+        with pytest.warns(UserWarning, match=r"other settings.*kept as checkpoint\.other"):
+            assert not Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).results
         OmegaConf.update(own.configs[3], key, before)
+        path.with_suffix(".other").rename(path)
+        assert Search(own, SPACE.seeds, SPACE.rungs, checkpoint=path).results
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trainer.eval_every=3"], r"nothing is evaluated in the first 2 epochs.*eval_every=3"),
+        (["backbone=pyg"], "backbone: a batched search trains gcn, gcnii or jknet"),
+        (["trainer=minibatch_random"], "trainer: a batched search trains on the full batch"),
+        (["trainer.selection=last"], r"set trainer\.selection=best-val"),
+    ],
+)
+def test_what_a_search_cannot_judge_is_refused(words: list[str], said: str) -> None:
+    config = compose_config(
+        [*BASE[:4], "trainer.selection=best-val", "trainer.eval_every=1", *words]
+    )
+    with pytest.raises(InputError, match=said):
+        Search(work_of([config]), [10], [2, 4])
 
 
 def test_batches_hold_equal_shapes_and_at_most_the_networks_that_they_may() -> None:
@@ -158,6 +178,8 @@ def test_keys_are_drawn_independently() -> None:
         ("trials: many", "trials: expected a whole number"),
         ("final_seeds: [7, 10]", r"final_seeds: \{10\} are seeds of the search"),
         ("rungs: [4, 2]", "rungs: expected epochs in rising order"),
+        ("seeds: [7, 7]", r"seeds: expected one or more seeds, each once, got \[7, 7\]"),
+        ("final_seeds: []", "final_seeds: expected one or more seeds"),
     ],
 )
 def test_a_bad_space_is_one_line(text: str, said: str, tmp_path: Path) -> None:

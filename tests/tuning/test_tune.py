@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from oversmoothing.tuning.cell import CellSearch
+from oversmoothing.tuning.space import read_space
+
 ROOT = Path(__file__).parents[2]
 TABLE = """
 tables:
@@ -29,6 +32,7 @@ overrides: [trainer.eval_every=1]
 common: {trainer.lr: [0.01, 0.1], trainer.epochs: [2]}
 methods: {centered: {aggregator.gamma: [-0.5]}}
 """
+GROUP = "'aggregator@then': [layernorm]"
 
 
 def called(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess:
@@ -71,12 +75,32 @@ def test_the_winner_of_a_search_is_the_run_of_its_cell(folder: Path) -> None:
 def test_a_changed_space_is_searched_again_in_two_processes(folder: Path) -> None:
     tuning = folder / "results/tuning/small"
     assert called(folder, "tune", "small", "--columns", "L=2").returncode == 0
-    (tuning / "space.yaml").write_text(SPACE.replace("[0, 1]", "[0, 2]"))
+    other = SPACE.replace("[0, 1]", "[0, 2]").replace("aggregator.gamma: [-0.5]", GROUP)
+    (tuning / "space.yaml").write_text(other)
     done = called(folder, "tune", "small", "--jobs", "2")
     assert done.returncode == 0, done.stderr
     best = yaml.safe_load((tuning / "best.yaml").read_text())[""]["centered"]
     assert [best[column]["overrides"][-1] for column in best] == ["seeds=[0,2]"] * 2
+    lines = [*csv.DictReader((tuning / "centered.csv").open())]
+    assert {line["aggregator@then"] for line in lines if line["trial"] != "0"} == {"layernorm"}
     assert called(folder, "tune", "small").stdout.strip() == "nothing is missing"
+    (tuning / "space.yaml").write_text(other.replace("[5, 6]", "[5, 7]"))
+    assert "L=3" in called(folder, "tune", "small", "--plan").stdout
+    (tuning / "space.yaml").write_text(other.replace("{centered:", "{centred:"))
+    done = called(folder, "tune", "small")
+    assert done.returncode == 2
+    assert "centred is no row of the table; did you mean 'centered'?" in done.stderr
+
+
+def test_settings_that_another_process_found_are_not_searched_again(folder: Path) -> None:
+    cell = ("small", "", "centered", "L=2", ("experiment=gnn_table6", "aggregator=centered"))
+    path = folder / "results/tuning/small"
+    how = ("data=sbm", "data.num_nodes=310", "backbone.depth=2", f"paths.outputs={folder}")
+    search = CellSearch(*cell, read_space(path / "space.yaml"), path, (*how, "logger=none"))
+    assert "of the validation nodes" in search.run(fresh=False)
+    best = (path / "best.yaml").read_text()
+    assert search.run(fresh=False).endswith("found by another process")
+    assert (path / "best.yaml").read_text() == best
 
 
 def test_a_table_without_a_search_is_one_line(folder: Path) -> None:

@@ -12,10 +12,9 @@ from torch import Tensor
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.errors import InputError
 from oversmoothing.tasks.base import Task
 from oversmoothing.tasks.nodes.allocator import keep_freed_memory
-from oversmoothing.tuning.networks import chosen, optimizer, stacked
+from oversmoothing.tuning.networks import chosen, optimizer, require_searchable, stacked
 
 DIVERGED = -1.0  # score of a network whose loss was not finite: below every accuracy
 
@@ -59,7 +58,7 @@ class Batch:
             evaluations in percent, and its epoch.
 
     Raises:
-        InputError: a recipe that does not keep the epoch of the highest validation accuracy.
+        InputError: see ``require_searchable``.
     """
 
     def __init__(self, work: Work, members: Sequence[Member]) -> None:
@@ -78,12 +77,7 @@ class Batch:
         parts = stacked(configs, work.graph, work.device)
         self.model = work.task.network(parts, seeds, work.device)
         self.trainers = [build(config.trainer) for config in configs]
-        for trainer in self.trainers:
-            if trainer.selection != "best-val" or trainer.patience is not None:
-                raise InputError(
-                    "trainer: a search keeps the epoch with the highest validation accuracy; set "
-                    "trainer.selection=best-val and trainer.patience=null"
-                )
+        require_searchable(self.model, self.trainers)
         self.optimizer = optimizer(self.model, self.trainers)
         self.nodes = work.graph.masks(seeds)
 

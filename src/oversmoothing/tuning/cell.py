@@ -45,9 +45,15 @@ class CellSearch:
 
     @property
     def done(self) -> bool:
-        """Whether the best settings are known, and come from a space that draws the same ones."""
+        """Whether the best settings are known, and are those of this space.
+
+        Settings of earlier versions have no ``space``: they must be what this space draws.
+        """
         found = read_best(self.folder).get(self.block, {}).get(self.row, {}).get(self.column)
         if found is None or not found.get("trial", 0) < len(self._drawn):
+            return False
+        own = self.space.fingerprint(self.row)
+        if found.get("space", own) != own:
             return False
         return found["overrides"] == self._settings(found.get("trial", 0))
 
@@ -56,11 +62,12 @@ class CellSearch:
         own = [*self.words, *self.space.overrides, *self.extra]
         return [config for words in self._drawn for config in configs([*own, *words])]
 
-    def run(self, most: int | None = None) -> str:
+    def run(self, most: int | None = None, fresh: bool = True) -> str:
         """Searches, writes trials and best settings, and returns a line about the result.
 
         Args:
             most: see ``Search``.
+            fresh: search again, even if another process has found the settings by now.
 
         Raises:
             Busy: another process searches for the settings of this cell.
@@ -69,6 +76,8 @@ class CellSearch:
         every = self.configs()
         folder = Path(every[0].paths.outputs) / "tuning" / self.name
         with claimed(folder):
+            if self.done and not fresh:
+                return f"{self.name}: found by another process"
             search = Search(
                 work_of(every),
                 self.space.seeds,
@@ -92,6 +101,7 @@ class CellSearch:
             "val_accuracy": round(found, 2),
             "seconds": round(seconds),
             "matmul": matmul,
+            "space": self.space.fingerprint(self.row),
             "overrides": self._settings(winner),
         }
         write_best(self.folder, (self.block, self.row, self.column), settings)
@@ -111,7 +121,8 @@ class CellSearch:
         rungs = dict(zip(names, results))
         lines: list[dict[str, Any]] = []
         for trial, config in enumerate(every):
-            values = {key: OmegaConf.select(config, key) for key in self.space.values(self.row)}
+            drawn = dict(word.split("=", 1) for word in self._drawn[trial])
+            values = {key: _value(config, key, drawn) for key in self.space.values(self.row)}
             scores = {name: _text(rungs.get(name, {}).get(trial)) for name in names}
             lines.append({"trial": trial, **values, **scores})
         name = "-".join(filter(None, (self.block, self.row))).lower()
@@ -125,6 +136,12 @@ def work_of(every: Sequence[DictConfig]) -> Work:
     start = Start(every[0])
     graph = without_test(start.parts.data).to(start.device)
     return Work(every, start.task, graph, start.device)
+
+
+def _value(config: DictConfig, key: str, drawn: dict[str, str]) -> Any:
+    """What a configuration has for a key; for a group such as aggregator@then, what was drawn."""
+    value = OmegaConf.select(config, key)
+    return drawn.get(key, "") if value is None or OmegaConf.is_config(value) else value
 
 
 def _text(of_seeds: list[list[float]] | None) -> str:

@@ -3,6 +3,7 @@
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ class Search:
     Attributes:
         results: for each rung that is finished, and at last for the end, the scores of the
             configurations that reached it.
+
+    Raises:
+        InputError: a rung before the first evaluation, or see ``Batch``.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Search:
         self.checkpoint, self.seconds, self.told = checkpoint, seconds, told
         self.results: list[Rung] = []
         self.spent, self._began, self._saved = 0.0, time.monotonic(), time.monotonic()
+        self._require_evaluations()
         if not self._resumed():
             self.batches = [Batch(work, members) for members in divided(work, seeds, most)]
 
@@ -83,6 +88,14 @@ class Search:
         """Duration of the search, over all its attempts."""
         return self.spent + time.monotonic() - self._began
 
+    def _require_evaluations(self) -> None:
+        often = max(config.trainer.eval_every for config in self.work.configs)
+        if often > self.rungs[0]:
+            raise InputError(
+                f"rungs: nothing is evaluated in the first {self.rungs[0]} epochs; raise the first "
+                f"rung in space.yaml to trainer.eval_every={often}, or lower trainer.eval_every"
+            )
+
     def _scores(self) -> Rung:
         """The scores of the configurations that are still in the search."""
         every = {m: value for batch in self.batches for m, value in batch.scores.items()}
@@ -104,9 +117,17 @@ class Search:
             write(self.checkpoint, {**state, "batches": [b.state_dict() for b in self.batches]})
 
     def _resumed(self) -> bool:
-        """Whether there was a checkpoint of this search."""
+        """Whether there was a checkpoint of this search; one of another search is set aside."""
         state = self.checkpoint and read_or_set_aside(self.checkpoint, tensors.load)
-        if not state or state["of"] != self._name():
+        if not state:
+            return False
+        if state["of"] != self._name():
+            aside = self.checkpoint.replace(self.checkpoint.with_suffix(".other"))
+            warnings.warn(
+                f"{self.checkpoint} is of a search with other settings or of an earlier version; "
+                f"it is kept as {aside.name}, and this search starts anew",
+                stacklevel=2,
+            )
             return False
         self.results = [{trial: scores for trial, *scores in rung} for rung in state["results"]]
         self.spent = state["spent"]

@@ -17,10 +17,13 @@ from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from oversmoothing.backbones.gcn.engine import Engine
 from oversmoothing.backbones.per_seed import PerSeed
 from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.errors import InputError
 from oversmoothing.launch.start import parts
 from oversmoothing.tasks.base import Parts
+from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.tuning.adam import StackedAdam, owned, rates_of
 
 BUILT = ("backbone", "aggregator", "then")
@@ -74,6 +77,25 @@ def _together(factories: Sequence[partial], device: torch.device) -> partial:
         if len(set(values)) > 1
     }
     return partial(first, **tensors)
+
+
+def require_searchable(model: torch.nn.Module, trainers: Sequence[Any]) -> None:
+    """Checks that a search can train these networks together, by these recipes.
+
+    Raises:
+        InputError: networks of another kind, mini-batches, or a recipe that does not keep the
+            epoch of the highest validation accuracy.
+    """
+    other = "; search with `python train.py -m hydra/sweeper=optuna …` instead"
+    if not isinstance(model, Engine):
+        raise InputError(f"backbone: a batched search trains gcn, gcnii or jknet{other}")
+    if any(trainer.loop is not FullBatchLoop for trainer in trainers):
+        raise InputError(f"trainer: a batched search trains on the full batch, trainer=adam{other}")
+    if any(own.selection != "best-val" or own.patience is not None for own in trainers):
+        raise InputError(
+            "trainer: a search keeps the epoch with the highest validation accuracy; set "
+            "trainer.selection=best-val and trainer.patience=null"
+        )
 
 
 def optimizer(model: torch.nn.Module, trainers: Sequence[Any]) -> StackedAdam:

@@ -1,6 +1,8 @@
 """The search space of a table, and the configurations that are drawn from it."""
 
+import hashlib
 import itertools
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +43,11 @@ class Space:
     draw: int = 0
 
     def __post_init__(self) -> None:
-        if self.trials < 1 or not self.seeds:
-            raise InputError("trials and seeds: expected at least one of each")
+        if self.trials < 1:
+            raise InputError(f"trials: expected 1 or more, got {self.trials}")
+        for name in ("seeds", "final_seeds"):
+            if not (own := getattr(self, name)) or len(set(own)) < len(own):
+                raise InputError(f"{name}: expected one or more seeds, each once, got {own}")
         if sorted(set(self.rungs)) != self.rungs or min(self.rungs, default=1) < 1:
             raise InputError(f"rungs: expected epochs in rising order, got {self.rungs}")
         if shared := set(self.seeds) & set(self.final_seeds):
@@ -53,6 +58,11 @@ class Space:
     def values(self, method: str) -> Values:
         """The values of each key that a method has."""
         return {**self.common, **self.methods.get(method, {})}
+
+    def fingerprint(self, method: str) -> str:
+        """Hash of all that decides what a search for this method finds."""
+        decides = [self.drawn(method), self.overrides, self.seeds, self.rungs]
+        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:10]
 
     def drawn(self, method: str) -> list[list[str]]:
         """Overrides of each configuration.
