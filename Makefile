@@ -13,6 +13,7 @@ RUNS = --jobs $(JOBS) $(if $(WORDS),-- $(WORDS))
 DRAW = $(if $(RUN),--run $(RUN)) $(if $(PDF),--pdf) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
 FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix limits training
 NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
+$(if $(filter environment,$(origin NAME)),$(eval NAME :=))  # some systems export the host's name
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 
 .DEFAULT_GOAL := help
@@ -71,7 +72,7 @@ data: setup  ## download and verify the graphs: make data DATA='cora squirrel'
 	$(PY) scripts/fetch_data.py $(DATA) --root $(or $(DATA_ROOT),data)
 
 plan: setup  ## list the runs that a table lacks, and estimate their time: make plan NAME=table5
-	$(PY) scripts/table.py $(or $(NAME),$(TABLE),table5) --plan $(FLAGS)
+	$(PY) scripts/table.py $(or $(NAME),$(TABLE),table5) --plan $(FLAGS) $(if $(WORDS),-- $(WORDS))
 
 tune: setup  ## search settings by validation accuracy: make tune DATA=cora METHODS=centered PLAN=1
 	$(PY) scripts/tune.py $(or $(NAME),table6) $(FILTER) $(if $(PLAN),--plan) $(if $(FRESH),--fresh) \

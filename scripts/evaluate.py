@@ -36,7 +36,12 @@ def main() -> int:
                          "--export FOLDER")  # fmt: skip
     load = partial(loading.load, on=options.device, trust=options.trust)
     run = load(options.run, (options.seed or [None])[0])
-    seeds = [*dict.fromkeys(options.seed or ())] or sorted(weights_of(run.folder, run.config))
+    trained = sorted(weights_of(run.folder, run.config))
+    seeds = [*dict.fromkeys(options.seed or trained)]
+    for seed in seeds:  # before any is measured
+        if seed not in trained:
+            known = ", ".join(map(str, trained))
+            raise InputError(f"{run.folder}: no weights of seed {seed}; there are those of {known}")
     config = configured(run.config, words)
     if options.split != "test":
         for key in ("splits", "ms_splits"):

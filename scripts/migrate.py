@@ -23,6 +23,8 @@ def main() -> int:
     parser.add_argument("places", nargs="*", type=Path, help="files of records, folders of runs")
     parser.add_argument("--dry-run", action="store_true", help="list the changes, write nothing")
     options = parser.parse_args()
+    if missing := [str(place) for place in options.places if not place.exists()]:
+        raise InputError(f"{missing[0]}: no such file or folder; expected *.jsonl or run folders")
     places = options.places or [*sorted(Path("results").glob("*.jsonl")), Path("outputs")]
     patterns = ("config.yaml", "*/config.yaml")  # a run, a folder of runs
     runs = [p.parent for place in places for how in patterns for p in sorted(place.glob(how))]

@@ -44,7 +44,7 @@ def main() -> int:
     missing = [p.remainder for p in wanted if p.missing or (options.earlier and p.earlier)]
     missing = distinct([p for p in missing if options.all or not p.cell.reason])
     if options.plan:
-        print(describe(missing, planned))
+        print(describe(missing, planned, options.overrides))
         return 0
     failures = [] if options.draw else run_all(checked(missing, options.overrides), options.jobs)
     entries, paths = written(planned, options)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from oversmoothing.errors import InputError
 from oversmoothing.launch.command import compose_config
-from oversmoothing.launch.overrides import other_runs
+from oversmoothing.launch.overrides import other_runs, same_runs
 from oversmoothing.store.identity import run_id
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -83,3 +84,8 @@ def test_scripts_refuse_them_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: overrides {words[-1]}: they may change which runs these are")
     assert "give only checkpoint_seconds, deterministic, device, logger," in line
+
+
+def test_a_table_takes_no_sweep() -> None:
+    with pytest.raises(InputError, match="threads=1,2: expected one value"):
+        same_runs(["device=cpu", "threads=1,2"])

@@ -201,6 +201,20 @@ def test_seeds_of_other_data_are_not_merged() -> None:
     assert [*merged_seeds(unknown, result("3", data="a"))["seeds"]] == ["0", "2", "3"]
 
 
+def test_recorded_seeds_of_other_data_are_not_dropped_without_a_word(
+    tmp_path: Path, cells: list
+) -> None:
+    path, words = tmp_path / "small.jsonl", [*QUICK, f"paths.outputs={tmp_path / 'a'}"]
+    run_all([p.config for p in collect(cells[:1], words, None)])
+    (planned,) = collect(cells[:1], words, None)
+    write_records(path, [planned])
+    other = {**planned.result, "env": {**planned.result["env"], "data": "other"}}
+    fresh = replace(planned, result={**other, "seeds": {"0": other["seeds"]["0"]}})
+    with pytest.warns(UserWarning, match="seeds 1 are dropped; they were run on other data"):
+        write_records(path, [fresh])
+    assert json.loads(path.read_text())["env"]["data"] == "other"
+
+
 def test_a_recorded_seed_is_not_trained_again(tmp_path: Path, cells: list) -> None:
     """One seed on record, run elsewhere: only the other one is planned, and both are recorded."""
     path, words = tmp_path / "small.jsonl", [*QUICK, f"paths.outputs={tmp_path / 'a'}"]

@@ -13,7 +13,9 @@ from oversmoothing.errors import InputError
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import Planned, collect, conditions, write_records
 from oversmoothing.report.expected import load
+from oversmoothing.report.facts import update
 from oversmoothing.report.grid import judge
+from oversmoothing.report.markers import show_in_pages
 from oversmoothing.report.plan import describe, distinct, estimate
 from oversmoothing.report.publish import markdown, publish, to_csv
 from oversmoothing.report.remarks import counts, notes
@@ -80,6 +82,7 @@ tables:
         ("ours: true, ", "", ["ours", "b", "columns"]),
         ("ours: true", "ours: true, cells: {}", ["ours", "cells"]),
         ("{metric: m}", "{}", ["ours", "a", "M", "'metric'"]),
+        ("c: {baseline", "c: {label: a, baseline", ["rows a and c", "the label 'a'"]),
     ],
 )
 def test_a_faulty_table_is_met_with_one_line(
@@ -201,3 +204,19 @@ def test_publishing_writes_comparisons_and_no_depth_figure(tmp_path: Path) -> No
     assert sorted(path.name for path in paths) == ["README.md", "two.csv", "two.md"]
     readme = (tmp_path / "results" / "README.md").read_text()
     assert "w/ half against w/ base" in readme and "+1.00 [" in readme
+
+
+def test_a_folder_of_ones_own_leaves_the_pages_beside_it(tmp_path: Path) -> None:
+    page = tmp_path / "docs/page.md"
+    page.parent.mkdir()
+    page.write_text(
+        "Centering reaches <!--=other/a/b-->1<!--/-->.\n<!-- two:start -->\n<!-- two:end -->"
+    )
+    own = tmp_path / "my_results"
+    own.mkdir()
+    (own / "README.md").write_text("<!-- two:start -->\n<!-- two:end -->\n")
+    assert update(own) == [] and show_in_pages(own, "two", "new") == [own / "README.md"]
+    own.rename(tmp_path / "results")
+    assert show_in_pages(tmp_path / "results", "two", "new")[0] == page
+    with pytest.raises(InputError, match="names no result"):
+        update(tmp_path / "results")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from oversmoothing.store import checkpoints
 from oversmoothing.store.recorder import Recorder
 
 
@@ -27,6 +28,35 @@ def test_without_a_checkpoint_the_log_keeps_only_stored_results(tmp_path: Path) 
     run.log(epoch=2)
     Recorder(tmp_path, [5], logged_bytes=stored).load_checkpoint()
     assert (tmp_path / "metrics.jsonl").stat().st_size == stored
+
+
+def test_seeds_that_wait_for_others_lose_neither_state_nor_log(tmp_path: Path) -> None:
+    """Seed 0 is stopped, seed 1 trains and is stopped, seed 0 ends, seed 1 ends."""
+    log = tmp_path / "metrics.jsonl"
+
+    def begun(seed: int, stored: int = 0) -> tuple[Recorder, dict | None]:
+        run = Recorder(tmp_path, [seed], logged_bytes=stored)
+        return run, run.load_checkpoint()
+
+    for seed in (0, 1):
+        run, state = begun(seed)
+        assert state is None
+        run.log(epoch=1)
+        run.save_checkpoint({"epoch": 1, "of": seed})
+        run.log(epoch=2)  # after the checkpoint: it comes again
+    run, state = begun(0)
+    assert state == {"epoch": 1, "of": 0}
+    run.log(epoch=2)
+    checkpoints.remove_of(tmp_path, [0])
+    run, state = begun(1, log.stat().st_size)
+    assert state == {"epoch": 1, "of": 1}
+    run.save_checkpoint({"epoch": 1, "of": 1})
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert lines == [{"seeds": [s], "epoch": e} for s, e in ((0, 1), (0, 2), (1, 1))]
+    assert begun(1, 0)[1] == {"epoch": 1, "of": 1}
+    begun(0)
+    checkpoints.remove_of(tmp_path, [0, 1])
+    assert not [*tmp_path.glob("*.pt")]
 
 
 def with_two_checkpoints(folder: Path) -> bytes:

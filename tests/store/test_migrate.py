@@ -96,3 +96,5 @@ def test_the_script_goes_on_after_a_damaged_folder(run: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and "1 results migrated" in done.stdout
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    done = subprocess.run([*command[:2], "nowhere"], capture_output=True, text=True)
+    assert done.returncode == 2 and "error: nowhere: no such file or folder" in done.stderr

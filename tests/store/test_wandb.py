@@ -123,6 +123,15 @@ def test_a_run_logs_offline_what_its_file_holds(tmp_path: Path) -> None:
     assert run.run_id == run_id(asked) and run.project == "oversmoothing"
 
 
+def test_a_run_has_an_entry_of_its_own_beside_one_that_failed(tmp_path: Path) -> None:
+    first, second = config(tmp_path / "a"), config(tmp_path / "b", "backbone.depth=3")
+    given_up = WandbSink(run_folder(first), first)  # and never closed, as after an error
+    sink = WandbSink(run_folder(second), second)
+    assert (given_up.run.id, sink.run.id) == (run_id(first), run_id(second))
+    sink.close()
+    given_up.close()
+
+
 def test_a_resumed_run_repeats_no_row(tmp_path: Path, finished: Path) -> None:
     """The first life logged past its checkpoint; the second cuts the file and logs those anew."""
     path = tmp_path / "metrics.jsonl"

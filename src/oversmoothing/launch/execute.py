@@ -18,7 +18,7 @@ from oversmoothing.store import checkpoints
 from oversmoothing.store.background import Background
 from oversmoothing.store.claims import claimed
 from oversmoothing.store.environment import device, environment, shared_environment
-from oversmoothing.store.files import flush, write_text
+from oversmoothing.store.files import OUTPUTS, flush, write_text
 from oversmoothing.store.identity import run_id, run_name
 from oversmoothing.store.recorder import Recorder, read_result, write_result
 from oversmoothing.tasks.base import Job, Result
@@ -185,11 +185,11 @@ def _store(
     }
     if distributed.rank() == 0:
         write_result(folder, result)
-        checkpoints.remove(folder)
+        checkpoints.remove_of(folder, [int(seed) for seed in seeds])
         (folder / "error.txt").unlink(missing_ok=True)
     return result
 
 
 def _describe(folder: Path, config: DictConfig) -> None:
     if distributed.rank() == 0:
-        write_text(folder / "config.yaml", OmegaConf.to_yaml(config))
+        write_text(folder / "config.yaml", OmegaConf.to_yaml(config), OUTPUTS)

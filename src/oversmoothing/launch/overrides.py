@@ -24,8 +24,11 @@ def same_runs(overrides: list[str]) -> None:
     """Raises InputError for overrides that would put other runs into a table or figure.
 
     Raises:
-        InputError: naming these overrides, and the keys that can be given.
+        InputError: naming these overrides, and the keys that can be given; or a sweep.
     """
+    for override in parse(overrides)[0]:
+        if override.is_sweep_override():
+            raise InputError(f"{override.input_line}: expected one value; a table has no sweeps")
     if other := other_runs(overrides):
         raise InputError(
             f"overrides {' '.join(other)}: they may change which runs these are, or their seeds; "

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
@@ -196,9 +197,22 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
     known = read_records(path)
     runs = {run_id(p.config): p for p in planned if p.config is not None}
     kept = [p.best(None, known) for p in runs.values()]
+    for p in kept:
+        _say_dropped(path, p.result, known)
     text = json_lines(_record(p) for p in kept if p.result)
     if text or path.exists():
         write_text(path, text)
+
+
+def _say_dropped(path: Path, result: dict[str, Any] | None, known: Records) -> None:
+    """Warns of recorded seeds that a new result replaces, since they are of other data."""
+    before = known.get(result["id"], result) if result else None
+    if result and (dropped := before["seeds"].keys() - result["seeds"].keys()):
+        warnings.warn(
+            f"{path}: {result['name']}: seeds {', '.join(sorted(dropped, key=int))} are dropped; "
+            "they were run on other data than the new ones; run them again, or restore the data",
+            stacklevel=3,
+        )
 
 
 def _record(planned: Planned) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def load(path: Path, tuned: bool = True) -> list[Cell]:
             if name in cells:
                 raise InputError(f"{file}: {name}: another file has such a table; rename one")
             cells[name] = [*_cells(table, f"{file}: {name}")]
+            _require_labels(cells[name], f"{file}: {name}")
             if table.tuned and tuned:
                 best = read_best(file.parent.parent / table.tuned)
                 cells[name] = [_tuned(cell, best) for cell in cells[name]]
@@ -168,6 +169,18 @@ def _require(said: Callable[..., Any], text: str | None, where: str) -> None:
     for key in (*needed, *(() if said("not_run") else ("experiment", "metric"))):
         if said(key) is None:
             raise InputError(f"{where}: {key!r} is missing; give it for the table, block or row")
+
+
+def _require_labels(cells: Sequence[Cell], where: str) -> None:
+    """Raises InputError for two rows of a block that a reader could not tell apart."""
+    owners: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        first = owners.setdefault((cell.block, cell.label), cell)
+        if (first.key, first.reading) != (cell.key, cell.reading):
+            raise InputError(
+                f"{where}: rows {first.key} and {cell.key}: both have the label {cell.label!r}; "
+                "give each its own"
+            )
 
 
 def _tuned(cell: Cell, best: Best) -> Cell:

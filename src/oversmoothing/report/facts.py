@@ -27,6 +27,7 @@ from pathlib import Path
 from oversmoothing.errors import InputError
 from oversmoothing.report.claims import brief, read_claims, short
 from oversmoothing.report.in_short import bullets
+from oversmoothing.report.markers import pages_of
 from oversmoothing.report.verdict import Verdict
 from oversmoothing.store.files import write_text
 
@@ -40,17 +41,11 @@ Line = Mapping[str, str]
 def update(results: Path) -> list[Path]:
     """Brings every page up to date and returns the pages that changed.
 
-    Args:
-        results: a folder; pages are the ``README.md`` of it and of the folder that holds it, and
-            those in ``docs`` next to it.
-
     Raises:
         InputError: a key that names no result.
     """
-    pages = sorted((results.parent / "docs").rglob("*.md"))  # first: READMEs repeat parts of them
-    pages += [results / "README.md", results.parent / "README.md"]
     changed = []
-    for page in filter(Path.exists, pages):
+    for page in pages_of(results):  # READMEs repeat parts of the others and come last
         old = page.read_text("utf-8")
         new = current(old, results, page)
         if new != old:

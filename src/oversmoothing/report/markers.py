@@ -25,16 +25,25 @@ def replace_between_markers(path: Path, marker: str, text: str) -> None:
     write_text(path, f"{before}{start}\n{text.strip()}\n{end}{after}")
 
 
+def pages_of(results: Path) -> list[Path]:
+    """The pages that show results: those in ``docs`` beside the folder, and two READMEs.
+
+    A folder with another name than ``results`` has only its own ``README.md``: the pages beside it
+    are those of other results.
+    """
+    whole = results.resolve().name == "results"
+    pages = sorted((results.parent / "docs").rglob("*.md")) if whole else []
+    readmes = [results / "README.md", *([results.parent / "README.md"] if whole else [])]
+    return [*pages, *filter(Path.exists, readmes)]
+
+
 def show_in_pages(results: Path, marker: str, text: str) -> list[Path]:
     """Replaces the text in every page that has the markers, and returns the pages.
-
-    Args:
-        results: a folder; pages are its ``README.md`` and those in ``docs`` next to it.
 
     Raises:
         InputError: as ``replace_between_markers``.
     """
-    pages = [*results.glob("README.md"), *sorted((results.parent / "docs").rglob("*.md"))]
+    pages = [page for page in pages_of(results) if page.parent != results.parent]
     shown = [page for page in pages if f"<!-- {marker}:start -->" in page.read_text("utf-8")]
     for page in shown:
         replace_between_markers(page, marker, text)

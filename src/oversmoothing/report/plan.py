@@ -1,6 +1,7 @@
 """The runs that a table still needs, and how long they may take."""
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -53,13 +54,22 @@ def tables_with(
             yield planned
 
 
-def describe(missing: Sequence[Planned], planned: Sequence[Planned]) -> str:
-    """One line for each missing run with its estimate, and the sum of the estimates."""
+def describe(
+    missing: Sequence[Planned], planned: Sequence[Planned], extra: Sequence[str] = ()
+) -> str:
+    """One line for each missing run with its estimate, and the sum of the estimates.
+
+    Args:
+        missing: what is described.
+        planned: all cells of the table.
+        extra: overrides of every run.
+    """
     missing = distinct(missing)
     if not missing:
         return "nothing is missing"
     times = [estimate(p, planned) for p in missing]
-    lines = [f"{_time(seconds):>9}  {p.cell.command}" for p, seconds in zip(missing, times)]
+    commands = [" ".join([p.cell.command, *map(shlex.quote, extra)]) for p in missing]
+    lines = [f"{_time(seconds):>9}  {command}" for seconds, command in zip(times, commands)]
     known = [seconds for seconds in times if seconds is not None]
     total = f"{_time(sum(known))} for {len(known)} of them" if known else "no run to estimate from"
     return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])

@@ -12,7 +12,7 @@ import torch
 
 from oversmoothing.errors import InputError, reason_of, shortened
 from oversmoothing.store import tensors
-from oversmoothing.store.files import read_or_set_aside, write_atomically
+from oversmoothing.store.files import OUTPUTS, read_or_set_aside, write_atomically
 
 NAMES = ("checkpoint.pt", "checkpoint-before.pt")
 PASSING = (".checkpoint-fresh.pt", ".checkpoint-aside.pt")
@@ -32,6 +32,39 @@ def save(folder: Path, payload: dict[str, Any]) -> None:
         else:
             aside.replace(before)
     fresh.replace(newest)
+
+
+def exchange(folder: Path, seeds: list[int], log: Path, stored: int) -> None:
+    """Sets a checkpoint of other seeds aside, and puts back the one of these seeds.
+
+    Each takes its lines of the log along, so that any seeds of a run can be trained first.
+
+    Args:
+        folder: of the run.
+        seeds: that are trained now.
+        log: ``metrics.jsonl``.
+        stored: bytes of the log that belong to stored results.
+    """
+    found = (read_or_set_aside(folder / name, _parse) for name in NAMES)
+    newest = next((own for own in found if own and holds(log, own["logged_bytes"])), None)
+    if newest and newest["seeds"] != seeds:
+        lines = log.read_bytes()[stored : newest["logged_bytes"]] if log.exists() else b""
+        write(_waiting(folder, newest["seeds"]), newest | {"log": lines.decode()})
+        remove(folder)
+    path = _waiting(folder, seeds)
+    going_on = newest is not None and newest["seeds"] == seeds
+    if going_on or (own := read_or_set_aside(path, _parse_waiting)) is None:
+        return
+    known = log.read_bytes()[:stored] if log.exists() else b""
+    whole = known + own.pop("log").encode()
+    write_atomically(log, lambda file: file.write(whole), OUTPUTS)
+    write(folder / NAMES[0], own | {"logged_bytes": len(whole)})
+    path.unlink()
+
+
+def _waiting(folder: Path, seeds: list[int]) -> Path:
+    """File of the checkpoint of seeds that wait for others."""
+    return folder / f"checkpoint-seed{'-'.join(map(str, seeds))}.pt"
 
 
 def load(folder: Path, seeds: list[int], log: Path) -> dict[str, Any] | None:
@@ -98,7 +131,10 @@ def remove(folder: Path) -> None:
 
 
 def remove_of(folder: Path, finished: Collection[int]) -> None:
-    """Deletes the checkpoints if they are of finished seeds: a kill can come before ``remove``."""
+    """Deletes the checkpoints of finished seeds."""
+    for path in folder.glob("checkpoint-seed*.pt"):
+        if {*path.stem.removeprefix("checkpoint-seed").split("-")} <= {*map(str, finished)}:
+            path.unlink(missing_ok=True)
     if not any((folder / name).exists() for name in NAMES + PASSING):
         return
     found = [read_or_set_aside(folder / name, _parse) for name in NAMES]
@@ -110,11 +146,15 @@ def write(path: Path, content: dict[str, Any]) -> None:
     """Writes tensors, numbers, strings, lists and dicts to a file atomically."""
     buffer = io.BytesIO()  # torch.save to a file does not report a full disk
     torch.save(content, buffer)
-    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()), OUTPUTS)
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _parse(path: Path, *more: str) -> dict[str, Any]:
     payload = tensors.load(path)
-    if not isinstance(payload, dict) or payload.keys() != {"state", "seeds", "logged_bytes"}:
+    if not isinstance(payload, dict) or payload.keys() != {"state", "seeds", "logged_bytes", *more}:
         raise ValueError("it is not a checkpoint of a run")
     return payload
+
+
+def _parse_waiting(path: Path) -> dict[str, Any]:
+    return _parse(path, "log")

@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from oversmoothing import distributed
-from oversmoothing.store.files import remove_temporaries, writing
+from oversmoothing.store.files import OUTPUTS, remove_temporaries, writing
 
 ROUND = 10.0  # seconds
 
@@ -50,7 +50,7 @@ def _acquire(lock: FileLock, folder: Path) -> str | None:
     The owner's name is in a file of its own: on Windows no other process can read a locked file.
     """
     owner = folder / ".owner"
-    with writing(folder):
+    with writing(folder, OUTPUTS):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()

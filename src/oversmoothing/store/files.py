@@ -10,13 +10,15 @@ from typing import Any, BinaryIO
 
 from oversmoothing.errors import InputError
 
+OUTPUTS = "paths.outputs"  # key of the config that chooses the folder of runs
+
 
 @contextlib.contextmanager
-def writing(path: Path, option: str = "paths.outputs") -> Iterator[None]:
+def writing(path: Path, option: str = "") -> Iterator[None]:
     """Turns an error of the file system into one line.
 
     Args:
-        option: of the config, which chooses the folder.
+        option: which chooses the folder, a key of the config or a flag; empty: none does.
 
     Raises:
         InputError: the disk is full, or the file or its folder cannot be written.
@@ -24,21 +26,26 @@ def writing(path: Path, option: str = "paths.outputs") -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        way = f"{option}{' ' if option.startswith('-') else '='}…" if option else ""
         raise InputError(
             f"{path}: cannot be written ({error.strerror or error}); free the disk or choose a "
-            f"writable folder with {option}=…, then run the same command again"
+            f"writable folder{f' with {way}' if way else ''}, then run the same command again"
         ) from error
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: str = "") -> None:
     """Writes a temporary file next to ``path``, flushes it to disk, and renames it.
+
+    Args:
+        write: called with the open file.
+        option: see ``writing``.
 
     Raises:
         InputError: as ``writing``. The previous content is then untouched, and no temporary file
             is left.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path):
+    with writing(path, option):
         try:
             with open(temporary, "wb") as file:
                 write(file)
@@ -73,15 +80,15 @@ def _alive(number: int) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Returns when a file, if it exists, is on the disk: a loss of power no longer shortens it."""
+    """Returns when a run's file, if it exists, is on the disk: no loss of power shortens it."""
     if path.exists():
-        with writing(path), open(path, "rb+") as file:
+        with writing(path, OUTPUTS), open(path, "rb+") as file:
             os.fsync(file.fileno())
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, option: str = "") -> None:
     """Writes a text in UTF-8, as ``write_atomically`` does."""
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(text.encode()), option)
 
 
 def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:

@@ -66,9 +66,12 @@ def weights_of(folder: Path, config: DictConfig) -> dict[int, Path]:
     numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
     found = {int(number): path for path, number in numbers.items() if number.isdigit()}
     if not found:
+        done = (folder / "result.json").exists()
+        why = "its weights are missing" if done else "no trained weights yet"
         raise InputError(
-            f"{folder}: no trained weights yet; they are saved when a training ends (seeds: "
-            f"{', '.join(map(str, config.seeds))}); run its command again"
+            f"{folder}: {why}; they are saved when a training ends (seeds: "
+            f"{', '.join(map(str, config.seeds))}); "
+            f"{'remove result.json there and ' if done else ''}run its command again"
         )
     return found
 

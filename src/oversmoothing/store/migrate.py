@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError
 from oversmoothing.store.claims import claimed
-from oversmoothing.store.files import write_text, writing
+from oversmoothing.store.files import OUTPUTS, write_text, writing
 from oversmoothing.store.identity import current, hashed, identity, run_id, run_name
 
 
@@ -71,7 +71,7 @@ def migrate_run(folder: Path, dry_run: bool = False) -> str | None:
     if target != folder and target.exists():
         raise InputError(f"{folder}: {name} exists already; remove one of the two")
     if not dry_run:
-        with claimed(folder), writing(folder):
+        with claimed(folder), writing(folder, OUTPUTS):
             folder.rename(target)
             _rewrite(target, config)
     return f"{folder.name} -> {name}"

@@ -20,6 +20,7 @@ from oversmoothing import distributed
 from oversmoothing.errors import InputError
 from oversmoothing.store import checkpoints
 from oversmoothing.store.files import (
+    OUTPUTS,
     flush,
     read_or_set_aside,
     write_atomically,
@@ -63,7 +64,7 @@ class Recorder:
         if not self._writes:
             return
         line = {"seeds": self.seeds, **metrics}
-        with writing(self._metrics), open(self._metrics, "a", encoding="utf-8") as file:
+        with writing(self._metrics, OUTPUTS), open(self._metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         if self._sink:
             self._sink(line)
@@ -95,12 +96,13 @@ class Recorder:
         return distributed.from_first(self._load() if self._writes else None)
 
     def _load(self) -> dict[str, Any] | None:
+        checkpoints.exchange(self.folder, self.seeds, self._metrics, self._logged_bytes)
         payload = checkpoints.load(self.folder, self.seeds, self._metrics)
         logged = payload["logged_bytes"] if payload else self._logged_bytes
         if not checkpoints.holds(self._metrics, logged):
             self._keep_other_seeds()
         elif self._metrics.exists():
-            with writing(self._metrics):
+            with writing(self._metrics, OUTPUTS):
                 os.truncate(self._metrics, logged)
         return payload["state"] if payload else None
 
@@ -112,7 +114,7 @@ class Recorder:
         )
         known = self._metrics.read_bytes() if self._metrics.exists() else b""
         kept = [line for line in known.splitlines(keepends=True) if self._of_others(line)]
-        write_atomically(self._metrics, lambda file: file.write(b"".join(kept)))
+        write_atomically(self._metrics, lambda file: file.write(b"".join(kept)), OUTPUTS)
 
     def _of_others(self, line: bytes) -> bool:
         try:
@@ -135,7 +137,7 @@ class Recorder:
     def save_arrays(self, name: str, **arrays: Any) -> Path:
         """Writes numpy arrays to ``<name>.npz``."""
         path = self.folder / f"{name}.npz"
-        write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
+        write_atomically(path, lambda file: np.savez_compressed(file, **arrays), OUTPUTS)
         return path
 
     def progress(self, total: int, desc: str) -> tqdm:
@@ -177,4 +179,4 @@ def weights_path(folder: Path, *seeds: int) -> Path:
 def write_result(folder: Path, result: dict[str, Any]) -> None:
     """Writes ``result.json``."""
     text = json.dumps(result, indent=1) + "\n"
-    write_text(Path(folder) / "result.json", text)
+    write_text(Path(folder) / "result.json", text, OUTPUTS)

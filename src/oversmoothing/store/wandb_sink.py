@@ -102,6 +102,7 @@ def _settings(seconds: float) -> Any:
     import wandb
 
     wanted = {"init_timeout": seconds, "finish_timeout": seconds, "finish_timeout_raises": True}
+    wanted |= {"reinit": "create_new"}  # beside a run that failed, or one of the caller
     known = {key: value for key, value in wanted.items() if key in wandb.Settings.model_fields}
     return wandb.Settings(silent=True, console="off", x_disable_stats=True, **known)
 
