@@ -1,6 +1,7 @@
 """ContraNorm over a sample of the nodes: its formula, its spread, and what is drawn when."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -103,6 +104,16 @@ def test_a_pass_that_is_repeated_compares_with_the_same_nodes_or_is_refused(
     assert torch.equal(gradient(repeats=True), gradient(repeats=False))
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Several threads add up a sum in an order that depends on its size."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_every_seed_draws_for_itself() -> None:
     def logits(*seeds: int) -> Tensor:
         factory = [lambda dim: ContraNorm(dim, negatives=9)]

@@ -56,6 +56,11 @@ BAD = {
         "EGConv does not run on .*must be divisible by the number",
     ),
     "APPNP": ({"alpha": 1.5}, "alpha: expected a number from 0 to 1"),
+    "GINConv": ({"interval": 2}, "interval: only backbone.skip=residual reads it"),
+    "TransformerConv": (
+        {"skip": "residual", "lam": 1.0},
+        "lam: only backbone.skip=initial reads it",
+    ),
     "SAGEConv": ({"weights": torch.ones(1)}, "edges of this graph have weights, and SAGEConv"),
 }
 

@@ -1,9 +1,11 @@
 """The command: from a search to a cell of the table."""
 
 import csv
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -101,6 +103,21 @@ def test_settings_that_another_process_found_are_not_searched_again(folder: Path
     best = (path / "best.yaml").read_text()
     assert search.run(fresh=False).endswith("found by another process")
     assert (path / "best.yaml").read_text() == best
+
+
+def test_a_crash_of_one_search_is_said_and_does_not_end_the_others(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    attempt = runpy.run_path(str(ROOT / "scripts/tune.py"))["attempt"]
+
+    def crash(most: int | None, fresh: bool) -> str:
+        raise RuntimeError("out of memory")
+
+    assert not attempt(SimpleNamespace(name="table6-Cora", run=crash), most=None, fresh=False)
+    said = capsys.readouterr().err
+    assert "error: table6-Cora: RuntimeError, see above" in said and "out of memory" in said
+    found = SimpleNamespace(name="table6-Cora", run=lambda most, fresh: "found")
+    assert attempt(found, most=None, fresh=False)
 
 
 def test_a_table_without_a_search_is_one_line(folder: Path) -> None:

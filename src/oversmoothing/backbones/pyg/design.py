@@ -11,6 +11,7 @@ from oversmoothing.errors import InputError
 Skip = Literal["none", "residual", "initial"]
 Jumping = Literal["none", "cat", "max", "lstm"]
 Adjacency = Literal["conv", "row", "symmetric"]
+OF_SKIP = {"interval": ("residual", 1), "alpha": ("initial", 0.1), "lam": ("initial", 0.5)}
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,18 @@ class Design:
             raise InputError(
                 f"backbone.skip: {self.conv} takes the initial features by itself; use skip=none"
             )
+        self._require_readers()
+
+    def _require_readers(self) -> None:
+        """Refuses a value of an option that no part of this network reads."""
+        initial = self.skip == "initial" or self.convolution.initial
+        read = {"interval": self.skip == "residual", "alpha": initial, "lam": initial}
+        for key, (skip, default) in OF_SKIP.items():
+            if not read[key] and getattr(self, key) != default:
+                raise InputError(
+                    f"backbone.{key}: only backbone.skip={skip} reads it; set that, or leave "
+                    f"{key}={default}"
+                )
 
     @cached_property
     def convolution(self) -> Convolution:
