@@ -29,6 +29,7 @@ TWO_SEEDS = ["-m", "seeds=[0],[1]"]
 REFUSED = {
     "seeds: expected a list of different whole numbers": ["seeds=[99999999999999999999999]"],
     "threads: expected 1 to": ["threads=100000000"],
+    "with logger=none, leave out logger.mode": ["logger=none", "logger.mode=online"],
     "cannot be read": [f"trainer.lr={'9' * 5000}"],
     "trainer._target_: builtins.dict belongs to Python": ["trainer._target_=builtins.dict"],
     "data scenes: task nodes needs a graph": ["data=scenes", *TWO_SEEDS],

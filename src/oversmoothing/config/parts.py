@@ -112,7 +112,9 @@ def _part_problems(part: str, node: Any, imported: bool) -> list[str]:
     if not node and part in OPTIONAL:
         return []
     if not isinstance(node, dict) or "_target_" not in node:
-        return [f"{part}: its YAML names no _target_, the class or function to use"]
+        keys = [*node] if isinstance(node, dict) and part in OPTIONAL else []
+        way = f"; with {part}=none, leave out {part}.{keys[0]}" if keys else ""
+        return [f"{part}: its YAML names no _target_, the class or function to use{way}"]
     if node.get("_partial_", False) is not (part in COMPLETED):
         how = (
             "expected true: more arguments come"
