@@ -179,6 +179,7 @@ def test_the_dual_form_with_normalised_tokens_and_identity_is_its_formula() -> N
         {"learnable": True, "scale": 0.0},
         {"negatives": 0},
         {"printed": True, "negatives": 4},
+        {"dual": True, "negatives": 4},
     ],
 )
 def test_refuses_what_has_no_meaning(options: dict) -> None:

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from oversmoothing.aggregators import strangers
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.aggregators.negatives import Negatives
+from oversmoothing.aggregators.negatives import Negatives, begin_part
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.errors import InputError
 
@@ -24,8 +24,7 @@ def strips(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("dual", [False, True])
-def test_a_sample_is_the_formula_over_the_drawn(strips: None, directed: bool, dual: bool) -> None:
+def test_a_sample_is_the_formula_over_the_drawn(strips: None, directed: bool) -> None:
     """The columns that are not drawn are hidden, as neighbours are."""
     context, x, chosen = graph(directed), tokens(2, N, C), torch.arange(1, N, 3)
     hidden = torch.ones(N, dtype=torch.bool)
@@ -33,8 +32,8 @@ def test_a_sample_is_the_formula_over_the_drawn(strips: None, directed: bool, du
     columns = torch.arange(N)[hidden]
     more = torch.cartesian_prod(torch.arange(N), columns).mT
     subset = Context(edges=torch.cat([context.edges, more], dim=1), num_nodes=N)
-    found = both(lambda x: strangers.average(x, context.neighbours, 0.5, dual, chosen), x)
-    expected = both(lambda x: dense(x, subset, 0.5, dual), x)
+    found = both(lambda x: strangers.average(x, context.neighbours, 0.5, chosen=chosen), x)
+    expected = both(lambda x: dense(x, subset, 0.5), x)
     assert torch.allclose(torch.stack(found), torch.stack(expected), atol=1e-10)
 
 
@@ -102,6 +101,22 @@ def test_a_pass_that_is_repeated_compares_with_the_same_nodes_or_is_refused(
     assert not torch.equal(gradient(repeats=False), gradient(repeats=False))
     layer.eval()
     assert torch.equal(gradient(repeats=True), gradient(repeats=False))
+
+
+def test_a_part_of_a_step_draws_the_same_in_whichever_process() -> None:
+    def drawn(*parts: int) -> list[list[int]]:
+        torch.manual_seed(3)
+        layer = torch.nn.ModuleList([Negatives(5)])
+        layer[0].advance(7)
+        found = []
+        for part in parts:
+            begin_part(layer, part)
+            found += [layer[0](N, torch.device("cpu")).tolist() for _ in range(2)]
+        return found
+
+    alone = drawn(0, 1)
+    assert drawn(0) + drawn(1) == alone
+    assert len({*map(tuple, alone)}) == 4
 
 
 @pytest.fixture

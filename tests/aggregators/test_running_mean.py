@@ -35,6 +35,7 @@ def test_parts_of_one_step_count_by_their_nodes_and_the_first_step_starts_the_av
     mean.first = 3
     mean.value = torch.zeros(1, 4).double()
     assert torch.allclose(mean(v), v[:3].mean(dim=0) / 2)  # sampled neighbours do not count
+    assert torch.equal(mean.eval()(v), v.mean(dim=0, keepdim=True))  # in evaluation none is sampled
 
 
 def test_a_step_without_parts_moves_nothing() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 import oversmoothing as osm
 from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.backbones.pyg.edges import as_csr, drop_edges
+from oversmoothing.backbones.pyg.layer import Layer
 from oversmoothing.backbones.pyg.networks import Networks
 from oversmoothing.data.graphs.sbm import generate
 from oversmoothing.errors import InputError
@@ -66,6 +68,21 @@ def test_raw_features_are_mixed_by_one_product(conv: str, double: None) -> None:
         own.conv.register_propagate_forward_pre_hook(lambda *a: shapes.append(a[1][0].layout))
     model()
     assert shapes == [torch.sparse_csr, torch.strided, torch.strided]
+
+
+def test_a_class_that_was_prepared_for_other_options_takes_messages_for_edges(
+    double: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch-geometric prepares a class once; with several aggregations it takes no matrix."""
+    expected, forward = networks("SAGEConv").eval()(), Layer.forward
+
+    def unprepared(layer: Layer, h: Tensor, edges: dict[str, Tensor], *rest: Any) -> Tensor:
+        if edges["edge_index"].layout != torch.strided:
+            raise NotImplementedError
+        return forward(layer, h, edges, *rest)
+
+    monkeypatch.setattr(Layer, "forward", unprepared)
+    torch.testing.assert_close(networks("SAGEConv").eval()(), expected)
 
 
 @pytest.mark.parametrize(

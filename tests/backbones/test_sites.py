@@ -65,7 +65,7 @@ def bert(kind: type, *aggregators: object, **options: object) -> BERT:
 
 
 def random_transformer(*aggregators: object) -> RandomTransformer:
-    return RandomTransformer(list(aggregators), [3, 1], depth=2, num_tokens=8, dim=6)
+    return RandomTransformer(list(aggregators), [3, 1], depth=2, num_tokens=6, dim=8)
 
 
 @pytest.mark.parametrize(

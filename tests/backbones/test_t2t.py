@@ -69,7 +69,7 @@ def test_external_mixing_is_its_equation() -> None:
 def test_attention_mixing_is_its_equation() -> None:
     layer, x = AttentionMixing(10, dim=6).double(), torch.randn(2, 7, 10).double()
     q, k, v = (x @ w.T for w in layer.qkv.weight.split(6))
-    expected = v + linear((q @ k.mT / 6**0.5).softmax(-1) @ v, layer.proj)
+    expected = v + linear((q @ k.mT / 10**0.5).softmax(-1) @ v, layer.proj)
     assert torch.allclose(layer(x), expected, rtol=0, atol=1e-12)
 
 

@@ -14,7 +14,7 @@ from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
 
 GAMMAS = [-1.5, -1.0, 0.5]
-SMALL = {"depth": 4, "num_tokens": 8, "dim": 6}
+SMALL = {"depth": 4, "num_tokens": 6, "dim": 8}
 
 
 def centered(gammas: list[float] = GAMMAS, dtype: torch.dtype = torch.float64) -> list:
@@ -65,7 +65,7 @@ def reference(block: str, gamma: float, seed: int, n: int, d: int, depth: int) -
 
 @pytest.mark.parametrize("block", ["pre_ln", "post_ln", "resi_dual", "plain"])
 def test_equals_the_paper(block: str) -> None:
-    size = {"depth": 3, "num_tokens": 6, "dim": 6}  # X₁ = I with more tokens has zero rows
+    size = {"depth": 3, "num_tokens": 6, "dim": 6}
     got = outputs(network([3, 7], block=block, weights="normal", **size))
     for s, seed in enumerate((3, 7)):
         for g, gamma in enumerate(GAMMAS):
@@ -130,16 +130,16 @@ def test_weights_have_their_distribution() -> None:
 
 def test_identity_weights_are_the_identity() -> None:
     model = network([0], gammas=[0.0], block="plain", weights="identity", depth=1)
-    x = torch.eye(8, 6, dtype=torch.float64)
-    expected = torch.softmax(x @ x.T / 6**0.5, dim=-1) @ x
+    x = torch.eye(6, 8, dtype=torch.float64)
+    expected = torch.softmax(x @ x.T / 8**0.5, dim=-1) @ x
     torch.testing.assert_close(outputs(model)[0, 0, 0], expected)
 
 
 def test_centered_rows_add_nothing_to_the_column_mean() -> None:
     """With γ = −1 the rows of M + γ11ᵀ/n sum to 0, so equal tokens are mixed to 0."""
     model = network([0], gammas=[-1.0, 0.0], block="plain", weights="normal", value="identity")
-    constant = torch.ones(8, 1, dtype=torch.float64) * torch.arange(6.0, dtype=torch.float64)
-    model.state = (constant.expand(1, 2, 8, 6),)
+    constant = torch.ones(6, 1, dtype=torch.float64) * torch.arange(8.0, dtype=torch.float64)
+    model.state = (constant.expand(1, 2, 6, 8),)
     out = next(model.outputs())
     torch.testing.assert_close(out[0, 0], torch.zeros_like(constant))
     torch.testing.assert_close(out[0, 1], constant)
@@ -148,7 +148,7 @@ def test_centered_rows_add_nothing_to_the_column_mean() -> None:
 def test_zero_rows_stay_zero() -> None:
     model = network([0], gammas=[-1.0], block="post_ln", weights="identity", depth=1)
     model.state = (torch.zeros_like(model.state[0]),)
-    assert torch.equal(next(model.outputs()), torch.zeros(1, 1, 8, 6, dtype=torch.float64))
+    assert torch.equal(next(model.outputs()), torch.zeros(1, 1, 6, 8, dtype=torch.float64))
 
 
 def test_float32_follows_float64() -> None:
@@ -165,7 +165,7 @@ def test_float32_follows_float64() -> None:
 def test_sites_combine() -> None:
     both = RandomTransformer([*centered([-1.0]), LayerNorm], [0], block="plain", **SMALL)
     alone = RandomTransformer(centered([-1.0]), [0], block="plain", **SMALL)
-    normalised = torch.nn.functional.layer_norm(outputs(alone)[0], (6,))
+    normalised = torch.nn.functional.layer_norm(outputs(alone)[0], (8,))
     torch.testing.assert_close(outputs(both)[0], normalised)
 
 
@@ -175,7 +175,7 @@ def test_instead_takes_the_place_of_the_mixing() -> None:
             return 2 * x
 
     out = outputs(RandomTransformer([Twice, NoAggregator], [0], block="plain", **SMALL))
-    assert torch.equal(out[3, 0, 0], 16 * torch.eye(8, 6, dtype=torch.float64))
+    assert torch.equal(out[3, 0, 0], 16 * torch.eye(6, 8, dtype=torch.float64))
     with pytest.raises(InputError, match="instead of the mixing"):
         RandomTransformer([Twice, Centered], [0], **SMALL)
 
@@ -185,6 +185,7 @@ def test_instead_takes_the_place_of_the_mixing() -> None:
     [
         {"depth": 0},
         {"num_tokens": 0},
+        {"num_tokens": 9},
         {"dim": -1},
         {"block": "preln"},
         {"weights": "gaussian"},

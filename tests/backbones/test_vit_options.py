@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import After, Context, Instead
 from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.vit.attention import InPlaceOfNorm
 from oversmoothing.backbones.vit.vit import ViT
@@ -102,6 +103,15 @@ def test_which_norms_are_replaced() -> None:
     early = vit(vit_contranorm(), after="norms", blocks=[0], depth=3)
     assert replaced(early) == ["blocks.0.norm1", "blocks.0.norm2"]
     assert not replaced(vit(centered(-1.0), NoAggregator, after="norms", depth=3))
+
+
+@torch.no_grad()
+def test_a_norm_without_weights_takes_the_place_of_one_with_weights() -> None:
+    model = vit(partial(LayerNorm, affine=False), after="norm2", depth=2)
+    tokens = torch.randn(2, 5, model.dim)
+    out = model.network.blocks[0].norm2(tokens)
+    assert out.mean(dim=-1).abs().max() < 1e-6
+    assert model.network.blocks[0].norm2.aggregators[0].norm.eps == 1e-6
 
 
 @pytest.mark.parametrize("after", ["norm2", "norms"])

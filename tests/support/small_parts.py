@@ -26,11 +26,12 @@ def graph(weighted: bool = False) -> Graph:
     return Graph("toy", x, y, edges, K, mask, ~mask, ~mask, "", weights)
 
 
-def networks(given: Graph, **options: Any) -> Networks:
+def networks(given: Graph, gamma: float | None = -0.5, **options: Any) -> Networks:
     options = {"depth": 3, "hidden": 8, "dropout": 0.0} | options
     own = {} if given.weights is None else {"weights": given.weights}
     x = given.x.float()
-    made = Networks([partial(Centered, -0.5)], x, given.edges, K, SEEDS, **own, **options).double()
+    aggregators = [] if gamma is None else [partial(Centered, gamma)]
+    made = Networks(aggregators, x, given.edges, K, SEEDS, **own, **options).double()
     made.x = given.x
     return made
 

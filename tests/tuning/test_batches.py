@@ -147,6 +147,10 @@ def test_shapes_differ_where_networks_cannot_share_a_batch() -> None:
     )
     assert shape(plain) not in map(shape, others)
     assert shape(compose_config([*METHODS["contranorm"], *BASE, *FIRST])) == shape(plain)
+    own = [*METHODS["contranorm"], *BASE, "aggregator.negatives=5"]  # an instance for each network
+    first, second = (compose_config([*own, one]) for one in OWN["contranorm"])
+    assert shape(first) != shape(second)
+    Batch(work([first]), [Member(0, 5), Member(0, 6)]).train(1)
 
 
 def test_a_network_that_diverges_leaves_and_the_others_do_not_notice() -> None:

@@ -57,7 +57,7 @@ class ContraNorm(After):
     Raises:
         InputError: the scale is not finite, the temperature is not above 0, ``positive`` without
             ``learnable``, ``learnable`` with a scale that is not above 0, ``negatives`` below 1, or
-            ``printed`` with ``negatives``.
+            with ``printed`` or ``dual``.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -79,8 +79,9 @@ class ContraNorm(After):
     ) -> None:
         super().__init__()
         _check(scale, temperature, learnable, positive, negatives)
-        if printed and negatives is not None:
-            raise InputError("aggregator.negatives: set it to null, or aggregator.printed=false")
+        for option, given in (("printed", printed), ("dual", dual)):  # these need all nodes
+            if given and negatives is not None:
+                raise InputError(f"aggregator.negatives: set it to null, or {option}=false")
         self.negatives = None if negatives is None else Negatives(negatives)
         self.draws = negatives is not None
         self.reads_mask = negatives is None

@@ -6,12 +6,15 @@ from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
 
+PASSES = 2**20  # more than a part of a training step has
+
 
 class Negatives(nn.Module):
     """Draws nodes without replacement, others in every forward pass of training.
 
     The draw depends on a seed, which torch's global generator gives, on the training step and on
-    the number of the pass within it. So a resumed training draws the same, in every process.
+    the number of the pass within it. So a resumed training draws the same. Several processes draw
+    the same if each begins a part of a step by ``begin_part``.
     Evaluation always compares with the same nodes and takes no random numbers from training.
 
     Args:
@@ -50,6 +53,13 @@ class Negatives(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.seed, self.step, self.passes = state.tolist()
+
+
+def begin_part(model: nn.Module, part: int) -> None:
+    """Begins a part of a training step, whichever process computes it, in all ``Negatives``."""
+    for module in model.modules():
+        if isinstance(module, Negatives):
+            module.passes = part * PASSES
 
 
 def _require_first_pass() -> None:

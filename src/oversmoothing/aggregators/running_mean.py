@@ -28,7 +28,7 @@ class RunningMean(nn.Module):
             found last.
 
     Attributes:
-        first: number of nodes that count, from the first one; None: all. The batches of a
+        first: number of nodes that count in training, from the first one; None: all. Batches of a
             NeighborLoader begin with the nodes that were drawn. Behind them come their neighbours,
             among which nodes of high degree are too frequent.
 
@@ -50,12 +50,13 @@ class RunningMean(nn.Module):
         self.pending: tuple[Tensor, int] | None = None  # sum and number of values since settle()
 
     def forward(self, v: Tensor) -> Tensor:
-        v = v[..., : self.first, :]
-        mean = v.mean(dim=-2, keepdim=True)
         if not self.training:
+            mean = v.mean(dim=-2, keepdim=True)
             if self.measures:
                 self.value = mean.detach()
             return mean
+        v = v[..., : self.first, :]
+        mean = v.mean(dim=-2, keepdim=True)
         now = _precise(mean.detach())
         if 0 < self.momentum < 1:
             total, count = self.pending or (torch.zeros_like(now), 0)

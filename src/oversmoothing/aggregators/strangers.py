@@ -38,7 +38,7 @@ def average(
         x: nodes, (..., N, C).
         neighbours: pairs that are not compared; None: compare all.
         temperature: τ.
-        dual: add Pᵀ x.
+        dual: add Pᵀ x; only if all nodes are compared.
         chosen: indices of the nodes to compare with; None: all.
 
     Shapes: -> (..., N, C).
@@ -90,8 +90,7 @@ def _by_strips(
     out = torch.cat([rows for rows, _ in strips], dim=-2)
     if not dual:
         return out
-    columns = reduce(torch.add, (column for _, column in strips if column is not None))
-    return out + columns if chosen is None else out.index_add(-2, chosen, columns)
+    return out + reduce(torch.add, (column for _, column in strips if column is not None))
 
 
 def _strip(

@@ -98,7 +98,7 @@ class PerSeed(nn.Module):
 
     def __init__(self, copies: Sequence[Aggregator]) -> None:
         super().__init__()
-        self.stateless = _stateless(copies[0])
+        self.stateless = stateless(copies[0])
         self.copies = nn.ModuleList(copies[:1] if self.stateless else copies)
         self.site = copies[0].site
 
@@ -125,7 +125,7 @@ def once(factory: Factory) -> Factory:
         if dim in kept:
             return kept[dim]
         built = factory() if dim is None else factory(dim=dim)
-        if _stateless(built):
+        if stateless(built):
             kept[dim] = built
         return built
 
@@ -144,6 +144,7 @@ def _broadcast(rate: float | Tensor, shape: Sequence[int]) -> float | Tensor:
     return rate.view(-1, *(1 for _ in shape)) if torch.is_tensor(rate) else rate
 
 
-def _stateless(aggregator: Aggregator) -> bool:
+def stateless(aggregator: Aggregator) -> bool:
+    """Whether one instance can serve all seeds: it has no parameters, buffers or random numbers."""
     held = any(True for _ in (*aggregator.parameters(), *aggregator.buffers()))
     return not (held or aggregator.draws)

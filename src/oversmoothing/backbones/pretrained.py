@@ -37,9 +37,14 @@ def load(
     Raises:
         InputError: the weights are not available, altered, or of another architecture.
     """
-    path = chosen(weights, sha256, "timm", lambda: _published(network, name))
+    path = file_of(network, name, weights, sha256)
     if path is not None:
         network.load_state_dict(_fitted(read(path), network, name, path, heads))
+
+
+def file_of(network: nn.Module, name: str, weights: str, sha256: str | None) -> Path | None:
+    """The file that ``load`` reads; None if there is none. Raises InputError as ``load`` does."""
+    return chosen(weights, sha256, "timm", lambda: _published(network, name))
 
 
 def chosen(

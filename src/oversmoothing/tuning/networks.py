@@ -2,7 +2,8 @@
 
 Configurations have equal shape if they differ in nothing but the rates of the recipe, its epochs,
 and options that a backbone or aggregator takes as a tensor with one entry for each network: those
-that it declares as ``float | Tensor``.
+that it declares as ``float | Tensor``. An aggregator of which each network has its own instance
+takes one value.
 """
 
 import functools
@@ -17,8 +18,10 @@ from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from oversmoothing.aggregators.base import make
 from oversmoothing.backbones.gcn.engine import Engine
-from oversmoothing.backbones.per_seed import PerSeed
+from oversmoothing.backbones.per_seed import PerSeed, stateless
+from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.launch.start import parts
@@ -35,11 +38,18 @@ def shape(config: DictConfig) -> str:
     plain = OmegaConf.to_container(config, resolve=True)
     nodes = {key: dict(plain[key]) for key in (*BUILT, "trainer", "data", "task")}
     for key in BUILT:
-        for option in per_network(get_method(nodes[key]["_target_"])):
-            nodes[key].pop(option, None)
+        options = per_network(get_method(nodes[key]["_target_"])) & nodes[key].keys()
+        if options and (key == "backbone" or _shared(config[key], config.backbone.hidden)):
+            nodes[key] = {name: own for name, own in nodes[key].items() if name not in options}
     for option in OF_NETWORK:
         nodes["trainer"].pop(option, None)
     return json.dumps(nodes, sort_keys=True)
+
+
+def _shared(node: DictConfig, dim: int) -> bool:
+    """Whether all networks share one instance of an aggregator."""
+    with torch.random.fork_rng(devices=[]):
+        return stateless(make(build(node), dim))
 
 
 @functools.cache

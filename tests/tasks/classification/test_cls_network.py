@@ -86,8 +86,15 @@ def test_the_head_of_the_weights_gives_timms_logits(data_root: Path) -> None:
         assert not torch.allclose(classifier(factory, centered).eval()(images), expected, atol=0.1)
 
 
-def test_random_weights_have_no_classifier_to_offer() -> None:
+def test_random_weights_and_weights_without_a_head_have_no_classifier_to_offer(
+    tmp_path: Path,
+) -> None:
     factory = partial(ViT, **SMALL)
+    assert classifier(factory, factory(aggregators=[])) is None
+    state = timm.create_model(SMALL["name"]).state_dict()
+    path = tmp_path / "headless.pth"
+    torch.save({key: value for key, value in state.items() if not key.startswith("head")}, path)
+    factory = partial(ViT, name=SMALL["name"], weights=str(path))
     assert classifier(factory, factory(aggregators=[])) is None
 
 

@@ -9,6 +9,7 @@ from listening import Listening
 
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.backbones.gcn.gcnii import GCNII
 from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
@@ -71,6 +72,10 @@ def test_linear_layers_have_a_weight_decay_of_their_own(graph) -> None:
     assert [group["weight_decay"] for group in groups] == [0.01, 5e-4]
     [all_alike] = FullBatchAdam(weight_decay=0.01).groups(model)
     assert len(all_alike["params"]) == 7
+    FullBatchAdam(dense_weight_decay=5e-4).fits(model)
+    plain = GCN([], graph.x, graph.edges, graph.num_classes, [0], depth=3)
+    with pytest.raises(InputError, match="dense_weight_decay: this network has no linear layers"):
+        FullBatchAdam(dense_weight_decay=5e-4).fits(plain)
 
 
 @pytest.mark.parametrize(

@@ -52,18 +52,22 @@ def test_metis_makes_parts_of_like_size_with_few_edges_between() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conv", "divides"),
+    ("conv", "options", "divides"),
     [
-        ("GCNConv", True),
-        ("SAGEConv", True),
-        ("GATConv", True),
-        ("GCN2Conv", True),
-        ("TransformerConv", False),  # scalar products over all channels
+        ("GCNConv", {}, True),
+        ("SAGEConv", {}, True),
+        ("GATConv", {}, True),
+        ("GCN2Conv", {}, True),
+        ("TransformerConv", {}, False),  # scalar products over all channels
+        ("SAGEConv", {"aggr": ["mean", "max"]}, False),  # means of all channels, then maxima
     ],
 )
-def test_convolutions_in_blocks_of_channels_are_the_same(conv: str, divides: bool) -> None:
+def test_convolutions_in_blocks_of_channels_are_the_same(
+    conv: str, options: dict, divides: bool
+) -> None:
     given = graph()
-    net = networks(given, conv=conv, hidden=12).nets[0].eval()
+    gamma = None if options else -0.5  # no aggregator acts inside several aggregations
+    net = networks(given, gamma, conv=conv, options=options, hidden=12).nets[0].eval()
     whole = net(given.x, given.edges.flip(0))
     before = {name: sorted(vars(module)) for name, module in net.named_modules()}
     with in_blocks(net):

@@ -136,11 +136,19 @@ class Network(nn.Module):
         if self.design.reads_in:
             skipped = h
         for position, layer in enumerate(self.layers, int(self.design.reads_in)):
-            h = layer(h, edges if outputs else self._wide(layer, h, edges), initial, context)
+            h = layer(h, edges, initial, context) if outputs else self._first(h, edges, context)
             if interval and not layer.logits and position % interval == 0:
                 h = skipped = h + skipped
             outputs = [*outputs, h] if keeps else [h]
         return outputs
+
+    def _first(self, x: Tensor, edges: dict[str, Tensor], context: Context) -> Tensor:
+        """Computes the first layer, with one matrix for the edges where that saves memory."""
+        layer = self.layers[0]
+        try:
+            return layer(x, self._wide(layer, x, edges), x, context)
+        except NotImplementedError:  # torch-geometric prepares a class for its first instance only
+            return layer(x, edges, x, context)
 
     def _wide(self, layer: Layer, x: Tensor, edges: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the edges as one matrix if a convolution multiplies it by the raw features.

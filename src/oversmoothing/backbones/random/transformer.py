@@ -25,6 +25,7 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.backbones.options import check_choice, check_positive
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 from oversmoothing.backbones.random.weights import RandomWeights
+from oversmoothing.errors import InputError
 
 Mixing = Callable[[Tensor], Tensor]
 
@@ -69,7 +70,7 @@ class RandomTransformer:
         weights: W_Q, W_K, W_V = I, or entries from U[0, 1] or N(0, weight_std²).
         weight_std: standard deviation of normal weights; ``fan_in`` is 1/√d.
         depth: number of layers L.
-        num_tokens: n.
+        num_tokens: n ≤ d; X₁ holds the first n rows of the d × d identity matrix.
         dim: d.
         shared: use the same weights in all layers, otherwise fresh ones.
         value: W_V is drawn like the others, or is the identity.
@@ -102,6 +103,11 @@ class RandomTransformer:
     ) -> None:
         check_positive(depth=depth, num_tokens=num_tokens, dim=dim)
         check_choice("block", block, BLOCKS)
+        if num_tokens > dim:
+            raise InputError(
+                f"backbone.num_tokens: expected at most backbone.dim={dim}, got {num_tokens}; X₁ "
+                "is the identity matrix, and further tokens would be zeros"
+            )
         self.block = BLOCKS[block]
         self.depth, self.dim, self.device, self.dtype = depth, dim, device, dtype
         self.seeds = Seeds(seeds, torch.device("cpu"))

@@ -31,8 +31,8 @@ class InPlaceOfNorm(nn.Module):
     """Replaces a LayerNorm by aggregators of the site after; the residual stream stays as it is.
 
     The last aggregator that ends in a LayerNorm (attribute ``norm``, as in ContraNorm) takes over
-    weight, bias and epsilon of the replaced one. So pretrained weights keep their meaning, and
-    ContraNorm with s = 0 leaves the network unchanged.
+    epsilon of the replaced one, and weight and bias if it has them. So pretrained weights keep
+    their meaning, and ContraNorm with s = 0 leaves the network unchanged.
 
     Args:
         replaced: the LayerNorm.
@@ -48,7 +48,8 @@ class InPlaceOfNorm(nn.Module):
         self.aggregators = Chain(aggregators)
         own = [a.norm for a in aggregators if isinstance(getattr(a, "norm", None), nn.LayerNorm)]
         if own and isinstance(replaced, nn.LayerNorm):
-            own[-1].load_state_dict(replaced.state_dict())
+            if own[-1].elementwise_affine:
+                own[-1].load_state_dict(replaced.state_dict())
             own[-1].eps = replaced.eps
 
     def forward(self, x: Tensor) -> Tensor:

@@ -52,7 +52,9 @@ class ExternalMixing(nn.Module):
 class AttentionMixing(nn.Module):
     """One-head softmax attention from C_in to C channels with a skip connection from V (T2T-ViT).
 
-    .. math:: V + \\mathrm{softmax}(Q Kᵀ/√C) V W + b
+    .. math:: V + \\mathrm{softmax}(Q Kᵀ/√C_{in}) V W + b
+
+    The scale is that of the authors' code, where Q and K have C channels.
 
     Args:
         in_dim: C_in.
@@ -67,8 +69,9 @@ class AttentionMixing(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
+        scale = x.shape[-1] ** -0.5
         q, k, v = self.qkv(x)[:, None].chunk(3, dim=-1)  # one head
-        return (v + self.proj(F.scaled_dot_product_attention(q, k, v)))[:, 0]
+        return (v + self.proj(F.scaled_dot_product_attention(q, k, v, scale=scale)))[:, 0]
 
 
 class TokenLayer(nn.Module):

@@ -77,7 +77,10 @@ def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | No
     plain = timm_vit.create(host.name)
     plain.reset_classifier(IMAGENET)
     named = {"weights": "timm", "sha256": None} | backbone.keywords  # ViT's defaults
-    pretrained.load(plain, host.name, named["weights"], named["sha256"], heads=())
+    given = plain, host.name, named["weights"], named["sha256"]
+    if not any(key.endswith("head.weight") for key in pretrained.read(pretrained.file_of(*given))):
+        return None
+    pretrained.load(*given, heads=())
     network = Classifier(host, IMAGENET)
     network.head.load_state_dict(plain.head.state_dict())
     return network

@@ -37,7 +37,12 @@ def in_blocks(model: nn.Module) -> Iterator[None]:
 
 def _divides(module: nn.Module) -> bool:
     """Whether each channel of the messages depends on this channel of x_j only."""
-    if not hasattr(module, "decomposed_layers") or [*module.aggr_module.parameters()]:
+    if not hasattr(module, "decomposed_layers"):
+        return False
+    from torch_geometric.nn.aggr import MultiAggregation  # installed: the module is a convolution
+
+    several = isinstance(module.aggr_module, MultiAggregation)  # it would sort channels by block
+    if several or [*module.aggr_module.parameters()]:
         return False
     of_nodes = {n for n in inspect.signature(module.message).parameters if n[-2:] in ("_i", "_j")}
     return of_nodes == {"x_j"}

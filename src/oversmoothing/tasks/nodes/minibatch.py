@@ -68,6 +68,7 @@ class MiniBatchAdam(FullBatchAdam):
             )
 
     def fits(self, network: nn.Module) -> None:
+        super().fits(network)
         if not hasattr(network, "nets"):
             raise InputError(
                 f"trainer: {type(network).__name__} runs on the whole graph only; for training on "

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
+from oversmoothing.aggregators.negatives import begin_part
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.data.batches import mixed_seed
 from oversmoothing.data.graphs.graph import Graph
@@ -105,6 +106,7 @@ class MiniBatchLoop(FullBatchLoop):
         for i, plan in enumerate(plans):
             for k in range(distributed.rank(), len(plan), distributed.world()):
                 torch.manual_seed(mixed_seed("step", self.seeds[i], self.epoch, start + k))
+                begin_part(self.model.nets[i], k)
                 sums[:, i] += self._backward(i, self.sample(plan[k]))
         sums = average(self.model.nets, sums)
         self.optimizer.step()

@@ -70,6 +70,11 @@ class FullBatchAdam(Ranged):
         Raises:
             InputError: naming the way out.
         """
+        if self.dense_weight_decay is not None and not self.groups(network)[1]["params"]:
+            raise InputError(
+                "trainer.dense_weight_decay: this network has no linear layers before or after its "
+                "convolutions; leave it out"
+            )
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameters with their weight decay.
