@@ -220,6 +220,27 @@ def test_row_sums_see_the_dropout_of_the_mixing() -> None:
     assert torch.equal(after, torch.rand(1))  # no more random numbers than without aggregators
 
 
+def test_row_sums_have_gradients() -> None:
+    """Learned weights of edges change the sums of the rows, too."""
+    data, model = (
+        graph(7),
+        network(lambda: pyg.GraphConv(4, 4), partial(osm.Centered, row_sum=True)),
+    )
+    weights = torch.rand(data.edge_index.shape[1], dtype=torch.float64, requires_grad=True)
+    first = model.layers[0]
+    assert torch.autograd.gradcheck(lambda w: first(data.x, data.edge_index, w), weights)
+
+
+def test_a_convolution_forgets_the_product_that_it_kept() -> None:
+    data = graph(7)
+    conv = pyg.SGConv(4, 4, cached=True).double().eval()
+    model, plain = nn.ModuleList([conv, pyg.SGConv(4, 4)]), conv(data.x, data.edge_index)
+    osm.apply(model, "centered")
+    assert not torch.allclose(conv(data.x, data.edge_index), plain)
+    osm.remove(model)
+    assert torch.equal(conv(data.x, data.edge_index), plain)
+
+
 def test_bad_input() -> None:
     data = graph(7)
     model = network(lambda: pyg.SAGEConv((4, 4), 4), osm.Centered)

@@ -32,6 +32,15 @@ class Headed(nn.Module):
         self.heads = nn.ModuleList(nn.Linear(8, 1000) for _ in range(2))
 
 
+class Mixed(nn.Module):
+    """Two kinds of convolutions, with lists of torch-geometric's linear layers and norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([pyg.ChebConv(8, 8, 2), pyg.GCNConv(8, 8)])
+        self.norms = nn.ModuleList(pyg.LayerNorm(8) for _ in range(3))
+
+
 @pytest.mark.parametrize(
     ("model", "first", "count"),
     [
@@ -43,6 +52,7 @@ class Headed(nn.Module):
         (lambda: pyg.GCN(4, 8, 5), "convs.0", 5),
         (OwnGNN, "first", 2),
         (Headed, "conv1", 2),
+        (Mixed, "convs.0", 2),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), "0", 2),
     ],
 )

@@ -106,6 +106,13 @@ def test_what_cannot_be_drawn_is_refused_with_the_way_out() -> None:
         osm.diagnose(model, torch.randn(2, 4, 3), reference="random")
 
 
+def test_a_learned_scale_of_contranorm_can_be_drawn_again() -> None:
+    layer = osm.ContraNorm(4, 0.3, learnable=True, positive=True)
+    expected = layer.scale.detach().clone()
+    torch.nn.init.zeros_(layer.scale)
+    assert torch.equal(random_state(layer, 0)["scale"], expected)
+
+
 def test_another_number_of_layers_is_refused() -> None:
     deep = nn.Sequential(*(nn.Linear(3, 3) for _ in range(3)))
     shallow = nn.Sequential(*(nn.Linear(3, 3) for _ in range(2)))

@@ -157,3 +157,24 @@ def test_a_backward_pass_is_possible_after_measuring_between_it_and_the_forward_
     out = model(x).sum()
     osm.diagnose(model, x, metrics=["cosine"])
     assert torch.equal(torch.autograd.grad(out, model.blocks[0].weight)[0], expected)
+
+
+class LoRA(nn.Linear):
+    """Adds an update to its weight in evaluation, and takes it off in training."""
+
+    merged = False
+
+    def train(self, mode: bool = True) -> "LoRA":
+        super().train(mode)
+        if self.merged == mode:
+            self.weight.data += -1 if mode else 1
+            self.merged = not mode
+        return self
+
+
+def test_layers_that_merge_weights_in_evaluation_keep_them() -> None:
+    model = nn.Sequential(*(LoRA(6, 6) for _ in range(3))).train()
+    before = copy.deepcopy(model.state_dict())
+    osm.diagnose(model, torch.randn(2, 5, 6), metrics=["cosine"])
+    assert model.training and not model[0].merged
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())

@@ -11,6 +11,7 @@ from oversmoothing.adapters.site import Site
 from oversmoothing.errors import InputError
 
 CONTAINERS = (nn.ModuleList, nn.Sequential)
+SINGLE = ("torch.nn.", "torch_geometric.nn.dense.linear", "torch_geometric.nn.norm")
 
 
 def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
@@ -117,9 +118,9 @@ def _class(module: nn.Module) -> type[nn.Module]:
 
 
 def _plain(kind: type[nn.Module]) -> bool:
-    """Whether a class is a single layer of torch, such as Linear, Embedding or LayerNorm."""
+    """Whether a class is a single layer of a library, such as Linear, Embedding or LayerNorm."""
     blocks = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, *CONTAINERS)
-    return kind.__module__.startswith("torch.nn.") and not issubclass(kind, blocks)
+    return kind.__module__.startswith(SINGLE) and not issubclass(kind, blocks)
 
 
 def _size(module: nn.Module) -> int:

@@ -17,12 +17,13 @@ class Current:
     """The groups of tokens of the running call; all sites of a model share one.
 
     Every thread has its own. Gradient checkpointing repeats parts of the forward pass inside the
-    backward pass; these see the groups of the last call in training. Copies start without groups.
+    backward pass; these see the groups of the last call with gradients, or their own if the whole
+    call is repeated. Copies start without groups.
     """
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
-        self._trained: Groups | None = None  # of the last call in training
+        self._trained: Groups | None = None  # of the last call with gradients
         self._ambiguous = False  # calls with other groups wait for their backward pass
         self._waiting = False
         self._task = -1  # of autograd, the last that repeated a call
@@ -36,6 +37,8 @@ class Current:
         """
         if torch.compiler.is_compiling() or (task := torch._C._current_graph_task_id()) == -1:
             return getattr(self._of_thread, "groups", None)
+        if getattr(self._of_thread, "task", -1) == task:
+            return self._of_thread.groups
         if task != self._task:
             self._task, self._waiting = task, False
         if self._ambiguous:
@@ -54,6 +57,9 @@ class Current:
             trains: whether a backward pass may repeat parts of the call.
         """
         self._of_thread.groups = groups
+        if not torch.compiler.is_compiling():
+            self._of_thread.task = task = torch._C._current_graph_task_id()
+            trains = trains and task == -1
         if trains:
             differs = groups is not None or self._trained is not None
             self._ambiguous = self._waiting and (self._ambiguous or differs)
@@ -96,7 +102,7 @@ class Capture:
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
         given = args[self.position] if self.position < len(args) else None
         groups = self.read(kwargs.get(self.name, given))
-        self.current.enter(groups, module.training and torch.is_grad_enabled())
+        self.current.enter(groups, torch.is_grad_enabled())
 
 
 def capture(

@@ -17,6 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from oversmoothing.adapters.attention import InsideAttention
 from oversmoothing.errors import InputError
 
+FUNCTIONS = ("sdpa", "eager")  # attention functions whose masks ``mix`` understands
 ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
 
 
@@ -24,15 +25,14 @@ class InsideFunction(InsideAttention):
     """Acts on the product of M and V in every head of an attention of transformers.
 
     Attributes:
-        config: the configuration that the attention had.
-        function: the attention function that it had.
+        config: the configuration that the attention had; it names the attention function.
     """
 
     def check(self, module: nn.Module) -> None:
         """Accepts every module: a patched forward calls the attention function, too."""
 
     def connect(self, module: nn.Module) -> None:
-        self.config, self.function = module.config, _function(module)
+        self.config = module.config
         module.config = copy.copy(module.config)
         module.config._attn_implementation = {"": ATTENTION}  # leaves parts of it as they are
 
@@ -55,7 +55,13 @@ class InsideFunction(InsideAttention):
             InputError: the values that are seen cannot be told from the mask.
         """
         _require_readable(attention_mask, options.get("cache"))
-        mixed, weights = self.function(module, query, key, value, attention_mask, **options)
+        if options.get("indices") is not None:
+            raise InputError(
+                f"model: {type(module).__name__} chooses its keys in the attention function, and "
+                "only there; choose an aggregator that acts after the attention"
+            )
+        function = _function(module, self.config._attn_implementation or "sdpa")
+        mixed, weights = function(module, query, key, value, attention_mask, **options)
         causal = options.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
         N_q = query.shape[2]
@@ -94,12 +100,21 @@ def of_file(module: nn.Module, name: str) -> Any:
     return next((home[name] for home in homes if name in home), None)
 
 
-def _function(module: nn.Module) -> Callable:
-    """Returns the attention function of a module; every model has an eager one of its own."""
-    name = module.config._attn_implementation or "sdpa"
+def _function(module: nn.Module, name: str) -> Callable:
+    """Returns an attention function of a module; every model has an eager one of its own."""
+    require_function(name)
     if name != "eager":
         return ALL_ATTENTION_FUNCTIONS[name]
     return of_file(module, "eager_attention_forward")
+
+
+def require_function(name: str) -> None:
+    """Raises InputError for an attention function with masks that aggregators cannot read."""
+    if name not in FUNCTIONS:
+        raise InputError(
+            f"model: attention function {name} has masks that aggregators cannot read; "
+            "call model.set_attn_implementation('sdpa') first"
+        )
 
 
 def _require_readable(mask: Any, cache: Any) -> None:

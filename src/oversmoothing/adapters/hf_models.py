@@ -9,15 +9,13 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.choice import Choice
 from oversmoothing.adapters.current import Current, capture, images, sentences
-from oversmoothing.adapters.hf_attention import InsideFunction, of_file
+from oversmoothing.adapters.hf_attention import InsideFunction, of_file, require_function
 from oversmoothing.adapters.layouts import LAYOUTS, Place
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
-
-FUNCTIONS = ("sdpa", "eager")  # attention functions whose masks ``mix`` understands
 
 
 def place(
@@ -49,7 +47,7 @@ def place(
                 site = InsideFunction(inside, context, None if masked else current)
                 placed.append(Placed(attention, site))
         if sites.has("after"):
-            for place in _places(block, attentions, where):
+            for place in _places(block, attentions, where, dim):
                 kind = BeforeModule if place.before else AfterModule
                 site = kind(sites.build("after", dim), context, current)
                 placed.append(Placed(block.get_submodule(place.module), site))
@@ -139,11 +137,7 @@ def _checked(attentions: list[nn.Module], name: str, block: nn.Module) -> list[n
                 f"model: {type(attention).__name__} mixes the tokens of each window apart; "
                 "aggregators inside need attention over all tokens, choose one that acts after it"
             )
-        if (function := attention.config._attn_implementation) not in FUNCTIONS:
-            raise InputError(
-                f"model: attention function {function} has masks that aggregators cannot read; "
-                "call model.set_attn_implementation('sdpa') first"
-            )
+        require_function(attention.config._attn_implementation)
     return attentions
 
 
@@ -154,8 +148,10 @@ def _head_channels(attention: nn.Module) -> int:
     return attention.config.hidden_size // attention.config.num_attention_heads
 
 
-def _places(block: nn.Module, attentions: list[nn.Module], where: str | None) -> list[Place]:
-    """Returns the places that ``where`` means in a block."""
+def _places(
+    block: nn.Module, attentions: list[nn.Module], where: str | None, dim: int
+) -> list[Place]:
+    """Returns the places that ``where`` means in a block with tokens of ``dim`` channels."""
     named = next((layout.places for layout in LAYOUTS if layout.fits(block)), {})
     where = where or ("attention_sum" if named else "norms")
     if where in named:
@@ -164,7 +160,9 @@ def _places(block: nn.Module, attentions: list[nn.Module], where: str | None) ->
     norms = [
         Place(name, before=True)
         for name, module in block.named_modules()
-        if "norm" in type(module).__name__.lower() and id(module) not in heads
+        if "norm" in type(module).__name__.lower()
+        and id(module) not in heads
+        and _has_channels(module, dim)
     ]
     if where != "norms" or not norms:
         offered = [*named, *(["norms"] if norms else [])]
@@ -173,3 +171,9 @@ def _places(block: nn.Module, attentions: list[nn.Module], where: str | None) ->
             f"{where!r}"
         )
     return norms
+
+
+def _has_channels(norm: nn.Module, dim: int) -> bool:
+    """Whether a norm acts on tokens: those inside a mixer, as in Mamba, may have other channels."""
+    weight = getattr(norm, "weight", None)
+    return weight is None or weight.numel() == dim

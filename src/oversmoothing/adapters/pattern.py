@@ -31,13 +31,15 @@ def place(
     """Builds sites after the modules of these names.
 
     Raises:
-        InputError: an aggregator does not act after the mixing, or tokens there are (N, B, C).
+        InputError: an aggregator does not act after the mixing, tokens there are (N, B, C), or a
+            name is that of a list of modules.
     """
     placed: dict[nn.Module, Placed] = {}
     for name in names:
         _require_batch_first(model, name)
         _require_called(model, name)
         module = model.get_submodule(name)
+        _require_forward(name, module)
         while isinstance(module, nn.Sequential):  # a child of it would become a layer of it
             module = module[-1]
         dim = channels(module, factories)
@@ -46,6 +48,14 @@ def place(
         site = kind(sites.build("after", dim), current=current)
         placed[module] = Placed(module, site)
     return list(placed.values())
+
+
+def _require_forward(name: str, module: nn.Module) -> None:
+    """Checks that the module returns tokens: a list of modules does not."""
+    lists = isinstance(module, nn.ModuleList | nn.ModuleDict)
+    if lists or (isinstance(module, nn.Sequential) and not len(module)):
+        what, way = ("a list of modules", f"{name}.*") if lists else ("empty", "another place")
+        raise InputError(f"where: {name} is {what} and computes nothing; choose {way}")
 
 
 def _require_called(model: nn.Module, name: str) -> None:

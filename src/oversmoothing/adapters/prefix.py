@@ -5,6 +5,7 @@ from torch import nn
 PREFIX_TOKENS = (  # parameters of transformers' vision models, (1, k, C) or (C,)
     "cls_token",
     "class_embedding",
+    "cls_register_token",
     "distillation_token",
     "register_tokens",
 )
@@ -21,11 +22,7 @@ def prefix_of(model: nn.Module, name: str) -> int:
         model: that the layer is in.
         name: of the layer.
     """
-    parents = {"": model}
-    for part in name.split(".")[:-1]:
-        path = f"{next(reversed(parents))}.{part}".lstrip(".")
-        parents[path] = model.get_submodule(path)
-    for path, parent in reversed(parents.items()):
+    for path, parent in reversed(parents_of(model, name).items()):
         count = getattr(parent, "num_prefix_tokens", None)
         if isinstance(count, int):
             return 0 if _before_class(parent, name.removeprefix(path).lstrip(".")) else count
@@ -35,10 +32,22 @@ def prefix_of(model: nn.Module, name: str) -> int:
     return 0
 
 
+def parents_of(model: nn.Module, name: str) -> dict[str, nn.Module]:
+    """Returns the modules around a module, by name, from the model itself inwards."""
+    parents = {"": model}
+    for part in name.split(".")[:-1]:
+        path = f"{next(reversed(parents))}.{part}".lstrip(".")
+        parents[path] = model.get_submodule(path)
+    return parents
+
+
 def _before_class(model: nn.Module, name: str) -> bool:
     """Whether the class token of a timm model comes only after the layer."""
+    parts = name.split(".")
+    if parts[0] == "blocks" and isinstance(local := getattr(model, "local_up_to_layer", None), int):
+        return int(parts[1]) < local  # ConViT
     late = [place for place in CLASS_BLOCKS if hasattr(model, place)]
-    return bool(late) and name.split(".")[0] not in late
+    return bool(late) and parts[0] not in late
 
 
 def _embedded(embeddings: nn.Module) -> int:

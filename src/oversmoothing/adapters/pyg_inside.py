@@ -29,9 +29,11 @@ class InsidePropagate(Site):
     checked = False  # whether the product has been found to be one
 
     def connect(self, module: nn.Module) -> None:
+        _forget_product(module)
         swap(module, subclass(type(module), Propagating))
 
     def detach(self, module: nn.Module) -> None:
+        _forget_product(module)
         swap(module, module.plain)
         super().detach(module)
 
@@ -46,7 +48,7 @@ class InsidePropagate(Site):
         context = self.context
         if any(getattr(aggregator, "row_sum", True) for aggregator in self):
             with replayed(device, state):  # the same dropout of edges as above
-                sums = propagate(edges, **kwargs | _filled(kwargs, torch.ones_like)).detach()
+                sums = propagate(edges, **kwargs | _filled(kwargs, torch.ones_like))
             context = replace(context, row_sum=sums.movedim(conv.node_dim, -2))
         context = with_edges(context, self, conv, edges, mixed.shape[conv.node_dim])
         return self.act(*tensors, context=context).movedim(-2, conv.node_dim).contiguous()
@@ -59,8 +61,10 @@ class InsidePropagate(Site):
 
         The answer is kept once a node got the messages of two nodes: any mixing of one is linear.
         """
-        if self.checked or torch.compiler.is_compiling():
+        if self.checked:
             return
+        if torch.compiler.is_compiling():
+            raise InputError("model: call it once before torch.compile, to check its mixing")
         device, several = _device(kwargs), []
         state = random_state(conv, device)
         for change in (_drawn, lambda t: -(_drawn(t) ** 3), lambda t: _drawn(t) - _drawn(t) ** 3):
@@ -97,6 +101,13 @@ class Propagating(Swapped):
         plain = object.__new__(self.plain)
         plain.__dict__ = self.__dict__
         plain._set_jittable_templates(raise_on_error)
+
+
+def _forget_product(conv: nn.Module) -> None:
+    """Clears the product of M and V that SGConv and SSGConv keep with ``cached=True``."""
+    for name in ("_cached_x", "_cached_h"):
+        if hasattr(conv, name):
+            setattr(conv, name, None)
 
 
 def swap(conv: nn.Module, kind: type[nn.Module]) -> None:

@@ -7,6 +7,8 @@ it. It is the form of the authors' code, whose five variants the options below c
 Eq. 7 to 9 print s/τ in place of s, and x in place of x̂: ``printed``.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -91,9 +93,15 @@ class ContraNorm(After):
         self.log_scale = positive
         self.scale: float | Tensor = scale
         if learnable:
-            initial = torch.full((dim,), float(scale))
-            self.scale = nn.Parameter(initial.log() if positive else initial)
+            self.initial = math.log(scale) if positive else float(scale)
+            self.scale = nn.Parameter(torch.empty(dim))
+            self.reset_parameters()
         self.norm = nn.LayerNorm(dim, eps=1e-6) if layernorm else nn.Identity()
+
+    def reset_parameters(self) -> None:
+        """Sets the learned s to its initial value."""
+        if isinstance(self.scale, nn.Parameter):
+            nn.init.constant_(self.scale, self.initial)
 
     def advance(self, step: int) -> None:
         if self.negatives is not None:
@@ -140,7 +148,8 @@ class ContraNorm(After):
         q, v = (t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x))
         if mask is not None:
             mask = mask.expand(*x.shape[:-2], *mask.shape[-2:]).reshape(-1, 1, *mask.shape[-2:])
-        out = F.scaled_dot_product_attention(q, q, v, mask, scale=1 / self.temperature)
+        fused = torch.ops.aten.scaled_dot_product_attention  # not seen as the model's attention
+        out = fused(q, q, v, mask, scale=1 / self.temperature)
         return out.view(x.shape)
 
     def _explicit(self, x: Tensor, mask: Tensor | None) -> Tensor:

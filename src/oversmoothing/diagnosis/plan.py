@@ -1,11 +1,12 @@
 """Splits the tokens of a call into samples: words without padding, patches, nodes of graphs."""
 
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.prefix import prefix_of
+from oversmoothing.adapters.prefix import parents_of, prefix_of
 from oversmoothing.diagnosis.calls import Call
 from oversmoothing.diagnosis.samples import Graphs, Sequences
 from oversmoothing.errors import InputError
@@ -73,8 +74,12 @@ class Plan:
         """Returns which tokens of a layer are no padding, (B, N); None if there is no mask."""
         if self.options.mask is not None:
             return _bool("mask", self.options.mask)
-        config = getattr(self.model, "config", None)
-        two = getattr(config, "is_encoder_decoder", "tgt" in self.call.named)
+        around = [*parents_of(self.model, name).values()]
+        if _sees_images(around):
+            return None
+        configs = [module.config for module in around if hasattr(module, "config")]
+        two = any(getattr(config, "is_encoder_decoder", False) for config in configs)
+        two = two or (not configs and "tgt" in self.call.named)
         decodes = two and "decoder" in name.split(".")
         padding = self.call.tensor("tgt_key_padding_mask" if decodes else "src_key_padding_mask")
         if padding is not None:
@@ -82,6 +87,13 @@ class Plan:
         which = "decoder_attention_mask" if decodes else "attention_mask"
         mask = self.call.tensor(which)
         return None if mask is None else _bool(which, mask)
+
+
+def _sees_images(around: list[nn.Module]) -> bool:
+    """Whether the innermost model of transformers, among nested modules, takes images only."""
+    models = [m for m in around if any(k.__name__ == "PreTrainedModel" for k in type(m).__mro__)]
+    names = signature(models[-1].forward).parameters if models else {}
+    return "pixel_values" in names and "attention_mask" not in names
 
 
 def _bool(name: str, mask: Tensor) -> Tensor:

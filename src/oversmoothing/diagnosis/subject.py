@@ -63,7 +63,8 @@ class Subject:
         """Calls the model once, and leaves it as it was."""
         plan = Plan(self.model, call, options)
         with unchanged(self.model), torch.no_grad(), self.watch.during(plan):
-            self.model.eval()
+            for module in self.model.modules():  # eval() of LoRA layers would change weights
+                module.training = False
             if self.state is None:
                 self.model(*call.args, **call.kwargs)
             else:

@@ -36,19 +36,34 @@ def of_hf(name: str, request: Request) -> Subject:
     model = _loaded(name, transformers.AutoModel)
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
-    batches = _texts(name, items, request) if request.text else _images(name, items, request)
+    batches = (
+        _texts(name, items, request, _positions(model))
+        if request.text
+        else _images(name, items, request)
+    )
     what = f"lines of {request.text}" if request.text else f"images of {request.images}"
     return Subject(model.to(request.device), batches, f"{len(items)} {what}")
 
 
-def _texts(name: str, lines: list[str], request: Request) -> Iterator[dict[str, Any]]:
+def _positions(model: Any) -> int:
+    """The number of tokens that a model has positions for, as far as its config says."""
+    found = getattr(model.config, "max_position_embeddings", None)
+    return found if isinstance(found, int) and found > 0 else LONGEST
+
+
+def _texts(
+    name: str, lines: list[str], request: Request, positions: int
+) -> Iterator[dict[str, Any]]:
     from transformers import AutoTokenizer
 
     tokenizer = _loaded(name, AutoTokenizer)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token  # the mask hides it
-    longest = min(tokenizer.model_max_length, LONGEST)
-    how = {"padding": True, "truncation": True, "max_length": longest, "return_tensors": "pt"}
+    pads = tokenizer.pad_token is not None
+    if not pads and request.batch > 1:
+        raise InputError(f"hf:{name}: its tokenizer has no token for padding; give --batch 1")
+    longest = min(tokenizer.model_max_length, positions, LONGEST)
+    how = {"padding": pads, "truncation": True, "max_length": longest, "return_tensors": "pt"}
     return (dict(tokenizer(some, **how)) for some in in_batches(lines, request.batch))
 
 
