@@ -155,6 +155,10 @@ def encoder(**options: bool) -> nn.Module:
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
 
 
+def empty() -> nn.Module:
+    return nn.Sequential(nn.Sequential(), nn.Linear(16, 16))
+
+
 class Shift(osm.After):
     """Removes the mean token."""
 
@@ -188,6 +192,8 @@ def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
         (encoder, {"aggregator": "centered"}, "TransformerEncoder has no blocks of .*where="),
         (encoder, {"aggregator": "centered", "where": "layers.*"}, "only: after"),
         (encoder, {"aggregator": "pairnorm", "where": "layer.*"}, "where= as a pattern"),
+        (encoder, {"aggregator": "pairnorm", "where": "layers"}, r"list of modules .* layers\.\*"),
+        (empty, {"aggregator": "pairnorm", "where": "0"}, "where: 0 is empty and computes nothing"),
         (lambda: nn.Linear(3, 3), {"aggregator": "pairnorm"}, "no repeated blocks in Linear"),
         (applied, {"aggregator": "centred"}, "no aggregator 'centred'; did you mean 'centered'"),
         (applied, {"aggregator": "contranorm", "scal": 1}, "scal: .* did you mean 'scale'"),

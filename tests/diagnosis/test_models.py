@@ -12,6 +12,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.metrics import attention, smoothness
 
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3, "vocab_size": 20}
@@ -83,6 +84,17 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple, dict, int, int]] = {
         2,
     ),
 }
+MODELS["radio"] = (
+    lambda: hf.RadioModel(hf.RadioConfig(**VIT, intermediate_size=8, patch_size=8)),
+    *((), {"pixel_values": torch.rand(2, 3, 32, 32)}, 10, 2),
+)
+
+
+def test_the_class_token_of_convit_comes_in_a_late_block() -> None:
+    model = timm.create_model("convit_tiny", img_size=32, depth=4, local_up_to_layer=2)
+    report = osm.diagnose(model, torch.rand(1, 3, 32, 32), metrics=["cosine"])
+    assert report.tokens == (4, 4)
+    assert [prefix_of(model, name) for name in report.layers] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("name", MODELS)

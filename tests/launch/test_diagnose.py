@@ -14,6 +14,9 @@ import timm
 import torch
 import transformers as hf
 from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 import oversmoothing as osm
 from oversmoothing.launch.command import compose_config
@@ -105,6 +108,23 @@ def test_a_model_of_transformers_from_a_folder(command, tmp_path: Path) -> None:
     assert code == 0 and len(rows) == 2
     assert [float(row["cosine"]) for row in rows] == pytest.approx(expected["cosine"], rel=1e-5)
     assert {"cosine_reference", "norm_std"} <= rows[0].keys()
+
+
+def test_long_texts_are_cut_to_the_positions_of_a_model(command, tmp_path: Path, capsys) -> None:
+    plain = Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    plain.pre_tokenizer = WhitespaceSplit()
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=plain)
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
+    model = hf.BertModel(hf.BertConfig(**sizes, intermediate_size=8, max_position_embeddings=4))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "bert")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a b " * 9)
+    words = (f"hf:{tmp_path / 'bert'}", "--text", texts)
+    assert command(*words)[0] == 2
+    assert "its tokenizer has no token for padding; give --batch 1" in capsys.readouterr().err
+    code, rows = command(*words, "--batch", 1)
+    assert code == 0 and len(rows) == 2
 
 
 def test_a_run_has_the_numbers_of_its_own_evaluation(command, tmp_path: Path, capsys) -> None:
