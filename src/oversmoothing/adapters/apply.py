@@ -43,7 +43,8 @@ def apply(
     Args:
         model: to change.
         aggregator: a name (``centered``, ``contranorm``, …), an aggregator class, a function or
-            ``functools.partial`` that builds one, or a list of those, which act in its order.
+            ``functools.partial`` that builds one, or a list of those, which act in the order of
+            the list.
         blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0.
         where: the place of aggregators that act after the mixing. The names of places depend on
             the library, see the guide. Or, in any model, a pattern of module names such as

@@ -53,8 +53,8 @@ class ContraNorm(After):
             ratio has bias O(1/negatives) and standard deviation O(1/√negatives). Px is 0 for a
             node that is compared with none of the drawn nodes, see ``mask_neighbours``.
             Evaluation always uses the same nodes. Not compatible with gradient checkpointing.
-        printed: the paper's equations: P = softmax(xxᵀ/τ), and s/τ is the factor of Px. On a graph
-            too all nodes are compared.
+        printed: the paper's equations: P = softmax(xxᵀ/τ), and s/τ is the factor of Px. On
+            a graph, all nodes are compared, neighbours included.
 
     Raises:
         InputError: the scale is not finite, the temperature is not above 0, ``positive`` without

@@ -29,8 +29,8 @@ class EM(MovingBases):
     """Unrolled EM for a Gaussian mixture of the tokens; time and memory are linear in N.
 
     All samples start at the same bases μ⁽⁰⁾, and each sample then has its own. μ⁽⁰⁾ is not a
-    parameter but a moving average of μ⁽ᵀ⁾, see ``MovingBases``. Prefix tokens take part. The type
-    is float32 or wider.
+    parameter but a moving average of μ⁽ᵀ⁾, see ``MovingBases``. Prefix tokens take part. Computed
+    in float32 or wider.
 
     Args:
         dim: channels C.

@@ -52,8 +52,8 @@ def diagnose(
         mask: true for every token that counts, (B, N); None: ``attention_mask`` or
             ``src_key_padding_mask``, if the model gets one.
         batch: the graph of every node, (N,); None: ``batch``, if the model gets one.
-        prefix: number of leading tokens that are left out, such as CLS; None: what timm and
-            transformers say of the model.
+        prefix: number of leading tokens that are left out, such as CLS; None: taken from
+            the model, for timm and transformers.
         batches: an iterable of inputs, in the place of ``inputs``: tensors, tuples of positional
             arguments, dictionaries of keyword arguments, or torch-geometric data.
         reference: ``random``: the same model at random initialisation; or another model.

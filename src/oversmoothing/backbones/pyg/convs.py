@@ -115,7 +115,7 @@ class Convolution:
         said = str(error).split("\n")[0].split(". ")[0] or type(error).__name__
         return InputError(
             f"backbone.conv: {self.name} does not run on node features and edges with these "
-            f"options ({said}); choose others with +backbone.options.…, or another convolution"
+            f"options ({said}); choose others with backbone.options.…, or another convolution"
         )
 
     def _of_a_head(self, c_out: int) -> int:
@@ -123,7 +123,7 @@ class Convolution:
         if heads < 1 or c_out % heads:
             raise InputError(
                 f"backbone.options.heads: expected a divisor of backbone.hidden={c_out}, got "
-                f"{heads}; change one of the two, or average with +backbone.options.concat=false"
+                f"{heads}; change one of the two, or average with backbone.options.concat=false"
             )
         return c_out // heads
 
