@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     names = (options.graphs, options.networks, options.layers, options.methods)
     wanted = select(whole.cells(), *names)
     known = records.read(path)
-    missing = _missing(whole, wanted, today(whole, known) if options.fresh else known)
+    missing = _missing(whole, wanted, today(whole, known) if options.earlier else known)
     if options.plan:
         print(*(cell.command for cell in missing), f"{len(missing)} cells are missing", sep="\n")
         return 0
@@ -93,7 +93,7 @@ def arguments(argv: list[str]) -> Namespace:
     parser.add_argument("--methods", nargs="*", default=[], help="only these methods")
     parser.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     parser.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
-    parser.add_argument("--fresh", action="store_true", help="repeat runs of earlier versions")
+    parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
     parser.add_argument("--jobs", type=whole(), default=1, help="processes side by side")
     parser.add_argument("overrides", nargs="*", help="after --: overrides for all runs")
     return parser.parse_args(argv)

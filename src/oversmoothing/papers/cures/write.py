@@ -61,7 +61,7 @@ def _earlier(study: Study, records: Sequence[Record], found: Mapping[Cell, Measu
         return ""
     return (
         f" {len(cells)} of the measured cells were run by an earlier version of this package, "
-        "which drew other random numbers for the same seeds; `make cures FRESH=1` measures them "
+        "which drew other random numbers for the same seeds; `make cures EARLIER=1` measures them "
         "again."
     )
 
