@@ -155,7 +155,7 @@ def test_bad_input_is_refused_and_nothing_is_left(both: tuple[Path, Path], tmp_p
         export(str(run), exported)
     assert sorted(exported.iterdir()) == before
     bare = shutil.copytree(run, tmp_path / "bare", ignore=shutil.ignore_patterns("weights-*"))
-    with pytest.raises(InputError, match="no trained weights yet"):
+    with pytest.raises(InputError, match="its weights are missing"):
         export(str(bare), tmp_path / "new")
     with pytest.raises(InputError, match="no weights of seed 7"):
         export(str(run), tmp_path / "new", seed=7)
