@@ -176,42 +176,6 @@ def test_encoder_and_decoder_have_masks_of_their_own() -> None:
     assert report["cosine"] == pytest.approx([x.mean().item() for x in expected], rel=1e-6)
 
 
-class Wrapped(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, **inputs: Tensor) -> Tensor:
-        return self.inner(**inputs)[0]
-
-
-def test_a_wrapped_model_has_the_masks_of_its_own_parts() -> None:
-    model = hf.T5Model(hf.T5Config(**T5)).eval()
-    mask = torch.ones_like(IDS)
-    mask[:, 5:] = 0
-    inputs = {"input_ids": IDS, "attention_mask": mask, "decoder_input_ids": IDS}
-    inputs["decoder_attention_mask"] = mask.flip(1)
-    alone = osm.diagnose(model, **inputs, metrics=["cosine"])
-    assert osm.diagnose(Wrapped(model), **inputs, metrics=["cosine"]).values == alone.values
-
-
-def test_the_mask_of_a_text_is_none_of_the_images_beside_it() -> None:
-    """The text has as many words as the image has patches and CLS."""
-    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
-    sizes["intermediate_size"] = 16
-    text = sizes | {"vocab_size": 50, "eos_token_id": 2}
-    vision = sizes | {"image_size": 32, "patch_size": 8}
-    model = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision)).eval()
-    inputs = {"input_ids": torch.randint(3, 50, (2, 17)), "pixel_values": torch.rand(2, 3, 32, 32)}
-    mask = torch.ones(2, 17, dtype=torch.long)
-    mask[:, 5:] = 0
-    both, image = (
-        osm.diagnose(model, **inputs, **more, metrics=["cosine"], layers="vision_model.*.layers.*")
-        for more in ({"attention_mask": mask}, {})
-    )
-    assert both.values == image.values
-
-
 def test_masks_of_torch_transformer() -> None:
     torch.manual_seed(0)
     model = nn.Transformer(8, 2, 1, 2, 8, batch_first=True).eval()

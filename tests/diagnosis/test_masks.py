@@ -1,0 +1,46 @@
+"""Models inside other models, and towers side by side, have padding masks of their own."""
+
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+import oversmoothing as osm
+
+IDS = torch.randint(1, 20, (3, 7), generator=torch.Generator().manual_seed(0))
+T5 = {"num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2, "d_kv": 4, "vocab_size": 20}
+
+
+class Wrapped(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        return self.inner(**inputs)[0]
+
+
+def test_a_wrapped_model_has_the_masks_of_its_own_parts() -> None:
+    model = hf.T5Model(hf.T5Config(**T5)).eval()
+    mask = torch.ones_like(IDS)
+    mask[:, 5:] = 0
+    inputs = {"input_ids": IDS, "attention_mask": mask, "decoder_input_ids": IDS}
+    inputs["decoder_attention_mask"] = mask.flip(1)
+    alone = osm.diagnose(model, **inputs, metrics=["cosine"])
+    assert osm.diagnose(Wrapped(model), **inputs, metrics=["cosine"]).values == alone.values
+
+
+def test_the_mask_of_a_text_is_none_of_the_images_beside_it() -> None:
+    """The text has as many words as the image has patches and CLS."""
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+    sizes["intermediate_size"] = 16
+    text = sizes | {"vocab_size": 50, "eos_token_id": 2}
+    vision = sizes | {"image_size": 32, "patch_size": 8}
+    model = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision)).eval()
+    inputs = {"input_ids": torch.randint(3, 50, (2, 17)), "pixel_values": torch.rand(2, 3, 32, 32)}
+    mask = torch.ones(2, 17, dtype=torch.long)
+    mask[:, 5:] = 0
+    both, image = (
+        osm.diagnose(model, **inputs, **more, metrics=["cosine"], layers="vision_model.*.layers.*")
+        for more in ({"attention_mask": mask}, {})
+    )
+    assert both.values == image.values
