@@ -43,9 +43,9 @@ def parents_of(model: nn.Module, name: str) -> dict[str, nn.Module]:
 
 def _before_class(model: nn.Module, name: str) -> bool:
     """Whether the class token of a timm model comes only after the layer."""
-    parts = name.split(".")
-    if parts[0] == "blocks" and isinstance(local := getattr(model, "local_up_to_layer", None), int):
-        return int(parts[1]) < local  # ConViT
+    parts, local = name.split("."), getattr(model, "local_up_to_layer", None)
+    if isinstance(local, int) and parts[0] == "blocks" and parts[1:]:  # ConViT
+        return int(parts[1]) < local
     late = [place for place in CLASS_BLOCKS if hasattr(model, place)]
     return bool(late) and parts[0] not in late
 

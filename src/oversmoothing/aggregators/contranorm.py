@@ -83,7 +83,9 @@ class ContraNorm(After):
         _check(scale, temperature, learnable, positive, negatives)
         for option, given in (("printed", printed), ("dual", dual)):  # these need all nodes
             if given and negatives is not None:
-                raise InputError(f"aggregator.negatives: set it to null, or {option}=false")
+                raise InputError(
+                    f"aggregator.negatives: set it to null, or aggregator.{option}=false"
+                )
         self.negatives = None if negatives is None else Negatives(negatives)
         self.draws = negatives is not None
         self.reads_mask = negatives is None
