@@ -16,10 +16,10 @@ RESULTS = ROOT / "results"
 
 def test_it_is_the_section_without_links_and_hidden_text(tmp_path: Path) -> None:
     (tmp_path / "docs/papers").mkdir(parents=True)
-    text = "# HEMNet\n\n## In short\n\nOne <!--=a/b-->1.5<!--/-->\n[two](a.md).<!--? a is b -->\n"
+    text = "# HEMNet\n\n## In short\n\nOne <!--=a/b-->1.5<!--/-->\n[two](a.md).<!--? a is b -->\n\nThe\nreasons.\n"
     (tmp_path / "docs/papers/hemnet.md").write_text(f"{text}\n## Next\n\nthree\n", "utf-8")
-    assert in_short(tmp_path / "results", "HEMNet") == "One 1.5 two."
-    assert in_short(tmp_path / "results", "ContraNorm") == ""
+    assert in_short(tmp_path / "results", "HEMNet") == ["One 1.5 two.", "The reasons."]
+    assert in_short(tmp_path / "results", "ContraNorm") == []
     assert bullets(tmp_path / "results", "x") == "- **[HEMNet](x/hemnet.md)**: One 1.5 two.\n"
     reader = tmp_path / "docs/index.md"
     block = "<!-- in-short:start -->\n{}<!-- in-short:end -->\n"
@@ -27,12 +27,19 @@ def test_it_is_the_section_without_links_and_hidden_text(tmp_path: Path) -> None
     assert written == block.format("- **[HEMNet](papers/hemnet.md)**: One 1.5 two.\n")
 
 
-def test_every_paper_has_such_a_section_and_the_readme_shows_all() -> None:
-    assert all(in_short(RESULTS, paper) for paper in PAGES)
+def test_every_paper_has_a_verdict_of_one_sentence_and_reasons() -> None:
+    for paper in PAGES:
+        verdict, reasons = in_short(RESULTS, paper)
+        assert verdict.count(". ") == 0 and len(verdict) < 300
+        assert len(reasons) > len(verdict)
+
+
+def test_the_readme_shows_all_verdicts() -> None:
     assert bullets(RESULTS, "docs/papers") in (ROOT / "README.md").read_text("utf-8")
 
 
-def test_the_report_shows_it_above_the_bar_of_its_paper() -> None:
-    paper = replace(papers(entries())[0], in_short="It holds for 1 < 2.")
+def test_the_report_shows_the_verdict_above_the_bar_of_its_paper() -> None:
+    paper = replace(papers(entries())[0], in_short=["It holds for 1 < 2.", "Since it does."])
     text = page("Results", [], [paper])
     assert text.index("It holds for 1 &lt; 2.") < text.index('<div class="bar"')
+    assert text.index('<div class="bar"') < text.index("Since it does.")

@@ -1,4 +1,4 @@
-"""Reads what the page of a paper says of its results in short, in the section "In short"."""
+"""Reads the section "In short" of a paper's page: a verdict of one sentence, then the reasons."""
 
 import re
 from pathlib import Path
@@ -14,8 +14,8 @@ HIDDEN = re.compile(r"<!--.*?-->")
 LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 
 
-def in_short(results: Path, paper: str) -> str:
-    """Returns the section as one paragraph without links; empty if there is none.
+def in_short(results: Path, paper: str) -> list[str]:
+    """Returns the paragraphs of the section, without links and comments; none without a section.
 
     Args:
         results: a folder such as ``results``; pages are in ``docs/papers`` next to it.
@@ -23,11 +23,12 @@ def in_short(results: Path, paper: str) -> str:
     """
     page = results.parent / "docs/papers" / f"{PAGES.get(paper, paper)}.md"
     found = SECTION.search(page.read_text("utf-8")) if page.exists() else None
-    return " ".join(LINK.sub(r"\1", HIDDEN.sub("", found[1])).split()) if found else ""
+    text = LINK.sub(r"\1", HIDDEN.sub("", found[1])).strip() if found else ""
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph]
 
 
 def bullets(results: Path, folder: str) -> str:
-    """Returns a Markdown list of all papers that have the section, each with a link to its page.
+    """Returns a Markdown list of verdicts, each with a link to the page of its paper.
 
     Args:
         results: a folder such as ``results``.
@@ -35,7 +36,7 @@ def bullets(results: Path, folder: str) -> str:
     """
     texts = {paper: in_short(results, paper) for paper in PAGES}
     return "".join(
-        f"- **[{paper}]({folder}/{PAGES[paper]}.md)**: {text}\n"
+        f"- **[{paper}]({folder}/{PAGES[paper]}.md)**: {text[0]}\n"
         for paper, text in texts.items()
         if text
     )

@@ -25,13 +25,13 @@ class Paper:
         name: short name of the paper.
         counts: number of cells by verdict.
         claims: number of claims in words by verdict.
-        in_short: what its page says in short.
+        in_short: paragraphs of its page: a verdict of one sentence, then the reasons.
     """
 
     name: str
     counts: Counter[Verdict]
     claims: Counter[str] = field(default_factory=Counter)
-    in_short: str = ""
+    in_short: Sequence[str] = ()
 
     @property
     def parts(self) -> list[tuple[Verdict, int]]:

@@ -94,7 +94,7 @@ def uniformity_loss(evidence: Evidence) -> Finding:
         for column, by_weight in gains.items()
     ]
     n = cells["", "none", "accuracy"].n
-    text = f"against no such loss, by weight; {'; '.join(texts)}"
+    text = f"helps little in {share(cases, 'cases')}: against no such loss, {'; '.join(texts)}"
     return Finding(tendency(cases), text, f"{n} seeds per weight")
 
 
