@@ -44,8 +44,49 @@ dist.destroy_process_group()  # the caller's own; gloo's threads would abort the
 """
 
 
+STATISTICS = """
+import tempfile, torch
+from types import SimpleNamespace
+from oversmoothing import distributed
+from oversmoothing.store.recorder import Recorder
+from oversmoothing.training.adamw_poly import AdamWPoly
+from oversmoothing.training.loop import Checks, TrainingLoop
+
+network = torch.nn.BatchNorm1d(3)
+network.parameter_groups = lambda lr, head_factor: [{"params": [*network.parameters()], "lr": lr}]
+objective = SimpleNamespace(
+    prepare=lambda batch, step: batch,
+    losses=lambda model, part, step: {"one": model(part["x"]).sum()},
+)
+def loader(batch_size, iterations, start, rank, world):
+    for _ in range(start, iterations):
+        yield {"x": torch.arange(6.0).view(2, 3) * (1 + rank), "name": ["a", "b"]}
+def differ():
+    means = distributed.gathered(network.running_mean)
+    found.append(not torch.equal(*means))
+    return {}
+
+found, trainer = [], AdamWPoly(iterations=4, batch_size=4, warmup=0, workers=0)
+with tempfile.TemporaryDirectory() as folder, distributed.group(torch.device("cpu")):
+    recorder = Recorder(folder, [0])
+    rest = trainer, recorder, torch.device("cpu")
+    TrainingLoop(network, objective, loader, *rest, checks=Checks(2, differ)).fit()
+    differ()
+assert found == [False, False], found
+"""
+
+
 @pytest.mark.parametrize("code", [PROCESS, OF_A_CALLER])
 def test_a_group_and_its_threads_end_without_error(code: str) -> None:
+    by_two_processes(code)
+
+
+def test_batch_norms_of_all_processes_are_measured_with_the_same_statistics() -> None:
+    by_two_processes(STATISTICS)
+
+
+def by_two_processes(code: str) -> None:
+    """Runs a script in two processes, which must end without error."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
 from oversmoothing.watch import Watch
@@ -130,6 +130,17 @@ def gathered(value: Any) -> list[Any]:
     held = [None] * dist.get_world_size()
     dist.all_gather_object(held, value)
     return held
+
+
+def share_buffers(network: nn.Module) -> None:
+    """Copies the buffers of process 0 to every process.
+
+    DistributedDataParallel does so only when a forward pass begins. After the last step of a
+    training, the batch norms of each process have statistics of their own.
+    """
+    if initialized():
+        for buffer in network.buffers():
+            dist.broadcast(buffer, src=0)
 
 
 def sum_over_processes(values: Sequence[Tensor]) -> list[Tensor]:

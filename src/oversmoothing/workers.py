@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import threading
 import time
+from multiprocessing.process import BaseProcess
 
 SECONDS = 0.5  # between two looks
 
@@ -17,12 +18,15 @@ def follow_parent(*_: object) -> None:
     Args:
         _: what initializers of workers are called with, such as their number.
     """
-    started_by = multiprocessing.parent_process()  # it may have ended already
-    parent = started_by.pid if started_by else os.getppid()
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    started_by = multiprocessing.parent_process()
+    threading.Thread(target=_end_after, args=(started_by,), daemon=True).start()
 
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:  # an orphan gets another parent
-        time.sleep(SECONDS)
+def _end_after(started_by: BaseProcess | None) -> None:
+    parent = os.getppid()
+    if started_by is None or started_by.pid == parent:
+        while os.getppid() == parent:  # an orphan gets another parent
+            time.sleep(SECONDS)
+    else:  # the process of the operating system is a fork server, or the parent has ended already
+        started_by.join()
     os._exit(1)

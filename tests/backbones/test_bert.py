@@ -95,6 +95,12 @@ def test_several_positions_at_once() -> None:
     torch.testing.assert_close(network.layers(*inputs)[-1], expected)
 
 
+@pytest.mark.parametrize("position", [[], "middle", ["input", "middle"]])
+def test_a_position_that_does_not_exist_is_refused(position: str | list[str]) -> None:
+    with pytest.raises(InputError, match="backbone.position: expected input, "):
+        made(BERT, partial(ContraNorm, scale=0.3), position=position)
+
+
 def test_centered_attention_by_its_equation() -> None:
     """(softmax(QKᵀ/√d) + γ 11ᵀ/n) V per head, before the projection; n counts real tokens."""
 

@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 SMALL = ["data.num_nodes=400", "trainer.epochs=1", "seeds=[0]", "logger=none", "device=cpu"]
 WSSS = ["experiment=wsss_scenes", "backbone.name=test_vit", "task.evaluation.crf=null"]
 WSSS += ["logger=none", "device=cpu"]
+DIGITS = ["task=classification", "data=digits", "trainer=deit_short", "task.augment.size=32"]
+DIGITS += ["task.evaluation.size=32", "trainer.iterations=2", "trainer.warmup=0"]
 TWO_SEEDS = ["-m", "seeds=[0],[1]"]
 
 REFUSED = {
@@ -35,6 +37,13 @@ REFUSED = {
     "data scenes: task nodes needs a graph": ["data=scenes", *TWO_SEEDS],
     "trainer: task nodes cannot train with AdamWPoly": ["data.num_nodes=400", "trainer=toco"],
     "trainer: task wsss cannot train with FullBatchAdam": [*WSSS, "trainer=adam"],
+    "backbone: this task cannot train BERT; choose backbone=deit_ti": [
+        *DIGITS,
+        "backbone=bert_small",
+        "backbone.depth=1",
+        "backbone.dim=8",
+        "backbone.heads=2",
+    ],
     "task.gammas: expected at most 100,000": ["experiment=prop1", "task.gammas=0:1:1e-12"],
 }
 

@@ -22,6 +22,23 @@ def read(key):
 for item in read_ahead(read, range(2), workers=2):
     pass
 """
+SERVED = """
+import multiprocessing
+multiprocessing.set_start_method("forkserver")
+import time
+from oversmoothing.workers import follow_parent
+
+def work():
+    follow_parent()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    worker = multiprocessing.Process(target=work)
+    worker.start()
+    time.sleep(3)
+    assert worker.is_alive()
+    worker.join()
+"""
 POOL = """
 import time
 from oversmoothing.launch import attempts
@@ -39,7 +56,7 @@ def started(mark: str, *command: str) -> subprocess.Popen:
 
 
 @linux
-@pytest.mark.parametrize(("script", "workers"), [(READER, 2), (POOL, 2)])
+@pytest.mark.parametrize(("script", "workers"), [(READER, 2), (POOL, 2), (SERVED, 3)])
 def test_workers_end_with_a_killed_process(tmp_path: Path, script: str, workers: int) -> None:
     path = tmp_path / "script.py"
     path.write_text(script)

@@ -42,10 +42,12 @@ def test_zero_has_rank_zero() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_finite_is_nan_and_spoils_no_neighbour(bad: float) -> None:
     x = torch.eye(6).repeat(2, 1, 1)
-    x[0, 2, 3] = bad
+    x[0, 5, 3] = bad
     for metric in (smoothness.rank, smoothness.effective_rank):
         values = metric(x)
         assert values[0].isnan() and values[1].item() == pytest.approx(6)
+    for metric in (smoothness.dirichlet_energy, smoothness.mean_average_distance):
+        assert metric(x, PATH).isnan().tolist() == [True, False]  # no edge has the bad node
 
 
 def test_rank_counts_relative_to_the_frobenius_norm() -> None:

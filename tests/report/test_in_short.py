@@ -16,7 +16,8 @@ RESULTS = ROOT / "results"
 
 def test_it_is_the_section_without_links_and_hidden_text(tmp_path: Path) -> None:
     (tmp_path / "docs/papers").mkdir(parents=True)
-    text = "# HEMNet\n\n## In short\n\nOne <!--=a/b-->1.5<!--/-->\n[two](a.md).<!--? a is b -->\n\nThe\nreasons.\n"
+    text = "# HEMNet\n\n## In short\n\nOne <!--=a/b-->1.5<!--/-->\n[two](a.md).<!--? a is b -->\n"
+    text += "\nThe\nreasons.\n"
     (tmp_path / "docs/papers/hemnet.md").write_text(f"{text}\n## Next\n\nthree\n", "utf-8")
     assert in_short(tmp_path / "results", "HEMNet") == ["One 1.5 two.", "The reasons."]
     assert in_short(tmp_path / "results", "ContraNorm") == []

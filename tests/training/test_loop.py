@@ -177,8 +177,15 @@ def test_a_gpu_is_asked_before_it_logs_and_still_names_the_step(tmp_path: Path) 
 def test_out_of_memory_says_what_to_try() -> None:
     batch = {"image": torch.zeros(4, 3, 448, 448), "name": list("abcd")}
     line = out_of_memory(AdamWPoly(), batch)
-    assert "4 images of 448×448" in line and "trainer.accumulate=2" in line
-    assert "task.augment.crop=336" in line
+    assert "4 images of 448×448" in line and "trainer.accumulate=2 (2 at once)" in line
+    assert "trainer.precision=bf16" in line and "task.augment.crop=336" in line
+    finest = AdamWPoly(accumulate=2, batch_size=6, precision="bf16")
+    six = {"image": torch.zeros(6, 3, 224, 224), "name": list("abcdef"), "target": torch.zeros(6)}
+    line = out_of_memory(finest, six)
+    assert "trainer.accumulate=3 (2 at once)" in line and "bf16" not in line
+    assert "task.augment.size=" in line
+    texts = out_of_memory(AdamWPoly(batch_size=1, precision="bf16"), {"name": ["a"]})
+    assert texts == "out of GPU memory with 1 examples at once; choose a smaller backbone"
 
 
 def test_aggregators_hear_of_every_step_before_and_after_it(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class EM(MovingBases):
         if K > N and self.training:
             raise InputError(
                 f"aggregator.num_bases: expected at most the number of tokens, {N}, got {K}; "
-                "choose fewer bases, larger images or a smaller output stride"
+                "choose fewer bases, larger images, a smaller output stride or longer texts"
             )
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         mu = self.bases.to(x.dtype).expand(*lead, K, C)

@@ -127,7 +127,7 @@ def dirichlet_energy(x: Tensor, edges: Tensor) -> Tensor:
 
     Shapes: x (..., N, C), edges (2, E) -> (...).
     """
-    energy = 0 * _double(x[..., 0, 0])
+    energy = _zeros(x)
     for row, col in _pieces(edges.to(x.device), x):
         difference = _double(x[..., row, :]) - _double(x[..., col, :])
         energy += difference.square().sum(dim=(-2, -1))
@@ -143,7 +143,7 @@ def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
     Shapes: x (..., N, C), edges (2, E) -> (...); NaN for a graph without edges.
     """
     norms = torch.cat([_norms(piece) for piece in _few_rows(x)], dim=-2)
-    total = torch.zeros_like(norms[..., 0])
+    total = torch.zeros_like(norms[..., 0]) + _zeros(x)[..., None]
     degree = total.new_zeros(x.shape[-2])
     for row, col in _pieces(edges.to(x.device), x):
         ends = [_double(x[..., i, :]) / norms[..., i.to(norms.device), :] for i in (row, col)]
@@ -232,6 +232,11 @@ def _largest(x: Tensor) -> Tensor:
     """The largest absolute value of a matrix. Shapes: (..., N, C) -> (..., 1, 1)."""
     x = x if x.is_floating_point() else _double(x)
     return _double(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True))
+
+
+def _zeros(x: Tensor) -> Tensor:
+    """0 for every matrix, NaN for one with a non-finite entry. Shapes: (..., N, C) -> (...)."""
+    return 0 * _largest(x)[..., 0, 0]
 
 
 def _at_once(x: Tensor) -> int:

@@ -79,7 +79,7 @@ def bert(seed: int, samples: int) -> Subject:
 
 @torch.no_grad()
 def by_layer(subject: Subject) -> Layers:
-    """Means over samples by layer; prefix tokens of a ViT, such as CLS, are left out."""
+    """Returns means over samples by layer. CLS is left out, also that of a BERT."""
     model: Any = subject.model
     prefix, (first, second) = getattr(model, "prefix", 0), tee(_calls(subject))
     report = diagnose(model, batches=first, prefix=prefix, metrics=MEASURES)

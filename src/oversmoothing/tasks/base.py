@@ -176,6 +176,16 @@ def require_data(data: Any, kinds: type | tuple[type, ...], wanted: str) -> None
         raise InputError(f"data {getattr(data, 'name', type(data).__name__)}: {wanted}")
 
 
+def require_backbone(backbone: nn.Module, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Raises InputError unless a backbone is of a kind that a task can train.
+
+    Args:
+        wanted: the choices that are, for the message.
+    """
+    if not isinstance(backbone, kinds):
+        raise InputError(f"backbone: this task cannot train {type(backbone).__name__}; {wanted}")
+
+
 def weights_of(backbone: nn.Module) -> str:
     """Where a backbone's weights come from: ``pretrained`` or ``from scratch``."""
     return "pretrained" if backbone.pretrained else "from scratch"

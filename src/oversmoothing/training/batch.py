@@ -41,15 +41,18 @@ def split(batch: Batch, parts: int) -> list[Batch]:
 
 def out_of_memory(trainer: Recipe, batch: Batch) -> str:
     """Error message for a batch that does not fit into GPU memory."""
-    now = math.ceil(len(batch["name"]) / trainer.accumulate)
-    what, smaller = "examples", ""
+    share = len(batch["name"])
+    what, ways = "examples", []
+    finer = (k for k in range(trainer.accumulate + 1, share + 1) if share % k == 0)
+    if parts := next(finer, None):
+        ways += [f"trainer.accumulate={parts} ({share // parts} at once)"]
+    if trainer.precision == "fp32":
+        ways += ["trainer.precision=bf16"]
     if "image" in batch:
         H, W = batch["image"].shape[-2:]
         what = f"images of {H}×{W}"
-        crop = max(16, H * 3 // 64 * 16) + H % 2  # patches, or EMANet's grid plus 1
-        smaller = f", or a smaller crop with task.augment.crop={crop}"
-    return (
-        f"out of GPU memory with {now} {what} at once; add trainer.accumulate="
-        f"{2 * trainer.accumulate} ({math.ceil(now / 2)} at once), "
-        f"trainer.precision=bf16{smaller}"
-    )
+        side = max(16, H * 3 // 64 * 16) + H % 2  # patches, or EMANet's grid plus 1
+        ways += [f"task.augment.{'size' if 'target' in batch else 'crop'}={side}"]
+    now = math.ceil(share / trainer.accumulate)
+    advice = f"add {', or '.join(ways)}" if ways else "choose a smaller backbone"
+    return f"out of GPU memory with {now} {what} at once; {advice}"

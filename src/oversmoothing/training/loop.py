@@ -107,6 +107,8 @@ class TrainingLoop:
                 saves = self._last() or checks or self.recorder.checkpoint_due()
                 if logs or saves:
                     self._check_finite()
+                if checks or self._last():
+                    distributed.share_buffers(self.network)
                 if logs:
                     self._log(losses, examples / (time.monotonic() - started))
                     started, examples = time.monotonic(), 0

@@ -84,3 +84,18 @@ def test_parts_add_up_to_the_weighted_uniformity_of_the_batch() -> None:
     plain = replace(own, uniformity=0.0)
     alone = sum(plain.losses(Means(), part, 0)["cls"] for part in split(whole, 3))
     assert torch.equal(sum(part["cls"] for part in found), alone)
+
+
+def test_the_uniformity_of_alike_tokens_is_exact_under_autocast() -> None:
+    tokens = torch.ones(2, 5, 8) + 0.1 * torch.randn(2, 5, 8, generator=torch.manual_seed(0))
+
+    class Fixed(nn.Module):
+        def forward(self, images: Tensor, with_tokens: bool) -> tuple[Tensor, Tensor]:
+            return torch.zeros(2, K), tokens
+
+    part = {"image": torch.zeros(2, 3, 4, 4), "soft": torch.full((2, K), 1 / K), "batch_size": 2}
+    made = replace(objective(Mix()), uniformity=1.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = made.losses(Fixed(), part, 0)["uniformity"]
+    expected = uniformity(F.normalize(tokens.double(), dim=-1)).mean()
+    assert found.item() == pytest.approx(expected.item(), abs=1e-6)

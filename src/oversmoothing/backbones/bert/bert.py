@@ -147,10 +147,11 @@ class BERT(nn.Module):
 
     def _positions(self, position: str | list[str]) -> list[str]:
         positions = [position] if isinstance(position, str) else list(dict.fromkeys(position))
-        if absent := [p for p in positions if p not in self.layout.places]:
+        absent = [p for p in positions if p not in self.layout.places]
+        if absent or not positions:
             raise InputError(
                 f"backbone.position: expected {', '.join(self.layout.places)}, or a list of "
-                f"these, got {absent[0]!r}"
+                f"these, got {absent[0] if absent else position!r}"
             )
         return positions
 

@@ -33,7 +33,7 @@ class Cost:
 
     Args:
         macs: multiply-adds of convolutions and matrix products in a forward pass.
-        parameters: number of trained parameters, including the bases of EM attention.
+        parameters: number of parameters, including frozen ones and the bases of EM attention.
         saved: bytes that a forward pass in training saves for the backward pass, in float32,
             without parameters. A tensor that several operations save counts once.
     """

@@ -50,6 +50,7 @@ class Objective:
         if not self.uniformity:
             return {"cls": share * F.cross_entropy(model(part["image"]).float(), part["soft"])}
         logits, tokens = model(part["image"], with_tokens=True)
-        spread = uniformity(F.normalize(tokens.float(), dim=-1)).mean()
+        with torch.autocast(tokens.device.type, enabled=False):  # 8 bits are too few near 1
+            spread = uniformity(F.normalize(tokens.float(), dim=-1)).mean()
         cls = F.cross_entropy(logits.float(), part["soft"])
         return {"cls": share * cls, "uniformity": share * self.uniformity * spread}

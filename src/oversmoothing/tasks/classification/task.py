@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from oversmoothing import distributed
+from oversmoothing.backbones.cnn.cnn import CNN, synchronised
+from oversmoothing.backbones.vit.tokens import TokenStream
 from oversmoothing.data.images.labelled_images import LabelledImages
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
@@ -18,6 +20,7 @@ from oversmoothing.tasks.base import (
     Parts,
     Result,
     Task,
+    require_backbone,
     require_data,
     require_patches,
     require_trainer,
@@ -66,16 +69,20 @@ class Classification(Task):
         require_trainer(parts.trainer, Recipe, "classification", "trainer=deit")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Classifier:
-        """The seed draws the classifier, and the backbone where it has no weights.
+        """Builds the network; the seed draws all weights that are not pretrained.
+
+        Batch norms are synchronised where GPUs share batches.
 
         Raises:
-            InputError: data without classes, or what backbone and aggregators refuse.
+            InputError: data without classes, a backbone that reads no images, or what backbone and
+                aggregators refuse.
         """
         self.accept(parts)
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)
-        return Classifier(host, len(parts.data.classes)).to(device)
+        require_backbone(host, (TokenStream, CNN), "choose backbone=deit_ti, t2t_vit_7 or resnet50")
+        return synchronised(Classifier(host, len(parts.data.classes))).to(device)
 
     def check(self, network: Classifier, parts: Parts) -> None:
         """Refuses sizes that are no whole number of patches, and batches that cannot be mixed."""

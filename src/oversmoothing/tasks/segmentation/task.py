@@ -7,11 +7,20 @@ from functools import partial
 import torch
 
 from oversmoothing.aggregators.em import EM
-from oversmoothing.backbones.cnn.cnn import synchronised
+from oversmoothing.backbones.cnn.cnn import CNN, synchronised
+from oversmoothing.backbones.vit.tokens import TokenStream
 from oversmoothing.data.images.joint import JointAugment, masked_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, require_trainer
+from oversmoothing.tasks.base import (
+    Job,
+    Parts,
+    Result,
+    Task,
+    require_backbone,
+    require_patches,
+    require_trainer,
+)
 from oversmoothing.tasks.segmentation.evaluation import Evaluation
 from oversmoothing.tasks.segmentation.evaluator import Evaluator
 from oversmoothing.tasks.segmentation.network import Segmenter
@@ -60,6 +69,7 @@ class Segmentation(Task):
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)
+        require_backbone(host, (TokenStream, CNN), "choose backbone=resnet101s or deit_ti")
         head = (len(parts.data.label_names), self.head_dim, self.dropout, self.aux_weight > 0)
         network = synchronised(Segmenter(host, *head)).to(device)
         return network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU

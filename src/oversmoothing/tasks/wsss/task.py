@@ -8,10 +8,19 @@ from functools import partial
 import torch
 
 from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.backbones.vit.tokens import TokenStream
 from oversmoothing.data.images.augment import Augment, labelled_crop
 from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_patches, require_trainer
+from oversmoothing.tasks.base import (
+    Job,
+    Parts,
+    Result,
+    Task,
+    require_backbone,
+    require_patches,
+    require_trainer,
+)
 from oversmoothing.tasks.wsss.adaptation import adapt
 from oversmoothing.tasks.wsss.crf import CRF, load_pydensecrf
 from oversmoothing.tasks.wsss.evaluation import Evaluation
@@ -62,6 +71,7 @@ class WSSS(Task):
         torch.manual_seed(seed)
         self.accept(parts)
         vit = parts.backbone(aggregators=parts.aggregators)
+        require_backbone(vit, TokenStream, "choose backbone=deit_ti or another vision transformer")
         if not -vit.depth <= self.aux_block < vit.depth:
             raise InputError(
                 f"task.aux_block: expected a block 0 to {vit.depth - 1}, or -1 for the last, "
