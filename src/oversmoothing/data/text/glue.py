@@ -39,11 +39,8 @@ def load(
             it with a warning.
 
     Raises:
-        InputError: an unknown task, a missing file or column, a broken line, or neither files nor
-            hub.
+        InputError: a missing file or column, a broken line, or neither files nor hub.
     """
-    if task not in TASKS:
-        raise InputError(f"data.task: expected one of {', '.join(TASKS)}, got {task!r}")
     glue, base = TASKS[task], Path(root) / folder
     source = base / glue.folder
     local = source.is_dir()
