@@ -12,9 +12,9 @@ from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
 from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.config.compose import compose_config
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.start import parts
 from oversmoothing.store.recorder import Recorder
 

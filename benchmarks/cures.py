@@ -14,7 +14,7 @@ from pathlib import Path
 import record
 from measure import Step, interleaved, text
 
-from oversmoothing.launch.command import compose_config
+from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.script import run_script
 from oversmoothing.launch.start import Start
 from oversmoothing.papers.cures.compare import BASELINE

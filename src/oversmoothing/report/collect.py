@@ -11,8 +11,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import known_result
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.verdict import Measured, Pair
