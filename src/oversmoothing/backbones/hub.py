@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 
 PUBLISHED = "model.safetensors"  # name of the weights file in a repository
 WAY_OUT = "set backbone.weights=PATH to load a file, or backbone.weights=none for random weights"
@@ -34,7 +34,7 @@ def published(repository: str, whose: str) -> Path:
         try:
             return Path(hf_hub_download(repository, PUBLISHED))
         except Exception as error:  # the hub and its HTTP library raise many types
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            reason = described(error)
     raise InputError(
         f"{repository}/{PUBLISHED}: {whose} weights are not available ({reason}); {WAY_OUT}"
     )

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 from oversmoothing.store import portable
 
 PREFIX = "hf:"
@@ -32,5 +32,5 @@ def download(run: str) -> Path:
         try:
             return Path(snapshot_download(name, allow_patterns=list(FILES)))
         except Exception as error:  # the hub and its HTTP library raise many types
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            reason = described(error)
     raise InputError(f"{run}: not available ({reason}); give --run a folder that export.py wrote")

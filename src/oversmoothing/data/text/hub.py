@@ -6,7 +6,7 @@ from typing import Any
 
 from oversmoothing.data.text.glue_tasks import Glue
 from oversmoothing.data.text.text_set import Text
-from oversmoothing.errors import InputError, install
+from oversmoothing.errors import InputError, described, install
 
 REPOSITORY = "nyu-mll/glue"
 
@@ -51,8 +51,7 @@ def _download(task: str, folder: Path) -> Any:
     except ModuleNotFoundError as error:
         reason = f"it needs {error.name}: {install('text')}"
     except Exception as error:  # the hub, the HTTP library and pyarrow have many kinds
-        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        reason = f"{kind}{' '.join(str(error).split())[:200]}"
+        reason = str(error) if isinstance(error, InputError) else described(error)
     raise InputError(
         f"{folder}: no such folder, and {REPOSITORY} cannot be loaded from the Hugging Face hub "
         f"({reason}); put GLUE's TSV files there, or set paths.data, data.folder or data.task"

@@ -8,7 +8,7 @@ import torch
 
 from oversmoothing.backbones.bert.bert import BERT, imported
 from oversmoothing.data.text.text_set import TextSet
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 
 MULTIPLE = 8  # the padded length of a batch is a multiple of this
 Example = dict[str, Any]
@@ -101,7 +101,7 @@ def _published(name: str) -> Any:
     try:
         return tokenizers.from_pretrained(name, local_files_only=offline)
     except Exception as error:  # the hub, the HTTP library and the tokenizers have many kinds
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = described(error)
         raise InputError(
             f"{name}: the hub's tokenizer cannot be loaded ({reason}); set data.vocabulary to a "
             "WordPiece vocabulary in the data folder"
