@@ -1,12 +1,12 @@
 """Published weights from the Hugging Face hub, and the words for weights that do not fit."""
 
-import os
 from collections.abc import Container, Mapping
 from pathlib import Path
 
 from torch import Tensor
 
 from oversmoothing.errors import InputError, described
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 PUBLISHED = "model.safetensors"  # name of the weights file in a repository
 WAY_OUT = "set backbone.weights=PATH to load a file, or backbone.weights=none for random weights"
@@ -28,8 +28,8 @@ def published(repository: str, whose: str) -> Path:
     cached = try_to_load_from_cache(repository, PUBLISHED)
     if isinstance(cached, str):
         return Path(cached)
-    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-        reason = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
+    if offline():
+        reason = FORBIDDEN
     else:
         try:
             return Path(hf_hub_download(repository, PUBLISHED))

@@ -18,6 +18,7 @@ from pathlib import Path
 import yaml
 
 from oversmoothing.errors import InputError, reason_of
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 LARGEST = 2**33  # bytes of a file; the largest known has 2 GiB
 TIMEOUT = 30  # seconds without data before the next mirror is tried
@@ -64,8 +65,8 @@ def ensure(sources: Sequence[Source], folder: Path) -> None:
     missing = list(_missing(sources, folder))
     if not missing:
         return
-    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-        raise InputError(_by_hand(missing, folder, "OVERSMOOTHING_OFFLINE=1 forbids downloads"))
+    if offline():
+        raise InputError(_by_hand(missing, folder, FORBIDDEN))
     for done, (name, source) in enumerate(missing):
         try:
             folder.mkdir(parents=True, exist_ok=True)

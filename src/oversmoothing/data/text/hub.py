@@ -1,12 +1,12 @@
 """Reads the tasks of GLUE from the Hugging Face hub."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from oversmoothing.data.text.glue_tasks import Glue
 from oversmoothing.data.text.text_set import Text
 from oversmoothing.errors import InputError, described, install
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 REPOSITORY = "nyu-mll/glue"
 
@@ -43,8 +43,8 @@ def _texts(split: Any) -> list[Text]:
 
 def _download(task: str, folder: Path) -> Any:
     try:
-        if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-            raise InputError("OVERSMOOTHING_OFFLINE=1 forbids downloads")
+        if offline():
+            raise InputError(FORBIDDEN)
         from datasets import load_dataset  # optional, and slow to import
 
         return load_dataset(REPOSITORY, task)

@@ -1,6 +1,5 @@
 """Tokenizes sentences and collates them into batches."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from oversmoothing.backbones.bert.bert import BERT, imported
 from oversmoothing.data.text.text_set import TextSet
 from oversmoothing.errors import InputError, described
+from oversmoothing.store.offline import offline
 
 MULTIPLE = 8  # the padded length of a batch is a multiple of this
 Example = dict[str, Any]
@@ -96,10 +96,9 @@ def _word_pieces(path: Path) -> Any:
 
 
 def _published(name: str) -> Any:
-    offline = os.environ.get("OVERSMOOTHING_OFFLINE") == "1"
     tokenizers = imported().AutoTokenizer
     try:
-        return tokenizers.from_pretrained(name, local_files_only=offline)
+        return tokenizers.from_pretrained(name, local_files_only=offline())
     except Exception as error:  # the hub, the HTTP library and the tokenizers have many kinds
         reason = described(error)
         raise InputError(
