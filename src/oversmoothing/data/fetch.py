@@ -18,6 +18,7 @@ from pathlib import Path
 import yaml
 
 from oversmoothing.errors import InputError, reason_of
+from oversmoothing.store.files import sha256
 from oversmoothing.store.offline import FORBIDDEN, offline
 
 LARGEST = 2**33  # bytes of a file; the largest known has 2 GiB
@@ -130,8 +131,7 @@ def _require_size(size: int, free: int) -> None:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         why = reason_of(error)
         raise InputError(f"{path}: cannot be read ({why}); make it readable") from error

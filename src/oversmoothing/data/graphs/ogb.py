@@ -18,6 +18,7 @@ from oversmoothing.data.graphs.build import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.data.graphs.kept import kept
 from oversmoothing.errors import InputError, meant
+from oversmoothing.store.files import sha256
 from oversmoothing.store.tensors import load as load_tensors
 
 PARTS = ("train", "valid", "test")
@@ -116,8 +117,7 @@ def _checksum(name: str, folder: Path, files: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for key, path in files.items():
         try:
-            with path.open("rb") as file:
-                digest.update(f"{key} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
+            digest.update(f"{key} {sha256(path)}".encode())
         except OSError as error:
             raise InputError(
                 f"{path}: cannot be read ({error.strerror}); make it readable"
