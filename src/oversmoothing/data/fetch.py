@@ -3,7 +3,6 @@
 No raw file is opened before its SHA-256 has matched the one in ``raw_files.yaml``.
 """
 
-import hashlib
 import http.client
 import os
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from oversmoothing.data.checksum import short_sha256
 from oversmoothing.errors import InputError, reason_of
 from oversmoothing.store.files import sha256
 from oversmoothing.store.offline import FORBIDDEN, offline
@@ -49,7 +49,7 @@ def catalogue() -> dict[str, list[Source]]:
 def checksum(sources: Sequence[Source]) -> str:
     """Hashes the checksums of all files to twelve hex digits."""
     lines = sorted(f"{name} {sha}" for source in sources for name, sha in source.files.items())
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+    return short_sha256("\n".join(lines).encode())
 
 
 def ensure(sources: Sequence[Source], folder: Path) -> None:

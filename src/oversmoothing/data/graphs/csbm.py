@@ -4,13 +4,13 @@ Deshpande et al., 2018, "Contextual Stochastic Block Models" (https://arxiv.org/
 with more than two classes.
 """
 
-import hashlib
 import json
 
 import torch
 from torch import Tensor
 
 from oversmoothing.data.checks import at_least, require
+from oversmoothing.data.checksum import short_sha256
 from oversmoothing.data.graphs import block_edges
 from oversmoothing.data.graphs.graph import Graph, check_graph, symmetrised
 from oversmoothing.data.graphs.kept import kept
@@ -60,7 +60,7 @@ def generate(
     """
     arguments = dict(locals())
     text = json.dumps({"edges": "block_edges", **arguments}, sort_keys=True)
-    checksum = hashlib.sha256(text.encode()).hexdigest()[:12]
+    checksum = short_sha256(text.encode())
     _check(**arguments)
     _require_memory(num_nodes, features, degree)
     generator = torch.Generator().manual_seed(seed)

@@ -1,12 +1,12 @@
 """Reads the tasks of GLUE (Wang et al., ICLR 2019)."""
 
-import hashlib
 import json
 import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from oversmoothing.data.checksum import short_sha256
 from oversmoothing.data.text import hub, tsv
 from oversmoothing.data.text.glue_tasks import TASKS, Glue, Name
 from oversmoothing.data.text.text_set import OnError, Text, TextSet
@@ -123,4 +123,4 @@ def _label(text: str, classes: tuple[str, ...], where: str) -> float:
 def _checksum(texts: dict[str, Text], vocabulary: Path | None) -> str:
     content = json.dumps([[id, t.first, t.second, t.label] for id, t in texts.items()]).encode()
     words = vocabulary.read_bytes() if vocabulary else b""
-    return hashlib.sha256(content + words).hexdigest()[:12]
+    return short_sha256(content + words)
