@@ -136,6 +136,7 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(if $(EMANET)$(EANET)$(CONTRANORM),$(PY) benchmarks/units.py $(if $(EMANET),--emanet $(EMANET)) \
 	  $(if $(EANET),--eanet $(EANET)) $(if $(CONTRANORM),--contranorm $(CONTRANORM)))
 	$(PY) benchmarks/par.py $(if $(TOCO),--toco $(TOCO))
+	$(if $(IMAGES),$(PY) benchmarks/loader.py --images $(IMAGES))
 	$(PY) benchmarks/energy.py
 	$(PY) benchmarks/seg_step.py
 	$(PY) benchmarks/wsss_step.py $(if $(TOCO),--toco $(TOCO))

@@ -12,11 +12,12 @@ from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
 from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.config.compose import compose_config
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.start import parts
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.loop import FullBatchLoop
 
 SEEDS = [0, 1, 2, 3, 4]
 METHODS = {
@@ -38,7 +39,7 @@ class Ours:
         self.net: GCN = built.backbone(**own, **graph_arguments)
         self.graph = graph
         recorder = Recorder(Path(mkdtemp()), SEEDS)  # nothing is written: steps alone are made
-        self.loop = built.trainer.loop(self.net, graph, built.trainer, recorder, False)
+        self.loop = FullBatchLoop(self.net, graph, built.trainer, recorder, False)
 
     def epoch(self) -> None:
         self.loop.step()

@@ -14,12 +14,13 @@ from pathlib import Path
 import record
 from measure import Step, interleaved, text
 
-from oversmoothing.launch.command import compose_config
+from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.script import run_script
 from oversmoothing.launch.start import Start
 from oversmoothing.papers.cures.compare import BASELINE
 from oversmoothing.papers.cures.study import Cell, study
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.loop import FullBatchLoop
 
 
 def main() -> int:
@@ -50,7 +51,7 @@ def step(cell: Cell) -> Step:
     recorder = Recorder(folder, whole.seeds, checkpoint_seconds=1e9)
     trainer = start.parts.trainer
     network, data = start.network(whole.seeds), start.parts.data
-    loop = trainer.loop(network, data, trainer, recorder, False)
+    loop = FullBatchLoop(network, data, trainer, recorder, False)
     return loop.step
 
 

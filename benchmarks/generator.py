@@ -15,12 +15,12 @@ import warnings
 import record
 import torch
 from measure import in_fresh_process, peak_bytes, text
+from torch import Tensor
 
-from oversmoothing.data.graphs import csbm, sbm
+from oversmoothing.data.graphs import block_edges, csbm
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.launch.script import run_script
 
-FORMS = {"csbm": csbm.generate, "sbm": sbm.generate}  # linear; quadratic, that of older runs
 QUADRATIC = 30_000  # nodes
 
 
@@ -53,7 +53,7 @@ def of_size(nodes: int, degree: float) -> list[record.Row]:
     seconds = [in_fresh_process("--of", "µs", "csbm", *size)]
     beside = {}
     if nodes <= QUADRATIC:
-        coins = [in_fresh_process("--of", "µs", "sbm", *size)]
+        coins = [in_fresh_process("--of", "µs", "coins", *size)]
         beside = {"peer": "one Bernoulli draw per pair of nodes", "theirs": coins}
     memory = [in_fresh_process("--of", "bytes", "csbm", *size)]
     return [record.row(work, "CPU s", seconds, **beside), record.row(work, "peak MB", memory)]
@@ -61,9 +61,11 @@ def of_size(nodes: int, degree: float) -> list[record.Row]:
 
 def measured(what: str, form: str, nodes: int, degree: float) -> int:
     """Microseconds, bytes, or number of pairs of one graph."""
+    if form == "coins":
+        block_edges.draw = coins
 
     def draw() -> Graph:
-        return FORMS[form](num_nodes=nodes, degree=degree)
+        return csbm.generate(num_nodes=nodes, degree=degree)
 
     if what == "bytes":
         return peak_bytes(draw, torch.device("cpu"))
@@ -71,6 +73,19 @@ def measured(what: str, form: str, nodes: int, degree: float) -> int:
     graph = draw()
     seconds = time.process_time() - began
     return graph.edges.shape[1] // 2 if what == "pairs" else round(1e6 * seconds)
+
+
+def coins(
+    N: int, num_classes: int, inside: float, across: float, generator: torch.Generator
+) -> Tensor:
+    """Every pair i < j by its own coin, row by row: memory stays linear. -> (2, E)."""
+    y, columns = torch.arange(N) % num_classes, []
+    for i in range(N):
+        same = y[i + 1 :] == y[i]
+        flips = torch.rand(same.shape[0], generator=generator, dtype=torch.float64)
+        columns.append((flips < torch.where(same, inside, across)).nonzero()[:, 0] + i + 1)
+    rows = torch.repeat_interleave(torch.tensor([len(c) for c in columns]))
+    return torch.stack([rows, torch.cat(columns)])
 
 
 if __name__ == "__main__":

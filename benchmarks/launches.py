@@ -15,7 +15,7 @@ from pathlib import Path
 
 import record
 
-from oversmoothing.launch.command import compose_config
+from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.execute import execute
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop

@@ -20,6 +20,7 @@ from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.script import run_script
 from oversmoothing.launch.start import Start
 from oversmoothing.store.recorder import Recorder
+from oversmoothing.tasks.nodes.task import loop_of
 
 PARTS = ["trainer=minibatch_cluster", "trainer.num_parts=500", "trainer.parts_per_batch=10"]
 FORMS = {
@@ -65,7 +66,7 @@ def prepared(form: str, words: list[str], folder: Path) -> Callable[[], Step]:
 
     def make() -> Step:
         recorder = Recorder(folder, [0])
-        loop = trainer.loop(network, start.parts.data, trainer, recorder, False)
+        loop = loop_of(trainer)(network, start.parts.data, trainer, recorder, False)
         return loop._accuracies if form == "evaluation" else loop.step
 
     return make

@@ -23,9 +23,9 @@ from record import RESULTS
 from reference_gcn import HIDDEN, adjacency
 from torch import nn
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.script import run_script
 from oversmoothing.report.facts import update
 from oversmoothing.store.files import write_text

@@ -28,9 +28,9 @@ from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.backbones.gcn.gcnii import GCNII
 from oversmoothing.backbones.pyg.networks import Networks
+from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.data.graphs.graphs import load
-from oversmoothing.data.graphs.sbm import generate
 from oversmoothing.launch.script import run_script
 from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 

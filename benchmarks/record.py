@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
+from oversmoothing.report import markdown
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.environment import environment
 from oversmoothing.store.files import write_text
@@ -101,11 +102,11 @@ def table(rows: Sequence[Row]) -> str:
     """The rows as Markdown, with the commands that measured them."""
     head = ["work", "measure", "ours", "peer", "theirs", "ratio", "goal"]
     used = [i for i, key in enumerate(head) if i < 3 or any(row.get(key) for row in rows)]
-    lines = [head, ["---"] * len(head), *([_cells(row) for row in rows])]
-    shown = ["| " + " | ".join(line[i] for i in used) + " |" for line in lines]
+    cells = map(_cells, rows)
+    shown = markdown.table([head[i] for i in used], [[line[i] for i in used] for line in cells])
     notes = [f"- {'; '.join(places)}: {note}" for note, places in _notes(rows).items()]
     origins = list(dict.fromkeys(_caption(row) for row in rows))
-    return "\n".join([*shown, "", *([*notes, ""] if notes else []), *origins])
+    return "\n".join([shown, "", *([*notes, ""] if notes else []), *origins])
 
 
 def _notes(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -121,11 +122,11 @@ def _notes(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 def goals(every: dict[str, list[Row]]) -> str:
     """All rows with a goal as Markdown."""
-    lines = [["work", "measure", "beside", "measured", "goal"], ["---"] * 5]
+    lines = []
     for row in (row for rows in every.values() for row in rows if "goal" in row):
         cells = _cells(row)
         lines.append([*cells[:2], cells[3], cells[5] or cells[2], cells[6]])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown.table(["work", "measure", "beside", "measured", "goal"], lines)
 
 
 def _cells(row: Row) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from guide import commands, run, section, write
 
+from oversmoothing.errors import Problems
 from oversmoothing.launch import command as check
 from oversmoothing.launch.execute import execute
 
@@ -55,7 +56,7 @@ def test_mistakes_in_options_of_a_new_task_are_named(
     write("Adding a task", tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "my_tasks")
     words = ["--config-dir", str(tmp_path / "my_tasks"), "task=smoothing"]
-    with pytest.raises(check.Problems) as found:
+    with pytest.raises(Problems) as found:
         check.command([*words, "task.metric=rank", "task.metrc=rank"])
     assert "task.metric: expected one of mean_cosine, effective_rank" in str(found.value)
     assert "task.metrc: no such key with task=smoothing; did you mean 'task.metric'" in str(
@@ -88,5 +89,5 @@ def test_a_new_aggregator_in_the_rank_simulation(
 
 
 def test_did_you_mean_knows_a_new_aggregator(methods: Path) -> None:
-    with pytest.raises(check.Problems, match="did you mean 'mean_shift'"):
+    with pytest.raises(Problems, match="did you mean 'mean_shift'"):
         check.command(["--config-dir", str(methods), "aggregator=men_shift"])

@@ -41,6 +41,11 @@ PLUGINS = {  # what an option needs
     "slurm": "hydra_plugins.hydra_submitit_launcher",
 }
 PLAIN = ("source .venv/bin/activate", "wandb login")  # commands that are not of this repository
+LINK = r"\]\(([^)]+)\)"
+OPTION = r"(?<![\w.])(experiment|data|backbone|aggregator|trainer|task)=([a-z]\w+)"
+FILE = r"(?:scripts|benchmarks|configs|src|tests)/[\w/]+\.(?:py|yaml)"
+TARGET = r"`(make [^`…]+)`"
+SCRIPT = r"(scripts/\w+\.py.*)"  # of a line that make prints
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -58,9 +63,21 @@ def anchors(page: Path) -> set[str]:
     return named | {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+def test_the_pages_have_what_is_checked() -> None:
+    """The patterns match; one that matches nothing would let every page pass."""
+    text = "\n".join(text_of(page, "sh", "python", "yaml") for page in PAGES)
+    for pattern in (LINK, OPTION, FILE, TARGET):
+        assert len(re.findall(pattern, text)) > 20, pattern
+    assert sum(len(commands(page.read_text(encoding="utf-8"))) for page in PAGES) > 20
+    assert scripts_of("\t.venv/bin/python scripts/table.py table5 \\\n  --plan\n") == [
+        "scripts/table.py table5    --plan"
+    ]
+    assert len(anchors(README)) > 5
+
+
 @every_page
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)]+)\)", text_of(page)):
+    for link in re.findall(LINK, text_of(page)):
         path, _, anchor = link.partition("#")
         if "://" not in link:
             target = (page.parent / path).resolve() if path else page
@@ -71,7 +88,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_index_links_every_page_and_the_site_shows_it() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    for page in (ROOT / "docs").glob("*/*.md"):
+    pages = [*(ROOT / "docs").glob("*/*.md")]
+    assert pages
+    for page in pages:
         assert f"]({page.parent.name}/{page.name})" in index
         assert re.search(rf"- (.*: )?{page.parent.name}/{page.name}$", site, re.M), page
 
@@ -139,13 +158,18 @@ def printed_help(script: str, *words: str) -> str:
     return printed.getvalue()
 
 
+def scripts_of(printed: str) -> list[str]:
+    """The scripts with their arguments in what make prints."""
+    return re.findall(SCRIPT, printed.replace("\\\n", " "))
+
+
 def made(words: list[str]) -> None:
     """A dry run of make finds the targets, and the scripts accept what they get from it."""
     dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
     assert dry.returncode == 0, dry.stderr
     for name in (word.split("=")[0] for word in words if "=" in word):
         assert f"$({name})" in MAKEFILE, name
-    for line in re.findall(r"(scripts/\w+\.py.*)", dry.stdout.replace("\\\n", " ")):
+    for line in scripts_of(dry.stdout):
         known_flags(*shlex.split(line))
 
 
@@ -153,18 +177,17 @@ def made(words: list[str]) -> None:
 def test_named_parts_exist(page: Path) -> None:
     """``group=option`` and paths of files exist, in commands and in sentences."""
     text = text_of(page, "sh", "python", "yaml")
-    groups = "experiment|data|backbone|aggregator|trainer|task"
-    for group, option in re.findall(rf"(?<![\w.])({groups})=([a-z]\w+)", text):
+    for group, option in re.findall(OPTION, text):
         yaml = f"{group}/{option}.yaml"
         assert yaml in OWN or (ROOT / "configs" / yaml).exists(), yaml
-    for name in re.findall(r"(?:scripts|benchmarks|configs|src|tests)/[\w/]+\.(?:py|yaml)", text):
+    for name in re.findall(FILE, text):
         assert (ROOT / name).exists(), name
 
 
 @every_page
 def test_targets_in_sentences_exist(page: Path) -> None:
     """``make x`` between backticks."""
-    for code in re.findall(r"`(make [^`…]+)`", text_of(page)):
+    for code in re.findall(TARGET, text_of(page)):
         made(shlex.split(code)[1:])
 
 

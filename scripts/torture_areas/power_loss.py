@@ -57,7 +57,7 @@ class Stop(Exception):
 
 def trials(seed: float, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
     """Names of trials, and what makes them."""
-    from oversmoothing.launch.command import compose_config
+    from oversmoothing.config.compose import compose_config
     from oversmoothing.launch.execute import execute, run_folder
 
     drawn, first = random.Random(seed), compose_config([*WORDS, f"paths.outputs={folder}/whole"])

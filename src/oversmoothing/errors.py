@@ -68,6 +68,11 @@ def reason_of(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+def described(error: BaseException) -> str:
+    """Type and message of an error of another library, in one line of limited length."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
 def shortened(line: str, most: int = 2000) -> str:
     """A line without its middle, if it is longer than ``most`` characters."""
     half = most // 2

@@ -15,7 +15,7 @@ from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.backbones.pyg.edges import as_csr, drop_edges
 from oversmoothing.backbones.pyg.layer import Layer
 from oversmoothing.backbones.pyg.networks import Networks
-from oversmoothing.data.graphs.sbm import generate
+from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.loop import FullBatchLoop

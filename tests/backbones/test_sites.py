@@ -30,7 +30,9 @@ def test_every_aggregator_goes_to_its_site_in_its_order() -> None:
     sites = Sites(factories, 8, "some")
     assert [type(a) for a in sites.build("inside", 4)] == [Scale, Centered]
     assert [type(a) for a in sites.build("after", 8)] == [LayerNorm, ContraNorm]
-    assert sites.instead(8) is None and sites.has("instead", "after") and not sites.has("instead")
+    assert (
+        not sites.build("instead", 8) and sites.has("instead", "after") and not sites.has("instead")
+    )
     assert sites.build("inside", 4)[0].scale.shape == (4,)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from oversmoothing.config.compose import loader
-from oversmoothing.launch.command import CONFIGS, command, compose_config, configs
+from oversmoothing.config.compose import compose_config, loader
+from oversmoothing.config.folders import CONFIGS
+from oversmoothing.launch.command import command, configs
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from oversmoothing.config.compose import base, compose_config
+from oversmoothing.config.folders import CONFIGS
 from oversmoothing.config.parts import PARTS
 from oversmoothing.data.graphs.graphs import FOLDERS
-from oversmoothing.launch.command import CONFIGS, Problems, configs
+from oversmoothing.errors import Problems
+from oversmoothing.launch.command import configs
 from oversmoothing.report.expected import load
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs import graphs
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.data.graphs.pyg_datasets import load
-from oversmoothing.errors import InputError
-from oversmoothing.launch.command import Problems, configs
+from oversmoothing.errors import InputError, Problems
+from oversmoothing.launch.command import configs
 
 SPLIT = [0.6, 0.2, 0.2]
 ROMAN = {"dataset": "HeterophilousGraphDataset", "options": {"name": "Roman-empire"}}

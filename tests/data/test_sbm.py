@@ -8,7 +8,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from oversmoothing.config.instantiate import build
-from oversmoothing.data.graphs import block_edges, csbm, sbm
+from oversmoothing.data.graphs import block_edges, csbm
 from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
@@ -171,15 +171,9 @@ def test_a_graph_is_the_same_on_every_machine():
     assert (fingerprint(generate()), generate().checksum) == ("de61fbf1ff7e", "e8774fba7fae")
 
 
-def test_runs_of_the_quadratic_generator_find_their_graph():
-    old = sbm.generate()
-    assert (fingerprint(old), old.checksum) == ("6a0d2f29f140", "8f79fd2d5f8c")
-    assert old.x.layout == torch.sparse_csr
-
-
 def test_a_sweep_draws_its_graph_once(monkeypatch):
-    drawn, assemble = [], csbm.assemble
-    monkeypatch.setattr(csbm, "assemble", lambda *a: drawn.append(a) or assemble(*a))
+    drawn, draw = [], block_edges.draw
+    monkeypatch.setattr(block_edges, "draw", lambda *a: drawn.append(a) or draw(*a))
     runs = configs(["data.num_nodes=321", "backbone.depth=2,3"], multirun=True)
     first, second = (build(config.data) for config in runs)
     assert first is second and len(drawn) == 1

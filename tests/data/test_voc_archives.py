@@ -107,7 +107,9 @@ def test_a_damaged_archive_is_refused(tmp_path, archives):
 
 
 def test_the_published_sources_have_checksums():
-    for source in voc_archives.sources():
+    sources = [*voc_archives.sources()]
+    assert sources and all(source.files for source in sources)
+    for source in sources:
         assert len(source.urls) >= 2 and source.urls[0].startswith("https://")
         assert all(len(sha) == 64 for sha in source.files.values())
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_runs import RUNS, TRAINED, words
 
-from oversmoothing.launch.command import compose_config
+from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import Recorder
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.launch import attempts
 from oversmoothing.launch.attempts import BUSY, attempt, run_all
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import finished, run_folder
 from oversmoothing.store.claims import claimed
 from oversmoothing.store.identity import run_id

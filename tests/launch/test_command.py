@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.launch.command import Problems, command
+from oversmoothing.errors import Problems
+from oversmoothing.launch.command import command
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 from oversmoothing.launch import execute as module
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, finished, known_result, run_folder
 from oversmoothing.launch.start import Start
 from oversmoothing.store.recorder import Recorder, write_result

@@ -11,10 +11,10 @@ import torch
 from in_process import here
 from PIL import Image
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.data.images.files import read_mask
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.metrics.segmentation import Confusion
 from oversmoothing.papers.centered_fig2 import figure2

@@ -9,11 +9,11 @@ import torch
 from in_process import here
 from PIL import Image
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.files import read_mask
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.segmentation.evaluator import Evaluator

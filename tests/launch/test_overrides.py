@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.overrides import other_runs, same_runs
 from oversmoothing.store.identity import run_id
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.launch.command import Problems, command, configs
+from oversmoothing.errors import Problems
+from oversmoothing.launch.command import command, configs
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.launch.command import Problems, command
+from oversmoothing.errors import Problems
+from oversmoothing.launch.command import command
 
 SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
 ENDS = '''

@@ -104,7 +104,8 @@ def test_help_and_a_refused_command_import_no_torch(tmp_path: Path) -> None:
     """Importing torch takes most of the time of a command that runs nothing."""
     code = """
         import sys
-        from oversmoothing.launch.command import Problems, command
+        from oversmoothing.errors import Problems
+        from oversmoothing.launch.command import command
         for words in {quick}:
             try:
                 assert command(words).hydra

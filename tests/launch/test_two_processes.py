@@ -14,9 +14,9 @@ import torch
 from omegaconf import DictConfig
 
 from oversmoothing import watch
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all, unfinished
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import run_folder
 from oversmoothing.store import claims
 from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop

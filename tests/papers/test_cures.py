@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch.command import compose_config, source_problems
+from oversmoothing.launch.command import source_problems
 from oversmoothing.papers import RESULTS
 from oversmoothing.papers.cures import compare, records, run
 from oversmoothing.papers.cures.records import Measured, Record

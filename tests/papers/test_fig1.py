@@ -99,7 +99,7 @@ def _is_text(artist: object) -> bool:
 
 
 def test_only_finished_seeds_that_are_asked_for_are_read(tmp_path: Path) -> None:
-    from oversmoothing.launch.command import compose_config
+    from oversmoothing.config.compose import compose_config
     from oversmoothing.launch.execute import run_folder
     from oversmoothing.store.recorder import write_result
 

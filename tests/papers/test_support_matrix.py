@@ -76,7 +76,8 @@ def test_no_backbone_is_forgotten() -> None:
     """One column a class that hosts aggregators; the transformer of random weights trains none."""
     from hydra.utils import get_object
 
-    from oversmoothing.launch.command import CONFIGS, compose_config
+    from oversmoothing.config.compose import compose_config
+    from oversmoothing.config.folders import CONFIGS
 
     def classes(names: list[str]) -> set[type]:
         nodes = [compose_config([f"backbone={name}"]).backbone for name in names]

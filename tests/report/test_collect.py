@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import run_folder
 from oversmoothing.report.collect import (
     Planned,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.config.parts import config_problems
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.preflight import Known, all_problems
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.expected import load, select

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.data.images.classes import class_names
-from oversmoothing.launch.command import compose_config, configs
+from oversmoothing.launch.command import configs
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge

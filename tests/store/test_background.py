@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.launch.command import compose_config
+from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store import background
 

@@ -12,6 +12,7 @@ from oversmoothing.backbones.pyg.networks import Networks
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.tasks.nodes.task import loop_of
 
 N, F, K, SEEDS = 40, 6, 3, [0, 1]
 
@@ -38,7 +39,7 @@ def networks(given: Graph, gamma: float | None = -0.5, **options: Any) -> Networ
 
 def looped(trainer: FullBatchAdam, folder: Path, given: Graph, **options: Any) -> Any:
     recorder = Recorder(folder, SEEDS, checkpoint_seconds=0)
-    return trainer.loop(networks(given, **options), given, trainer, recorder, False)
+    return loop_of(trainer)(networks(given, **options), given, trainer, recorder, False)
 
 
 def weights(loop: Any) -> Tensor:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from small_runs import words
 
-from oversmoothing.launch.command import Problems, configs
+from oversmoothing.errors import Problems
+from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
 
 STEPS = ["trainer.iterations=3", "trainer.batch_size=4", "trainer.warmup=0", "trainer.workers=0"]

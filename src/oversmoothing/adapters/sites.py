@@ -84,10 +84,6 @@ class Sites:
         """Builds the aggregators of a site for tokens of ``dim`` channels."""
         return Chain(make(factory, dim) for factory in self.factories[site])
 
-    def instead(self, dim: int) -> Aggregator | None:
-        """Builds the aggregator that replaces the mixing, if there is one."""
-        return next((make(factory, dim) for factory in self.factories["instead"]), None)
-
 
 def kind_of(factory: Factory, dim: int) -> type[Aggregator]:
     """Returns the class of the aggregators that a factory builds.

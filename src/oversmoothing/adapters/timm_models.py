@@ -114,7 +114,7 @@ def _in_attention(name: str, attn: nn.Module, sites: Sites, context: Context) ->
             "attention; it offers only: after"
         )
     if sites.has("instead"):
-        site = InsteadOfAttention([sites.instead(attn.proj.out_features)], context)
+        site = InsteadOfAttention(sites.build("instead", attn.proj.out_features), context)
     else:
         channels = attn.proj.in_features // attn.num_heads
         site = InsideAttention(sites.build("inside", channels), context)

@@ -1,12 +1,12 @@
 """Published weights from the Hugging Face hub, and the words for weights that do not fit."""
 
-import os
 from collections.abc import Container, Mapping
 from pathlib import Path
 
 from torch import Tensor
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 PUBLISHED = "model.safetensors"  # name of the weights file in a repository
 WAY_OUT = "set backbone.weights=PATH to load a file, or backbone.weights=none for random weights"
@@ -28,13 +28,13 @@ def published(repository: str, whose: str) -> Path:
     cached = try_to_load_from_cache(repository, PUBLISHED)
     if isinstance(cached, str):
         return Path(cached)
-    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-        reason = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
+    if offline():
+        reason = FORBIDDEN
     else:
         try:
             return Path(hf_hub_download(repository, PUBLISHED))
         except Exception as error:  # the hub and its HTTP library raise many types
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            reason = described(error)
     raise InputError(
         f"{repository}/{PUBLISHED}: {whose} weights are not available ({reason}); {WAY_OUT}"
     )

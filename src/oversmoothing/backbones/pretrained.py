@@ -1,6 +1,5 @@
 """Loads weights into timm's networks: published ones, those of a file, or none."""
 
-import hashlib
 import pickle
 import re
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from oversmoothing.backbones import hub
 from oversmoothing.errors import InputError
-from oversmoothing.store import tensors
+from oversmoothing.store import files, tensors
 
 HEADS = ("head.", "head_dist.")  # classifiers of vision transformers, not used here
 RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm resizes these silently
@@ -85,8 +84,7 @@ def digest(path: Path) -> str:
         InputError: the file does not exist or cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.sha256(path)
     except OSError as error:
         raise InputError(_no_file(path, error.strerror)) from error
 

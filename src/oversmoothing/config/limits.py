@@ -35,9 +35,9 @@ def are_on() -> bool:
     return os.environ.get("OVERSMOOTHING_LIMITS") != "off"
 
 
-def processors(times: int = 4, least: int = 64) -> int:
+def processors(least: int = 64) -> int:
     """A number of threads or processes beyond any use; thousands of them crash a machine."""
-    return max(least, times * (os.cpu_count() or 1))
+    return max(least, 4 * (os.cpu_count() or 1))
 
 
 def beyond(prefix: str, node: Any) -> Iterator[str]:

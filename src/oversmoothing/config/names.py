@@ -59,7 +59,7 @@ def _no_such_key(key: str, composed: Composed) -> str:
         own = _leaves(composed, f"{part}.") if leaf else groups
     near = {name.removeprefix(f"{part}."): name for name in own}
     last = {} if is_hydra else {name.rpartition(".")[2]: name for name in everywhere}
-    option = "".join(f" with {p}={name}" for p, name in choices.items() if _filled(p) == part)
+    option = "".join(f" with {p}={name}" for p, name in choices.items() if node_of(p) == part)
     line = f"{key}: no such key{option}"
     if close := closest(leaf or key, near) or closest(key.rpartition(".")[2], last, cutoff=0.75):
         return f"{line}; did you mean {close!r}?"
@@ -73,15 +73,15 @@ def _no_such_key(key: str, composed: Composed) -> str:
 
 def _no_leaf(key: str, composed: Composed) -> str:
     for place in composed["hydra.runtime.choices"]:
-        if _filled(place) == key:
+        if node_of(place) == key:
             return f"{key}: choose its option by {place}=…, set its keys by {key}.…=…"
     keys = ", ".join(_leaves(composed, f"{key}."))
     return f"{key}: it is not a value; set one of its keys: {keys}"
 
 
-def _filled(place: str) -> str:
-    """The node that a choice fills: ``then`` for ``aggregator@then``."""
-    return place.split("@")[-1]
+def node_of(place: str) -> str:
+    """The node that a place fills: ``then`` for ``aggregator@then``."""
+    return place.lstrip("+~").split("@")[-1]
 
 
 def _leaves(composed: Composed, prefix: str = "") -> list[str]:

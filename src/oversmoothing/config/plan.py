@@ -14,7 +14,7 @@ from oversmoothing.config import limits
 from oversmoothing.config.compose import assemble, base, is_composed, is_group, parse, put
 from oversmoothing.config.folders import search_path
 from oversmoothing.config.groups import group_problem
-from oversmoothing.config.names import flat, is_new, key_problem
+from oversmoothing.config.names import flat, is_new, key_problem, node_of
 from oversmoothing.config.sweep import not_swept, values_of
 from oversmoothing.errors import Problems
 
@@ -62,7 +62,7 @@ def plan(words: list[str], multirun: bool) -> Plan:
     if absent := [f"{path}: no such folder of configs" for path in folders if not path.is_dir()]:
         return Plan(problems + absent)
     parsed = {override.input_line for override in overrides}
-    result = Plan(problems, unclear={_node(w.split("=")[0]) for w in words if w not in parsed})
+    result = Plan(problems, unclear={node_of(w.split("=")[0]) for w in words if w not in parsed})
     try:
         axes = _accepted(result, overrides, folders)
         axes = _swept(result, axes, multirun, folders)
@@ -83,7 +83,7 @@ def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axe
             values, found = values_of(override, folders)
         if is_group(override):
             found = found or [x for value in values if (x := group_problem(value, folders))]
-            plan.unclear |= {_node(key)} if found else set()
+            plan.unclear |= {node_of(key)} if found else set()
         plan.problems += found
         if not found:
             axes[key] = values
@@ -173,11 +173,6 @@ def _sweep_conflicts(composed: dict[str, Any], axes: Axes) -> list[str]:
         name = composed["hydra.runtime.choices"]["experiment"]
         return [f"experiment: {name} is a sweep by itself; run it alone"]
     return []
-
-
-def _node(place: str) -> str:
-    """The node that a place fills: ``then`` for ``aggregator@then``."""
-    return place.lstrip("+~").split("@")[-1]
 
 
 def _keys(config: DictConfig) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 No raw file is opened before its SHA-256 has matched the one in ``raw_files.yaml``.
 """
 
-import hashlib
 import http.client
 import os
 import shutil
@@ -17,7 +16,10 @@ from pathlib import Path
 
 import yaml
 
+from oversmoothing.data.checksum import short_sha256
 from oversmoothing.errors import InputError, reason_of
+from oversmoothing.store.files import sha256
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 LARGEST = 2**33  # bytes of a file; the largest known has 2 GiB
 TIMEOUT = 30  # seconds without data before the next mirror is tried
@@ -47,7 +49,7 @@ def catalogue() -> dict[str, list[Source]]:
 def checksum(sources: Sequence[Source]) -> str:
     """Hashes the checksums of all files to twelve hex digits."""
     lines = sorted(f"{name} {sha}" for source in sources for name, sha in source.files.items())
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+    return short_sha256("\n".join(lines).encode())
 
 
 def ensure(sources: Sequence[Source], folder: Path) -> None:
@@ -64,8 +66,8 @@ def ensure(sources: Sequence[Source], folder: Path) -> None:
     missing = list(_missing(sources, folder))
     if not missing:
         return
-    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-        raise InputError(_by_hand(missing, folder, "OVERSMOOTHING_OFFLINE=1 forbids downloads"))
+    if offline():
+        raise InputError(_by_hand(missing, folder, FORBIDDEN))
     for done, (name, source) in enumerate(missing):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -129,8 +131,7 @@ def _require_size(size: int, free: int) -> None:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         why = reason_of(error)
         raise InputError(f"{path}: cannot be read ({why}); make it readable") from error

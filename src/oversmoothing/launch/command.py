@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.folders import CONFIGS
 from oversmoothing.config.parts import config_problems
 from oversmoothing.config.plan import Plan, plan
 from oversmoothing.errors import Problems
@@ -26,8 +24,6 @@ from oversmoothing.launch.flags import read
 
 if TYPE_CHECKING:
     from oversmoothing.launch.start import Start
-
-__all__ = ["CONFIGS", "Command", "Problems", "command", "compose_config", "configs"]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Exported runs on the Hugging Face hub: ``hf:ORG/NAME``."""
 
-import os
 import re
 from pathlib import Path
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 from oversmoothing.store import portable
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 PREFIX = "hf:"
 FILES = ("config.yaml", portable.NAME, "metrics.json")
@@ -26,11 +26,11 @@ def download(run: str) -> Path:
     cached = [try_to_load_from_cache(name, file) for file in FILES]
     if all(isinstance(path, str) for path in cached):
         return Path(str(cached[0])).parent
-    if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-        reason = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
+    if offline():
+        reason = FORBIDDEN
     else:
         try:
             return Path(snapshot_download(name, allow_patterns=list(FILES)))
         except Exception as error:  # the hub and its HTTP library raise many types
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            reason = described(error)
     raise InputError(f"{run}: not available ({reason}); give --run a folder that export.py wrote")

@@ -2,13 +2,13 @@
 
 import json
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.config.folders import CONFIGS, options
+from oversmoothing.config.names import flat
 from oversmoothing.store.identity import IDENTITY, run_id, short_name
 
 Keys = dict[str, Any]
@@ -62,15 +62,8 @@ def _target(group: str, name: str) -> str | None:
 def _keys(config: DictConfig) -> Keys:
     """Dotted keys and values of the parts and the seeds, interpolations unresolved."""
     plain = OmegaConf.to_container(config, resolve=False)
-    return dict(_leaves("", {key: plain.get(key) for key in (*IDENTITY, "seeds")}))
-
-
-def _leaves(prefix: str, node: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(node, dict):
-        yield prefix, node
-        return
-    for key, value in node.items():
-        yield from _leaves(f"{prefix}.{key}".lstrip("."), value)
+    whole = flat({key: plain.get(key) for key in (*IDENTITY, "seeds")})
+    return {key: value for key, value in whole.items() if not isinstance(value, dict)}
 
 
 def _distance(words: list[str], wanted: Keys) -> int:

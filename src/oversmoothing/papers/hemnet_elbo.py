@@ -20,6 +20,7 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.errors import InputError
 from oversmoothing.metrics.elbo import elbo_by_step
 from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.report.markdown import table
 from oversmoothing.store.files import write_text, writing
 
 N, C, K = 400, 16, 8
@@ -101,7 +102,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     """Returns a line for each E-step and step size: all N-steps, E-steps by kind of tokens."""
     head = ["E-step", "η", "N-steps that lower the ELBO"]
     head += [f"E-steps: {tokens}" for tokens in SPREADS] + ["deepest fall"]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for (e_step, step_size), group in itertools.groupby(rows, itemgetter("e_step", "step_size")):
         cells = list(group)
         line = [e_step, f"{step_size:g}"]
@@ -109,7 +110,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         line += [f"{cell['e_falls']} of {cell['e_steps']}" for cell in cells]
         deepest = max(cell["deepest_fall"] for cell in cells)
         lines.append([*line, f"{100 * deepest:.2g} %" if deepest else "none"])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return table(head, lines) + "\n"
 
 
 def _options(argv: list[str]) -> argparse.Namespace:

@@ -20,10 +20,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
 from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.config.compose import compose_config
+from oversmoothing.config.folders import CONFIGS
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
-from oversmoothing.launch.command import CONFIGS, compose_config
 from oversmoothing.launch.flags import whole
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.report.markers import show_in_pages

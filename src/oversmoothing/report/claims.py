@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from oversmoothing.errors import InputError
+from oversmoothing.report.markdown import table
 
 Entry = Mapping[str, str]
 ORDER = ("holds", "holds in part", "contradicted", "not decided", "not run")
@@ -56,7 +57,7 @@ def details(entry: Entry, measured: str | None = None) -> str:
 
 def full(entries: Iterable[Entry]) -> str:
     """Claims with their details folded away, each with an anchor of its name."""
-    return table(HEAD, [_full(entry) for entry in entries])
+    return table(HEAD, map(_full, entries)) + "\n"
 
 
 def _full(entry: Entry) -> list[str]:
@@ -74,7 +75,7 @@ def short(entries: Sequence[Entry], page: str) -> str:
         page: the page of all claims, as a relative link.
     """
     several = len({entry["paper"] for entry in entries}) > 1
-    return table(HEAD, [_short(entry, page, several) for entry in entries])
+    return table(HEAD, [_short(entry, page, several) for entry in entries]) + "\n"
 
 
 def _short(entry: Entry, page: str, several: bool) -> list[str]:
@@ -93,9 +94,3 @@ def verdict(entry: Entry) -> str:
 
 def _verdict(entry: Entry) -> str:
     return f"**{verdict(entry)}**" if entry["n"] else verdict(entry)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; | in a cell becomes /."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)

@@ -11,8 +11,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import known_result
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.verdict import Measured, Pair
@@ -20,7 +20,6 @@ from oversmoothing.store.environment import shared_environment
 from oversmoothing.store.files import write_text
 from oversmoothing.store.identity import former_id, identity, run_id
 from oversmoothing.store.metric import look_up
-from oversmoothing.store.migrate import json_lines
 
 Records = Mapping[str, dict[str, Any]]  # run id -> result
 EARLIER = (
@@ -199,9 +198,15 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
     kept = [p.best(None, known) for p in runs.values()]
     for p in kept:
         _say_dropped(path, p.result, known)
-    text = json_lines(_record(p) for p in kept if p.result)
+    text = _json_lines(_record(p) for p in kept if p.result)
     if text or path.exists():
         write_text(path, text)
+
+
+def _json_lines(records: Iterable[dict[str, Any]]) -> str:
+    """Records as text, one a line, sorted by name."""
+    ordered = sorted(records, key=lambda record: (record["name"], record["id"]))
+    return "".join(json.dumps(record, sort_keys=True) + "\n" for record in ordered)
 
 
 def _say_dropped(path: Path, result: dict[str, Any] | None, known: Records) -> None:

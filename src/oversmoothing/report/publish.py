@@ -7,6 +7,7 @@ from pathlib import Path
 
 from oversmoothing.report import depth_figures
 from oversmoothing.report.grid import Entry, layout
+from oversmoothing.report.markdown import table
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.report.remarks import COMPARED, comparisons, counts, legend, notes
 from oversmoothing.report.verdict import Verdict
@@ -78,12 +79,12 @@ def markdown(entries: Sequence[Entry]) -> str:
     parts = [f"**{about.title}**"] * about.ours
     for block in layout(entries):
         rows = ([label, *map(_cell, row)] for label, row in block.rows.items())
-        parts.append(_table([block.name, *block.columns], *rows))
+        parts.append(table([block.name, *block.columns], rows))
     parts.append(f"**{counts(entries)}** {legend(entries)}")
     if remarks := notes(entries):
         parts.append("\n".join(f"- {note}" for note in remarks))
     if lines := comparisons(entries):
-        parts += [COMPARED, _table(*lines)]
+        parts += [COMPARED, table(lines[0], lines[1:])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -92,8 +93,8 @@ def every_cell(entries: Sequence[Entry]) -> str:
 
     A cell that is not measured has its command in place of the run; the notes say why.
     """
-    table = _table(DETAILS, *(entry.details for entry in entries))
-    return f"<details><summary>Every cell</summary>\n\n{table}\n\n</details>\n"
+    cells = table(DETAILS, (entry.details for entry in entries))
+    return f"<details><summary>Every cell</summary>\n\n{cells}\n\n</details>\n"
 
 
 def to_csv(entries: Sequence[Entry]) -> str:
@@ -111,8 +112,3 @@ def _cell(entry: Entry | None) -> str:
     ours = f"**{entry.ours}**" if entry.best else entry.ours
     beside = " ".join(filter(None, [entry.printed, entry.mark]))
     return f"{ours} ({beside})" if beside else ours
-
-
-def _table(head: Sequence[str], *rows: Sequence[str]) -> str:
-    lines = (head, ["---"] * len(head), *rows)
-    return "\n".join(f"| {' | '.join(f.replace('|', '/') for f in line)} |" for line in lines)

@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import contextlib
+import hashlib
 import os
 import sys
 import warnings
@@ -89,6 +90,12 @@ def flush(path: Path) -> None:
 def write_text(path: Path, text: str, option: str = "") -> None:
     """Writes a text in UTF-8, as ``write_atomically`` does."""
     write_atomically(path, lambda file: file.write(text.encode()), option)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file in hex. Raises OSError if it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:

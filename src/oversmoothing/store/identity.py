@@ -23,9 +23,9 @@ IDENTITY = ("task", "data", "backbone", "aggregator", "then", "trainer")
 Node = dict[str, Any]
 
 
-def run_id(config: DictConfig, frozen: bool = False) -> str:
-    """Ten hex digits that name the run of a composed config; ``frozen`` as in ``identity``."""
-    return hashed(identity(config, frozen))
+def run_id(config: DictConfig) -> str:
+    """Ten hex digits that name the run of a composed config."""
+    return hashed(identity(config))
 
 
 def hashed(identity: Node) -> str:
@@ -46,27 +46,22 @@ def former_id(config: DictConfig) -> str:
     return hashed(unmarked)
 
 
-def run_name(config: DictConfig, frozen: bool = False) -> str:
-    """Folder of a run: task, data, aggregator, id; ``frozen`` as in ``identity``."""
+def run_name(config: DictConfig) -> str:
+    """Folder of a run: task, data, aggregator, id."""
     parts = [short_name(config.task), config.data.get("name") or short_name(config.data)]
     parts += [short_name(config[key]) for key in ("aggregator", "then")]
     shown = [part for part in parts if part not in ("", "none")]
-    return "-".join([*shown, run_id(config, frozen)])
+    return "-".join([*shown, run_id(config)])
 
 
-def identity(config: DictConfig, frozen: bool = False) -> Node:
+def identity(config: DictConfig) -> Node:
     """The part of a config that decides the numbers, in plain types.
 
     Interpolations stay unresolved, and the folders of data are left out: where the data lie does
     not matter.
-
-    Args:
-        config: composed, or an identity as records hold it.
-        frozen: the config is of an earlier version. An option that it lacks has its frozen value,
-            not today's default, and its parts have no marks.
     """
     plain = OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config
-    nodes = {key: _canonical(plain.get(key) or {}, frozen) for key in IDENTITY}
+    nodes = {key: _canonical(plain.get(key) or {}) for key in IDENTITY}
     return {"version": _table()["version"], **nodes}
 
 
@@ -113,26 +108,26 @@ def _names() -> dict[str, str]:
     return {target: name for name, part in parts for target in part["targets"]}
 
 
-def _canonical(node: Any, frozen: bool) -> Any:
+def _canonical(node: Any) -> Any:
     if isinstance(node, (list, tuple)):
-        return [_canonical(item, frozen) for item in node]
+        return [_canonical(item) for item in node]
     if dataclasses.is_dataclass(node):  # a default such as CRF()
         node = {"_target_": f"{type(node).__module__}.{type(node).__name__}", **vars(node)}
     if not isinstance(node, dict):
         return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
     if not (name := part_name(node) if {"_target_", "_part_"} & node.keys() else ""):
-        return {key: _canonical(value, frozen) for key, value in node.items()}
+        return {key: _canonical(value) for key, value in node.items()}
     about = _table()["parts"].get(name, {})
-    known, today = about.get("defaults", {}), not frozen and "_target_" in node
+    known, today = about.get("defaults", {}), "_target_" in node
     given = _defaults(node["_target_"]) | node | about.get("marks", {}) if today else node
-    kept = {k: _canonical(v, frozen) for k, v in given.items() if not _is_neutral(k, v)}
+    kept = {k: _canonical(v) for k, v in given.items() if not _is_neutral(k, v)}
     own = {k: v for k, v in kept.items() if k not in known or not _is_default(v, known[k])}
     return {"_part_": name, **own}
 
 
 def _is_default(value: Any, default: Any) -> bool:
     """None means no options, as an empty mapping does."""
-    return value == _canonical(default, True) or (value is None and default == {})
+    return value == _canonical(default) or (value is None and default == {})
 
 
 def _unmarked(node: Any) -> Any:

@@ -26,7 +26,6 @@ from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.launch.start import parts
 from oversmoothing.tasks.base import Parts
-from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.tuning.adam import StackedAdam, owned, rates_of
 
 BUILT = ("backbone", "aggregator", "then")
@@ -99,7 +98,7 @@ def require_searchable(model: torch.nn.Module, trainers: Sequence[Any]) -> None:
     other = "; search with `python train.py -m hydra/sweeper=optuna …` instead"
     if not isinstance(model, Engine):
         raise InputError(f"backbone: a batched search trains gcn, gcnii or jknet{other}")
-    if any(trainer.loop is not FullBatchLoop for trainer in trainers):
+    if any(trainer.on_host for trainer in trainers):
         raise InputError(f"trainer: a batched search trains on the full batch, trainer=adam{other}")
     if any(own.selection != "best-val" or own.patience is not None for own in trainers):
         raise InputError(

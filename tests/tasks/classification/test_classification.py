@@ -7,8 +7,9 @@ import pytest
 import torch
 from processes import train_by_two
 
-from oversmoothing.errors import InputError
-from oversmoothing.launch.command import Problems, compose_config, configs
+from oversmoothing.config.compose import compose_config
+from oversmoothing.errors import InputError, Problems
+from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import weights_path
 from oversmoothing.training import loop as engine

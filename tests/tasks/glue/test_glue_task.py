@@ -9,9 +9,10 @@ from processes import train_by_two
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.bert.bert import BERT
+from oversmoothing.config.compose import compose_config
 from oversmoothing.data.text import glue
-from oversmoothing.errors import InputError
-from oversmoothing.launch.command import Problems, compose_config, configs
+from oversmoothing.errors import InputError, Problems
+from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import weights_path
 from oversmoothing.tasks.glue.network import Objective

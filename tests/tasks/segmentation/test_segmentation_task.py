@@ -7,7 +7,9 @@ import pytest
 import torch
 from processes import kill_after_a_checkpoint, train_by_two
 
-from oversmoothing.launch.command import Problems, compose_config, configs
+from oversmoothing.config.compose import compose_config
+from oversmoothing.errors import Problems
+from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import weights_path
 

@@ -151,7 +151,6 @@ def test_grid_holds_minus_one_exactly() -> None:
         {"gammas": "0:1:nan"},
         {"gammas": "all"},
         {"every": 0},
-        {"dtype": "float16"},
     ],
 )
 def test_bad_arguments_name_their_key(tmp_path: Path, wrong: dict) -> None:

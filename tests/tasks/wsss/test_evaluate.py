@@ -18,10 +18,10 @@ from PIL import Image
 sys.path.append(str(Path(__file__).parent / "data"))
 import voc_folder  # noqa: E402
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.data.images.files import read_size
 from oversmoothing.errors import Problems
 from oversmoothing.launch import loading
-from oversmoothing.launch.command import compose_config
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.launch.script import run_script
 from oversmoothing.papers import wsss_limits

@@ -12,9 +12,10 @@ from safetensors.torch import save_file
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.backbones.vit import timm_vit
-from oversmoothing.errors import InputError
+from oversmoothing.config.compose import compose_config
+from oversmoothing.errors import InputError, Problems
 from oversmoothing.launch import loading
-from oversmoothing.launch.command import Problems, compose_config, configs
+from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.launch.start import Start
 from oversmoothing.store.recorder import Recorder, weights_path

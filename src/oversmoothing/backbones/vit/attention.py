@@ -78,7 +78,7 @@ def equip(
     dim = network.embed_dim
     sites = Sites(factories, dim, "backbone vit")
     if after != "branch":
-        sites.instead(dim)  # not used: drawn so that a seed gives the network it has always given
+        sites.build("instead", dim)  # not used; a seed gives the network it has always given
     here = SITES if after == "branch" else ("inside", "instead")
     for block in (network.blocks[i] for i in chosen):
         _in_attention(block.attn, sites, Context(prefix=prefix), here)

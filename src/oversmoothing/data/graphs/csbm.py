@@ -4,24 +4,18 @@ Deshpande et al., 2018, "Contextual Stochastic Block Models" (https://arxiv.org/
 with more than two classes.
 """
 
-import hashlib
 import json
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from oversmoothing.data.checks import at_least, require
+from oversmoothing.data.checksum import short_sha256
 from oversmoothing.data.graphs import block_edges
 from oversmoothing.data.graphs.graph import Graph, check_graph, symmetrised
 from oversmoothing.data.graphs.kept import kept
 from oversmoothing.errors import InputError
 from oversmoothing.store.free_memory import free_memory, in_gib
-
-# Draws edges, each in one direction, from the order of the nodes (the class of node v is order[v]
-# modulo the number of classes), the number of classes and the probabilities inside and across.
-DrawEdges = Callable[[Tensor, int, float, float, torch.Generator], Tensor]
 
 
 @kept
@@ -66,21 +60,17 @@ def generate(
     """
     arguments = dict(locals())
     text = json.dumps({"edges": "block_edges", **arguments}, sort_keys=True)
-    return assemble(arguments, _edges, hashlib.sha256(text.encode()).hexdigest()[:12])
-
-
-def assemble(arguments: dict[str, Any], draw_edges: DrawEdges, checksum: str) -> Graph:
-    """Draws a graph with the arguments of ``generate``; raises the same errors."""
+    checksum = short_sha256(text.encode())
     _check(**arguments)
-    _require_memory(arguments["num_nodes"], arguments["features"], arguments["degree"])
-    generator = torch.Generator().manual_seed(arguments["seed"])
-    N, K = arguments["num_nodes"], arguments["num_classes"]
-    inside, across = _probabilities(N, K, arguments["degree"], arguments["homophily"])
+    _require_memory(num_nodes, features, degree)
+    generator = torch.Generator().manual_seed(seed)
+    N, K = num_nodes, num_classes
+    inside, across = _probabilities(N, K, degree, homophily)
     order = torch.randperm(N, generator=generator)
-    edges = draw_edges(order, K, inside, across, generator)
+    edges = order.argsort()[block_edges.draw(N, K, inside, across, generator)]
     y = order % K
-    masks = _masks(y, arguments["train_per_class"], arguments["num_val"], generator)
-    x = _features(y, K, arguments["features"], arguments["signal"], generator)
+    masks = _masks(y, train_per_class, num_val, generator)
+    x = _features(y, K, features, signal, generator)
     return check_graph(Graph("sbm", x, y, symmetrised(edges, N), K, *masks, checksum))
 
 
@@ -132,13 +122,6 @@ def _probabilities(N: int, K: int, degree: float, homophily: float) -> tuple[flo
             f"pairs than {N} nodes in {K} classes have; lower it or raise data.num_nodes"
         )
     return inside, across
-
-
-def _edges(
-    order: Tensor, num_classes: int, inside: float, across: float, generator: torch.Generator
-) -> Tensor:
-    drawn = block_edges.draw(order.shape[0], num_classes, inside, across, generator)
-    return order.argsort()[drawn]
 
 
 def _features(y: Tensor, K: int, F: int, signal: float, generator: torch.Generator) -> Tensor:

@@ -4,7 +4,6 @@ https://arxiv.org/abs/2005.00687. The package ``ogb`` is not used: it asks quest
 and unpickles its files without restriction.
 """
 
-import hashlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,12 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+from oversmoothing.data.checksum import short_sha256
 from oversmoothing.data.graphs.build import build
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.data.graphs.kept import kept
 from oversmoothing.errors import InputError, meant
+from oversmoothing.store.files import sha256
 from oversmoothing.store.tensors import load as load_tensors
 
 PARTS = ("train", "valid", "test")
@@ -113,16 +114,15 @@ def _checksum(name: str, folder: Path, files: dict[str, Path]) -> str:
             f"{missing[0]}: no such file; download {URL}/{archive}.zip, unpack it, and move its "
             f"folder {archive} to {folder}"
         )
-    digest = hashlib.sha256()
+    lines = []
     for key, path in files.items():
         try:
-            with path.open("rb") as file:
-                digest.update(f"{key} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
+            lines.append(f"{key} {sha256(path)}")
         except OSError as error:
             raise InputError(
                 f"{path}: cannot be read ({error.strerror}); make it readable"
             ) from error
-    return digest.hexdigest()[:12]
+    return short_sha256("".join(lines).encode())
 
 
 def _cached(folder: Path, name: str, files: dict[str, Path]) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import inspect
-import os
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from oversmoothing.config.types import is_required, signature, signature_problem
 from oversmoothing.data.batches import seeded
 from oversmoothing.data.unpickle import restricted
 from oversmoothing.errors import InputError, meant, reason_of
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 if TYPE_CHECKING:  # importing torch-geometric takes seconds: only where a graph is read
     from torch_geometric.data import Dataset
@@ -133,8 +133,8 @@ def _relocated(kind: type["Dataset"], root: Path, processed: Path) -> type["Data
 
     def download(self: "Dataset") -> None:
         try:
-            if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-                raise OSError("OVERSMOOTHING_OFFLINE=1 forbids downloads")
+            if offline():
+                raise OSError(FORBIDDEN)
             kind.download(self)
         except (OSError, http.client.HTTPException) as error:
             _remove_empty(Path(self.raw_dir), root)

@@ -1,6 +1,5 @@
 """Any data set of torch-geometric that is one graph with a class for each node."""
 
-import hashlib
 import json
 import warnings
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from oversmoothing.data.checksum import short_sha256
 from oversmoothing.data.graphs import pyg, splits
 from oversmoothing.data.graphs.build import FeatureKind, build, labels
 from oversmoothing.data.graphs.graph import Graph
@@ -63,7 +63,7 @@ def load(
     """
     chosen = DatasetClass(dataset, options or {})
     key = json.dumps([dataset, options or {}, seed], sort_keys=True)
-    folder = f"{dataset}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    folder = f"{dataset}-{short_sha256(key.encode())}"
     processed = Path(cache) / "graphs" / f"pyg-{pyg.version()}" / folder
     name = name or dataset
     data = _one_graph(name, chosen.read(Path(root) / "graphs" / dataset, processed, seed))

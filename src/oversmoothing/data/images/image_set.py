@@ -1,6 +1,5 @@
 """Images with masks and image-level labels, to segment."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from oversmoothing.data.checksum import short_sha256
 from oversmoothing.data.images.convert import to_tensor
 from oversmoothing.data.images.files import read_mask, read_pil, read_size
 from oversmoothing.data.images.voc_labels import Labels, check_values
@@ -137,4 +137,4 @@ class ImageSet:
 
 def short_hash(content: object) -> str:
     """Twelve hex digits that identify what JSON can hold."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+    return short_sha256(json.dumps(content).encode())

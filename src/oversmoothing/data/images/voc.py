@@ -120,21 +120,20 @@ def _labels(
     return {id: listed[id] for id in ids if id in listed}
 
 
-def unlabelled(node: DictConfig, part: str = "test") -> ImageSet:
-    """Opens the images of a list as ``val``, without masks or labels: VOC's test images.
+def unlabelled(node: DictConfig) -> ImageSet:
+    """Opens VOC's test images as ``val``, without masks or labels.
 
     Args:
         node: config of ``load``.
-        part: the list, ImageSets/Segmentation/<part>.txt.
 
     Raises:
         InputError: data in another layout, no such list, or missing images.
     """
     if not node._target_.endswith("voc.load"):
-        raise InputError(f"data {node.name}: has no {part} images; expected data in VOC's layout")
+        raise InputError(f"data {node.name}: has no test images; expected data in VOC's layout")
     base = find_base(Path(node.root), node.folder)
-    ids = read_list(base, part)
-    files = require_files({list_path(base, part): ids}, base / "JPEGImages", ".jpg")
+    ids = read_list(base, "test")
+    files = require_files({list_path(base, "test"): ids}, base / "JPEGImages", ".jpg")
     return ImageSet(
         name=node.name,
         classes=checked_names(node.classes),

@@ -1,12 +1,12 @@
 """Reads the tasks of GLUE from the Hugging Face hub."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from oversmoothing.data.text.glue_tasks import Glue
 from oversmoothing.data.text.text_set import Text
-from oversmoothing.errors import InputError, install
+from oversmoothing.errors import InputError, described, install
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 REPOSITORY = "nyu-mll/glue"
 
@@ -43,16 +43,15 @@ def _texts(split: Any) -> list[Text]:
 
 def _download(task: str, folder: Path) -> Any:
     try:
-        if os.environ.get("OVERSMOOTHING_OFFLINE") == "1":
-            raise InputError("OVERSMOOTHING_OFFLINE=1 forbids downloads")
+        if offline():
+            raise InputError(FORBIDDEN)
         from datasets import load_dataset  # optional, and slow to import
 
         return load_dataset(REPOSITORY, task)
     except ModuleNotFoundError as error:
         reason = f"it needs {error.name}: {install('text')}"
     except Exception as error:  # the hub, the HTTP library and pyarrow have many kinds
-        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        reason = f"{kind}{' '.join(str(error).split())[:200]}"
+        reason = str(error) if isinstance(error, InputError) else described(error)
     raise InputError(
         f"{folder}: no such folder, and {REPOSITORY} cannot be loaded from the Hugging Face hub "
         f"({reason}); put GLUE's TSV files there, or set paths.data, data.folder or data.task"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from oversmoothing.data.batches import evenly_spaced
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 from oversmoothing.launch.diagnose.subject import (
     Request,
     Subject,
@@ -87,7 +87,7 @@ def _loaded(name: str, kind: Any) -> Any:
     try:
         return kind.from_pretrained(name)
     except Exception as error:  # the hub, its HTTP library and the tokenizers raise many types
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = described(error)
         raise InputError(
             f"hf:{name}: {kind.__name__} cannot load it ({reason}); expected a name on the hub "
             "or a folder that save_pretrained wrote"

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, described, meant
 from oversmoothing.launch.diagnose.subject import (
     Request,
     Subject,
@@ -47,7 +47,7 @@ def _with_weights(name: str, weights: str | None) -> nn.Module:
         if weights not in (None, "none"):
             load_checkpoint(model, weights, weights_only=True)
     except Exception as error:  # the hub, its HTTP library and torch raise many types
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = described(error)
         which = "published weights" if weights is None else f"--weights {weights}"
         raise InputError(
             f"timm:{name}: {which}: cannot be loaded ({reason}); give a file of this model's "

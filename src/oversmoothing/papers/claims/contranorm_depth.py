@@ -21,7 +21,7 @@ from oversmoothing.papers.claims.claim import (
 from oversmoothing.papers.claims.contranorm_maps import pretrained
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.report.verdict import Measured, compare
-from oversmoothing.store.identity import identity, short_name
+from oversmoothing.store.identity import short_name
 
 TABLES = {"text_rates": "BERT", "text_depth_tokens": "BERT", "cls_depth_tokens": "ViT on digits"}
 FALL = 5  # points of accuracy
@@ -34,7 +34,7 @@ def networks(evidence: Evidence) -> dict[tuple[str, int, float], dict[str, Seeds
     found: dict[tuple[str, int, float], dict[str, Seeds]] = {}
     for table, name in TABLES.items():
         for run in evidence.runs(table):
-            config = identity(run["config"], frozen=True)
+            config = run["config"]
             network = name, _depth(run), float(config["trainer"]["lr"])
             seeds = {int(seed): result["layers_after"] for seed, result in run["seeds"].items()}
             by_aggregator = found.setdefault(network, {})

@@ -8,7 +8,8 @@ from typing import Any
 
 from oversmoothing.papers.claims.claim import OWN, SMALL, Verdict
 from oversmoothing.report import facts
-from oversmoothing.report.claims import details, full, table, verdict
+from oversmoothing.report.claims import details, full, verdict
+from oversmoothing.report.markdown import table
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.files import write_text
 
@@ -25,7 +26,7 @@ def publish(entries: Sequence[Mapping[str, Any]], results: Path) -> list[Path]:
     papers = list(dict.fromkeys(entry["paper"] for entry in entries))
     paths = [results / "claims.json", results / "tables/claims.md"]
     write_text(paths[0], json.dumps(list(entries), indent=1, ensure_ascii=False) + "\n")
-    write_text(paths[1], table(HEAD, [_cells(entry) for entry in entries]))
+    write_text(paths[1], table(HEAD, map(_cells, entries)) + "\n")
     paths += show_in_pages(results, "claims-counts", counts(entries))
     for paper in papers:
         marker = f"claims-{paper.lower().replace(' ', '-')}"

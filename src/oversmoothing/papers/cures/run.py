@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import attempt
-from oversmoothing.launch.command import compose_config
 from oversmoothing.papers.cures.records import Record, chosen
 from oversmoothing.papers.cures.study import Cell, Study
 from oversmoothing.store.identity import run_id

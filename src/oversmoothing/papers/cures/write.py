@@ -11,6 +11,7 @@ from oversmoothing.papers.cures.records import Measured, Record, measured
 from oversmoothing.papers.cures.run import today
 from oversmoothing.papers.cures.study import Cell, Study
 from oversmoothing.report import facts
+from oversmoothing.report.markdown import table
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.files import write_text
 
@@ -87,7 +88,7 @@ def _of_kind(
         for d in depths
     ]  # fmt: skip
     head = [f"{kind} graphs", *(f"L = {d}" for d in depths)]
-    return _table(head, [[f"{BASELINE}: accuracy", *first], *rows])
+    return table(head, [[f"{BASELINE}: accuracy", *first], *rows])
 
 
 def _effect(compared: Sequence[Comparison]) -> str:
@@ -116,7 +117,7 @@ def _every_graph(
                 for m in study.methods
             ]
             head = [f"{network}, {graph}", *(f"L = {d}" for d in about["layers"])]
-            parts.append(_table(head, rows))
+            parts.append(table(head, rows))
     missing = [cell.command for cell in study.cells() if cell not in found]
     if missing:
         parts.append("<details><summary>Commands of the missing cells</summary>\n")
@@ -145,8 +146,3 @@ def _rows(
             means = [f"{own.mean:.2f}", f"{own.std:.2f}"]
             rows.append([*cell, len(own.test), *means, *numbers, own.candidate])
     return rows
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = (head, ["---"] * len(head), *rows)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -15,6 +15,7 @@ from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.loading import untrained
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
+from oversmoothing.report.markdown import table
 from oversmoothing.store.files import write_text, writing
 
 SIZE, LABELS = 513, range(21)  # pixels; VOC's
@@ -104,20 +105,19 @@ def _fits(
 def markdown(measured: dict[tuple[int, str], Costs], fits: list[dict[str, Any]]) -> str:
     """Returns a table of the costs, and one of how the published costs may have been counted."""
     base = measured[DIMS[0], "none"]["backbone"]
-    lines = [["network", "multiply-adds, G", "FLOPs, G", "saved activations, MB", "parameters, M"]]
-    lines += [["---"] * 5, ["ResNet-101, output stride 8", *_cells(base, "")]]
+    head = ["network", "multiply-adds, G", "FLOPs, G", "saved activations, MB", "parameters, M"]
+    rows = [["ResNet-101, output stride 8", *_cells(base, "")]]
     for (dim, name), costs in measured.items():
         added = sum((costs[part] for part in costs if part != "backbone"), Cost(0, 0, 0))
-        lines.append([f"{AGGREGATORS[name]} ({dim})", *_cells(added, "+")])
+        rows.append([f"{AGGREGATORS[name]} ({dim})", *_cells(added, "+")])
     text = (
         f"One image of {SIZE} × {SIZE}, float32. A + is what reduction (3 × 3 convolution), unit, "
         f"and head of {HEADS[0]} channels add. FLOPs: convolutions and matrix products, 2 a "
         "multiply-add. Saved activations: what a forward pass in training keeps for the backward "
         "pass; a GPU's peak is more.\n\n"
     )
-    head = ["source", "column", "published", "closest count", "values", "largest difference"]
-    found = [head, ["---"] * len(head), *map(_fit_cells, fits)]
-    return text + _table(lines) + "\n" + _table(found)
+    closest = ["source", "column", "published", "closest count", "values", "largest difference"]
+    return f"{text}{table(head, rows)}\n\n{table(closest, map(_fit_cells, fits))}\n"
 
 
 def _cells(cost: Cost, sign: str) -> list[str]:
@@ -130,7 +130,3 @@ def _fit_cells(fit: dict[str, Any]) -> list[str]:
     fits = fit["convention"] if fit["error"] < 0.05 else f"none ({fit['convention']})"
     error = f"{100 * fit['error']:.1f} %"
     return [fit["source"], fit["column"], published, fits, values, error]
-
-
-def _table(lines: list[list[str]]) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

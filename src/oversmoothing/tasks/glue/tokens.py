@@ -1,6 +1,5 @@
 """Tokenizes sentences and collates them into batches."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,8 @@ import torch
 
 from oversmoothing.backbones.bert.bert import BERT, imported
 from oversmoothing.data.text.text_set import TextSet
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
+from oversmoothing.store.offline import offline
 
 MULTIPLE = 8  # the padded length of a batch is a multiple of this
 Example = dict[str, Any]
@@ -96,12 +96,11 @@ def _word_pieces(path: Path) -> Any:
 
 
 def _published(name: str) -> Any:
-    offline = os.environ.get("OVERSMOOTHING_OFFLINE") == "1"
     tokenizers = imported().AutoTokenizer
     try:
-        return tokenizers.from_pretrained(name, local_files_only=offline)
+        return tokenizers.from_pretrained(name, local_files_only=offline())
     except Exception as error:  # the hub, the HTTP library and the tokenizers have many kinds
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = described(error)
         raise InputError(
             f"{name}: the hub's tokenizer cannot be loaded ({reason}); set data.vocabulary to a "
             "WordPiece vocabulary in the data folder"

@@ -1,6 +1,6 @@
 """The training loop of node classification: full batch, all seeds at once, resumable."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +13,8 @@ from oversmoothing.store.checkpoints import restoring
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.tasks.nodes.layers import of_layers
+from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 from oversmoothing.training.compiled import compiled
-
-if TYPE_CHECKING:
-    from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 
 class FullBatchLoop:
@@ -35,7 +33,7 @@ class FullBatchLoop:
         self,
         model: nn.Module,
         graph: Graph,
-        trainer: "FullBatchAdam",
+        trainer: FullBatchAdam,
         recorder: Recorder,
         layer_metrics: bool,
     ) -> None:

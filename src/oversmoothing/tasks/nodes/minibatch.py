@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from oversmoothing import distributed
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
 from oversmoothing.tasks.nodes.parts import Sample
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
@@ -44,7 +43,6 @@ class MiniBatchAdam(FullBatchAdam):
         InputError: an option out of range, or batches that do not divide among the processes.
     """
 
-    loop: ClassVar[type[MiniBatchLoop]] = MiniBatchLoop
     on_host: ClassVar[bool] = True
     epochs: int = 50
     eval_every: int = 5

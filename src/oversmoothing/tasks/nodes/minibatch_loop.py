@@ -19,12 +19,11 @@ from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.nodes.blocks import in_blocks
 from oversmoothing.tasks.nodes.gradients import average
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.tasks.nodes.minibatch import MiniBatchAdam
 from oversmoothing.tasks.nodes.parts import rows
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
-
-    from oversmoothing.tasks.nodes.minibatch import MiniBatchAdam
 
 HOST = torch.device("cpu")
 
@@ -44,13 +43,13 @@ class MiniBatchLoop(FullBatchLoop):
         layer_metrics: whether to measure smoothness after every layer at every evaluation.
     """
 
-    trainer: "MiniBatchAdam"
+    trainer: MiniBatchAdam
 
     def __init__(
         self,
         model: nn.Module,
         graph: Graph,
-        trainer: "MiniBatchAdam",
+        trainer: MiniBatchAdam,
         recorder: Recorder,
         layer_metrics: bool,
     ) -> None:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal
 from torch import nn
 
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.training.recipe import Ranged
 
 
@@ -30,14 +29,12 @@ class FullBatchAdam(Ranged):
             all epochs.
 
     Attributes:
-        loop: what trains by this recipe.
-        on_host: whether the graph stays in the host's memory, whatever the device.
+        on_host: whether the graph stays in the host's memory and is trained on in parts.
 
     Raises:
         InputError: a value out of range, or a patience that ends before the second evaluation.
     """
 
-    loop: ClassVar[type[FullBatchLoop]] = FullBatchLoop
     on_host: ClassVar[bool] = False
     epochs: int = 200
     lr: float = 0.005

@@ -8,7 +8,9 @@ from torch import nn
 
 from oversmoothing.data.graphs.graph import Graph, to_csr
 from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data, require_trainer
+from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.tasks.nodes.memory import require_memory
+from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
 from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 
@@ -69,9 +71,14 @@ class Nodes(Task):
             ``epoch`` they are from, and ``layers`` (metric -> value per layer) when asked for.
         """
         graph, trainer = _held(job.parts, job.device), job.parts.trainer
-        loop = trainer.loop(network, graph, trainer, job.recorder, self.layer_metrics)
+        loop = loop_of(trainer)(network, graph, trainer, job.recorder, self.layer_metrics)
         loop.fit()
         return dict(zip(job.seeds, loop.chosen))
+
+
+def loop_of(trainer: FullBatchAdam) -> type[FullBatchLoop]:
+    """What trains by a recipe."""
+    return MiniBatchLoop if trainer.on_host else FullBatchLoop
 
 
 def _held(parts: Parts, device: torch.device) -> Graph:

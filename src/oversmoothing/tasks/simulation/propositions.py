@@ -123,8 +123,6 @@ def _resolved(size: Tensor, eps: float) -> int:
 
 
 def _check_draws(proposition: int, draws: int) -> None:
-    if proposition not in (1, 2):
-        raise InputError(f"task.proposition: expected 1 or 2, got {proposition}")
     if draws < 1 or (proposition == 1 and draws > 1):
         expected = "1 for Proposition 1" if proposition == 1 else "1 or more"
         raise InputError(f"task.draws: expected {expected}, got {draws}")

@@ -42,7 +42,7 @@ class Rank(Task):
         """Each seed draws its own weights, the same for every γ.
 
         Raises:
-            InputError: gammas or dtype out of range, or gammas that no aggregator takes.
+            InputError: gammas out of range, or gammas that no aggregator takes.
         """
         grid = gamma_grid(self.gammas)
         return simulate.build(parts, seeds, grid, device, self.dtype)

@@ -26,8 +26,8 @@ def build(
     """Builds the simulated network, with one copy per γ.
 
     Raises:
-        InputError: an unknown dtype, another kind of backbone, one that refuses its arguments or
-            aggregators, or a grid of γ for none or several of the aggregators.
+        InputError: another kind of backbone, one that refuses its arguments or aggregators, or a
+            grid of γ for none or several of the aggregators.
     """
     kind, aggregators = getattr(parts.backbone, "func", parts.backbone), parts.aggregators
     if kind is not RandomTransformer:
@@ -35,8 +35,6 @@ def build(
             f"backbone: this task simulates RandomTransformer, got {kind.__name__}; choose "
             "backbone=transformer"
         )
-    if dtype not in DTYPES:
-        raise InputError(f"task.dtype: expected one of {', '.join(DTYPES)}; got {dtype}")
     if gammas is not None:
         gamma = torch.tensor(gammas, dtype=DTYPES[dtype], device=device).view(-1, 1, 1)
         aggregators = with_gamma(aggregators, gamma)

@@ -82,20 +82,18 @@ def _pooled(x: Tensor) -> Tensor:
 
 
 class LargeFOV(nn.Module):
-    """Segmentation head of DeepLab: two dilated 3×3 convolutions and a 1×1 one, without bias.
+    """Segmentation head of DeepLab as in ToCo: two dilated 3×3 convolutions, a 1×1 one, no bias.
 
     Args:
         dim: channels of the feature map.
         num_labels: 1 + K.
-        hidden: channels between the convolutions; default as in ToCo.
-        dilation: of the 3×3 convolutions; default as in ToCo.
 
     Shapes: (B, C, h, w) -> (B, 1 + K, h, w).
     """
 
-    def __init__(self, dim: int, num_labels: int, hidden: int = 512, dilation: int = 5) -> None:
+    def __init__(self, dim: int, num_labels: int) -> None:
         super().__init__()
-        wide = {"kernel_size": 3, "padding": dilation, "dilation": dilation, "bias": False}
+        hidden, wide = 512, {"kernel_size": 3, "padding": 5, "dilation": 5, "bias": False}
         self.layers = nn.Sequential(
             nn.Conv2d(dim, hidden, **wide),
             nn.ReLU(inplace=True),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from oversmoothing.errors import InputError
 
 EPS = 1e-8
+W1, W2 = 0.3, 0.01  # width of both Gaussians, weight of the distance term
 AROUND = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
 CPU_CHUNK = 2**15  # elements per thread: they fit its cache, and torch splits no further
 GPU_CHUNK = 2**23
@@ -28,8 +29,8 @@ class PAR(nn.Module):
 
     over 8 neighbours per dilation. ΔI is the difference of colour, σ_c the unbiased standard
     deviation of the neighbours' values in channel c (+ 1e-8), d the distance in pixels. Borders
-    are replicated. Every class map is refined independently: absent classes can be left out, and
-    maps of several thresholds can be refined in one call.
+    are replicated. The papers set w_1 = 0.3, w_2 = 0.01. Every class map is refined independently:
+    absent classes can be left out, and maps of several thresholds can be refined in one call.
 
     Differences of colour are divided by σ, so the scale of the images does not matter. No gradient
     is computed.
@@ -37,8 +38,6 @@ class PAR(nn.Module):
     Args:
         dilations: distances of the rings of neighbours.
         iterations: number of averaging steps.
-        w1: width of both Gaussians.
-        w2: weight of the distance term.
         toco_compat: make rows sum to 1 + w2, as in ToCo's and AFA's code, not to 1; the argmax is
             the same.
 
@@ -52,8 +51,6 @@ class PAR(nn.Module):
         self,
         dilations: tuple[int, ...] = (1, 2, 4, 8, 12, 24),
         iterations: int = 10,
-        w1: float = 0.3,
-        w2: float = 0.01,
         toco_compat: bool = False,
     ) -> None:
         super().__init__()
@@ -63,9 +60,9 @@ class PAR(nn.Module):
                 f"got {list(dilations)}; the papers use [1, 2, 4, 8, 12, 24]"
             )
         self.shifts = [(d * y, d * x) for d in dilations for y, x in AROUND]
-        self.reach, self.iterations, self.w1 = max(dilations), iterations, w1
-        self.colour_share = 1.0 if toco_compat else 1 / (1 + w2)
-        position = self.colour_share * w2 * _position(self.shifts, w1)
+        self.reach, self.iterations = max(dilations), iterations
+        self.colour_share = 1.0 if toco_compat else 1 / (1 + W2)
+        position = self.colour_share * W2 * _position(self.shifts)
         self.register_buffer("position", position, persistent=False)
         shift = torch.tensor(self.shifts, dtype=torch.int32)
         self.register_buffer("shift", shift, persistent=False)
@@ -95,7 +92,7 @@ class PAR(nn.Module):
         affinity = images.new_empty(B, len(self.shifts), H, W)
         for top, bottom in _row_chunks(images, 3 * B * W * len(self.shifts) // 8):
             colours = torch.stack(tuple(self._shifted(padded, top, bottom)))  # (n, B, 3, rows, W)
-            logits = _log_affinity(colours, images[:, :, top:bottom], self.w1)
+            logits = _log_affinity(colours, images[:, :, top:bottom])
             torch.softmax(logits.transpose(0, 1), dim=1, out=affinity[:, :, top:bottom])
         return affinity.mul_(self.colour_share).add_(self.position.to(images.dtype))
 
@@ -117,22 +114,22 @@ class PAR(nn.Module):
             yield padded[..., top + y : bottom + y, x : x + W]
 
 
-def _log_affinity(colours: Tensor, centre: Tensor, w1: float) -> Tensor:
-    """Mean over RGB of −(ΔI / (σ w1))². σ takes two passes; one would cancel on flat regions.
+def _log_affinity(colours: Tensor, centre: Tensor) -> Tensor:
+    """Mean over RGB of −(ΔI / (σ w_1))². σ takes two passes; one would cancel on flat regions.
 
     Shapes: colours (n, B, 3, rows, W), overwritten; centre (B, 3, rows, W) -> (n, B, rows, W).
     """
     mean = colours.mean(dim=0)
     colours -= mean
     variance = colours.square().sum(dim=0) / (len(colours) - 1)
-    scale = 1 / (w1 * math.sqrt(3) * (variance.sqrt_() + EPS))
+    scale = 1 / (W1 * math.sqrt(3) * (variance.sqrt_() + EPS))
     return colours.sub_(centre - mean).mul_(scale).square_().sum(dim=2).neg_()
 
 
-def _position(shifts: list[tuple[int, int]], w1: float) -> Tensor:
-    """Softmax over neighbours of −(d / (std(d) w1))². Shapes: -> (neighbours, 1, 1)."""
+def _position(shifts: list[tuple[int, int]]) -> Tensor:
+    """Softmax over neighbours of −(d / (std(d) w_1))². Shapes: -> (neighbours, 1, 1)."""
     d = torch.tensor(shifts, dtype=torch.float64).norm(dim=1)
-    return (-((d / d.std() / w1) ** 2)).softmax(dim=0)[:, None, None]
+    return (-((d / d.std() / W1) ** 2)).softmax(dim=0)[:, None, None]
 
 
 def _row_chunks(x: Tensor, per_row: int) -> Iterator[tuple[int, int]]:

@@ -16,7 +16,7 @@ from oversmoothing.config.parts import config_problems
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import Problems, meant
 from oversmoothing.store.environment import environment
-from oversmoothing.store.files import read_or_set_aside, write_text
+from oversmoothing.store.files import read_or_set_aside, sha256, write_text
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.wsss.crf import CRF
@@ -115,8 +115,7 @@ def measure(
     """
     folder, evaluation = file.parent, task.evaluation
     path, content = stored(folder, data, evaluation)
-    with open(file, "rb") as opened:
-        weights = hashlib.file_digest(opened, "sha256").hexdigest()[:12]
+    weights = sha256(file)[:12]
     if content["seeds"].get(str(seed), {}).get("weights_sha256") == weights:
         return path, content
     [split], started = evaluation.splits, time.monotonic()
