@@ -51,12 +51,19 @@ def place(
     for name, block in choice.blocks.items():
         sites = Sites(factories, _channels(name, block), type(model).__name__)
         placed += _in_block(name, block, sites, Context(prefix=prefix_of(model, name)), where)
-    final = getattr(model, "norm", nn.Identity())
-    reached = where == "norms" and choice.last is block and sites.has("after")
-    if reached and not isinstance(final, nn.Identity):
-        context = Context(prefix=prefix_of(model, name))
-        placed.append(Placed(final, _before(sites, _channels(name, block), context)))
+    if where == "norms":
+        placed += _at_final_norm(model, choice, factories)
     return placed
+
+
+def _at_final_norm(model: nn.Module, choice: Choice, factories: Sequence[Factory]) -> list[Placed]:
+    """Builds the site before the model's final norm; none unless the last block is chosen."""
+    name, block = [*choice.blocks.items()][-1]
+    dim, final = _channels(name, block), getattr(model, "norm", nn.Identity())
+    sites = Sites(factories, dim, type(model).__name__)
+    if block is not choice.last or isinstance(final, nn.Identity) or not sites.has("after"):
+        return []
+    return [Placed(final, _before(sites, dim, Context(prefix=prefix_of(model, name))))]
 
 
 def _in_block(

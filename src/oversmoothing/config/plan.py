@@ -117,7 +117,10 @@ def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
 
 
 def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
-    """Checks the names of all keys, and composes every combination of values."""
+    """Checks the names of all keys and composes every combination of values.
+
+    Keys with a wrong name are left out.
+    """
     number = math.prod(map(len, axes.values()))
     if number > limits.COMBINATIONS and limits.are_on():
         raise Problems(
@@ -126,20 +129,28 @@ def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
                 f"the sweep into several commands, or {limits.WAY_OUT}"
             ]
         )
+    refused = _refused_keys(plan, axes)
+    kept = [values for key, values in axes.items() if key not in refused]
+    fixed = [values for values in kept if not values[0].is_sweep_override()]
+    return [assemble(list(chosen)) for chosen in itertools.product(*fixed)]
+
+
+def _refused_keys(plan: Plan, axes: Axes) -> set[str]:
+    """Returns the keys that do not exist with one of the choices of groups."""
     composed = {key: values for key, values in axes.items() if is_composed(values[0])}
+    refused: set[str] = set()
     for options in itertools.product(*composed.values()):
         config = _keys(base(tuple(option.input_line for option in options)))
         plan.problems += _sweep_conflicts(config, axes)
-        for key in [key for key in axes if key not in composed]:
+        for key in [key for key in axes if key not in composed and key not in refused]:
             found = [line for value in axes[key] if (line := key_problem(value, config))]
             if found and not plan.unclear & {key.lstrip("+~").split(".")[0], "experiment"}:
                 plan.problems += found
             if found:
-                del axes[key]
+                refused.add(key)
             elif is_new(key, config):
                 plan.new.add(key)
-    fixed = [values for values in axes.values() if not values[0].is_sweep_override()]
-    return [assemble(list(chosen)) for chosen in itertools.product(*fixed)]
+    return refused
 
 
 def _hydra(overrides: list[Override]) -> DictConfig:

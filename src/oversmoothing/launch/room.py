@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ def network_of(
     device: torch.device,
     trains_on: torch.device | None = None,
 ) -> nn.Module:
-    """Builds the network of a task, checked, if it can be trained in the memory that is free.
+    """Builds and checks the network of a task if training it fits into the free memory.
 
     Args:
         task, parts, seeds: of the run.
@@ -37,24 +37,37 @@ def network_of(
         trains_on: where it is trained; None: on its device.
 
     Raises:
-        InputError: it cannot, or parts or options do not fit each other.
+        InputError: it does not fit, or parts or options do not fit each other.
     """
     make = partial(task.network, parts, seeds, device)
-    try:
-        with room_for("backbone", isinstance(parts.trainer, Recipe)) as bound:
-            network = make()
-    except InputError:
-        raise
-    except Exception:
-        if not bound.without_content:
-            raise
-    if bound.without_content:
+    network = _built_if_small(make, isinstance(parts.trainer, Recipe))
+    if network is None:
         with room_for("backbone"):
             network = make()
     task.check(network, parts)
     if "trainer" in task.needs and limits.are_on():
         require_room(network, task, parts, trains_on or device)
     return network
+
+
+def _built_if_small(make: Callable[[], nn.Module], trains: bool) -> nn.Module | None:
+    """Builds a network; returns None if it has large parameters and training it fits into memory.
+
+    From the first large parameter on, parameters are counted but get no memory, so the network
+    cannot be used.
+
+    Raises:
+        InputError: training the network does not fit into the free memory.
+    """
+    try:
+        with room_for("backbone", trains) as bound:
+            network = make()
+    except InputError:
+        raise
+    except Exception:
+        if not bound.without_content:  # tensors without content can make a constructor fail
+            raise
+    return None if bound.without_content else network
 
 
 @contextlib.contextmanager

@@ -92,15 +92,15 @@ class Planned:
     def looked_up(self, records: Records | None = None) -> "Planned":
         """Looks for the results of the wanted seeds.
 
-        Of each seed the first result counts: that in the output folder, the present one, the
+        For each seed, the result in the output folder comes first, then ``self.result``, then the
         recorded one. A result of an earlier version is taken only if it has more of the seeds.
         """
         if self.config is None:
             return self
-        return self.best(known_result(self.config), records or {})
+        return self.with_best_result(known_result(self.config), records or {})
 
-    def best(self, found: dict[str, Any] | None, records: Records) -> "Planned":
-        """Chooses among a result that was found, the present one and the recorded ones."""
+    def with_best_result(self, found: dict[str, Any] | None, records: Records) -> "Planned":
+        """Chooses among ``found``, ``self.result`` and the recorded results, in this order."""
         names = run_id(self.config), former_id(self.config)
         results = [*filter(None, (found, self.result, *map(records.get, names)))]
         of_versions = [[result for result in results if result["id"] == name] for name in names]
@@ -196,7 +196,7 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """
     known = read_records(path)
     runs = {run_id(p.config): p for p in planned if p.config is not None}
-    kept = [p.best(None, known) for p in runs.values()]
+    kept = [p.with_best_result(None, known) for p in runs.values()]
     for p in kept:
         _say_dropped(path, p.result, known)
     text = json_lines(_record(p) for p in kept if p.result)

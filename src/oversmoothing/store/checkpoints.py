@@ -34,14 +34,15 @@ def save(folder: Path, payload: dict[str, Any]) -> None:
     fresh.replace(newest)
 
 
-def exchange(folder: Path, seeds: list[int], log: Path, stored: int) -> None:
-    """Sets a checkpoint of other seeds aside, and puts back the one of these seeds.
+def switch_seeds(folder: Path, seeds: list[int], log: Path, stored: int) -> None:
+    """Sets a checkpoint of other seeds aside, and restores the one of these seeds.
 
-    Each takes its lines of the log along, so that any seeds of a run can be trained first.
+    A checkpoint that is set aside includes its lines of the log. So the seeds of a run can be
+    trained in any order.
 
     Args:
         folder: of the run.
-        seeds: that are trained now.
+        seeds: the seeds to train now.
         log: ``metrics.jsonl``.
         stored: bytes of the log that belong to stored results.
     """
@@ -63,7 +64,7 @@ def exchange(folder: Path, seeds: list[int], log: Path, stored: int) -> None:
 
 
 def _waiting(folder: Path, seeds: list[int]) -> Path:
-    """File of the checkpoint of seeds that wait for others."""
+    """Returns the file for a checkpoint that is set aside."""
     return folder / f"checkpoint-seed{'-'.join(map(str, seeds))}.pt"
 
 

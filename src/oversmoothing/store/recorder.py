@@ -96,7 +96,7 @@ class Recorder:
         return distributed.from_first(self._load() if self._writes else None)
 
     def _load(self) -> dict[str, Any] | None:
-        checkpoints.exchange(self.folder, self.seeds, self._metrics, self._logged_bytes)
+        checkpoints.switch_seeds(self.folder, self.seeds, self._metrics, self._logged_bytes)
         payload = checkpoints.load(self.folder, self.seeds, self._metrics)
         logged = payload["logged_bytes"] if payload else self._logged_bytes
         if not checkpoints.holds(self._metrics, logged):

@@ -102,17 +102,18 @@ class TrainingLoop:
                 losses = self._step(model, batch)
                 self.step, examples = self.step + 1, examples + self.trainer.batch_size
                 bar.update(1)
-                logs = self.step % self.trainer.log_every == 0 or self._last()
-                checks = self.checks and self.step % self.checks.every == 0 and not self._last()
-                saves = self._last() or checks or self.recorder.checkpoint_due()
-                if logs or saves:
+                last = self.step == self.trainer.iterations
+                should_log = last or self.step % self.trainer.log_every == 0
+                should_measure = self.checks and not last and self.step % self.checks.every == 0
+                should_save = last or should_measure or self.recorder.checkpoint_due()
+                if should_log or should_save:
                     self._check_finite()
-                if logs:
+                if should_log:
                     self._log(losses, examples / (time.monotonic() - started))
                     started, examples = time.monotonic(), 0
-                if checks:
-                    self._check()
-                if saves:
+                if should_measure:
+                    self._measure()
+                if should_save:
                     self._save()
 
     def _batches(self) -> Iterator[Batch]:
@@ -120,9 +121,6 @@ class TrainingLoop:
         return self.loader(
             batch_size=trainer.batch_size, iterations=trainer.iterations, start=self.step, **share
         )
-
-    def _last(self) -> bool:
-        return self.step == self.trainer.iterations
 
     def _wrapped(self) -> nn.Module:
         if distributed.world() == 1:
@@ -199,8 +197,8 @@ class TrainingLoop:
         shown["examples_per_second"] = [round(speed, 2)]
         self.recorder.log(step=self.step, lr=self.optimizer.param_groups[0]["lr"], **shown)
 
-    def _check(self) -> None:
-        """Measures the network, not compiled: images have many sizes."""
+    def _measure(self) -> None:
+        """Runs ``checks`` on the uncompiled network, since images have many sizes."""
         eager = torch.compiler.set_stance("force_eager") if self.trainer.compile else None
         with eager or contextlib.nullcontext():
             measured = self.checks.measure()

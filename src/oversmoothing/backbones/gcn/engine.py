@@ -51,6 +51,16 @@ class Options(NamedTuple):
     init: Init
 
 
+class _Drawn(NamedTuple):
+    """The parameters and aggregators of one seed's network, layer by layer."""
+
+    weights: list[Tensor]
+    biases: list[Tensor]
+    dense_weights: list[Tensor]
+    dense_biases: list[Tensor]
+    aggregators: list[list[Aggregator]]
+
+
 class Engine(nn.Module):
     """The networks of several seeds, trained together; the seeds do not influence each other.
 
@@ -95,20 +105,26 @@ class Engine(nn.Module):
             bias: whether convolutions have a bias; linear layers always have one.
         """
         self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
-        drawn: list[list[list[Tensor]]] = [[], [], [], []]  # each [seed][layer]
-        aggregators: list[list[list[Aggregator]]] = []
         widths = [c_out for _, c_out in maps]
         of_layers = _factories(factories, widths, self.share, plain_last=not dense)
-        for _ in self.seeds.seeded():
-            drawn[0].append([*starmap(self._weight, maps)])
-            drawn[1].append([*starmap(self._bias, maps)] if bias else [])
-            drawn[2].append([*starmap(self._weight, dense)])
-            drawn[3].append([*starmap(self._bias, dense)])
-            aggregators.append(_aggregators(of_layers, widths, self.share, plain_last=not dense))
-        self.weights, self.biases, *of_dense = map(self._stacked, drawn)
-        self.dense = nn.ModuleList(map(Dense, *of_dense))
+        drawn = [
+            _Drawn(
+                weights=[*starmap(self._weight, maps)],
+                biases=[*starmap(self._bias, maps)] if bias else [],
+                dense_weights=[*starmap(self._weight, dense)],
+                dense_biases=[*starmap(self._bias, dense)],
+                aggregators=_aggregators(of_layers, widths, self.share, plain_last=not dense),
+            )
+            for _ in self.seeds.seeded()
+        ]
+        self.weights = self._stacked([own.weights for own in drawn])
+        self.biases = self._stacked([own.biases for own in drawn])
+        dense_weights = self._stacked([own.dense_weights for own in drawn])
+        dense_biases = self._stacked([own.dense_biases for own in drawn])
+        self.dense = nn.ModuleList(map(Dense, dense_weights, dense_biases))
         self.aggregators = nn.ModuleList(
-            nn.ModuleList(PerSeed(copies) for copies in zip(*layer)) for layer in zip(*aggregators)
+            nn.ModuleList(PerSeed(copies) for copies in zip(*layer))
+            for layer in zip(*(own.aggregators for own in drawn))
         ).to(self.seeds.device)
 
     def _weight(self, c_in: int, c_out: int) -> Tensor:

@@ -129,10 +129,10 @@ class FullBatchLoop:
         if self.trainer.selection == "last" or not self.chosen:
             self.chosen = now
         else:
-            self.chosen = [self._better(*pair) for pair in zip(self.chosen, now)]
+            self.chosen = [self._select(*pair) for pair in zip(self.chosen, now)]
 
-    def _better(self, chosen: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-        """The evaluation to keep of a seed."""
+    def _select(self, chosen: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+        """Returns the newer evaluation of a seed if it is better and within the patience."""
         better = now["val_accuracy"] > chosen["val_accuracy"]
         late = self.trainer.patience and now["epoch"] - chosen["epoch"] > self.trainer.patience
         return now if better and not late else chosen

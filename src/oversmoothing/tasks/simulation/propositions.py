@@ -102,8 +102,9 @@ def _verdicts(grid: list[float] | None, curves: dict[str, Tensor], eps: float) -
         last = max(depth - 1, 0)
         at = {name: simulate.numbers(v[g, last : last + 1])[0] for name, v in curves.items()}
         holds = at["rank"] is not None and at["rank"] <= 1
-        verdicts.append({"gamma": gamma, "depth": depth, **at, "holds": holds})
-        verdicts[-1]["verdict"] = _in_words(verdicts[-1], len(curves["size"][g]))
+        verdict = {"gamma": gamma, "depth": depth, **at, "holds": holds}
+        words = _in_words(verdict, len(curves["size"][g]))
+        verdicts.append({**verdict, "verdict": words})
     return verdicts
 
 

@@ -143,25 +143,31 @@ class Evaluator(SplitEvaluator):
 
     @torch.no_grad()
     def _predict(self, items: list[Item]) -> dict[str, list[Tensor]]:
-        """Stage -> labels of every image at its own size."""
+        """Maps every stage to the labels of every image, at the image's own size."""
         images = self._squashed([to_float(item["image"].to(self.device)) for item in items])
         label = torch.stack([item["label"] for item in items]).to(self.device)
         present = present_classes(label)
-        other = F.pad(label == 0, (1, 0))[..., None, None]  # background is never another class
+        absent = F.pad(label == 0, (1, 0))[..., None, None]  # background is always present
         last, aux = self.labeller.cams(images, present)
+        cams = {"cam": last, "aux_cam": aux}
         pseudo = self.labeller.pseudo(last, present, images)
         logits = self.network.segment(images).float() if self.method.segments else None
-        at_own_size = {
-            "cam": lambda one, truth: self._by_cam("cam", last, present, one, truth),
-            "aux_cam": lambda one, truth: self._by_cam("aux_cam", aux, present, one, truth),
-            "pseudo": lambda one, truth: resized_labels(pseudo[one], truth.shape),
-            "seg": lambda one, truth: resized(logits[one], truth.shape).max(1).indices,
-            "seg_known": lambda one, truth: (
-                resized(logits[one], truth.shape).masked_fill(other[one], -torch.inf).max(1).indices
-            ),
+
+        def labels(stage: str, i: int, truth: Tensor) -> Tensor:
+            one = slice(i, i + 1)
+            if stage in cams:
+                return self._by_cam(stage, cams[stage], present, one, truth)
+            if stage == "pseudo":
+                return resized_labels(pseudo[one], truth.shape)
+            scores = resized(logits[one], truth.shape)
+            if stage == "seg_known":
+                scores = scores.masked_fill(absent[one], -torch.inf)
+            return scores.max(1).indices
+
+        return {
+            stage: [labels(stage, i, item["mask"])[0] for i, item in enumerate(items)]
+            for stage in self._stages()
         }
-        places = [(slice(i, i + 1), item["mask"]) for i, item in enumerate(items)]
-        return {stage: [at_own_size[stage](*p)[0] for p in places] for stage in self._stages()}
 
     def _by_cam(
         self, stage: str, cams: Tensor, present: Present, one: slice, truth: Tensor
