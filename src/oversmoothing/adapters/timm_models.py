@@ -38,10 +38,11 @@ def place(
     """Builds new sites for the blocks.
 
     Args:
-        where: of aggregators of the site after. ``branch``, the default: after the attention's
-            projection, before the residual sum. ``norm2``: before the second norm of each block,
-            thus after attention and residual sum, as in ContraNorm's paper. ``norms``: before
-            every norm, two in each block and the model's last, as in ContraNorm's code for ViTs.
+        where: place of aggregators of the site after. ``branch``, the default: after the
+            attention's projection, before the residual sum. ``norm2``: before the second norm of
+            each block, thus after the attention and its residual sum, as in ContraNorm's paper.
+            ``norms``: before every norm (two in each block and the final one), as in ContraNorm's
+            code for ViTs.
 
     Raises:
         InputError: the blocks lack such a place.
@@ -92,11 +93,11 @@ def _known(where: str) -> str:
 
 
 def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
-    """Checks nothing: tokens of images are not causal."""
+    """Does nothing, since images are not causal."""
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns nothing: the tokens of an image are one group."""
+    """Returns no hooks, since the tokens of an image are one group."""
     return []
 
 
