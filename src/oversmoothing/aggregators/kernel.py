@@ -29,9 +29,9 @@ def kernel_sums(
     Args:
         q: points, (B, N, D).
         u: values, (B, N, C).
-        skipped: flat index of each pair to leave out inside its tile, ordered by tile.
-        bounds: offsets of the tiles into ``skipped``, on the CPU, (1, tiles + 1). If the relation
-            is not symmetric, (2, tiles + 1): the second row is for the reversed pairs.
+        skipped: the pairs to leave out, as flat indices inside their tiles, ordered by tile.
+        bounds: offsets of the tiles into ``skipped``, on the CPU, (1, tiles + 1). If the pairs are
+            not symmetric, (2, tiles + 1): the second row is for the reversed pairs.
         tile: side of a tile.
         bf16: compute tiles, and products with them, in bfloat16.
 
