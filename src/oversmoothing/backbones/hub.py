@@ -1,4 +1,4 @@
-"""Published weights from the Hugging Face hub, and the words for weights that do not fit."""
+"""Gets published weights from the Hugging Face hub, and describes weights that do not fit."""
 
 import os
 from collections.abc import Container, Mapping
@@ -20,8 +20,8 @@ def published(repository: str, whose: str) -> Path:
         whose: who publishes the weights, for the error message.
 
     Raises:
-        InputError: not in the cache, and the download failed or ``OVERSMOOTHING_OFFLINE=1``
-            forbids it.
+        InputError: the file is not in the cache, and the download failed or
+            ``OVERSMOOTHING_OFFLINE=1`` forbids it.
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache  # takes a second
 
