@@ -1,4 +1,4 @@
-"""Parses a command line: the configs that it asks for, and its mistakes."""
+"""Parses a command line: composes its configs and finds its mistakes."""
 
 import copy
 import itertools
@@ -18,7 +18,7 @@ from oversmoothing.config.names import flat, is_new, key_problem
 from oversmoothing.config.sweep import not_swept, values_of
 from oversmoothing.errors import Problems
 
-Axes = dict[str, list[Override]]  # what is set -> its values, one unless swept
+Axes = dict[str, list[Override]]  # key or group -> its values; several in a sweep
 
 
 @dataclass
@@ -28,9 +28,9 @@ class Plan:
     Args:
         problems: one line for each mistake.
         configs: one for each combination of values, composed without the overrides that have a
-            mistake. If a sweeper of Hydra chooses the values: one for each combination of options
-            of groups, for the checks only.
-        unclear: parts whose option is unknown, so that their keys are unknown, too.
+            mistake. If a sweeper of Hydra chooses the values, there is one for each combination of
+            options of groups, for the checks only.
+        unclear: parts whose option is unknown; their keys are not checked.
         new: keys that are added to empty mappings, such as ``backbone.options.heads``; Hydra needs
             a ``+`` before them.
         launcher: option of ``hydra/launcher``.
@@ -73,7 +73,7 @@ def plan(words: list[str], multirun: bool) -> Plan:
 
 
 def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axes:
-    """The overrides without those that have a problem; every swept group with its options."""
+    """Returns the overrides without mistakes; a swept group has all its options as values."""
     axes: Axes = {}
     for override in overrides:
         key, values, found = override.get_key_element(), [override], []
@@ -91,10 +91,10 @@ def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axe
 
 
 def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
-    """Adds the sweep of an experiment, and the values of every swept key.
+    """Adds the sweep of an experiment, and lists the values of every swept key.
 
-    If Hydra's sweeper is not the basic one, it chooses the values, so that swept keys stay as they
-    are.
+    A sweeper other than Hydra's basic one chooses the values itself; swept keys are then kept as
+    given.
     """
     hydra = _hydra([values[0] for values in axes.values()])
     multirun = multirun or str(hydra.mode) == "RunMode.MULTIRUN"
@@ -179,7 +179,7 @@ def _experiment_sweep(hydra: DictConfig, folders: list[Path]) -> Axes:
 
 
 def _sweep_conflicts(composed: dict[str, Any], axes: Axes) -> list[str]:
-    """Returns an error if one of several experiments defines a sweep."""
+    """Returns the error if one of several experiments defines a sweep of its own."""
     if len(axes.get("experiment", [])) > 1 and composed.get("hydra.sweeper.params"):
         name = composed["hydra.runtime.choices"]["experiment"]
         return [f"experiment: {name} is a sweep by itself; run it alone"]
@@ -187,10 +187,10 @@ def _sweep_conflicts(composed: dict[str, Any], axes: Axes) -> list[str]:
 
 
 def _node(place: str) -> str:
-    """The node that a place fills: ``then`` for ``aggregator@then``."""
+    """Returns the node of a place in the config: ``then`` for ``aggregator@then``."""
     return place.lstrip("+~").split("@")[-1]
 
 
 def _keys(config: DictConfig) -> dict[str, Any]:
-    """Dotted key -> value, interpolations as they stand."""
+    """Maps dotted keys to values; interpolations stay unresolved."""
     return flat(OmegaConf.to_container(config, resolve=False))
