@@ -50,7 +50,7 @@ def _download(task: str, folder: Path) -> Any:
         return load_dataset(REPOSITORY, task)
     except ModuleNotFoundError as error:
         reason = f"it needs {error.name}: {install('text')}"
-    except Exception as error:  # the hub, the HTTP library and pyarrow have many kinds
+    except Exception as error:  # the hub, the HTTP library and pyarrow may raise any error
         kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
         reason = f"{kind}{' '.join(str(error).split())[:200]}"
     raise InputError(
