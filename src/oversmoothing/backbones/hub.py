@@ -33,7 +33,7 @@ def published(repository: str, whose: str) -> Path:
     else:
         try:
             return Path(hf_hub_download(repository, PUBLISHED))
-        except Exception as error:  # the hub and its HTTP library raise many types
+        except Exception as error:  # the hub and its HTTP library may raise any error
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     raise InputError(
         f"{repository}/{PUBLISHED}: {whose} weights are not available ({reason}); {WAY_OUT}"
