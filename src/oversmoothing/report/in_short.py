@@ -1,4 +1,4 @@
-"""Reads what the page of a paper says of its results in short, in the section "In short"."""
+"""Reads the section "In short" from the pages of papers."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ def in_short(results: Path, paper: str) -> str:
 
     Args:
         results: a folder such as ``results``; pages are in ``docs/papers`` next to it.
-        paper: short name of the paper, as in ``PAGES``; another has no page.
+        paper: short name of the paper, as in ``PAGES``; other papers have no page.
     """
     page = results.parent / "docs/papers" / f"{PAGES.get(paper, paper)}.md"
     found = SECTION.search(page.read_text("utf-8")) if page.exists() else None
