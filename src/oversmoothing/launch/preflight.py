@@ -126,7 +126,7 @@ def _complaints(part: str, config: DictConfig, step: Callable[[], object]) -> li
         step()
     except InputError as error:
         line = str(error)
-        own = part == "then" and line.startswith("aggregator.")  # the class does not know
+        own = part == "then" and line.startswith("aggregator.")  # the class does not know its key
         return [line.replace("aggregator.", "then.", 1) if own else line]
     except Exception as error:  # a bug in a user's class
         return [f"{part}: {config[part]._target_} cannot be built ({reason(error)})"]
