@@ -43,8 +43,9 @@ class Classification(Task):
         augment: makes training images.
         mix: mixes the images of a batch.
         evaluation: what is measured, and how.
-        repeats: how often an image is repeated in a row, augmented anew; an epoch keeps its length,
-            so it sees 1/repeats of the images (repeated augmentation: Hoffer et al., CVPR 2020).
+        repeats: number of consecutive repetitions of an image, each augmented anew. An epoch keeps
+            its length, so it has 1/repeats of the images (repeated augmentation: Hoffer et al.,
+            CVPR 2020).
         uniformity: weight of the uniformity loss of the last tokens (ContraNorm, B.2), which is
             added to the cross-entropy.
     """
@@ -66,10 +67,10 @@ class Classification(Task):
         require_trainer(parts.trainer, Recipe, "classification", "trainer=deit")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Classifier:
-        """The seed draws the classifier, and the backbone where it has no weights.
+        """Builds the network; the seed draws all weights that are not pretrained.
 
         Raises:
-            InputError: data without classes, or what backbone and aggregators refuse.
+            InputError: the data have no classes, or backbone or aggregators refuse their options.
         """
         self.accept(parts)
         [seed] = seeds
@@ -78,7 +79,7 @@ class Classification(Task):
         return Classifier(host, len(parts.data.classes)).to(device)
 
     def check(self, network: Classifier, parts: Parts) -> None:
-        """Refuses sizes that are no whole number of patches, and batches that cannot be mixed."""
+        """Refuses sizes that are not multiples of the patch, and batches that cannot be mixed."""
         if self.repeats < 1:
             raise InputError(f"task.repeats: expected 1 or more, got {self.repeats}")
         if not 0 <= self.uniformity < math.inf:
@@ -106,7 +107,7 @@ class Classification(Task):
             the ``weights``.
 
         Raises:
-            InputError: a damaged file.
+            InputError: a file is damaged.
         """
         [seed], data = job.seeds, job.parts.data
         trainer = job.parts.trainer.over(len(data.train))
@@ -128,7 +129,7 @@ class Classification(Task):
 
 
 def _last_loss(recorder: Recorder) -> float | None:
-    """From the log, which a resumed run has, too; None in processes that write none."""
+    """Reads the last loss from the log, which resumed runs also have; None without a log."""
     if distributed.rank() > 0:
         return None
     lines = (recorder.folder / "metrics.jsonl").read_text("utf-8").splitlines()

@@ -52,7 +52,7 @@ class FullBatchLoop:
     def fit(self) -> None:
         self._resume()
         if self.trainer.compile:
-            self._accuracies()  # sorts neighbours and the like, once, which cannot be compiled
+            self._accuracies()  # runs initialisation that cannot be compiled, such as sorting
         progress = self.recorder.progress(self.trainer.epochs, self.recorder.folder.name)
         with compiled(self.model, self.trainer.compile), progress as bar:
             bar.update(self.epoch)
@@ -66,11 +66,11 @@ class FullBatchLoop:
                 bar.update(1)
 
     def _stopped(self) -> bool:
-        """Whether no seed can improve any more."""
+        """Whether the patience is over for all seeds."""
         return bool(self.chosen) and all(map(self._exhausted, self.chosen))
 
     def _exhausted(self, chosen: dict[str, Any]) -> bool:
-        """Whether a seed has gone without a better evaluation for too long."""
+        """Whether a seed had no better evaluation for ``patience`` epochs."""
         patience = self.trainer.patience
         return patience is not None and self.epoch - chosen["epoch"] >= patience
 
@@ -144,8 +144,9 @@ class FullBatchLoop:
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
+        # A state from another device cannot be used, since generators differ.
         with restoring(self.recorder.folder, self.optimizer):
-            if state and state["device"] == self.graph.y.device.type:  # generators' states differ
+            if state and state["device"] == self.graph.y.device.type:
                 self.model.load_state_dict(state["model"])
                 self.optimizer.load_state_dict(state["optimizer"])
                 self.epoch, self.chosen = int(state["epoch"]), state["chosen"]
