@@ -1,8 +1,8 @@
 """The training loop of all tasks except those on graphs: resumable, on any device.
 
-The batch, the dropout and all other random choices of a step depend only on the seed and on the
-step (see ``data/loading.py``). So a killed training continues bit-equally on a CPU, and several
-processes together see the batches that one process would see.
+The batch, the dropout and all other random numbers of a step depend only on the seed and the step
+(see ``data/loading.py``). So a killed training continues bit-identically on a CPU, and several
+processes together use the same batches as one process.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from oversmoothing.training.recipe import Recipe
 
 
 class Objective(Protocol):
-    """What a task minimizes."""
+    """The loss that a task minimizes."""
 
     def prepare(self, batch: Batch, step: int) -> Batch:
-        """Adds to a batch what its losses need, before it is split; without gradient."""
+        """Adds the inputs of the losses to a batch before it is split; runs without gradient."""
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
         """Returns weighted losses by name; summed over parts and processes they are the batch's."""
@@ -39,7 +39,7 @@ class Checks(NamedTuple):
     """Measurements of the network during its training.
 
     Args:
-        every: steps between two of them; after the last step there is none.
+        every: steps between two measurements; there is none after the last step.
         measure: returns numbers by name.
     """
 
@@ -52,18 +52,18 @@ class TrainingLoop:
 
     Args:
         network: its parameters are trained.
-        objective: what is minimized.
+        objective: the loss.
         loader: called with ``batch_size``, ``iterations``, ``start``, ``rank`` and ``world``;
             yields this process's share of the batches ``start`` … ``iterations − 1``.
         trainer: the recipe.
         recorder: takes logs and checkpoints.
         device: of the network.
-        phase: name of the training within the run; a phase that the run has finished is skipped.
-        before: steps of earlier phases, which count for the warm-up of aggregators.
-        checks: what to measure on the way; None: nothing.
+        phase: name of this training within the run; a finished phase is skipped.
+        before: number of steps in earlier phases, which count for the warm-up of aggregators.
+        checks: measurements during the training; None: none.
 
     Attributes:
-        history: what ``checks`` measured, each with its ``step``; kept by checkpoints.
+        history: results of ``checks``, each with its ``step``; saved in checkpoints.
     """
 
     def __init__(
@@ -168,15 +168,15 @@ class TrainingLoop:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
 
     def _note(self, losses: dict[str, Tensor], part: Batch) -> None:
-        """Keeps losses for the next check, which a CPU makes at once and a GPU before it logs."""
+        """Keeps losses for the next check, which is immediate on a CPU and deferred on a GPU."""
         self.unchecked.append((self.step, losses, part.get("name", [])))
         if self.device.type == "cpu":
             self._check_finite()
 
     def _check_finite(self) -> None:
-        """Raises InputError if a loss since the last check is not finite; a GPU is waited for.
+        """Raises InputError if a loss since the last check is not finite; synchronises with a GPU.
 
-        Every checkpoint comes after a check, so a run that diverges can go on from the last one.
+        It runs before every checkpoint, so a run that diverged can continue from the last one.
         """
         unchecked, self.unchecked = self.unchecked, []
         if not unchecked:
