@@ -72,7 +72,7 @@ def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[
 def markdown(entries: Sequence[Entry]) -> str:
     """Formats one table for each block, then counts, legend, notes and comparisons seed by seed.
 
-    A table of ours begins with its title, which says how its numbers differ from published ones.
+    A table of ours begins with its title, which states its conditions.
     """
     about = entries[0].cell.about
     parts = [f"**{about.title}**"] * about.ours
