@@ -1,10 +1,10 @@
-"""Seconds and memory that `data=sbm` takes, beside drawing every pair of nodes by its own coin.
+"""Compares time and memory of `data=sbm` with one Bernoulli draw per pair of nodes.
 
     python benchmarks/generator.py
     python benchmarks/generator.py --nodes 1000000 --degrees 20
 
-Every number is that of a fresh process without its imports; seconds are CPU time. Coins take
-quadratic time, so they are measured up to 30,000 nodes. Edges are undirected; a graph has both
+Every number is measured in a new process, without its imports; seconds are CPU time. Draws per pair
+take quadratic time, so they are measured up to 30,000 nodes. Edges are undirected; a graph has both
 directions of each.
 """
 
@@ -20,7 +20,7 @@ from oversmoothing.data.graphs import csbm, sbm
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.launch.script import run_script
 
-FORMS = {"csbm": csbm.generate, "sbm": sbm.generate}  # linear; quadratic, that of older runs
+FORMS = {"csbm": csbm.generate, "sbm": sbm.generate}  # linear; quadratic, used by older runs
 QUADRATIC = 30_000  # nodes
 
 
@@ -60,7 +60,7 @@ def of_size(nodes: int, degree: float) -> list[record.Row]:
 
 
 def measured(what: str, form: str, nodes: int, degree: float) -> int:
-    """Microseconds, bytes, or number of pairs of one graph."""
+    """Measures one graph: microseconds, bytes, or number of pairs."""
 
     def draw() -> Graph:
         return FORMS[form](num_nodes=nodes, degree=degree)
