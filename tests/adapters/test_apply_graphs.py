@@ -134,7 +134,7 @@ def test_a_pattern_of_the_convolutions_is_the_default() -> None:
 
 
 @torch.no_grad()
-def test_contranorm_compares_no_neighbours_whatever_the_format_of_edges() -> None:
+def test_contranorm_compares_no_neighbours_in_any_format_of_edges() -> None:
     data, conv = graph(7), pyg.GraphConv(4, 4).double()
     aggregator = osm.ContraNorm(4, scale=0.3)
     loops = torch.arange(7).expand(2, -1)

@@ -34,7 +34,7 @@ def test_every_aggregator_goes_to_its_site_in_its_order() -> None:
     assert sites.build("inside", 4)[0].scale.shape == (4,)
 
 
-def test_a_function_is_asked_for_its_site_without_drawing_random_numbers() -> None:
+def test_finding_the_site_of_a_function_draws_no_random_numbers() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)

@@ -50,7 +50,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "asked, on_cpu", [("high", "highest"), ("highest", "highest"), ("medium", "medium")]
 )
-def test_products_of_float32_are_exact_on_a_cpu_unless_it_is_told_otherwise(
+def test_float32_products_are_exact_on_a_cpu_by_default(
     asked: str, on_cpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []

@@ -86,7 +86,7 @@ def test_the_head_of_the_weights_gives_timms_logits(data_root: Path) -> None:
         assert not torch.allclose(classifier(factory, centered).eval()(images), expected, atol=0.1)
 
 
-def test_random_weights_and_weights_without_a_head_have_no_classifier_to_offer(
+def test_weights_without_a_head_give_no_classifier(
     tmp_path: Path,
 ) -> None:
     factory = partial(ViT, **SMALL)

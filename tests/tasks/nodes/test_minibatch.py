@@ -98,7 +98,7 @@ class WholeNeighbourhoods(NeighborAdam):
         return sample
 
 
-def test_whole_neighbourhoods_with_exact_means_give_the_loss_of_the_full_batch(
+def test_whole_neighbourhoods_give_the_loss_of_the_full_batch(
     tmp_path: Path,
 ) -> None:
     """All batches in one step: sampling nothing, the loss and gradient are those of the graph."""
