@@ -89,13 +89,13 @@ def by_layer(subject: Subject) -> Layers:
 
 
 def _calls(subject: Subject) -> Iterator[tuple[Tensor, ...]]:
-    """The arguments of every call of the model."""
+    """Yields the arguments of every call of the model."""
     for batch in subject.batches:
         yield batch if isinstance(batch, tuple) else (batch,)
 
 
 def near_zero(x: Tensor) -> Tensor:
-    """Share of singular values below ``NEAR_ZERO`` of the largest.
+    """Computes the share of singular values below ``NEAR_ZERO`` of the largest.
 
     Shapes: x (..., N, C) -> (...); NaN for a matrix with a non-finite entry.
     """
