@@ -1,4 +1,4 @@
-"""ContraNorm over a sample of the nodes: its formula, its spread, and what is drawn when."""
+"""ContraNorm over a sample of the nodes: its formula, its spread, and its random draws."""
 
 import math
 from collections.abc import Iterator

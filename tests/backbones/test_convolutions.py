@@ -36,7 +36,7 @@ def double() -> Iterator[None]:
 
 @every_conv
 def test_laws_of_every_convolution(conv: str) -> None:
-    """Shape; gradients reach every parameter; γ = 0 is no aggregator; nodes have no order."""
+    """Shapes, gradients of all parameters, γ = 0 equals no aggregator, and node equivariance."""
     x, edges = graph()
     aggregators = [partial(osm.Centered, gamma=0.0)] if offers_inside(conv) else []
     model, plain = (networks(conv, stack, (0, 5)).eval() for stack in (aggregators, []))

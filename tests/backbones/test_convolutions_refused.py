@@ -1,4 +1,4 @@
-"""Networks of torch-geometric's convolutions: what they refuse, and their guide."""
+"""Refusals of networks of torch-geometric's convolutions, and their guide."""
 
 import re
 import sys

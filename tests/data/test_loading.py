@@ -1,4 +1,4 @@
-"""Batches: a function of seed and number, whatever reads them; what happens at damaged images."""
+"""Batches depend only on seed and number, not on workers; damaged images stop or are skipped."""
 
 import dataclasses
 import itertools

@@ -17,7 +17,7 @@ from oversmoothing.diagnosis.unchanged import same_random_numbers
 
 
 class Noisy(nn.Module):
-    """Draws random numbers, counts its calls, and updates buffers, whatever its mode."""
+    """Draws random numbers, counts its calls, and updates buffers in all modes."""
 
     def __init__(self, fails: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Exported runs: what is written, equal numbers after the round trip, and what is refused."""
+"""Exported runs: their files, equal numbers after a round trip, and refusals."""
 
 import json
 import runpy
@@ -30,7 +30,7 @@ TASKS = ("wsss", "segmentation")
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple:
     """A run and its export."""
     outputs = tmp_path_factory.mktemp("outputs")
-    # The warm-up of γ is state that is no tensor.
+    # The state of γ's warm-up is not a tensor.
     words = [*TINY, "aggregator.warmup=4"] if request.param == "wsss" else SEGMENTATION
     config = compose_config([*words, f"paths.outputs={outputs}"])
     execute(config)

@@ -1,4 +1,4 @@
-"""Figure 2 of ContraNorm: what is measured, layer by layer."""
+"""Figure 2 of ContraNorm: the measurements by layer."""
 
 import math
 

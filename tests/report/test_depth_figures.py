@@ -1,4 +1,4 @@
-"""The figure shows what its data say."""
+"""Depth figures show their data."""
 
 import csv
 import math

@@ -44,7 +44,7 @@ def test_a_page_says_what_the_results_say(page: Path) -> None:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """A page beside results with one table and one claim."""
+    """A page next to results with one table and one claim."""
     for name in ("tables/table5.csv", "claims.json"):
         (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(RESULTS / name, tmp_path / "results" / name)

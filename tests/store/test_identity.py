@@ -26,7 +26,7 @@ CENTERED = "oversmoothing.aggregators.centered.Centered"
         ["device=cuda", "threads=3", "deterministic=warn", "matmul=highest"],
         ["paths.outputs=elsewhere", "paths.data=somewhere"],
         ["logger=none"],
-        ["aggregator.gamma=-1", "backbone.depth=2"],  # -1 and -1.0, and what is default anyhow
+        ["aggregator.gamma=-1", "backbone.depth=2"],  # -1 and -1.0, and default values
     ],
 )
 def test_how_a_run_is_done_does_not_name_it(same: list[str]) -> None:

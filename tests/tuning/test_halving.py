@@ -1,4 +1,4 @@
-"""Successive halving: what goes on, what it never sees, and that it continues after a kill."""
+"""Successive halving: survivors, hidden test labels, and resuming after a kill."""
 
 from collections import Counter
 from dataclasses import replace

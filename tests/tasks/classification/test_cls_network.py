@@ -99,7 +99,7 @@ def test_weights_without_a_head_give_no_classifier(
 
 
 def data(K: int = 7, n: int = 21) -> LabelledImages:
-    """Image i is of class i mod K, and grey in a shade of its own."""
+    """Image i has class i mod K and its own shade of grey."""
     ids = [f"im{i:02}" for i in range(n)]
     shades = torch.arange(n).mul(10).byte().view(n, 1, 1, 1).expand(n, 3, 32, 32).contiguous()
     held = InMemory(ids, shades, torch.arange(n) % K)
