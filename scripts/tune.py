@@ -65,7 +65,7 @@ def searches_of(options: argparse.Namespace) -> list[CellSearch]:
     space, extra = read_space(folder / "space.yaml"), tuple(options.overrides)
     if unknown := sorted(space.methods.keys() - rows):
         raise InputError(
-            f"{folder}/space.yaml: methods: {unknown[0]} is no row of the table; "
+            f"{folder}/space.yaml: methods: {unknown[0]} is not a row of the table; "
             f"{meant(unknown[0], rows)}"
         )
     return [

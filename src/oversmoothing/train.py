@@ -19,7 +19,7 @@ STOPPED = "stopped; the same command continues from the last checkpoints"
 
 
 def main() -> int:
-    """Checks the command and runs its configs, by itself or by Hydra's launcher or sweeper."""
+    """Checks the command and runs its configs, directly or by Hydra's launcher or sweeper."""
     try:
         from oversmoothing.launch.attempts import run_all, unfinished
         from oversmoothing.launch.by_hydra import run_by_hydra

@@ -71,8 +71,8 @@ class Watch:
                 return
             self.store.set(self._key(self.rank), "ended")
             complain(
-                f"process {failed[0]} has failed, so the others end, too; start the command again, "
-                "and it continues from the last checkpoints"
+                f"process {failed[0]} has failed, so the others end as well; start the command "
+                "again, and it continues from the last checkpoints"
             )
             time.sleep(PERIOD)  # lets the others read it, since process 0 may hold the store
             _exit()

@@ -143,7 +143,7 @@ def test_a_config_from_the_hub_calls_no_foreign_code(
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     on_hub(copy, tmp_path / "cache", "someone/bad")
-    with pytest.raises(InputError, match=f"names {target}, which is no part of oversmoothing"):
+    with pytest.raises(InputError, match=f"names {target}, which is not part of oversmoothing"):
         loading.load("hf:someone/bad", tasks=TASKS)
     assert (copy / "README.md").exists()
 
@@ -171,7 +171,7 @@ def test_bad_input_is_refused_and_nothing_is_left(both: tuple[Path, Path], tmp_p
 
 
 def test_no_number_of_the_state_changes(tmp_path: Path) -> None:
-    """Also of tensors that share memory or are views, and of what is no tensor."""
+    """Also of tensors that share memory or are views, and of what is not a tensor."""
     shared = torch.randn(4, 6)
     extra = {"pending": torch.rand(3), "none": None, "progress": 0.1 + 0.2}
     state = {"a": shared, "b": shared, "c": shared.T, "d._extra_state": extra}

@@ -170,7 +170,7 @@ def test_some_seeds_are_run_first(tmp_path: Path, cells: list) -> None:
 
 def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"id": "a"}\n<<<<<<< HEAD\n')
-    with pytest.raises(InputError, match=r"records\.jsonl: a line is no recorded result"):
+    with pytest.raises(InputError, match=r"records\.jsonl: a line is not a recorded result"):
         read_records(tmp_path / "records.jsonl")
 
 

@@ -47,7 +47,7 @@ from oversmoothing.errors import InputError
 
 @dataclass(frozen=True)
 class Context:
-    """What a backbone knows about its mixing.
+    """The information that a backbone has about its mixing.
 
     Args:
         prefix: number of leading tokens that are not patches or words (CLS, distillation).

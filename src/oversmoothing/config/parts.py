@@ -152,7 +152,7 @@ def _target(key: str, name: str) -> Callable:
         line = f"{key}._target_: {name} cannot be imported ({reason(error)})"
         raise InputError(line) from error
     if not callable(target):
-        raise InputError(f"{key}._target_: {name} is no class or function")
+        raise InputError(f"{key}._target_: {name} is not a class or function")
     return target
 
 

@@ -55,7 +55,7 @@ def plan(words: list[str], multirun: bool) -> Plan:
 
     Args:
         words: overrides as on the command line.
-        multirun: whether ``-m`` was given; an experiment can ask for it by itself.
+        multirun: whether ``-m`` was given; experiments with a sweep imply it.
     """
     overrides, problems = parse(words)
     folders = search_path(overrides)
@@ -182,7 +182,7 @@ def _sweep_conflicts(composed: dict[str, Any], axes: Axes) -> list[str]:
     """Returns the error if one of several experiments defines a sweep of its own."""
     if len(axes.get("experiment", [])) > 1 and composed.get("hydra.sweeper.params"):
         name = composed["hydra.runtime.choices"]["experiment"]
-        return [f"experiment: {name} is a sweep by itself; run it alone"]
+        return [f"experiment: {name} defines a sweep; run it alone"]
     return []
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from oversmoothing.diagnosis.report import Report
 
-COLUMNS = 3  # panels beside each other
+COLUMNS = 3  # panels in a row
 SHARES = ("cosine", "mean_share", "attention_similarity")  # shown from 0 to 1
 MARKED = 24  # largest number of layers that are drawn with markers
 

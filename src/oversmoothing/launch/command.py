@@ -76,7 +76,7 @@ def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
 
     Args:
         words: overrides as on the command line, sweeps included.
-        multirun: whether ``-m`` was given; an experiment can ask for it by itself.
+        multirun: whether ``-m`` was given; experiments with a sweep imply it.
 
     Raises:
         Problems: every mistake found.

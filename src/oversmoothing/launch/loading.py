@@ -121,7 +121,7 @@ def _fill(network: nn.Module, state: dict[str, Any], file: Path) -> None:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise InputError(
-            f"{file}: does not fit the config.yaml beside it; remove the folder and run its "
+            f"{file}: does not fit the config.yaml next to it; remove the folder and run its "
             "command, or export the run, again"
         ) from error
 

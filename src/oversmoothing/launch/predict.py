@@ -34,7 +34,7 @@ def of_wsss(run: TrainedRun, other: TrainedRun | None, labels: str | None, crf: 
 
     Args:
         run: of ``task=wsss``.
-        other: another such run, whose CAMs are drawn beside those of ``run``.
+        other: another such run, whose CAMs are drawn next to those of ``run``.
         labels: comma-separated classes whose CAMs are drawn; None: those of the image's label, or
             if it has none, those that the classifier finds.
         crf: whether a dense CRF refines the mask.
@@ -84,7 +84,7 @@ def of_segmentation(
 
     Args:
         run: of ``task=segmentation``.
-        other: another such run, whose mask is drawn beside that of ``run``.
+        other: another such run, whose mask is drawn next to that of ``run``.
         labels: must be None.
         crf: must be False.
 

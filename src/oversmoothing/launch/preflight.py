@@ -64,7 +64,7 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
     if not _is_task(config):
         return [
             *lines,
-            f"task._target_: {config.task._target_} is no task; it must derive from Task "
+            f"task._target_: {config.task._target_} is not a task; it must derive from Task "
             "of oversmoothing.tasks.base",
         ]
     lines += _fit_problems(config)
@@ -158,7 +158,7 @@ def _refusal(node: DictConfig, dim: int) -> InputError | None:
     if isinstance(made, Aggregator) and hasattr(made, "site"):
         return None
     return InputError(
-        f"aggregator._target_: {node._target_} is no aggregator; it must derive from Inside, "
+        f"aggregator._target_: {node._target_} is not an aggregator; it must derive from Inside, "
         "After or Instead of oversmoothing.aggregators.base"
     )
 

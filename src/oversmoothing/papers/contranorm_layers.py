@@ -4,7 +4,7 @@ python scripts/figure.py contranorm_layers
 python scripts/figure.py contranorm_layers --seeds 1 2 --samples 64
 
 The networks are the pretrained DeiT-Ti and a small BERT that a run of the table text_rates trained
-on SST-2, as BERT's pretrained weights were not at hand.
+on SST-2, as BERT's pretrained weights were not available.
 """
 
 from collections.abc import Iterator

@@ -155,7 +155,7 @@ def read_records(path: Path) -> Records:
         return {line["id"]: line for line in map(json.loads, path.read_text("utf-8").splitlines())}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path}: a line is no recorded result ({error}); restore the file with git"
+            f"{path}: a line is not a recorded result ({error}); restore the file with git"
         ) from None
 
 

@@ -111,5 +111,5 @@ def _fill(made: Any, items: list) -> None:
 
 def _list(made: Any) -> list:
     if type(made) is not list:
-        raise pickle.UnpicklingError("it appends to what is no list")
+        raise pickle.UnpicklingError("it appends to an object other than a list")
     return made

@@ -86,7 +86,7 @@ class _Outline(Unpickler):
         try:
             return NAMED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is no tensor") from None
+            raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is not a tensor") from None
 
     def persistent_load(self, pid: Any) -> int:
         """Returns the number of elements of a storage."""

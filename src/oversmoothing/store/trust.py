@@ -78,7 +78,7 @@ def _foreign(node: Any) -> Iterator[str]:
                 yield f"key {key!r} would change how parts are built"
         target = node.get("_target_")
         if "_target_" in node and (not isinstance(target, str) or target not in own_targets()):
-            yield f"names {target}, which is no part of oversmoothing and could run any code"
+            yield f"names {target}, which is not part of oversmoothing and could run any code"
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     for child in children:
         yield from _foreign(child)

@@ -155,6 +155,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             flatten(lines[-1])
         except (ValueError, LookupError, TypeError, AttributeError):
             raise InputError(
-                f"{path}: line {number} is no log line; remove the folder and run its command again"
+                f"{path}: line {number} is not a log line; remove the folder and run its command "
+                "again"
             ) from None
     return lines

@@ -20,7 +20,7 @@ Init = Literal["uniform", "glorot"]
 
 
 class Inputs(NamedTuple):
-    """What a task gives a graph network.
+    """The arguments that a task passes to a graph network.
 
     Args:
         aggregators: factories, applied in their order at their sites.

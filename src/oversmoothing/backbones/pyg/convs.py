@@ -187,7 +187,7 @@ def _find(name: str) -> type[nn.Module]:
         raise InputError(f"backbone.conv: torch_geometric.nn has no {name!r}; {meant(name, known)}")
     if not _is_convolution(kind):
         raise InputError(
-            f"backbone.conv: {name} is no convolution (MessagePassing) of torch_geometric.nn; "
+            f"backbone.conv: {name} is not a convolution (MessagePassing) of torch_geometric.nn; "
             "choose GCNConv, SAGEConv, GATConv, …"
         )
     return kind

@@ -48,7 +48,7 @@ class Design:
             raise InputError(f"backbone.lam: expected 0 or more, got {self.lam}")
         if self.skip == "initial" and self.convolution.initial:
             raise InputError(
-                f"backbone.skip: {self.conv} takes the initial features by itself; use skip=none"
+                f"backbone.skip: {self.conv} already takes the initial features; use skip=none"
             )
         self._require_readers()
 

@@ -54,7 +54,7 @@ def _pair(number: Tensor, n: int) -> Tensor:
 def _successes(trials: int, probability: float, generator: torch.Generator) -> Tensor:
     """Returns the sorted indices of the successes in independent random trials, (E,).
 
-    The number of successes is binomial. Distinct indices are then drawn one after the other;
+    The number of successes is binomial. Distinct indices are then drawn one after another;
     repeated ones are ignored.
     """
     size = torch.tensor(trials, dtype=torch.float64)

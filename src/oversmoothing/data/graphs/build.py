@@ -78,8 +78,8 @@ def labels(name: str, y: Tensor | None, num_nodes: int) -> Tensor:
         y = y.nan_to_num(nan=-1.0)
         if (y != y.round()).any():
             raise InputError(
-                f"data {name}: labels are no whole numbers but {y[y != y.round()][0]:g}, …; choose "
-                "a data set of classification, not of regression"
+                f"data {name}: labels are not whole numbers but {y[y != y.round()][0]:g}, …; "
+                "choose a data set of classification, not of regression"
             )
     y = y.long().clamp(min=-1)
     if (known := y[y >= 0].unique().numel()) < 2:

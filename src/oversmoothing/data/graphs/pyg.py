@@ -48,7 +48,7 @@ def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache
         ) from error
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"{raw}: a raw file is no array, list or dict ({error}), so it is not read; "
+            f"{raw}: a raw file is not an array, list or dict ({error}), so it is not read; "
             "delete the folder to download it again"
         ) from error
 

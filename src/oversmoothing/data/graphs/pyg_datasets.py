@@ -102,7 +102,9 @@ def _one_graph(name: str, dataset: "Dataset") -> "Data":
             "and edges are all of one type"
         )
     if not isinstance(data, Data):
-        raise InputError(f"data {name}: it is no graph of nodes and edges; choose another data set")
+        raise InputError(
+            f"data {name}: it is not a graph of nodes and edges; choose another data set"
+        )
     return data
 
 

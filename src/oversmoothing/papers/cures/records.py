@@ -68,7 +68,7 @@ def read(path: Path) -> list[Record]:
         with path.open(encoding="utf-8", newline="") as file:
             return [_record(line) for line in csv.DictReader(file)]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: a line is no record ({error}); restore it with git") from None
+        raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
 
 
 def write(path: Path, records: Iterable[Record]) -> Path:

@@ -52,6 +52,6 @@ class Evaluation:
         return to_tensor(TF.center_crop(resized, self.size))
 
     def described(self) -> str:
-        """Describes the preparation in words."""
+        """Describes the preparation of images."""
         side = math.floor(self.size / self.crop)
         return f"shorter side resized to {side} px (bicubic), middle {self.size}×{self.size} px"
