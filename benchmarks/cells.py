@@ -1,4 +1,4 @@
-"""One cell of Table 5 in its forms: ours, the reference, the authors' own code."""
+"""The implementations of a cell of Table 5: ours, the reference, the authors' code."""
 
 import copy
 import os
@@ -30,7 +30,7 @@ METHODS = {
 
 
 class Ours:
-    """All seeds in one network, as train.py builds it."""
+    """Trains all seeds in one network, as train.py does."""
 
     def __init__(self, config: list[str], graph: Graph) -> None:
         built = parts(compose_config(config))
@@ -38,7 +38,7 @@ class Ours:
         own = {"aggregators": built.aggregators, "seeds": SEEDS}
         self.net: GCN = built.backbone(**own, **graph_arguments)
         self.graph = graph
-        recorder = Recorder(Path(mkdtemp()), SEEDS)  # nothing is written: steps alone are made
+        recorder = Recorder(Path(mkdtemp()), SEEDS)  # remains empty
         self.loop = FullBatchLoop(self.net, graph, built.trainer, recorder, False)
 
     def epoch(self) -> None:
@@ -49,7 +49,7 @@ class Ours:
 
 
 class OneByOne:
-    """A network a seed, trained in turn."""
+    """Trains one network per seed, one after another."""
 
     def __init__(self, nets: list[nn.Module], graph: Graph, x: Tensor, adj: Tensor) -> None:
         self.nets, self.graph, self.x, self.adj = nets, graph, x, adj
@@ -64,7 +64,7 @@ class OneByOne:
         return torch.stack([net.eval()(self.x, self.adj) for net in self.nets])
 
     def exact_logits(self) -> Tensor:
-        """The same in float64."""
+        """Computes the logits in float64."""
         nets = [copy.deepcopy(net).double().eval() for net in self.nets]
         return torch.stack([net(self.x.double(), self.adj.double()) for net in nets])
 
@@ -83,7 +83,7 @@ def step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 class Bench:
-    """One graph, and the forms of a cell on it."""
+    """One graph, and the implementations of a cell on it."""
 
     def __init__(self, folder: Path | None) -> None:
         root = Path(os.environ.get("DATA_ROOT") or "data")
@@ -94,12 +94,12 @@ class Bench:
         self.folder = folder
 
     def forms(self, method: str) -> list[str]:
-        """Names of the forms that a method has."""
+        """Returns the names of the implementations of a method."""
         has_official = self.folder and method in OFFICIAL_NORMS
         return ["ours", "reference"] + (["official"] if has_official else [])
 
     def make(self, form: str, method: str, depth: int) -> Cell:
-        """One form of a cell, freshly initialised."""
+        """Builds an implementation of a cell, newly initialised."""
         if form == "ours":
             fixed = [f"backbone.hidden={HIDDEN}", f"backbone.dropout={DROPOUT}"]
             cell = ["experiment=gnn_table5", self.data, f"backbone.depth={depth}"]

@@ -1,4 +1,4 @@
-"""Centered attention beside plain fused attention and beside the explicit N×N matrix.
+"""Compares centered attention with plain fused attention and with the explicit N×N matrix.
 
     python benchmarks/centering.py
     python benchmarks/centering.py --tokens 16384 --heads 1 --rounds 3
@@ -45,7 +45,7 @@ def centered(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def explicit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The paper's formula as it stands."""
+    """Computes the paper's formula literally."""
     N, C = q.shape[-2:]
     attention = (q @ k.mT / math.sqrt(C)).softmax(dim=-1)
     return (attention + GAMMA / N) @ v
@@ -110,11 +110,11 @@ def rows_of(layer: Layer, options: argparse.Namespace) -> list[Row]:
 
 
 def peak(options: argparse.Namespace) -> int:
-    """Bytes that one form needs at most, its inputs included."""
+    """Measures the peak memory of one implementation in bytes, including its inputs."""
     form, options.tokens = options.peak_of[0], int(options.peak_of[1])
     chosen = device(options.device)
     small = argparse.Namespace(**{**vars(options), "batch": 1, "heads": 1, "tokens": 8})
-    Layer(small).both(FORMS[form])  # libraries that load at their first use
+    Layer(small).both(FORMS[form])  # loads libraries
     return peak_bytes(lambda: Layer(options).both(FORMS[form]), chosen)
 
 

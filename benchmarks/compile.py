@@ -1,10 +1,10 @@
-"""Forward and backward of every backbone, with and without torch.compile.
+"""Times forward and backward of every backbone, with and without torch.compile.
 
     OMP_NUM_THREADS=1 python benchmarks/compile.py
     python benchmarks/compile.py --backbones deit_tiny --device cuda
 
-The compiled form is that of ``trainer.compile=true``. What compiling itself takes is a row of its
-own: a run gains only if its steps save more.
+Networks are compiled as with ``trainer.compile=true``. The time of compiling has a separate row; a
+run is faster only if its steps save more than that.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def measured(work: str, make: Callable[[], Made], options: argparse.Namespace) -
         compiled = partial(step, other, torch.compile(other), inputs)
         began = time.process_time()
         compiled()
-        compiled()  # the backward pass is compiled at its first use
+        compiled()  # compiles the backward pass
         start = time.process_time() - began
         seconds = interleaved({"compiled": compiled, "eager": eager}, options.rounds)
     kind = "bf16" if options.bf16 else "fp32"
@@ -107,7 +107,7 @@ def step(network: nn.Module, call: Callable, inputs: list[Tensor]) -> None:
 
 
 def flat(out: object) -> list[Tensor]:
-    """All outputs that have a gradient."""
+    """Lists all outputs with a gradient."""
     if isinstance(out, Tensor):
         return [out] if out.requires_grad else []
     return [x for part in out for x in flat(part)] if isinstance(out, (list, tuple)) else []

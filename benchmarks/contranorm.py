@@ -1,14 +1,15 @@
-"""ContraNorm on graphs: beside the form with an N×N mask, and on a graph that has no room for one.
+"""Compares ContraNorm on graphs with N×N masks, and measures it on graphs too large for masks.
 
     python benchmarks/contranorm.py
     python benchmarks/contranorm.py --nodes 169343 --edges 1166243 --channels 32 --negatives 1024
     python benchmarks/contranorm.py --nodes 169343 --edges 1166243 --channels 128   # exact: minutes
 
-Without ``--nodes``: forward and backward of five seeds on Cora and Squirrel, by turns with fused
-attention under a boolean N×N mask, and in float32 with products in bfloat16 (``matmul=medium``).
-|Δ| is the largest difference of outputs and gradients, over the largest value. With it: one seed on
-a random graph, once, and the peak of memory above graph and input. All times are CPU seconds, which
-other processes disturb less than the clock does; set OMP_NUM_THREADS=1.
+Without ``--nodes``: forward and backward of five seeds on Cora and Squirrel, compared with fused
+attention under a boolean N×N mask, and float32 compared with products in bfloat16
+(``matmul=medium``). |Δ| is the largest difference of outputs and gradients, relative to the largest
+value. With ``--nodes``: one seed on a random graph, once, and the peak memory above graph and
+input. All times are CPU seconds, which other processes disturb less than wall time; set
+OMP_NUM_THREADS=1.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def with_loops(edges: Tensor, num_nodes: int) -> Context:
 
 
 def in_all_forms(context: Context, channels: int) -> dict:
-    """Forward and backward of each form, which gives output and gradient."""
+    """Returns the forward and backward pass of each implementation."""
     N = context.num_nodes
     x = torch.randn(SEEDS, N, channels, requires_grad=True)
     upstream = torch.randn_like(x)
@@ -70,7 +71,7 @@ def in_all_forms(context: Context, channels: int) -> dict:
         return 2 * x - mixed[:, 0]
 
     def in_bf16() -> Tensor:
-        torch.set_float32_matmul_precision("medium")  # the backward pass follows the forward one
+        torch.set_float32_matmul_precision("medium")  # the backward pass uses it, too
         out = layer(x, context)
         torch.set_float32_matmul_precision("highest")
         return out
@@ -105,13 +106,13 @@ def measured(name: str, channels: int, forms: dict, rounds: int) -> list[record.
 
 
 def gap(forms: dict, form: str, other: str) -> float:
-    """Largest difference of outputs and gradients, over the largest value."""
+    """Returns the largest difference of outputs and gradients, relative to the largest value."""
     pairs = zip(forms[form](), forms[other]())
     return max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
 
 
 def on_random(options: argparse.Namespace) -> None:
-    """One forward and one backward pass on a random graph."""
+    """Measures one forward and one backward pass on a random graph."""
     N, C = options.nodes, options.channels
     context = with_loops(symmetrised(torch.randint(N, (2, options.edges)), N), N)
     layer = ContraNorm(C, negatives=options.negatives)
@@ -119,7 +120,7 @@ def on_random(options: argparse.Namespace) -> None:
     upstream, times = torch.randn(N, C), [time.process_time()]
 
     def step() -> None:
-        assert context.neighbours.symmetric  # sorts them; a network does so once
+        assert context.neighbours.symmetric  # sorts them, once per network
         times.append(time.process_time())
         out = layer(x, context)
         times.append(time.process_time())

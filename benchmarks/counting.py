@@ -1,4 +1,4 @@
-"""Counts what a step computes, launches and holds, operator by operator."""
+"""Counts FLOPs, launches and memory of a step, operator by operator."""
 
 import weakref
 from typing import Any
@@ -16,9 +16,9 @@ class Counting(TorchDispatchMode):
     """Context that counts operators, for fake and for real tensors.
 
     Attributes:
-        flops: of matrix products, convolutions and fused attention; two a multiply-add.
-        launches: operators that compute something, so neither views nor allocations.
-        bytes: of the tensors that live now, of those made within the context.
+        flops: of matrix products, convolutions and fused attention; two per multiply-add.
+        launches: operators that compute, excluding views and allocations.
+        bytes: of all live tensors that were created in the context.
         peak: largest ``bytes`` so far.
     """
 
@@ -60,7 +60,7 @@ class Counting(TorchDispatchMode):
 
 def _flops(function: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> int:
     sparse = [a for a in args if isinstance(a, Tensor) and a.layout == torch.sparse_csr]
-    if sparse:  # two for every entry and channel
+    if sparse:  # two per entry and channel
         return 2 * sparse[0].values().numel() * out.shape[-1]
     formula = flop_registry.get(function.overloadpacket)
     return formula(*args, **kwargs, out_val=out) if formula else 0

@@ -1,4 +1,4 @@
-"""Seconds per training step of the methods that `make cures` compares, beside none.
+"""Compares seconds per training step of the methods of `make cures` with those of no method.
 
     python benchmarks/cures.py
     python benchmarks/cures.py --graph Chameleon --layers 8 --methods none GCNII

@@ -1,4 +1,4 @@
-"""EM, HEM and external attention beside self-attention: time and memory over the tokens.
+"""Compares EM, HEM and external attention with self-attention: time and memory over the tokens.
 
     python benchmarks/em.py
     python benchmarks/em.py --device cuda --sides 33 65 97 --batch 4 --rounds 20
@@ -35,12 +35,12 @@ HEM = {"step_size": 0.5, "temperature": "sqrt_dim", "l2": False, "gradients": Tr
 
 
 def attention(x: Tensor) -> Tensor:
-    """Fused. Shapes: (B, N, C) -> (B, N, C), here and below."""
+    """Computes fused attention. Shapes: (B, N, C) -> (B, N, C), here and below."""
     return F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])[:, 0]
 
 
 def explicit(x: Tensor) -> Tensor:
-    """With the N×N matrix."""
+    """Computes attention with the N×N matrix."""
     return (x @ x.mT / math.sqrt(x.shape[-1])).softmax(dim=-1) @ x
 
 
@@ -59,7 +59,7 @@ LARGEST_QUADRATIC = 4096  # tokens up to which they are run
 
 
 class Layer:
-    """One form on tokens of one size."""
+    """One implementation on one number of tokens."""
 
     def __init__(self, name: str, side: int, options: argparse.Namespace) -> None:
         torch.manual_seed(0)
@@ -72,7 +72,7 @@ class Layer:
         self.form = form.to(self.place) if self.is_module else form
 
     def step(self) -> None:
-        """Forward and, where a gradient passes, backward."""
+        """Runs forward and, if gradients flow, backward."""
         out = self.form(self.x, Context()) if self.is_module else self.form(self.x)
         if out.requires_grad:
             out.backward(self.upstream)
@@ -111,7 +111,7 @@ def rows_of(
     mb: dict[str, list[list[float]]],
     sides: list[int],
 ) -> list[Row]:
-    """Time and memory at the largest size, and their slopes over the tokens."""
+    """Returns time and memory at the largest size, and their slopes over the tokens."""
     sides = [side for side in sides if fits(form, side)]
     rows = []
     for unit, found in (("ms", ms[form]), ("MB", mb[form])):
@@ -126,9 +126,9 @@ def rows_of(
 
 
 def peak(options: argparse.Namespace) -> int:
-    """Bytes that one form needs at most, above its tokens."""
+    """Measures the peak memory of one implementation in bytes, above its tokens."""
     name, side = options.peak_of
-    Layer(name, 9, options).step()  # libraries that load at their first use
+    Layer(name, 9, options).step()  # loads libraries
     layer = Layer(name, int(side), options)
     return peak_bytes(layer.step, layer.place)
 

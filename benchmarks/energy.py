@@ -1,11 +1,11 @@
-"""The dense energy loss with each of its filters: time, memory, and error beside the exact one.
+"""Measures the dense energy loss with each of its filters: time, memory and error.
 
     python benchmarks/energy.py --images data/VOC2012/JPEGImages
     python benchmarks/energy.py --sides 448 --device cuda --rounds 20
 
-Forward and backward of a batch at full size; filtering is at half. Without --images, smooth random
-colours. ToCo's own filter is C++ that must be built by hand and is not run here: `toco` computes
-the same lattice with tensors.
+A step is forward and backward of a batch at full size; filtering is at half size. Without --images,
+images are smooth random colours. ToCo's own filter is C++ that must be built by hand and is not run
+here; `toco` computes the same lattice with tensors.
 
 On a busy machine set OMP_NUM_THREADS=1.
 """
@@ -30,7 +30,7 @@ FILTERS = ["lattice", "toco", "exact"]
 
 
 class Batch:
-    """Images, logits of 21 classes, pseudo labels with ignored pixels."""
+    """A batch of images, logits of 21 classes, and pseudo labels with ignored pixels."""
 
     def __init__(self, options: argparse.Namespace, side: int) -> None:
         B, place = options.batch, device(options.device)
@@ -43,13 +43,13 @@ class Batch:
         self.box = torch.tensor([[0, side, 0, side]] * B)
 
     def energy(self, filter: str) -> tuple[Tensor, Tensor]:
-        """Value, and gradient with respect to the logits."""
+        """Computes the value and its gradient with respect to the logits."""
         value = dense_energy(self.images, self.logits, self.labels, self.box, filter=filter)
         return value.detach(), torch.autograd.grad(value, self.logits)[0]
 
 
 def _images(options: argparse.Namespace, side: int) -> Tensor:
-    """Shapes: -> (B, 3, side, side), corners of photographs or smooth noise."""
+    """Returns corners of photographs or smooth noise. Shapes: -> (B, 3, side, side)."""
     B = options.batch
     if not options.images:
         return F.interpolate(torch.rand(B, 3, side // 8, side // 8), (side, side), mode="bilinear")
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def rows_of(side: int, options: argparse.Namespace) -> list[Row]:
-    """Time and memory of every filter at one size, beside the exact one, and its error."""
+    """Measures time, memory and error of every filter at one size, relative to the exact one."""
     batch = Batch(options, side)
     steps = {name: lambda name=name: batch.energy(name) for name in FILTERS}
     ms = scaled(interleaved(steps, options.rounds, clock(device(options.device))), 1e3)
@@ -90,7 +90,7 @@ def rows_of(side: int, options: argparse.Namespace) -> list[Row]:
 
 
 def peak(options: argparse.Namespace) -> int:
-    """Bytes that one filter needs at most, above the batch."""
+    """Measures the peak memory of one filter in bytes, above the batch."""
     name, side = options.peak_of
     Batch(argparse.Namespace(**{**vars(options), "images": None}), 32).energy(name)
     batch = Batch(options, int(side))

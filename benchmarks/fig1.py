@@ -1,11 +1,11 @@
-"""CPU seconds of Figure 1's grid of γ beside a loop over γ, and the share of the machine's rate.
+"""Compares Figure 1's grid of γ with a loop over γ, and with the machine's matrix rate.
 
     OMP_NUM_THREADS=1 python benchmarks/fig1.py
 
 A panel of Figure 1: Pre-LN, uniform weights, 100 tokens of 100 channels, 61 values of γ, float64.
-`ours` simulates all γ at once, as train.py does; the loop takes one γ after another, forms the
-softmax matrix, and finds the rank by an SVD. The first layers of the same network stand for all
-2,000. The rate is that of a product of 1,000 × 1,000 matrices in the same rounds.
+`ours` simulates all γ at once, as train.py does. The loop takes one γ after another, forms the
+softmax matrix, and computes the rank by an SVD. Only the first of the 2,000 layers are run. The
+rate is that of a product of 1,000 × 1,000 matrices in the same rounds.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def ours(layers: int, measured: bool) -> Curves:
-    """Ranks after every layer, (1, G) each."""
+    """Returns the ranks after every layer, each (1, G)."""
     gamma = torch.tensor(GRID, dtype=torch.float64).view(-1, 1, 1)
     model = RandomTransformer([lambda: Centered(gamma)], [0], depth=layers, copies=len(GRID))
     return [_measure(output)["rank"] if measured else output for output in model.outputs()]
@@ -73,7 +73,7 @@ def ours(layers: int, measured: bool) -> Curves:
 
 @torch.no_grad()
 def loop(layers: int) -> Curves:
-    """The same, one γ after another."""
+    """Returns the ranks after every layer, one γ after another."""
     by_gamma = []
     for gamma in GRID:
         generators = [torch.Generator().manual_seed(0)]
@@ -90,7 +90,7 @@ def loop(layers: int) -> Curves:
 
 
 def rank(x: Tensor) -> Tensor:
-    """As the figure defines it, with the other curves that ours measures."""
+    """Returns the rank as defined in the figure; also computes the other curves of ours."""
     sigma = torch.linalg.svdvals(x / x.norm())
     share = sigma / sigma.sum()
     unit = normalise_rows(x)

@@ -1,4 +1,4 @@
-"""The matrix products of graph networks alone: what no order of the other work avoids."""
+"""Times only the matrix products of graph networks, as a lower bound of a training step."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from oversmoothing.backbones.gcn.products import times
 
 
 def note(ours: Sequence[float], products: Sequence[float], theirs: Sequence[float]) -> str:
-    """Says how much of our time the products take, and the ratio that they alone would have."""
+    """Describes the share of the products in our time, and the ratio with the products alone."""
     share, ratio = median_ratio(products, ours), median_ratio(theirs, products)
     return f"matrix products take {share:.0%} of our time; alone they would give {ratio:.3g}×"
 
 
 class Products:
-    """Those of a step of a GCN, forward and backward."""
+    """The products of a step of a GCN, forward and backward."""
 
     def __init__(self, net: GCN) -> None:
         self.net = net
@@ -35,9 +35,9 @@ class Products:
 
 
 def contrast(x: Tensor, tile: int) -> None:
-    """Those of ContraNorm, forward and backward, tile by tile: 5 N²C multiplications a seed.
+    """Computes the products of ContraNorm by tiles, forward and backward: 5 N²C per seed.
 
-    Both directions compute similarities, and each pair's serves both of its nodes.
+    Both passes compute similarities; the similarity of a pair is used for both of its nodes.
 
     Shapes: x (S, N, C).
     """

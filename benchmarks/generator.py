@@ -1,10 +1,10 @@
-"""Seconds and memory that `data=sbm` takes, beside drawing every pair of nodes by its own coin.
+"""Compares time and memory of `data=sbm` with one Bernoulli draw per pair of nodes.
 
     python benchmarks/generator.py
     python benchmarks/generator.py --nodes 1000000 --degrees 20
 
-Every number is that of a fresh process without its imports; seconds are CPU time. Coins take
-quadratic time, so they are measured up to 30,000 nodes. Edges are undirected; a graph has both
+Every number is measured in a new process, without its imports; seconds are CPU time. Draws per pair
+take quadratic time, so they are measured up to 30,000 nodes. Edges are undirected; a graph has both
 directions of each.
 """
 
@@ -60,7 +60,7 @@ def of_size(nodes: int, degree: float) -> list[record.Row]:
 
 
 def measured(what: str, form: str, nodes: int, degree: float) -> int:
-    """Microseconds, bytes, or number of pairs of one graph."""
+    """Measures one graph: microseconds, bytes, or number of pairs."""
     if form == "coins":
         block_edges.draw = coins
 

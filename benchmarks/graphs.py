@@ -1,4 +1,4 @@
-"""Seconds per epoch of a Table 5 cell, beside the ContraNorm code's way of doing it.
+"""Compares seconds per epoch of a Table 5 cell with the approach of ContraNorm's code.
 
     python benchmarks/graphs.py
     python benchmarks/graphs.py --depths 16 --official ../ContraNorm/gnn
@@ -8,12 +8,12 @@ sparse features, no N×N matrix. `reference` trains one seed after the other wit
 ContraNorm's explicit N×N softmax. `official` are the authors' own layers.
 The official code also evaluates after each epoch; none of these numbers counts that.
 
-On a busy machine set OMP_NUM_THREADS=1, as threads that wait for a core distort the ratios, and add
---cpu-seconds.
-Uses Cora where DATA_ROOT (default: data) has it, else the embedded graph.
-|Δ logits| is the largest difference, at the same weights and without dropout, from the reference
-in float64. Exit code 1 when it exceeds 1e-5 and is not float32's own: below four times that of the
-reference in float32.
+On a busy machine set OMP_NUM_THREADS=1, since threads that wait for a core distort the ratios, and
+add --cpu-seconds.
+Uses Cora if DATA_ROOT (default: data) has it, else the embedded graph.
+|Δ logits| is the largest difference from the reference in float64, with the same weights and
+without dropout. Exit code 1 if it exceeds both 1e-5 and four times the difference of the reference
+in float32.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main() -> int:
 def measured(
     bench: Bench, method: str, depth: int, options: argparse.Namespace
 ) -> tuple[list[record.Row], bool]:
-    """Rows of a cell, and whether all forms give the same logits."""
+    """Returns the rows of a cell, and whether all implementations give the same logits."""
     cells = {form: bench.make(form, method, depth) for form in bench.forms(method)}
     gap, rounding = disagreement(cells)
     seconds = time(cells | {"products": floors.Products(cells["ours"].net)}, options)
@@ -78,24 +78,24 @@ def measured(
 
 
 def note(seconds: dict[str, list[float]], form: str, gap: float) -> str:
-    """How well the forms agree, and the ratio that the matrix products alone would have."""
+    """Describes the agreement, and the ratio with the matrix products alone."""
     floor = floors.note(seconds["ours"], seconds["products"], seconds[form])
     return f"logits differ by {gap:.0e} at equal weights; {floor}"
 
 
 def goal(form: str, method: str, depth: int) -> float | None:
-    """Of the issue that asks for this speed, beside the authors' code."""
+    """Returns the required speedup over the authors' code, if there is one."""
     if form != "official":
         return None
     return 5.0 if method == "contranorm" else GOALS.get(depth)
 
 
 def disagreement(cells: dict[str, Cell]) -> tuple[float, float]:
-    """All forms with our weights, without dropout: how far apart, and how far float32 explains.
+    """Compares the logits of all implementations, with our weights and without dropout.
 
     Returns:
-        The largest difference of any form's logits from the reference in float64, and that of the
-        reference itself in float32.
+        The largest difference of any implementation's logits from the reference in float64, and
+        that of the reference in float32.
     """
     with torch.no_grad():
         for form in cells.keys() - {"ours"}:
@@ -107,7 +107,7 @@ def disagreement(cells: dict[str, Cell]) -> tuple[float, float]:
 
 
 def time(cells: dict[str, Form], options: argparse.Namespace) -> dict[str, list[float]]:
-    """Seconds per epoch of every form, one value a round."""
+    """Measures seconds per epoch of every implementation, one value per round."""
 
     def epochs(cell: Form) -> None:
         for _ in range(options.epochs):
@@ -120,7 +120,7 @@ def time(cells: dict[str, Form], options: argparse.Namespace) -> dict[str, list[
 
 
 def memory(bench: Bench, depth: int) -> list[record.Row]:
-    """MB that an epoch of ContraNorm, the one method with an N×N matrix, needs above its data."""
+    """Measures the MB of an epoch of ContraNorm, the only method with an N×N matrix."""
     forms = bench.forms("contranorm")
     peaks = {form: in_fresh_process("--peak-of", form, "contranorm", str(depth)) for form in forms}
     return [

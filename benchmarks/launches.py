@@ -1,12 +1,12 @@
-"""Kernel launches, and synchronisations of host and device, in a training step of every task.
+"""Counts kernel launches and host-device synchronisations in a training step of every task.
 
     python benchmarks/launches.py
 
-A launch is an operator that is no view, or a copy. They are counted on the fake device of the
-tests, which has no fused attention, so attention counts as its parts. A synchronisation is a copy
-to the host, or an operator whose result decides sizes. Both are independent of sizes, up to loops
-over classes and images, so small runs are used. Needs g++; with a GPU, torch's profiler shows the
-real ones.
+A launch is an operator other than a view, or a copy. Launches are counted on the fake device of the
+tests, which has no fused attention, so the parts of attention are counted. A synchronisation is a
+copy to the host, or an operator whose result decides sizes. Both are independent of sizes, except
+for loops over classes and images, so small runs are used. Needs g++. With a GPU, torch's profiler
+shows the real numbers.
 """
 
 import sys

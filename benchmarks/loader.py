@@ -1,4 +1,4 @@
-"""How fast one worker reads and augments training crops of the segmentation pipeline.
+"""Measures how fast one worker reads and augments training crops for segmentation.
 
     python benchmarks/loader.py --images data/VOC2012/JPEGImages
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def images_per_second(folder: Path, crop: int, batch: int, rounds: int) -> list[float]:
-    """One value a batch, after a first one that is not counted."""
+    """Returns one value per batch, without the first batch."""
     files = {path.stem: str(path) for path in sorted(folder.glob("*.jpg"))}
     if not files:
         raise InputError(f"--images: no .jpg files in {folder}")

@@ -1,4 +1,4 @@
-"""Side-by-side measurements: times interleaved, every peak of memory in a process of its own."""
+"""Comparative measurements: interleaved times, and peak memory in separate processes."""
 
 import contextlib
 import ctypes
@@ -20,10 +20,10 @@ Clock = Callable[[], float]
 def interleaved(
     steps: dict[str, Step], rounds: int, clock: Clock = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Seconds of every step, one value a round: A B C A B C …, after a round of warm-up.
+    """Measures the seconds of every step, one value per round: A B C A B C …, after a warm-up.
 
-    Whatever else a machine does in the meantime then slows all of them alike. The clock may be
-    ``time.process_time``, which does not count the time in which other processes have the core.
+    So other work on the machine slows down all steps equally. The clock can be
+    ``time.process_time``, which does not count the time of other processes.
     """
     seconds = {name: [] for name in steps}
     for _ in range(rounds + 1):
@@ -33,24 +33,25 @@ def interleaved(
 
 
 def scaled(values: dict[str, list[float]], factor: float) -> dict[str, list[float]]:
-    """All values times a factor, such as 1e3 for milliseconds."""
+    """Multiplies all values by a factor, such as 1e3 for milliseconds."""
     return {name: [factor * value for value in each] for name, each in values.items()}
 
 
 def clock(place: torch.device) -> Clock:
-    """CPU seconds on a CPU, whatever else runs there; wall time on a GPU."""
+    """Returns the clock for a device: CPU seconds on a CPU, wall time on a GPU."""
     return time.perf_counter if place.type == "cuda" else time.process_time
 
 
 def median_ratio(a: Sequence[float], b: Sequence[float]) -> float:
-    """Median over rounds of a / b, each round's two values being neighbours in time."""
+    """Returns the median over rounds of a / b; both values of a round are close in time."""
     return statistics.median(x / y for x, y in zip(a, b))
 
 
 def peak_bytes(step: Step, device: torch.device) -> int:
-    """What a step needs at most, in bytes, above what this process used before.
+    """Measures the peak memory of a step in bytes, above the memory used before.
 
-    GPU: allocated tensors. CPU: growth of the largest resident size, so a process answers once.
+    On a GPU, it is that of allocated tensors. On a CPU, it is the growth of the peak resident size,
+    so it can be measured only once in a process.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -64,12 +65,12 @@ def peak_bytes(step: Step, device: torch.device) -> int:
 
 
 def in_fresh_process(*words: str) -> float:
-    """MB (10⁶ bytes) that this script prints as bytes when called with these words more."""
+    """Runs this script with further arguments; returns the bytes that it prints in MB (10⁶)."""
     return int(printed_by_fresh_process(*words)[-1]) / 1e6
 
 
 def printed_by_fresh_process(*words: str) -> list[str]:
-    """The words that this script prints when called with these words more."""
+    """Runs this script with further arguments; returns the words that it prints."""
     command = [sys.executable, *sys.argv, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -78,7 +79,7 @@ def printed_by_fresh_process(*words: str) -> list[str]:
 
 
 def text(table: Sequence[Sequence[str]]) -> str:
-    """A table for the terminal: the first column to the left, all others to the right."""
+    """Formats a table with the first column aligned left and all others right."""
     widths = [max(map(len, column)) for column in zip(*table)]
     rows = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in table]
     return "\n".join("  ".join(row).rstrip() for row in rows)
@@ -99,7 +100,7 @@ def wait() -> None:
 
 
 def _max_resident() -> int:
-    """Linux's own counter where there is one: getrusage's starts at the parent's size."""
+    """Returns the peak resident size by Linux's counter, since getrusage includes the parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text("utf-8"))[1])
@@ -108,9 +109,9 @@ def _max_resident() -> int:
 
 
 def _forget_peak() -> None:
-    """Importing torch peaks above what stays; Linux can start counting anew.
+    """Resets Linux's counter, since importing torch has a peak above the memory that stays.
 
-    What was freed is first given back, or a step would reuse it without any growth.
+    Freed memory is returned first, since a step could reuse it without any growth.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

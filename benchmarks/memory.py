@@ -1,10 +1,10 @@
-"""How near the estimate of memory comes that refuses a graph which does not fit.
+"""Compares the estimated memory of training on a graph with the measured one.
 
     OMP_NUM_THREADS=1 python benchmarks/memory.py
 
-Peak of the resident size while the network is built and makes two training steps, each case in a
-process of its own, beside ``oversmoothing.tasks.nodes.memory``. Exit code 1 when a ratio leaves ½
-to 2.
+The peak of the resident size while the network is built and makes two training steps, each case in
+a separate process, is compared with ``oversmoothing.tasks.nodes.memory``. Exit code 1 if a ratio is
+not between ½ and 2.
 """
 
 import sys
@@ -73,7 +73,7 @@ def factory(index: int) -> tuple:
 def measured(index: int) -> int:
     build, aggregators = factory(index)
     small = csbm.generate(num_nodes=1000, features=CASES[index][-2])
-    steps(build, aggregators, small, 1)  # what is loaded only once must not count
+    steps(build, aggregators, small, 1)  # loads everything that is loaded once
     large = graph(index)
     seeds = CASES[index][-1]
     return peak_bytes(lambda: steps(build, aggregators, large, seeds), torch.device("cpu"))

@@ -1,9 +1,9 @@
-"""Time and peak memory of an epoch on parts of a graph, beside the full batch.
+"""Compares time and peak memory of an epoch on parts of a graph with the full batch.
 
     python benchmarks/minibatch.py data=sbm data.num_nodes=100000 backbone.depth=8
     python benchmarks/minibatch.py --rounds 0 …     # memory only
 
-The peak is what a process of its own needs above the graph and the networks, METIS included.
+The peak is that of a separate process above the graph and the networks, including METIS.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def prepared(form: str, words: list[str], folder: Path) -> Callable[[], Step]:
-    """Returns what makes the step: an epoch of training, or an evaluation."""
+    """Returns the function to measure: an epoch of training, or an evaluation."""
     start = Start(compose_config([*words, *FORMS[form]]))
     network, trainer = start.network([0]), start.parts.trainer
 

@@ -1,12 +1,12 @@
-"""Test accuracy of the GCNs of ContraNorm's authors, by their own code and recipe.
+"""Measures the test accuracy of ContraNorm's GCNs with the authors' code and recipe.
 
     git clone https://github.com/PKU-ML/ContraNorm
     DATA_ROOT=… python benchmarks/official_accuracy.py ContraNorm/gnn --method contranorm --depth 16
     DATA_ROOT=… python benchmarks/official_accuracy.py ContraNorm/gnn --method layernorm --depth 8
 
-Layers and network are the authors'; graph, split and adjacency are ours, which equal theirs; the
-test accuracy is that of the last of 200 epochs, as in their main.py. One line for each seed goes to
-results/official_gcn.csv; a seed that is there already is not trained again.
+Layers and network are the authors'. Graph, split and adjacency are ours, which equal theirs. The
+test accuracy is that of the last of 200 epochs, as in their main.py. Each seed has a line in
+results/official_gcn.csv; seeds that are already in the file are skipped.
 """
 
 import argparse
@@ -57,14 +57,14 @@ def main() -> None:
 
 
 def made(options: argparse.Namespace, graph: Graph, seed: int) -> nn.Module:
-    """The authors' network, freshly drawn."""
+    """Builds the authors' network with new weights."""
     torch.manual_seed(seed)
     dims = [graph.x.shape[1], *[HIDDEN] * (options.depth - 1), graph.num_classes]
     return official(options.folder, options.method, dims, options.scale)
 
 
 def trained(net: nn.Module, graph: Graph) -> tuple[float, float]:
-    """Test and training accuracy in percent after the last epoch."""
+    """Returns test and training accuracy in percent after the last epoch."""
     x, adj, optimizer = graph.x.to_dense(), adjacency(graph), adam(net)
     for _ in range(EPOCHS):
         logits = net.train()(x, adj)

@@ -1,6 +1,6 @@
-"""The ContraNorm authors' own GCN, from a checkout that the user has.
+"""The GCN of ContraNorm's authors, from a checkout of the user.
 
-https://github.com/PKU-ML/ContraNorm, folder gnn: models.DeepGCN and what it is made of.
+https://github.com/PKU-ML/ContraNorm, folder gnn: models.DeepGCN and its parts.
 """
 
 import importlib
@@ -19,7 +19,7 @@ OFFICIAL_NORMS = {"none": "None", "layernorm": "None", "pairnorm": "PN", "contra
 
 
 class _Official(nn.Module):
-    """The authors' DeepGCN with the face of `ReferenceGCN`."""
+    """The authors' DeepGCN with the interface of `ReferenceGCN`."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class _Official(nn.Module):
 
 
 def official(folder: Path, method: str, dims: list[int], scale: float = 1.0) -> nn.Module:
-    """One seed's network, of the authors' code.
+    """Builds the network of one seed from the authors' code.
 
     Args:
         folder: ``gnn`` of a checkout.
@@ -40,7 +40,7 @@ def official(folder: Path, method: str, dims: list[int], scale: float = 1.0) -> 
         scale: s of ContraNorm and PairNorm.
 
     Raises:
-        InputError: no such code there, or it cannot be imported.
+        InputError: the folder does not have this code, or it cannot be imported.
     """
     options = Namespace(
         nlayer=len(dims) - 1,
@@ -55,7 +55,7 @@ def official(folder: Path, method: str, dims: list[int], scale: float = 1.0) -> 
 
 
 def _official_models(folder: Path) -> types.ModuleType:
-    """Imports models.py; what it imports but DeepGCN never calls may be missing."""
+    """Imports models.py; packages that DeepGCN does not use may be missing."""
     if not (folder / "models.py").is_file():
         raise InputError(f"--official: expected a gnn folder with models.py, got {folder}")
     unused = {

@@ -1,7 +1,7 @@
-"""Units and layers of the official codes, from checkouts that the user has, beside ours.
+"""Pairs of units and layers: those of official codes, from checkouts of the user, and ours.
 
-github.com/XiaLiPKU/EMANet, MenghaoGuo/EANet, PKU-ML/ContraNorm. One class at a time is run from its
-file, so that what else the files import, old versions among it, need not be there.
+github.com/XiaLiPKU/EMANet, MenghaoGuo/EANet, PKU-ML/ContraNorm. Only one class of a file is run, so
+other imports of the file, such as old versions of packages, are not needed.
 """
 
 import ast
@@ -31,11 +31,11 @@ Form = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Pair:
-    """The same function twice, with the same weights.
+    """Two implementations of a function, with the same weights.
 
     Args:
         theirs, ours: modules.
-        shape: of an input, without the batch.
+        shape: of an input without the batch dimension.
     """
 
     theirs: nn.Module
@@ -98,10 +98,10 @@ def contranorm_bert(checkout: Path, side: int) -> Pair:
 
 
 def one_class(path: Path, name: str, **known: Any) -> type[nn.Module]:
-    """A class of a file, which sees torch, nn, F, math and what else is given, and nothing more.
+    """Runs a class of a file with only torch, nn, F, math and the given names; returns the class.
 
     Raises:
-        InputError: no such file, or no such class in it.
+        InputError: the file does not exist or does not have the class.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a checkout of the official code")

@@ -1,10 +1,10 @@
-"""A step of AdamW as the trainers take it, fused, beside torch's other forms.
+"""Compares a step of fused AdamW, as in the trainers, with torch's other implementations.
 
     python benchmarks/optimizer.py
     python benchmarks/optimizer.py --device cuda
 
-The parameters of the small BERT of experiment=glue_sst2_small with 6 layers, whose embeddings are
-most of them. Exit code 1 when the forms disagree after the steps that were timed.
+The parameters are those of the small BERT of experiment=glue_sst2_small with 6 layers, most of them
+embeddings. Exit code 1 if the implementations disagree after the timed steps.
 """
 
 import argparse

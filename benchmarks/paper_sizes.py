@@ -1,13 +1,13 @@
-"""Memory, launches and FLOPs of training steps at the papers' sizes, without running them.
+"""Counts memory, launches and FLOPs of training steps at the papers' sizes without running them.
 
     python benchmarks/paper_sizes.py
 
-Images and text are fake tensors, which have shapes and no content. The graph is generated, with
-the nodes, edges and features of Squirrel, because its operators depend on the edges. A step is
-forward, backward and optimizer; the WSSS step is without PAR and L_reg, whose cost is small.
+Images and text are fake tensors, which have shapes but no content. The graph is generated, with as
+many nodes, edges and features as Squirrel, since its operators depend on the edges. A step is
+forward, backward and optimizer. The WSSS step is without PAR and L_reg, whose cost is small.
 
-Hours are an estimate; they were not measured. They are steps × (FLOPs / (fraction × peak) +
-launches × 5 µs) on one GPU, for the recipe of the experiment.
+Hours are estimated and not measured: steps × (FLOPs / (fraction × peak) + launches × 5 µs) on one
+GPU, for the recipe of the experiment.
 """
 
 from collections.abc import Callable
@@ -35,15 +35,15 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Work:
-    """A training whose step is counted.
+    """A training of which one step is counted.
 
     Args:
-        name: what is trained, for the table.
+        name: for the table.
         words: the command.
-        inputs: makes the inputs of the network.
-        loss: of its outputs.
-        steps: of the recipe, and number of runs: how often a step is made.
-        before: is called before the step, without gradient.
+        inputs: returns the inputs of the network.
+        loss: computes the loss of its outputs.
+        steps: number of steps of the recipe, and number of runs.
+        before: called before the step, without gradient.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Work:
 
 
 def _cams(network: nn.Module, images: Tensor) -> None:
-    """Class maps of images and their mirror images at all scales of WSSS."""
+    """Computes class maps of images and their mirror images at all scales of WSSS."""
     for size in (448, 224, 672):
         network.class_maps(torch.cat([images.new_empty(len(images), 3, size, size)] * 2))
 
@@ -174,7 +174,7 @@ def _counted(work: Work, network: nn.Module) -> Counting:
 
 
 def _step(loss: Callable, network: nn.Module, before: Callable = lambda: None) -> Counting:
-    """Counts the first step, in which the optimizer also makes its state."""
+    """Counts the first step, in which the optimizer also creates its state."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
     with Counting() as counting:
         with torch.no_grad():

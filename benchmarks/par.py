@@ -1,11 +1,11 @@
-"""PAR beside ToCo's own module.
+"""Compares PAR with ToCo's own module.
 
     python benchmarks/par.py
     python benchmarks/par.py --toco PATH                # a checkout of github.com/rulixiang/ToCo
     python benchmarks/par.py --device cuda --batch 8 --rounds 20
 
-Images at half the crop's side, as in training; a few maps an image, as pseudo labels need them
-(background and present classes, for two background scores), or all 21.
+Images have half the side of the crop, as in training. There are a few maps per image, as for pseudo
+labels (background and present classes, for two background scores), or all 21.
 
 On a busy machine set OMP_NUM_THREADS=1. Exit code 1 when the two modules disagree.
 """
@@ -30,7 +30,7 @@ TOLERANCE = 1e-5
 
 
 def modules(options: argparse.Namespace) -> dict[str, nn.Module]:
-    """Ours, and ToCo's where there is a checkout, loaded from there."""
+    """Returns our module, and ToCo's if there is a checkout."""
     chosen = {"ours": PAR(DILATIONS, toco_compat=True)}
     if options.toco:
         chosen["ToCo"] = _theirs(Path(options.toco) / "model" / "PAR.py")
@@ -47,7 +47,7 @@ def _theirs(path: Path) -> nn.Module:
 
 
 def inputs(options: argparse.Namespace, K: int) -> tuple[Tensor, Tensor]:
-    """Smooth colours with some noise, and soft class maps."""
+    """Draws smooth colours with some noise, and soft class maps."""
     B, S = options.batch, options.side
     torch.manual_seed(0)
     images = F.interpolate(torch.rand(B, 3, S // 8, S // 8), (S, S), mode="bilinear")
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def rows_of(forms: dict[str, nn.Module], images: Tensor, masks: Tensor, rounds: int) -> list[Row]:
-    """Time and memory for so many maps."""
+    """Measures time and memory for a number of maps."""
     B, K, H, W = masks.shape
     steps = {name: lambda form=form: form(images, masks) for name, form in forms.items()}
     ms = scaled(interleaved(steps, rounds, clock(images.device)), 1e3)
@@ -87,7 +87,7 @@ def rows_of(forms: dict[str, nn.Module], images: Tensor, masks: Tensor, rounds: 
 
 
 def peak(options: argparse.Namespace) -> int:
-    """Bytes that one module needs at most, above its inputs."""
+    """Measures the peak memory of one module in bytes, above its inputs."""
     name, K = options.peak_of
     form = modules(options)[name]
     form(

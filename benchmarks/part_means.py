@@ -1,11 +1,11 @@
-"""How far the mean that centered aggregation uses on parts of a graph is from that of all nodes.
+"""Measures the error of the mean that centered aggregation uses on parts of a graph.
 
     DATA_ROOT=… python benchmarks/part_means.py data=squirrel backbone.depth=4
 
 Networks are trained on random parts and on METIS parts, with each way to estimate the mean. At
 every fifth step, the mean that a layer uses is compared with the mean of its values over all nodes
-of the whole graph, at the same weights and without dropout: |used − exact| / |exact|, the median
-over the steps of all epochs but the first.
+of the whole graph, with the same weights and without dropout. The result is the median of
+|used − exact| / |exact| over the steps of all epochs except the first.
 """
 
 import argparse
@@ -67,7 +67,7 @@ class Watched(MiniBatchLoop):
 
 
 def errors(words: list[str]) -> list[float]:
-    """Median relative error of every layer."""
+    """Returns the median relative error of every layer."""
     config = compose_config([*EVERY, *words])
     start = Start(config)
     graph, trainer = start.parts.data, start.parts.trainer

@@ -1,11 +1,11 @@
-"""CPU seconds per epoch of the repository's own networks beside torch-geometric's.
+"""Compares CPU seconds per epoch of the repository's networks with torch-geometric's.
 
     python benchmarks/pyg.py
-    python benchmarks/pyg.py --depths 2 64 --all   # and beside backbone=pyg
+    python benchmarks/pyg.py --depths 2 64 --all   # also with backbone=pyg
 
 An epoch is one optimisation step of all seeds, with dropout 0.6 and 32 channels. `backbone=gcn` and
 `backbone=gcnii` batch the seeds; torch-geometric's networks are trained one after another. SAGE and
-GAT stand beside GCN. Uses Cora where DATA_ROOT (default: data) has it, else a generated graph of
+GAT are compared with GCN. Uses Cora if DATA_ROOT (default: data) has it, else a generated graph of
 that size.
 """
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def one_by_one(graph: Graph, depth: int, seeds: list[int], rounds: int) -> record.Row:
-    """GCNs with LayerNorm, beside a plain network of torch-geometric for each seed."""
+    """Compares GCNs with LayerNorm with a plain network of torch-geometric for each seed."""
     own = GCN(
         [LayerNorm], graph.x, graph.edges, graph.num_classes, seeds, depth, adjacency="symmetric"
     )
@@ -84,7 +84,7 @@ def one_by_one(graph: Graph, depth: int, seeds: list[int], rounds: int) -> recor
 
 
 def wrapped(graph: Graph, name: str, depth: int, seeds: list[int], rounds: int) -> record.Row:
-    """A convolution in ``backbone=pyg``, beside the repository's own network."""
+    """Compares a convolution in ``backbone=pyg`` with the repository's own network."""
     own, given = PAIRS[name]
     common = {"depth": depth, "hidden": 32, "dropout": 0.6}
     graph_of = ([], graph.x, graph.edges, graph.num_classes, seeds)
@@ -99,7 +99,7 @@ def wrapped(graph: Graph, name: str, depth: int, seeds: list[int], rounds: int) 
 
 
 class Plain(nn.Module):
-    """A GCN as one writes it with torch-geometric; the normalised adjacency is cached."""
+    """A typical GCN in torch-geometric; the normalised adjacency is cached."""
 
     def __init__(self, graph: Graph, depth: int) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """The record of all measurements: ``results/bench.json``, and the tables of the speed page.
 
-A benchmark makes a :func:`row` for each thing that it measures and hands all of them to
-:func:`save`. Rows of other commands stay as they are. A row says by which command, on which
-machine and at which commit it was measured; the tables in docs/guides/speed.md are written from
-the rows, between the markers ``<!-- bench-NAME:start -->`` and ``<!-- bench-NAME:end -->``.
+A benchmark makes a :func:`row` for each measurement and passes all rows to :func:`save`. Rows of
+other commands do not change. A row contains its command, machine and commit. The tables in
+docs/guides/speed.md are written from the rows, between the markers
+``<!-- bench-NAME:start -->`` and ``<!-- bench-NAME:end -->``.
 """
 
 import datetime
@@ -40,18 +40,18 @@ def row(
     goal: float | None = None,
     note: str = "",
 ) -> Row:
-    """Returns one measurement, alone or beside a peer's.
+    """Returns one measurement, alone or compared with a peer.
 
     Args:
         work: what is done, such as "GCN with LayerNorm, 8 layers".
         measure: what is measured and its unit, such as "s per epoch of 5 seeds" or "MB".
-        ours: values, one a round.
-        peer: whose code ``theirs`` was measured with.
+        ours: values, one per round.
+        peer: the code that ``theirs`` was measured with.
         theirs: values of the same rounds. The ratio of the row is the median of theirs / ours.
         overhead: the ratio is ours / theirs instead, as for a part that adds to the peer's work.
-        goal: the ratio to reach, at least (with ``overhead``: at most). Without a peer: the value
-            of ours to stay below.
-        note: one sentence, such as the floor where a goal is missed.
+        goal: smallest ratio to reach (with ``overhead``: largest). Without a peer: upper limit of
+            ours.
+        note: one sentence, such as the lower bound if a goal is missed.
     """
     made: Row = {"work": work, "measure": measure, "ours": _spread(ours)}
     if theirs is not None:
@@ -67,7 +67,7 @@ def row(
 def save(rows: Sequence[Row], name: str | None = None) -> list[Row]:
     """Writes rows into ``results/bench.json`` and shows them on the speed page.
 
-    Returns the rows as they are recorded, which :func:`table` can show.
+    Returns the recorded rows, which :func:`table` can show.
 
     A row replaces an earlier one of the same benchmark, work, measure and peer.
 
@@ -88,7 +88,7 @@ def save(rows: Sequence[Row], name: str | None = None) -> list[Row]:
 
 
 def load() -> dict[str, list[Row]]:
-    """All rows by benchmark."""
+    """Reads all rows by benchmark."""
     path = RESULTS / "bench.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
@@ -99,7 +99,7 @@ def show(name: str, rows: Sequence[Row]) -> None:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown, with the commands that measured them."""
+    """Formats rows as Markdown, with the commands that measured them."""
     head = ["work", "measure", "ours", "peer", "theirs", "ratio", "goal"]
     used = [i for i, key in enumerate(head) if i < 3 or any(row.get(key) for row in rows)]
     cells = map(_cells, rows)
@@ -110,7 +110,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _notes(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Note -> the work and measure that it is about; beside several peers, the first one's."""
+    """Maps notes to their work and measure; with several peers, only the first note is kept."""
     first: dict[str, str] = {}
     for row in (row for row in rows if "note" in row):
         first.setdefault(f"{row['work']}, {row['measure']}", row["note"])
@@ -121,7 +121,7 @@ def _notes(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def goals(every: dict[str, list[Row]]) -> str:
-    """All rows with a goal as Markdown."""
+    """Formats all rows with a goal as Markdown."""
     lines = []
     for row in (row for rows in every.values() for row in rows if "goal" in row):
         cells = _cells(row)
@@ -145,7 +145,7 @@ def _goal(row: Row) -> str:
 
 
 def _caption(row: Row) -> str:
-    """The command, once for all rows that it measured."""
+    """Returns the command, once for all rows that it measured."""
     dirty = ", with changes" if row["dirty"] else ""
     where = f"{row['machine']}, {row['threads']} threads".replace(" 1 threads", " 1 thread")
     return f"`{row['command']}` ({row['date']}, {where}, commit {row['git']}{dirty})  "
@@ -159,7 +159,7 @@ def _met(row: Row, goal: float) -> bool:
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, smallest and largest value, to four digits; n values."""
+    """Returns median, smallest and largest value, to four digits, and the number of values."""
     pick = {"median": statistics.median(values), "low": min(values), "high": max(values)}
     return {name: float(f"{value:.4g}") for name, value in pick.items()} | {"n": len(values)}
 
@@ -178,7 +178,7 @@ def _key(row: Row) -> tuple[str, ...]:
 
 
 def _origin() -> Row:
-    """How the running process measures."""
+    """Describes the environment of the running process."""
     found = environment("auto")
     script = Path(sys.argv[0])
     place = script.resolve().relative_to(RESULTS.parent)
@@ -196,12 +196,12 @@ def _origin() -> Row:
 
 
 def _public(word: str) -> str:
-    """A word of the command; of an absolute path only its name, as it differs by machine."""
+    """Shortens an absolute path in the command to its name, since paths differ by machine."""
     return Path(word).name if Path(word).is_absolute() else word
 
 
 def _machine(device: str) -> str:
-    """The GPU, or the model of the processor."""
+    """Returns the name of the GPU or of the processor."""
     if device != "cpu":
         return device
     info = Path("/proc/cpuinfo")

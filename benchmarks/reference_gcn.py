@@ -1,6 +1,6 @@
-"""GCNs trained the usual way: one seed after the other, dense features, N×N matrices.
+"""Reference GCNs, trained one seed after another with dense features and N×N matrices.
 
-A plain module, written from the recipe of Table 5.
+They are simple modules that follow the recipe of Table 5.
 """
 
 import math
@@ -17,7 +17,7 @@ HIDDEN, DROPOUT = 32, 0.6
 
 
 def adjacency(graph: Graph) -> Tensor:
-    """D⁻¹(A + I) as COO (N, N)."""
+    """Returns D⁻¹(A + I) as COO (N, N)."""
     N = graph.num_nodes
     indices = torch.cat([graph.edges, torch.arange(N).expand(2, -1)], dim=1)
     ones = torch.ones(indices.shape[1])
@@ -28,7 +28,7 @@ def adjacency(graph: Graph) -> Tensor:
 
 
 class Convolution(nn.Module):
-    """Ã x first, then the weights. Shapes: x (N, C_in) -> (N, C_out)."""
+    """Computes Ã x, then applies the weights. Shapes: x (N, C_in) -> (N, C_out)."""
 
     def __init__(self, c_in: int, c_out: int, gamma: float) -> None:
         super().__init__()
@@ -45,10 +45,10 @@ class Convolution(nn.Module):
 
 
 class ReferenceGCN(nn.Module):
-    """One seed's network of Table 5.
+    """The network of one seed of Table 5.
 
     Args:
-        method: none, layernorm, pairnorm, contranorm or centered (γ = −1); all but none are
+        method: none, layernorm, pairnorm, contranorm or centered (γ = −1); all except none are
             followed by one shared LayerNorm.
         dims: channels from the features to the classes.
 
@@ -81,7 +81,7 @@ class ReferenceGCN(nn.Module):
 
 
 def copy_weights(ours: GCN, nets: list[nn.Module]) -> None:
-    """Gives every seed's network the weights that ours has for it; LayerNorms start alike."""
+    """Copies our weights into the network of every seed; LayerNorms have equal initial values."""
     with torch.no_grad():
         for seed, net in enumerate(nets):
             for layer, weight, bias in zip(net.layers, ours.weights, ours.biases):

@@ -1,4 +1,4 @@
-"""CPU time of a search in batches, beside one run for each configuration.
+"""Compares the CPU time of a search in batches with one run per configuration.
 
     python benchmarks/search.py --data cora --methods centered --depths 4 16
 
@@ -49,7 +49,7 @@ def drawn(row: str, words: list[str], trials: int, folder: str) -> list[DictConf
 
 
 def measured(configs: list[DictConfig], place: str, rounds: int) -> list[record.Row]:
-    """Batches beside single runs, without and with halving."""
+    """Compares batches with single runs, without and with halving."""
     work, seeds = work_of(configs), [100, 101, 102]
     steps = {
         "whole": lambda: Search(work, seeds, []).run(),

@@ -1,11 +1,11 @@
-"""A training step of supervised segmentation on a CPU: what the special cases of bfloat16 save.
+"""Measures what special cases for bfloat16 save in a training step of segmentation on a CPU.
 
     OMP_NUM_THREADS=1 python benchmarks/seg_step.py
 
-The step of experiment=seg_voc_subset with random weights: MobileNetV2 at output stride 16, a unit
-of EM, a head, and the loss over all pixels. Some depthwise convolutions stay in float32
+The step is that of experiment=seg_voc_subset with random weights: MobileNetV2 at output stride 16,
+a unit of EM, a head, and the loss over all pixels. Some depthwise convolutions are in float32
 (``backbones/cnn/bf16.py``), and the loss is summed image by image
-(``tasks/segmentation/objective.py``). Exit code 1 when the losses of both forms disagree.
+(``tasks/segmentation/objective.py``). Exit code 1 if the losses with and without these differ.
 """
 
 import argparse

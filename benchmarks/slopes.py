@@ -1,15 +1,16 @@
-"""Time and memory of an epoch over the number of nodes: 10³ to 10⁶ at degree 10.
+"""Measures time and memory of an epoch by number of nodes, 10³ to 10⁶ at degree 10.
 
     OMP_NUM_THREADS=1 python benchmarks/slopes.py            # 10 minutes of one core
     python benchmarks/slopes.py --largest 100000 --limit 10  # 2 minutes
     python benchmarks/slopes.py --draw                       # the figure alone, from the CSV
 
 An epoch is one training step of one seed: a GCN of two or eight layers with 32 hidden channels on
-data=sbm with 32 features. Time: the least CPU seconds of several epochs, which other processes
-disturb less than the clock does. Memory: the peak of the resident size while the network is built
-and makes its first epoch, above that of the process with the graph. Each pair of method and size
-has a process of its own. A method is not measured beyond the size at which an epoch takes more than
-``--limit`` seconds. Slopes are fitted to log N from 10⁴ nodes on: below, fixed costs count.
+data=sbm with 32 features. Time is the smallest number of CPU seconds of several epochs, which other
+processes disturb less than wall time. Memory is the peak of the resident size while the network is
+built and makes its first epoch, above that of the process with the graph. Each pair of method and
+size runs in a separate process. A method is not measured beyond the size at which an epoch takes
+more than ``--limit`` seconds. Slopes are fitted to log N from 10⁴ nodes on, since fixed costs
+dominate below.
 
 Writes results/slopes.csv and results/figures/slopes.png.
 """
@@ -82,7 +83,7 @@ def read(path: Path) -> list[Row]:
 
 
 def of_slopes(rows: list[Row], name: str) -> list[record.Row]:
-    """A method's exponents, and its largest graph."""
+    """Returns the rows of a method: its exponents, and its largest graph."""
     time_slope, memory_slope = slopes(rows, name)
     _, size, seconds, mb = [row for row in rows if row[0] == name][-1]
     work = f"GCN, {METHODS[name][0]} layers, {name.partition(', 8')[0]}"
@@ -109,9 +110,9 @@ def of_method(name: str, options: argparse.Namespace) -> list[Row]:
 
 
 def measured(name: str, size: int) -> tuple[float, int]:
-    """CPU seconds of an epoch, and bytes."""
+    """Measures CPU seconds and bytes of an epoch."""
     keep_freed_memory()  # as in train.py
-    _epoch(name, 1000)()  # what is loaded only once must not count
+    _epoch(name, 1000)()  # loads everything that is loaded once
     graph = _graph(size)
     seconds: list[float] = []
     steps: list[Callable[[], None]] = []
@@ -121,7 +122,7 @@ def measured(name: str, size: int) -> tuple[float, int]:
         seconds.append(_seconds(steps[0]))
 
     peak = peak_bytes(first, torch.device("cpu"))
-    assert graph is _graph(size)  # so it was there before, and did not count
+    assert graph is _graph(size)  # the graph existed before and was not counted
     while sum(seconds) < 1 and len(seconds) < 20:
         seconds.append(_seconds(steps[0]))
     return min(seconds), peak
@@ -132,7 +133,7 @@ def _graph(size: int) -> csbm.Graph:
 
 
 def _epoch(name: str, size: int) -> Callable[[], None]:
-    """One training step, and its network."""
+    """Returns one training step of a network."""
     graph = _graph(size)
     depth, aggregators = METHODS[name]
     if name == FLOOR:
@@ -157,7 +158,7 @@ def _seconds(step: Callable[[], None]) -> float:
 
 
 def slopes(rows: list[Row], name: str) -> tuple[float, float]:
-    """Exponents of time and of memory over N."""
+    """Fits the exponents of time and memory over N."""
     large = np.array([row[1:] for row in rows if row[0] == name and row[1] >= FITTED_FROM])
     if len(large) < 2:
         return math.nan, math.nan
@@ -166,7 +167,7 @@ def slopes(rows: list[Row], name: str) -> tuple[float, float]:
 
 
 def table(rows: list[Row]) -> list[list[str]]:
-    """The largest size that was measured, and the slopes."""
+    """Describes the largest measured size and the slopes."""
     lines = [["", "nodes", "s per epoch", "MB", "slope of time", "of memory"]]
     for name in dict.fromkeys(row[0] for row in rows):
         _, size, seconds, mb = [row for row in rows if row[0] == name][-1]

@@ -1,10 +1,10 @@
-"""CPU seconds until a command answers: help, a skipped run, refusals, the report.
+"""Measures the CPU seconds of short commands: help, a skipped run, refusals, the report.
 
     python benchmarks/startup.py
     python benchmarks/startup.py --results 10000 --rounds 5
 
-CPU seconds of the process and its children, which other work on the machine changes little. The
-report reads the recorded results and copies of them that have other ids.
+They are CPU seconds of the process and its children, on which other work on the machine has little
+effect. The report reads the recorded results and copies of them with other ids.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def measured(name: str, words: Sequence[str], code: int, most: float, rounds: in
 
 
 def cpu_seconds(words: Sequence[str], code: int) -> float:
-    """CPU seconds of a command, which must end with this code."""
+    """Measures the CPU seconds of a command, which must end with this exit code."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
@@ -70,7 +70,7 @@ def cpu_seconds(words: Sequence[str], code: int) -> float:
 
 
 def multiply(results: Path, number: int) -> None:
-    """Adds copies of recorded results with ids of their own, until there are ``number``."""
+    """Adds copies of recorded results with other ids until there are ``number``."""
     path = results / "table5.jsonl"
     recorded = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     made = (recorded[i % len(recorded)] | {"id": f"{i:010x}"} for i in range(number))

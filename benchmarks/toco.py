@@ -1,7 +1,7 @@
 """ToCo's own training step, run from a checkout of github.com/rulixiang/ToCo (never copied).
 
-Of its step its two contrastive losses are left out, with what only they need. Its dense energy is
-C++ that must be built by hand: ours takes its place where it takes part.
+The two contrastive losses and their inputs are left out. Its dense energy is C++ that must be built
+by hand, so it is replaced by ours.
 """
 
 import importlib
@@ -29,12 +29,12 @@ class ToCoStep:
 
     Args:
         checkout: folder.
-        name: of a backbone of its.
+        name: of one of its backbones.
         batch: ``image`` in [0, 1], ``label``, ``box``.
-        energy: whether L_reg takes part, ours.
+        energy: whether to add L_reg, computed by our code.
 
     Raises:
-        InputError: no checkout there, or no such backbone.
+        InputError: the folder is not a checkout, or the backbone does not exist.
     """
 
     def __init__(self, checkout: Path, name: str, batch: Batch, energy: bool) -> None:
@@ -45,7 +45,7 @@ class ToCoStep:
             )
         place = batch["image"].device
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old ways of torch
+            warnings.simplefilter("ignore")  # it uses deprecated functions of torch
             net = model.network(name, 21, pretrained=False, init_momentum=0.9, aux_layer=-3)
         self.network, self.par = (
             net.to(place).train(),
@@ -62,7 +62,7 @@ class ToCoStep:
         self.batch, self.inputs = batch, (batch["image"] - mean) / std
 
     def __call__(self) -> dict[str, Tensor]:
-        """Losses before the step, which is then taken."""
+        """Makes a step; returns the losses before it."""
         inputs, label, box = self.inputs, self.batch["label"], self.batch["box"]
         images = self.denormalized(inputs.clone())
         cams, _ = self.cams.multi_scale_cam2(self.network, inputs=inputs, scales=SCALES)
@@ -90,7 +90,7 @@ class ToCoStep:
 
 @torch.no_grad()
 def copy_weights(theirs: nn.Module, ours: nn.Module) -> None:
-    """ToCo's weights into our network; its layers are timm's by name."""
+    """Copies ToCo's weights into our network; its layers have timm's names."""
     encoder = {k: v for k, v in theirs.encoder.state_dict().items() if not k.startswith("head.")}
     ours.backbone.network.load_state_dict(encoder)
     pairs = [(theirs.classifier, ours.classifier), (theirs.aux_classifier, ours.aux_classifier)]
@@ -100,17 +100,17 @@ def copy_weights(theirs: nn.Module, ours: nn.Module) -> None:
 
 
 def _modules(checkout: Path) -> list[types.ModuleType]:
-    """camutils, losses, imutils, optimizer, PAR, model_seg_neg."""
+    """Imports camutils, losses, imutils, optimizer, PAR and model_seg_neg."""
     if not (checkout / "model" / "model_seg_neg.py").is_file():
         raise InputError(
             f"--toco: no ToCo in {checkout}; expected a checkout of github.com/rulixiang/ToCo"
         )
     sys.path.insert(0, str(checkout))
-    missing = types.ModuleType("bilateralfilter")  # its C++, imported even where it is not used
+    missing = types.ModuleType("bilateralfilter")  # its C++, always imported
     missing.bilateralfilter = missing.bilateralfilter_batch = None
     sys.modules.setdefault("bilateralfilter", missing)
     names = ["utils.camutils", "model.losses", "utils.imutils", "utils.optimizer", "model.PAR",
              "model.model_seg_neg"]  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it registers its models over timm's
+        warnings.simplefilter("ignore")  # its models replace timm's in the registry
         return [importlib.import_module(name) for name in names]

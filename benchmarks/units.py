@@ -1,13 +1,14 @@
-"""EM, external attention and ContraNorm beside their official codes: time and memory.
+"""Compares time and memory of EM, external attention and ContraNorm with their official codes.
 
     python benchmarks/units.py --emanet DIR --eanet DIR --contranorm DIR
     python benchmarks/units.py --contranorm DIR --device cuda --batch 64 --rounds 30
 
-DIR: checkouts of github.com/XiaLiPKU/EMANet, MenghaoGuo/EANet and PKU-ML/ContraNorm. Same weights,
-same input, forward and backward in training; units of a CNN with their 1×1 convolutions, on maps of
-side × side pixels. EMANet moves its bases elsewhere in its code; that is left out of both sides.
+DIR: checkouts of github.com/XiaLiPKU/EMANet, MenghaoGuo/EANet and PKU-ML/ContraNorm. Both sides
+have the same weights and inputs, and run forward and backward in training. Units of a CNN include
+their 1×1 convolutions, on maps of side × side pixels. The update of EMANet's bases is left out on
+both sides, since it is elsewhere in its code.
 
-On a busy machine set OMP_NUM_THREADS=1. Exit code 1 when two forms disagree.
+On a busy machine set OMP_NUM_THREADS=1. Exit code 1 if two implementations disagree.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def made(name: str, options: argparse.Namespace) -> Pair:
 def steps(
     pair: Pair, options: argparse.Namespace, dtype: torch.dtype = torch.float32
 ) -> dict[str, Callable[[], tuple[Tensor, Tensor]]]:
-    """Forward and backward of both; each gives what came out, and the gradient to the input."""
+    """Returns forward and backward of both; each returns outputs and the gradient of the input."""
     place = {"dtype": dtype, "device": device(options.device)}
     for module in (pair.theirs, pair.ours):
         module.to(**place).train()
@@ -76,13 +77,13 @@ def main() -> int:
 
 
 def difference(pair: Pair, options: argparse.Namespace) -> float:
-    """The largest, of outputs and gradients, in float64, where no ReLU takes another side."""
+    """Returns the largest difference of outputs and gradients in float64, so no ReLU flips."""
     both = [step() for step in steps(pair, options, torch.float64).values()]
     return max(((a - b).abs().max() / a.abs().max()).item() for a, b in zip(*both))
 
 
 def rows_of(name: str, options: argparse.Namespace) -> tuple[list[Row], float]:
-    """Time and memory, and how far the two forms differ."""
+    """Measures time, memory and the difference of both implementations."""
     pair = made(name, options)
     gap, forms = difference(pair, options), steps(pair, options)
     ms = scaled(interleaved(forms, options.rounds, clock(device(options.device))), 1e3)

@@ -1,18 +1,18 @@
-"""One training step of the segmentation pipeline beside ToCo's.
+"""Compares one training step of the WSSS pipeline with ToCo's.
 
     python benchmarks/wsss_step.py
     python benchmarks/wsss_step.py --toco PATH          # a checkout of github.com/rulixiang/ToCo
     python benchmarks/wsss_step.py --toco PATH --name deit_small_patch16_224 --crop 448 --batch 4 \\
         --device cuda --rounds 20
 
-A step: CAMs, PAR, pseudo labels, losses, backward, AdamW, of random weights, in float32, and ours
-with trainer.precision=bf16 and trainer.compile=true as well. ToCo's is its own code without its two
-contrastive losses. L_reg is ours on both sides, as ToCo's is C++ that must be built by hand;
---no-energy leaves it out on both. Without centering the two start from the same weights, and their
-losses before the first step are printed.
+A step is CAMs, PAR, pseudo labels, losses, backward and AdamW, with random weights and in float32;
+ours is also measured with trainer.precision=bf16 and trainer.compile=true. ToCo's is its own code
+without its two contrastive losses. L_reg is ours on both sides, since ToCo's is C++ that must be
+built by hand; --no-energy leaves it out on both. Without centering both start from the same
+weights, and their losses before the first step are printed.
 
-On a busy machine set OMP_NUM_THREADS=1. A CPU's memory varies by 7 % from process to process. Exit
-code 1 when the classification losses disagree.
+On a busy machine set OMP_NUM_THREADS=1. The memory on a CPU varies by 7 % between processes. Exit
+code 1 if the classification losses disagree.
 """
 
 import argparse
@@ -60,7 +60,7 @@ Step = Callable[[], dict[str, Tensor]]
 
 
 def batch_of(options: argparse.Namespace) -> dict[str, Tensor]:
-    """Smooth noise with a class or two an image, and a border that is no image."""
+    """A batch of smooth noise with one or two classes per image, and a border outside the image."""
     B, S, place = options.batch, options.crop, device(options.device)
     torch.manual_seed(0)
     images = F.interpolate(torch.rand(B, 3, S // 8, S // 8), (S, S), mode="bilinear")
@@ -93,14 +93,14 @@ class OurStep:
         run = Recorder(Path(), [0], checkpoint_seconds=math.inf)
         self.training = TrainingLoop(self.network, objective, None, trainer, run, place)
         self.batch = batch_of(options)
-        self.compiled = ExitStack()  # as long as the object lives, as in a training
+        self.compiled = ExitStack()  # open as long as the object exists
         self.compiled.enter_context(compiled(self.network, compiles))
 
     def __call__(self) -> dict[str, Tensor]:
         return self.training._step(self.network, self.batch)
 
     def parts(self) -> dict[str, Step]:
-        """What the step is made of."""
+        """Returns the parts of the step."""
         labeller, batch = self.training.objective.labeller, self.batch
         images, present = batch["image"], present_classes(batch["label"])
         prepared = self.training.objective.prepare(batch | {"batch_size": len(images)}, 0)
@@ -158,7 +158,7 @@ def work_of(form: str, options: argparse.Namespace) -> str:
 
 
 def floor_of(step: Step, precision: str) -> str:
-    """The time of a step's matrix products at the rate of one such product alone."""
+    """Estimates the time of a step's matrix products by the rate of a single product."""
     with FlopCounterMode(display=False) as counter:
         step()
     place = step.batch["image"].device
@@ -174,7 +174,7 @@ def floor_of(step: Step, precision: str) -> str:
 
 
 def compared(steps: dict[str, Step]) -> float:
-    """Prints the losses of both before any step; the larger gap of the two classifiers."""
+    """Prints both losses before any step; returns the larger difference of both classifiers."""
     copy_weights(steps["ToCo"].network, steps["plain"].network)
     ours, theirs = steps["plain"](), steps["ToCo"]()
     shown = (f"{name} {ours[name]:.5f} {theirs[name]:.5f}" for name in ours)

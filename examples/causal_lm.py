@@ -1,11 +1,11 @@
 """A small GPT-2 from scratch on GLUE's English, plain and with causal centered attention.
 
-python examples/causal_lm.py                      # 3 seeds of each, 2 minutes a run on one core
+python examples/causal_lm.py                      # 3 seeds of each, 2 minutes per run on one core
 python examples/causal_lm.py --layers 12 --seeds 0
 
-The text is the training sentences of CoLA, MRPC and RTE (train.tsv in $DATA_ROOT/glue); perplexity
-is measured on their dev.tsv. Tokens are BERT's, of which the 4,095 most frequent are kept; all
-others are one token.
+The text consists of the training sentences of CoLA, MRPC and RTE (train.tsv in $DATA_ROOT/glue);
+perplexity is measured on their dev.tsv. The tokens are the 4,095 most frequent ones of BERT; all
+others share one token.
 
 Needs `pip install '.[text]'`.
 """

@@ -4,7 +4,7 @@ python examples/diagnose_gcn.py                               # 3 seeds, 18 minu
 python examples/diagnose_gcn.py --graphs cora --depths 2 16
 
 The networks have 32 channels and are trained for 50 epochs (Adam, 0.01, no dropout).
-Measured on the nodes after the last hidden layer; 64 layers also layer by layer on Cora (seed 0).
+They are measured after the last hidden layer; on Cora, 64 layers also layer by layer (seed 0).
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def measured(graph: Graph, depth: int, epochs: int, seed: int) -> list[tuple]:
-    """Returns a row for the trained network, and one for the same network at random."""
+    """Returns rows for the trained network and for the network at random initialisation."""
     gnn, inputs = trained(graph, depth, epochs, seed)
     with torch.no_grad():
         right = (gnn(*inputs).argmax(1) == graph.y)[graph.test].float().mean().item()
@@ -71,7 +71,7 @@ def measured(graph: Graph, depth: int, epochs: int, seed: int) -> list[tuple]:
     if (graph.name, depth, seed) == ("cora", 64, 0):
         report.to_csv(panels.RESULTS / "gcn64_cora.csv")
         report.plot(panels.RESULTS / "gcn64_cora.png")
-    last = depth - 2  # the last layer has one channel a class
+    last = depth - 2  # the last layer has one channel per class
     return [
         (graph.name, depth, seed, kind, accuracy, *(found[metric][last] for metric in METRICS))
         for kind, accuracy, found in (
@@ -82,7 +82,7 @@ def measured(graph: Graph, depth: int, epochs: int, seed: int) -> list[tuple]:
 
 
 def draw(rows: list[tuple], graphs: list[str], depths: list[int]) -> None:
-    """Draws means over seeds: one row of panels a metric, one column a graph."""
+    """Draws means over seeds, with one row of panels per metric and one column per graph."""
     curves: dict[str, dict] = {}
     for i, metric in enumerate(METRICS):
         for graph in graphs:

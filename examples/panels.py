@@ -51,13 +51,13 @@ def draw(
 
     Args:
         name: of the file.
-        panels: title -> label -> curve. A label has one colour in all panels, and shares it with
-            the label that says ``, random`` after it.
+        panels: title -> label -> curve. A label has the same colour in all panels, as has the label
+            with ``, random`` appended.
         xlabel: below the panels of the last row.
-        log_x: whether depths of 2, 4, 8, … are equally far apart.
+        log_x: use a logarithmic x axis, for depths of 2, 4, 8, …
         log_y: titles of the panels with a logarithmic y axis.
         dashed: labels with a dashed line, such as random networks.
-        columns: panels beside each other.
+        columns: number of panels in a row.
     """
     labels = list(dict.fromkeys(label for curves in panels.values() for label in curves))
     bases = list(dict.fromkeys(label.removesuffix(", random") for label in labels))
@@ -84,7 +84,7 @@ def draw(
 
 
 def by_layer(label: str, seed: int, report: osm.Report) -> list[Row]:
-    """Returns a row for each layer of a trained network and of the same network at random."""
+    """Returns a row for each layer of a trained network, and of the network at random weights."""
     both = ((label, report), (f"{label}, random", report.reference))
     return [
         (name, seed, layer + 1, *(found[metric][layer] for metric in METRICS))

@@ -4,10 +4,10 @@ python examples/pyg_cora.py                # five minutes on one core: 5 seeds o
 python examples/pyg_cora.py --symmetric    # GCNConv's own normalisation
 
 The recipe is that of experiment=gnn_table5, which follows ContraNorm's code: rows of A + I divided
-by their sum, hidden size 32, Adam with 0.005 and weight decay 5e-4, 200 epochs, last weights, test
-nodes outside of the public training and validation nodes. Three things differ, as torch-geometric
-has them: no dropout of the input features, its initialisation, and a norm of its own in each layer.
-Self-loops are added without counting twice.
+by their sum, hidden size 32, Adam with 0.005 and weight decay 5e-4, 200 epochs, last weights, and
+all nodes outside the public training and validation sets as test nodes. Three things follow
+torch-geometric instead: no dropout of input features, the initialisation, and a separate norm in
+each layer. Existing self-loops are not counted twice.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
 python examples/timm_digits.py      # five minutes on one core: 3 seeds of each
 
-1,437 images of 8×8 pixels for training and 360 for validation, enlarged to 32×32; patches of 8
-pixels, so 16 tokens and the class token. After every epoch the accuracy is measured, and how alike
-the tokens of 64 validation images are after the last block.
+There are 1,437 images of 8×8 pixels for training and 360 for validation, enlarged to 32×32. Patches
+of 8 pixels give 16 tokens and the class token. After every epoch the accuracy is measured, and the
+cosine of the tokens of 64 validation images after the last block.
 
 Needs `pip install '.[digits]'`.
 """

@@ -1,9 +1,9 @@
 """A BERT from scratch on SST-2 with transformers' Trainer, plain and with centered attention.
 
-python examples/train_sst2.py                        # 3 seeds of each, 3 minutes a run on a core
+python examples/train_sst2.py                        # 3 seeds of each, 3 minutes per run on a core
 python examples/train_sst2.py --seeds 0 --gammas -1  # another γ
 
-Beside it stands this repository's own training, at the same sizes and with the same schedule:
+For comparison, this is the repository's own training with the same sizes and schedule:
 
 python train.py experiment=glue_sst2_small backbone.depth=6 'seeds=[0,1,2]' \
   trainer.iterations=600 trainer.warmup=60 aggregator=centered aggregator.gamma=-0.5

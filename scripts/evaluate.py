@@ -32,13 +32,13 @@ def main() -> int:
     if options.split == "train" and options.export:
         raise InputError("--export: the server takes test or val; choose with --split")
     if options.split == "test" and not options.export:
-        raise InputError("--split test: its masks are not public, so nothing can be measured; give "
+        raise InputError("--split test: its masks are not public, so it cannot be measured; give "
                          "--export FOLDER")  # fmt: skip
     load = partial(loading.load, on=options.device, trust=options.trust)
     run = load(options.run, (options.seed or [None])[0])
     trained = sorted(weights_of(run.folder, run.config))
     seeds = [*dict.fromkeys(options.seed or trained)]
-    for seed in seeds:  # before any is measured
+    for seed in seeds:  # fail before any measurement
         if seed not in trained:
             known = ", ".join(map(str, trained))
             raise InputError(f"{run.folder}: no weights of seed {seed}; there are those of {known}")

@@ -3,7 +3,7 @@
     python scripts/fetch_data.py cora squirrel
     python scripts/fetch_data.py voc --root data
 
-Exit codes: 0 all data sets are complete, 2 some data set is not.
+Exit codes: 0 if all data sets are complete, 2 if not.
 """
 
 import argparse

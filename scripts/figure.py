@@ -1,9 +1,9 @@
-"""Draws a figure, or computes another result that is no table of runs.
+"""Draws a figure, or computes another result that is not a table of runs.
 
     python scripts/figure.py fig1 --jobs 2
     python scripts/figure.py hem_fig3 --help
 
-A name may be short: hem_fig3 stands for src/oversmoothing/papers/hemnet_fig3.
+Names can be shortened: hem_fig3 means src/oversmoothing/papers/hemnet_fig3.
 """
 
 import fnmatch

@@ -1,10 +1,10 @@
-"""Reads mutated files of every kind that others may have written, in a process of its own.
+"""Reads mutated files of all kinds that may come from others, in a separate process.
 
     python scripts/fuzz.py --number 1000 --seed 1
     python scripts/fuzz.py --kinds checkpoint yaml
 
-A file must be read or refused: without a crash, without running code, without a hang, and with
-bounded memory. Prints the counts; exit code 1 if any file did something else.
+A file must be read or refused without a crash, without running code, without a hang, and with
+bounded memory. Prints the counts; exit code 1 if any file fails this.
 """
 
 import io
@@ -27,14 +27,14 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch.script import run_script
 
 SECONDS = 20  # for one file
-MEMORY = 2**30  # bytes that reading may take
+MEMORY = 2**30  # largest number of bytes for reading a file
 GOOD = ("read", "refused")
 EVENTS = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.mkdir", "os.remove", "os.rename")
 EVENTS += ("subprocess.Popen", "socket.connect", "ctypes.dlopen", "shutil.rmtree")
 
 
 def fuzz(kind: str, n: int, seed: int = 0) -> dict[str, int]:
-    """Reads n mutated files of a kind, and counts what happened.
+    """Reads n mutated files of a kind, and counts the outcomes.
 
     Args:
         kind: a key of ``KINDS``, or ``all``.
@@ -42,8 +42,8 @@ def fuzz(kind: str, n: int, seed: int = 0) -> dict[str, int]:
         seed: of the mutations.
 
     Returns:
-        Counts of ``read``, ``refused``, and of what must not be: ``traceback``, ``crash``,
-        ``hang``, ``code`` and ``memory``.
+        Counts of ``read`` and ``refused``, and of the failures ``traceback``, ``crash``, ``hang``,
+        ``code`` and ``memory``.
     """
     draw = random.Random(f"{kind} {seed}")
     samples = {one: KINDS[one].samples() for one in (KINDS if kind == "all" else [kind])}
@@ -58,7 +58,7 @@ def fuzz(kind: str, n: int, seed: int = 0) -> dict[str, int]:
 
 
 def _written(folder: Path, samples: dict[str, list[bytes]], draw: random.Random) -> Path:
-    """A mutated file of one of the kinds."""
+    """Writes a mutated file of one of the kinds."""
     kind = draw.choice([*samples])
     path = folder / kind / KINDS[kind].name
     path.parent.mkdir(parents=True)
@@ -67,7 +67,7 @@ def _written(folder: Path, samples: dict[str, list[bytes]], draw: random.Random)
 
 
 def _read_by_another(paths: list[Path]) -> list[str]:
-    """What became of each file, up to the first that ends the process."""
+    """Returns the outcome of each file, up to the first that ends the process."""
     command = [sys.executable, __file__, "--read"]
     names = "\n".join(map(str, paths))
     done = subprocess.run(command, input=names, capture_output=True, text=True, check=False)
@@ -80,7 +80,7 @@ def _read_by_another(paths: list[Path]) -> list[str]:
 
 
 def read_all(paths: list[Path]) -> None:
-    """Reads files, each as the kind that its folder names, and prints a word for each."""
+    """Reads files, each as the kind given by its folder, and prints one word for each."""
     kinds, happened = sorted({path.parent.name for path in paths}), []
     readers = {kind: KINDS[kind].reader() for kind in kinds}
     sys.addaudithook(lambda event, _: happened.append(event) if event in EVENTS else None)
@@ -108,7 +108,7 @@ def _outcome(read: Reader, path: Path) -> str:
 
 
 def mutated(content: bytes, kind: str, draw: random.Random) -> bytes:
-    """A file with a few changes; of a zip file, mostly inside of one of its parts."""
+    """Makes a few changes to a file; in a zip file, mostly inside one of its parts."""
     if content[:2] == b"PK" and draw.random() < 0.7:
         parts = zipfile.ZipFile(io.BytesIO(content))
         changed, out = draw.choice([*parts.namelist(), parts.namelist()[0]]), io.BytesIO()

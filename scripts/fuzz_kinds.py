@@ -1,4 +1,4 @@
-"""Kinds of files that others may have written: good samples, who reads them, and what breaks them.
+"""Kinds of files that may come from others: valid samples, readers, and harmful tokens.
 
 ``fuzz.py`` puts the tokens of a kind into its samples.
 """
@@ -39,10 +39,11 @@ class Kind(NamedTuple):
     """A kind of file.
 
     Args:
-        samples: makes good files.
-        reader: makes what reads one; it raises ``InputError`` or refuses to unpickle.
-        tokens: bytes that are put into a sample.
-        name: of the file, where its reader asks for one.
+        samples: makes valid files.
+        reader: returns the function that reads a file; it raises ``InputError`` or refuses to
+            unpickle.
+        tokens: bytes that are inserted into a sample.
+        name: of the file, if the reader needs a certain name.
     """
 
     samples: Callable[[], list[bytes]]

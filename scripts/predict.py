@@ -1,4 +1,4 @@
-"""Draws what a trained network predicts: CAMs and refined label (task=wsss), segmentation mask.
+"""Draws predictions of a trained network: CAMs and refined label (task=wsss), segmentation mask.
 
 python scripts/predict.py photo.jpg --run outputs/wsss-voc_subset-centered-… --labels cat,person
 python scripts/predict.py 2007_000042 --run …centered… --compare …baseline… --crf
@@ -39,7 +39,7 @@ def main() -> int:
     with writing(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
     data, failed = None, False
-    with contextlib.suppress(InputError):  # the images that the run was trained on may not be here
+    with contextlib.suppress(InputError):  # the data of the run may be missing
         data = run.data
     for word in options.images:
         try:

@@ -95,7 +95,7 @@ def _existing(results: Path, *names: str) -> list[Path]:
 
 
 def _rows(path: Path) -> list[list[str]]:
-    """The cells of a file's first Markdown table, without the line below its head."""
+    """Returns the cells of a file's first Markdown table, without the line below its head."""
     lines = path.read_text("utf-8").splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("|"))
     table = itertools.takewhile(lambda line: line.startswith("|"), lines[first:])

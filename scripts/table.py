@@ -4,9 +4,10 @@
     python scripts/table.py table5 --plan
     python scripts/table.py table5 --draw --latex
 
-Results in the output folder and the committed ones count as done; with --fresh only the output
-folder counts, and with --earlier the results of an earlier version do not. Other tables that show
-the new runs are written, too. Words after -- go to every run: `-- device=cpu threads=1`.
+Runs with a result in the output folder or a committed result are skipped. With --fresh, only
+results in the output folder are used; with --earlier, results of earlier versions are not used.
+Other tables with the new runs are written, too. Words after -- are overrides for every run:
+`-- device=cpu threads=1`.
 """
 
 import argparse
@@ -68,7 +69,7 @@ def written(planned: list[Planned], options: argparse.Namespace) -> tuple[list[E
 
 
 def of_seeds(planned: list[Planned], seeds: list[int]) -> list[Planned]:
-    """Plans some seeds only; refuses one that no cell has."""
+    """Restricts the plan to some seeds; refuses seeds that no cell has."""
     known = sorted({seed for p in planned if p.config for seed in p.config.seeds})
     if unknown := [seed for seed in seeds if seed not in known]:
         raise InputError(
@@ -78,7 +79,7 @@ def of_seeds(planned: list[Planned], seeds: list[int]) -> list[Planned]:
 
 
 def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
-    """The configs of what is missing, with every mistake found before any work."""
+    """Returns the checked configs of the missing runs."""
     words = [[f"experiment={p.cell.experiment}", *p.cell.overrides, *overrides] for p in missing]
     return [config for line in words for config in configs(line)]
 

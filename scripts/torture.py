@@ -1,11 +1,11 @@
-"""Does to commands and files what machines and people do, and counts what survives.
+"""Tests commands and files under kills, full disks, power loss and bad input; counts passes.
 
     python scripts/torture.py                          minutes
     python scripts/torture.py -n 20                    hours
     python scripts/torture.py --only kills --seed 7
 
-The counts go to results/torture.json and into docs/guides/robustness.md, after every area and on
-Ctrl-C; areas that are not tried keep theirs.
+The counts are written to results/torture.json and docs/guides/robustness.md, after every area and
+on Ctrl-C; areas that are not tried keep their counts.
 Exit code 1: something failed. Needs Linux, and `pip install hypothesis`.
 """
 
@@ -45,12 +45,12 @@ AREAS = {
 
 
 class Counts:
-    """What was tried and what passed, area by area; written after every area.
+    """The counts of tried and passed trials by area; written after every area.
 
     Args:
         path: of torture.json. Areas that are not tried now keep their counts.
-        seed: of what is drawn.
-        number: how many times as much as by default.
+        seed: of the random numbers.
+        number: factor on the default number of trials.
     """
 
     def __init__(self, path: Path, seed: int, number: int) -> None:
@@ -61,7 +61,7 @@ class Counts:
         self._how |= {"torch": env["torch"], "cores": env["cpus"], "system": platform.system()}
 
     def begin(self, area: str) -> None:
-        """Forgets the counts of an area."""
+        """Resets the counts of an area."""
         counts = {"tried": 0, "passed": 0, "seconds": 0}
         self.areas[area] = counts | self._how | {"failures": []}
 
@@ -77,7 +77,7 @@ class Counts:
                 print(f"  FAILED {name}: {failure}", flush=True)
 
     def end(self, area: str, seconds: float) -> None:
-        """Writes the counts, and their table into the docs."""
+        """Writes the counts, and their table in the docs."""
         counted = self.areas[area]
         counted["seconds"] = round(seconds)
         print(f"{area}: {counted['passed']} of {counted['tried']} passed, {seconds:.0f} s")
@@ -87,7 +87,7 @@ class Counts:
 
 
 def table(areas: dict[str, Any]) -> str:
-    """The counts as Markdown."""
+    """Formats the counts as Markdown."""
     lines = ["| area | tried | passed | seed | commit |", "|---|---|---|---|---|"]
     for area, counted in areas.items():
         shown = [counted[key] for key in ("tried", "passed", "seed", "commit")]
@@ -96,7 +96,7 @@ def table(areas: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Tortures; returns 1 if anything failed."""
+    """Runs the areas; returns 1 if anything failed."""
     options = _arguments()
     if unknown := [area for area in options.only if area not in AREAS]:
         raise InputError(f"--only {unknown[0]}: no such area; {meant(unknown[0], AREAS)}")
@@ -140,7 +140,7 @@ def _area(
         try:
             for name, failure in job():
                 counts.add(area, name, failure)
-        except Exception as error:  # a fault of the torture itself
+        except Exception as error:  # an error in this script
             counts.add(area, area, f"{type(error).__name__}: {error}")
 
     pool = ThreadPoolExecutor(options.jobs)

@@ -1,13 +1,13 @@
-"""Searches for the best settings of a table's cells, by validation accuracy alone.
+"""Searches for the best settings of a table's cells by validation accuracy.
 
     python scripts/tune.py table6 --data cora --methods centered --columns L=16
     python scripts/tune.py table6 --plan
     make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
 
-All configurations of a cell are trained together, and halved on the way. A search that was killed
-continues with the same command. Cells whose settings are known are skipped, unless space.yaml has
-changed since; --fresh searches them again. --jobs 2 searches two cells side by side. Words after --
-go to every configuration: `-- device=cpu`.
+All configurations of a cell are trained together, and their number is halved several times. A
+killed search continues with the same command. Cells with known settings are skipped unless
+space.yaml has changed; --fresh searches them again. --jobs 2 searches two cells in parallel. Words
+after -- are overrides for every configuration: `-- device=cpu`.
 """
 
 import argparse
@@ -48,10 +48,10 @@ def main() -> int:
 
 
 def searches_of(options: argparse.Namespace) -> list[CellSearch]:
-    """The searches of the cells that the command names.
+    """Returns the searches of the cells that the command names.
 
     Raises:
-        InputError: no such table or cell, or a table without a search space.
+        InputError: the table or a cell does not exist, or the table has no search space.
     """
     cells = select(load(options.results / "expected", tuned=False), options.table)
     if (name := cells[0].about.tuned) is None:
@@ -65,7 +65,7 @@ def searches_of(options: argparse.Namespace) -> list[CellSearch]:
     space, extra = read_space(folder / "space.yaml"), tuple(options.overrides)
     if unknown := sorted(space.methods.keys() - rows):
         raise InputError(
-            f"{folder}/space.yaml: methods: {unknown[0]} is no row of the table; "
+            f"{folder}/space.yaml: methods: {unknown[0]} is not a row of the table; "
             f"{meant(unknown[0], rows)}"
         )
     return [
@@ -88,7 +88,7 @@ def plan(searches: list[CellSearch]) -> None:
 
 
 def attempt(search: CellSearch, most: int | None, fresh: bool) -> bool:
-    """Searches; an error of any kind is printed and does not stop the other searches."""
+    """Runs a search; errors are printed and do not stop the other searches."""
     try:
         print(search.run(most, fresh), flush=True)
         return True
@@ -105,7 +105,7 @@ def attempt(search: CellSearch, most: int | None, fresh: bool) -> bool:
 
 
 def died(search: CellSearch) -> bool:
-    """Reports a search that ended with its process."""
+    """Reports a search whose process died."""
     complain(f"{search.name}: {DIED}")
     return False
 

@@ -5,7 +5,7 @@
 
 It reads only the JSON files of a run: `metrics.jsonl` becomes the history, `result.json` the
 summary. Online, rows that W&B already has are not sent again, so the command can be repeated.
-Exit codes: 0 all were sent, 2 some folder is missing or damaged (the others are sent).
+Exit codes: 0 if all were sent, 2 if a folder is missing or damaged (the others are sent).
 """
 
 import sys

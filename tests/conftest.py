@@ -1,4 +1,4 @@
-"""Real data where they are, and no network anywhere."""
+"""Uses real data if they exist, and never the network."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that reaches for the network fails."""
-    monkeypatch.delenv("OVERSMOOTHING_OFFLINE", raising=False)  # tests set it where they mean it
+    monkeypatch.delenv("OVERSMOOTHING_OFFLINE", raising=False)  # some tests set it
     connect = socket.socket.connect
 
     def refuse(self: socket.socket, address: object) -> None:

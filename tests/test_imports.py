@@ -87,7 +87,7 @@ def test_no_circle() -> None:
 
 
 def test_texts_are_read_as_they_are_written() -> None:
-    """In UTF-8, whatever the locale."""
+    """Files are read as UTF-8 in every locale."""
     assert not [path for path in MODULES.values() if ".read_text()" in path.read_text("utf-8")]
 
 

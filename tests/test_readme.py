@@ -164,7 +164,7 @@ def scripts_of(printed: str) -> list[str]:
 
 
 def made(words: list[str]) -> None:
-    """A dry run of make finds the targets, and the scripts accept what they get from it."""
+    """A dry run of make finds the targets, and the scripts accept their arguments."""
     dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
     assert dry.returncode == 0, dry.stderr
     for name in (word.split("=")[0] for word in words if "=" in word):

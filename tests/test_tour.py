@@ -1,4 +1,4 @@
-"""The notebook runs from its first cell to its last, as it is committed."""
+"""The committed notebook runs from its first cell to its last."""
 
 import json
 from pathlib import Path

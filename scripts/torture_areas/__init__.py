@@ -1,7 +1,7 @@
 """The areas of `scripts/torture.py`.
 
-Each area has ``jobs(random, number, folder)``: a list of callables, each of which yields pairs of
-the name of a trial and what went wrong in it, empty if nothing did.
+Each area has ``jobs(random, number, folder)``, which returns a list of callables. Each of them
+yields the name and the failure of its trials; the failure is empty if the trial passed.
 """
 
 from collections.abc import Callable, Iterator

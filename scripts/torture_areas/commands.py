@@ -1,4 +1,4 @@
-"""A small, whole run of every task, in words for train.py."""
+"""Commands of a small but complete run of every task."""
 
 from pathlib import Path
 
@@ -55,10 +55,11 @@ OF_TASK = {
 
 
 def words(task: str, outputs: Path) -> list[str]:
-    """The command of a task, which saves a checkpoint as often as it can.
+    """Returns the command of a task, which saves a checkpoint as often as possible.
 
     Args:
-        outputs: its output folder; generated data lie beside it.
+        task: name of the task.
+        outputs: its output folder; generated data are next to it.
     """
     own = ["logger=none", "threads=1", "device=cpu", "checkpoint_seconds=0"]
     data = [f"paths.data={glue(outputs.parent)}"] if task == "glue" else []

@@ -1,4 +1,4 @@
-"""Whether two run folders hold the same run, bit for bit."""
+"""Compares two run folders bit by bit."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ PASSING = {".lock", ".owner"}  # of the claim
 
 
 def run_folder(outputs: Path) -> Path:
-    """The only run folder of an output folder."""
+    """Returns the only run folder of an output folder."""
     [folder] = [path for path in outputs.iterdir() if (path / "config.yaml").exists()]
     return folder
 
 
 def difference(expected: Path, got: Path) -> str:
-    """What differs in result, log, weights, arrays and names of files; empty if nothing does."""
+    """Returns a difference in result, log, weights, arrays or file names; empty without any."""
     if not (got / "result.json").exists():
         return "no result"
     if _result(expected) != _result(got):
@@ -38,7 +38,7 @@ def _result(folder: Path) -> Any:
 
 
 def _log(folder: Path) -> list[dict[str, Any]]:
-    """Lines of the log, without how fast the machine was."""
+    """Returns the lines of the log without speeds."""
     path = folder / "metrics.jsonl"
     text = path.read_text("utf-8") if path.exists() else ""
     lines = [json.loads(line) for line in text.splitlines()]

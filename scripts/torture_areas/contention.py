@@ -1,4 +1,4 @@
-"""Several processes with the same and with overlapping sweeps, some of which are killed."""
+"""Runs several processes with equal and overlapping sweeps, and kills some of them."""
 
 import json
 import random

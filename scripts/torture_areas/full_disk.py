@@ -1,4 +1,4 @@
-"""A disk that is full at a random size of file: one line, and the same command goes on."""
+"""Simulates a full disk: the command must print one line, and continue when run again."""
 
 import math
 import random
@@ -28,7 +28,7 @@ def _trial(undisturbed: Undisturbed, task: str, seed: float, folder: Path) -> It
     size = int(math.exp(random.Random(seed).uniform(math.log(200), math.log(4 * largest))))
     name = f"{task}: no file above {size} bytes"
     command = words(task, outputs)
-    if task in ("classification", "wsss"):  # the size also limits what loaders share
+    if task in ("classification", "wsss"):  # the limit also applies to shared memory
         command.append("trainer.workers=0")
     full = Started(command, file_size=size).ended()
     lines = [line for line in full.err.splitlines() if "cannot be written" in line]

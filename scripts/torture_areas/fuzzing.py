@@ -1,4 +1,4 @@
-"""Mutated files, by `scripts/fuzz.py`."""
+"""Reads mutated files by `scripts/fuzz.py`."""
 
 import importlib
 import random
@@ -18,7 +18,7 @@ def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
 
 
 def _kind(fuzz: object, kind: str, number: int, seed: int) -> Iterator[Trial]:
-    """A trial for each file; `python scripts/fuzz.py` shows what is behind a failure."""
+    """Yields a trial for each file; `python scripts/fuzz.py` shows details of failures."""
     for outcome, count in fuzz.fuzz(kind, number, seed).items():
         failure = "" if outcome in fuzz.GOOD else f"{outcome} with seed {seed}"
         yield from ((f"{kind} file", failure) for _ in range(count))

@@ -1,7 +1,7 @@
-"""Generated commands: keys of the real configs with values of all kinds, right and wrong.
+"""Runs generated commands: keys of the real configs with valid and invalid values of all kinds.
 
-Hypothesis draws the commands. Most are run one after the other in one process, which is quicker;
-some as commands of their own.
+Hypothesis draws the commands. Most are run one after another in one process, which is faster; some
+are run as separate commands.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from torture_areas import Job, Trial
 from torture_areas.commands import OF_TASK, words
 from torture_areas.processes import Started, streamed
 
-SECONDS = 20.0  # within which a command has to be refused or has to train
+SECONDS = 20.0  # time limit for a command to be refused or to start training
 MEMORY = 16 * 2**30
 IN_ONE_PROCESS, OF_THEIR_OWN = 120, 4
 ODD = r"""
@@ -44,7 +44,7 @@ def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
 
 
 def draw(seed: int, number: int, folder: Path) -> list[list[str]]:
-    """Draws different commands; the same ones for the same seed."""
+    """Draws different commands; equal seeds give equal commands."""
     import hypothesis
 
     found: dict[tuple[str, ...], None] = {}
@@ -67,7 +67,7 @@ def draw(seed: int, number: int, folder: Path) -> list[list[str]]:
 
 
 def _commands(folder: Path) -> Any:
-    """A strategy for commands of all tasks with one or two overrides."""
+    """Returns a strategy for commands of all tasks with one or two overrides."""
     from hypothesis import strategies as st
 
     known = {task: _settings(words(task, folder / "outputs")) for task in OF_TASK}
@@ -95,7 +95,7 @@ def _commands(folder: Path) -> Any:
 
 
 def _values() -> dict[type, Any]:
-    """Strategies for values: near a number or a list of numbers, and of all kinds."""
+    """Returns strategies for values by type: numbers and lists near given ones, and others."""
     from hypothesis import strategies as st
 
     whole = st.one_of(st.integers(-2, 4), st.sampled_from([7, 33, 1000, 10**6, 10**9, 10**20]))
@@ -111,7 +111,7 @@ def _values() -> dict[type, Any]:
 
 
 def _settings(command: list[str]) -> list[tuple[str, Any]]:
-    """What a command can set: keys of its config with their values, and groups with options."""
+    """Lists what a command can set: keys of its config with values, and groups with options."""
     from omegaconf import OmegaConf
 
     from oversmoothing.config.compose import choices, compose_config
@@ -127,7 +127,7 @@ def _settings(command: list[str]) -> list[tuple[str, Any]]:
 
 
 def shown(command: list[str]) -> str:
-    """The part of a command that was drawn."""
+    """Returns the drawn part of a command."""
     [task, *_] = [own for own in OF_TASK if command[: len(OF_TASK[own])] == OF_TASK[own]]
     end = next(i for i, word in enumerate(command) if word.startswith("paths.cache="))
     drawn = [word for word in command[end + 1 :] if not word.startswith("paths.data=")]
@@ -135,7 +135,7 @@ def shown(command: list[str]) -> str:
 
 
 def _in_one_process(commands: list[list[str]]) -> Iterator[Trial]:
-    """Continues in another process after a command that ends the process."""
+    """Runs commands in one process; starts another one if a command ends the process."""
     while commands:
         done = 0
         for trial in streamed("generated", commands, SECONDS):
@@ -153,15 +153,15 @@ def _of_its_own(command: list[str]) -> Iterator[Trial]:
 
 
 class Trains(BaseException):
-    """A command has been accepted and has begun to log."""
+    """Raised when a command has been accepted and starts to log."""
 
 
 class TooLong(BaseException):
-    """No answer in time."""
+    """Raised when a command exceeds its time limit."""
 
 
 def run(command: list[str]) -> str:
-    """Runs a command in this process until it ends or trains; says what is wrong with its end."""
+    """Runs a command in this process until it ends or trains; returns its failure or nothing."""
     from oversmoothing import train
 
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -187,7 +187,7 @@ def run(command: list[str]) -> str:
 
 
 def _answer(commands: list[list[str]]) -> None:
-    """Runs commands, and tells the other process before and after each."""
+    """Runs commands, and reports to the other process before and after each."""
     from oversmoothing.store.recorder import Recorder
 
     log, out = Recorder.log, sys.stdout
@@ -206,7 +206,7 @@ def _answer(commands: list[list[str]]) -> None:
     signal.signal(signal.SIGPROF, too_long)
     for command in commands:
         print(json.dumps([shown(command)]), file=out, flush=True)
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor: the machine may be busy
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # CPU seconds, since the machine may be busy
         failure = run(command)
         print(json.dumps([shown(command), failure]), file=out, flush=True)
 

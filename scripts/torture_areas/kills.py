@@ -1,4 +1,4 @@
-"""Kills at random moments of every task, then the same command."""
+"""Kills every task at random moments, and then runs the same command again."""
 
 import random
 import signal
@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 class Undisturbed:
-    """Runs that nobody disturbs, one for each task, made when they are first needed."""
+    """Uninterrupted runs, one for each task, made at their first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock = folder, threading.Lock()
@@ -26,7 +26,7 @@ class Undisturbed:
         self._known: dict[str, tuple[Path, float]] = {}
 
     def __call__(self, task: str) -> tuple[Path, float]:
-        """The run folder of a task, and the seconds that its command took."""
+        """Returns the run folder of a task, and the seconds of its command."""
         with self._locks[task]:
             if task not in self._known:
                 began, outputs = time.monotonic(), self._folder / task / "undisturbed"
@@ -45,7 +45,7 @@ def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
 
 
 def _chain(undisturbed: Undisturbed, task: str, seed: float, folder: Path) -> Iterator[Trial]:
-    """One to three kills of a command, and its end."""
+    """Kills a command one to three times, then lets it finish."""
     drawn, (expected, seconds) = random.Random(seed), undisturbed(task)
     outputs, signals = (
         folder / task / f"killed-{seed}",
@@ -63,12 +63,12 @@ def _chain(undisturbed: Undisturbed, task: str, seed: float, folder: Path) -> It
 def _killed(
     command: list[str], number: signal.Signals, expected: Path, seconds: float, drawn: random.Random
 ) -> str:
-    """Kills a command at a random line of its log, or at a random moment; says what is wrong."""
+    """Kills a command at a random log line or moment; returns the failure or an empty string."""
     lines = _logged(expected.parent)
     line, limit = drawn.randint(0, lines), drawn.uniform(0.2, 1.2) * seconds
     limit = limit if line == 0 else 4 * seconds
     outputs = Path(next(w for w in command if w.startswith("paths.outputs=")).partition("=")[2])
-    tells = line > _logged(outputs)  # if not, it may be stopped before any of our code runs
+    tells = line > _logged(outputs)  # else it may be killed before our code runs
     started, began = Started(command), time.monotonic()
     while started.running() and time.monotonic() - began < limit:
         if line and _logged(outputs) >= line:

@@ -1,4 +1,4 @@
-"""What a loss of power can do to a run folder: lost ends, zeros, half files. In one process."""
+"""Simulates power loss in a run folder, in one process: truncated files, zeros, partial files."""
 
 import json
 import random
@@ -26,25 +26,25 @@ def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
 
 
 def shortened(path: Path, drawn: random.Random) -> None:
-    """The end of a file is lost."""
+    """Truncates a file."""
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[: drawn.randrange(size + 1)])
 
 
 def zeroed(path: Path, drawn: random.Random) -> None:
-    """The size is on the disk, the content of the end is not."""
+    """Replaces the end of a file by zeros: its size was on the disk, its content was not."""
     content = path.read_bytes()
     kept = drawn.randrange(len(content) + 1)
     path.write_bytes(content[:kept] + bytes(len(content) - kept))
 
 
 def lost(path: Path, drawn: random.Random) -> None:
-    """The file is gone."""
+    """Deletes a file."""
     path.unlink()
 
 
 def half_written(path: Path, drawn: random.Random) -> None:
-    """A temporary file is left."""
+    """Leaves a temporary file."""
     path.with_name(f".{path.name}.4194304").write_bytes(path.read_bytes()[:100])
 
 
@@ -52,11 +52,11 @@ HARMS: tuple[Callable[[Path, random.Random], None], ...] = (shortened, zeroed, l
 
 
 class Stop(Exception):
-    """The power is lost."""
+    """Raised at the simulated power loss."""
 
 
 def trials(seed: float, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Names of trials, and what makes them."""
+    """Yields the names of trials and the functions that run them."""
     from oversmoothing.config.compose import compose_config
     from oversmoothing.launch.execute import execute, run_folder
 
@@ -85,7 +85,7 @@ def trials(seed: float, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]
 
 
 def _stopped_at(number: int, run: Callable[[], object]) -> None:
-    """Runs until so many checkpoints have been saved, and leaves the folder as it is then."""
+    """Runs until ``number`` checkpoints have been saved, then stops like a power loss."""
     from oversmoothing.store import checkpoints
 
     real, left = checkpoints.save, [number]
@@ -106,7 +106,7 @@ def _stopped_at(number: int, run: Callable[[], object]) -> None:
 
 
 def tried(trial: Callable[[], str]) -> str:
-    """What went wrong in a trial."""
+    """Runs a trial; returns its failure, empty if it passed."""
     try:
         return trial()
     except Exception as error:

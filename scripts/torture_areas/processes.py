@@ -1,4 +1,4 @@
-"""Commands in processes of their own, and everything that they start."""
+"""Runs commands in separate processes, and tracks the processes that they start."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ class Ended:
 
     @property
     def fault(self) -> str:
-        """Why this is neither a success nor an error in words; empty if it is one of both."""
+        """The failure if the command neither succeeded nor printed an error; else empty."""
         if self.code is None:
             return f"no end within {LIMIT_SECONDS:.0f} s"
         if "Traceback" in self.err + self.out:
@@ -73,14 +73,14 @@ class Started:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # so that Ctrl-C can be sent to the whole group
+            start_new_session=True,  # for Ctrl-C, which is sent to the whole group
         )
 
     def running(self) -> bool:
         return self.process.poll() is None
 
     def stop(self, number: signal.Signals) -> None:
-        """Sends a signal as users do: Ctrl-C reaches the whole group, the others one process."""
+        """Sends a signal as users do: Ctrl-C to the whole group, other signals to one process."""
         with contextlib.suppress(ProcessLookupError):
             if number == signal.SIGINT:
                 os.killpg(self.process.pid, number)
@@ -88,7 +88,7 @@ class Started:
                 self.process.send_signal(number)
 
     def ended(self, limit: float = LIMIT_SECONDS) -> Ended:
-        """Waits for the end, and kills the command after the limit."""
+        """Waits for the end of the command; kills it after the limit."""
         try:
             out, err = self.process.communicate(timeout=limit)
             return Ended(self.process.returncode, out, err)
@@ -98,7 +98,7 @@ class Started:
             return Ended(None, *self.process.communicate())
 
     def children(self) -> dict[str, int]:
-        """``RANK`` in the environment -> number of a process that the command itself started."""
+        """Maps ``RANK`` in the environment to the id of the process started by the command."""
         found = {}
         for number in _marked(self.mark):
             with contextlib.suppress(OSError):
@@ -111,7 +111,7 @@ class Started:
         return found
 
     def orphans(self, seconds: float = ORPHAN_SECONDS) -> list[str]:
-        """Processes that the command has started and that outlive it; they are killed."""
+        """Lists and kills processes that the command started and that outlive it."""
         limit = time.monotonic() + seconds
         while (left := _marked(self.mark)) and time.monotonic() < limit:
             time.sleep(0.1)
@@ -125,7 +125,7 @@ class Started:
 
 
 def environment() -> dict[str, str]:
-    """The environment without W&B's settings and without those of torchrun."""
+    """Returns the environment without the settings of W&B and torchrun."""
     ours = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
     path = [str(ROOT / "src"), str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")]
     more = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, path))}
@@ -140,18 +140,18 @@ def train(words: Sequence[str], env: Mapping[str, str] | None = None) -> Ended:
 def _marked(mark: str) -> list[int]:
     found, own = [], f"TORTURE_MARK={mark}\0".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it has just ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if own in path.read_bytes():
                 found.append(int(path.parent.name))
     return found
 
 
 def streamed(module: str, given: object, limit: float) -> Iterator[Trial]:
-    """Trials that a process makes one after the other.
+    """Yields the trials that a process runs one after another.
 
     Args:
-        module: of this folder, run as a script; it reads ``given`` as JSON, and prints a JSON list
-            for each trial: its name before it, and the name and the failure after it.
+        module: of this folder, run as a script; it reads ``given`` as JSON and prints two JSON
+            lists for each trial: its name before it, and its name and failure after it.
         limit: seconds for each trial.
     """
     process = subprocess.Popen(

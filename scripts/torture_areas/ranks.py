@@ -1,4 +1,4 @@
-"""Two processes that train together, started by hand or by torchrun, of which one is killed."""
+"""Kills one of two processes that train together, started by hand or by torchrun."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from torture_areas.commands import words
 from torture_areas.compare import difference, run_folder
 from torture_areas.processes import Ended, Started
 
-SECONDS = 60.0  # within which the other one has to end
+SECONDS = 60.0  # time limit for the other process to end
 TASKS = ("classification", "minibatch")
 
 
@@ -43,7 +43,7 @@ def _trial(task: str, rank: int, seed: float, folder: Path) -> Iterator[Trial]:
 
 
 def _torchrun(task: str, rank: int, seed: float, folder: Path) -> Iterator[Trial]:
-    """torchrun ends the other process itself, and prints what it has to say."""
+    """Kills a process under torchrun, which ends the other one and prints the error."""
     name = f"{task}: process {rank} of 2 under torchrun is killed"
     own, line = folder / f"torchrun-{task}-{rank}-{seed}", random.Random(seed).randint(1, 3)
     whole = _under_torchrun(task, own / "undisturbed").ended()

@@ -1,4 +1,4 @@
-"""A W&B that hangs or refuses: the run ends in time, with its result and one warning."""
+"""Replaces W&B by one that hangs or refuses; runs must end in time, with result and warning."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from torture_areas import Job, Trial
 from torture_areas.compare import difference, run_folder
 from torture_areas.processes import Started, environment
 
-SECONDS = 60.0  # that a run may take longer
+SECONDS = 60.0  # longest delay of a run
 WORDS = [
     *("data.num_nodes=400", "trainer.epochs=40", "trainer.eval_every=5", "seeds=[0]"),
     *("threads=1", "device=cpu"),
@@ -74,7 +74,7 @@ def jobs(drawn: random.Random, number: int, folder: Path) -> list[Job]:
 
 
 def _undisturbed(folder: Path) -> tuple[Path, float]:
-    """The run folder of a run without W&B, and the seconds that it took."""
+    """Returns the run folder of a run without W&B, and its seconds."""
     began, (started, outputs) = time.monotonic(), _start(folder, "no fault", "logger=none")
     started.ended()
     return run_folder(outputs), time.monotonic() - began
@@ -91,7 +91,7 @@ def _trial(fault: str, expected: Path, limit: float, folder: Path) -> Iterator[T
 
 
 def _start(folder: Path, fault: str, logger: str) -> tuple[Started, Path]:
-    """Starts a run whose W&B has a fault; returns its output folder, too."""
+    """Starts a run whose W&B has a fault; also returns its output folder."""
     outputs = folder / fault.replace(" ", "-")
     path = os.pathsep.join([str(folder), environment()["PYTHONPATH"]])
     words = [*WORDS, logger, f"paths.outputs={outputs}"]

@@ -3,7 +3,7 @@
 ``diagnose`` measures how alike tokens or nodes are after every layer of a model. ``apply`` puts a
 method into a model, and ``remove`` takes it out again. Every method is a module, too.
 
-Nothing is imported before it is used, so that a command line is checked without torch.
+Modules are imported at their first use, so that a command line can be checked without torch.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
 """Communication between the processes of ``torchrun``; without it there is one process.
 
-A command opens one process group and keeps it for all of its runs. Small values travel by gloo, so
-that no exchange of them waits for a GPU. While a run lasts, every process watches for failures of
-the others (``watch.py``): what one process raises ends all of them within seconds.
+A command opens one process group and keeps it for all of its runs. Small values are exchanged by
+gloo, so that no exchange waits for a GPU. During a run, every process watches for failures of the
+others (``watch.py``): an error in one process ends all of them within seconds.
 """
 
 import atexit
@@ -24,7 +24,7 @@ if dist.is_available():
     # This module binds the default group at import, so import it before a group is open.
     import torch.distributed.nn.functional  # noqa: F401
 
-TIMEOUT = timedelta(hours=1)  # of one exchange; a process may evaluate alone for so long
+TIMEOUT = timedelta(hours=1)  # of one exchange; longer than an evaluation by one process
 
 
 def rank() -> int:
@@ -38,7 +38,7 @@ def world() -> int:
 
 
 def initialized() -> bool:
-    """Whether a process group is open, of the command or of the caller."""
+    """Whether a process group is open, be it the command's or the caller's."""
     return dist.is_available() and dist.is_initialized()
 
 
@@ -55,12 +55,12 @@ def cores() -> int:
 
 @contextlib.contextmanager
 def group(device: torch.device) -> Iterator[None]:
-    """Opens the process group of the command if it is not open, and watches a run of all processes.
+    """Context for one run of all processes: opens the process group if needed, and watches the run.
 
     Raises:
-        InputError: the connection to another process broke, which has probably been killed.
+        InputError: the connection to another process broke, probably because it was killed.
     """
-    if world() == 1 or (initialized() and _watch is None):  # or the caller has its own
+    if world() == 1 or (initialized() and _watch is None):  # the group may be the caller's
         yield
         return
     watch = _joined(device)
@@ -87,7 +87,7 @@ _watch: Watch | None = None
 
 
 def _joined(device: torch.device) -> Watch:
-    """Joins the process group of the command, at the first call."""
+    """Joins the process group of the command at the first call; returns its watch."""
     global _watch
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -102,8 +102,9 @@ def _joined(device: torch.device) -> Watch:
 def close() -> None:
     """Closes the process group and ends the threads of gloo.
 
-    A thread that outlives the interpreter and frees a tensor then aborts the process. The threads
-    end with the last reference to the group, and models in DistributedDataParallel have one.
+    A thread that outlives the interpreter and then frees a tensor aborts the process. The threads
+    end with the last reference to the group; models in DistributedDataParallel hold such
+    references.
     """
     gc.collect()
     dist.destroy_process_group()

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 
 
 class InputError(ValueError):
-    """Bad input. The message is one line: what is wrong, what was expected, the way out.
+    """Bad input. The message is one line: what is wrong, what was expected, and the way out.
 
-    The scripts print the message without a traceback. `train.py` exits with 2 if the error comes
+    Scripts print the message without a traceback. ``train.py`` exits with 2 if the error is raised
     before any work, and with 1 if a run raises it.
     """
 
@@ -21,7 +21,7 @@ class InputError(ValueError):
 
 
 class Problems(InputError):
-    """All mistakes of a command; its argument is a list with one line for each."""
+    """All mistakes in a command; the argument is a list with one line for each."""
 
     @property
     def lines(self) -> list[str]:
@@ -33,17 +33,17 @@ class Problems(InputError):
 
 
 def meant(name: str, candidates: Iterable[str]) -> str:
-    """``did you mean 'x'?`` if a candidate is similar, else the list of candidates."""
+    """Returns ``did you mean 'x'?`` if a candidate is similar, else the list of candidates."""
     candidates = list(candidates)
     close = closest(name, {candidate: candidate for candidate in candidates})
     return f"did you mean {close!r}?" if close else f"known: {', '.join(sorted(candidates))}"
 
 
 def closest(name: str, candidates: Mapping[str, str], cutoff: float = 0.6) -> str | None:
-    """The value whose key is most similar to a name, whatever the case.
+    """Returns the value whose key is most similar to a name; ignores case.
 
     Args:
-        cutoff: least similarity, from 0 to 1; None is returned if no key reaches it.
+        cutoff: smallest similarity, from 0 to 1; None is returned if no key reaches it.
     """
     lower = {key.lower(): value for key, value in candidates.items()}
     close = get_close_matches(name.lower(), lower, n=1, cutoff=cutoff)
@@ -51,7 +51,7 @@ def closest(name: str, candidates: Mapping[str, str], cutoff: float = 0.6) -> st
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra, for the end of an error."""
+    """Returns the command that installs an extra, for the end of an error message."""
     return f"run pip install '.[{extra}]' in a clone of the repository"
 
 
@@ -62,7 +62,7 @@ def complain(*lines: str) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why something failed, in one line: the system's words, the message, or the error's type."""
+    """Returns the reason of an error in one line: the system's text, the message, or the type."""
     cause = getattr(error, "reason", error) if isinstance(error, OSError) else error  # URLError's
     text = " ".join(str(getattr(cause, "strerror", None) or cause).split())
     return text or type(error).__name__
@@ -74,11 +74,11 @@ def described(error: BaseException) -> str:
 
 
 def shortened(line: str, most: int = 2000) -> str:
-    """A line without its middle, if it is longer than ``most`` characters."""
+    """Cuts out the middle of a line that is longer than ``most`` characters."""
     half = most // 2
     return line if len(line) <= most else f"{line[:half]} … {line[-half:]}"
 
 
 def one_line_warnings() -> None:
-    """Shows a warning as ``warning: text``, without its place in the code."""
+    """Shows warnings as ``warning: text``, without file and line."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"

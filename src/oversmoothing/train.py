@@ -1,9 +1,9 @@
-"""Trains and measures: composes configs from the command line, checks them, runs what is missing.
+"""Trains and measures: composes and checks configs from the command line, then runs them.
 
     python -m oversmoothing.train experiment=gnn_table5 data=cora backbone.depth=16
 
-In a checkout ``python train.py`` is the same. Exit codes: 0 if every run has its result, 1 if a
-run failed, 2 for bad input.
+In a checkout ``python train.py`` does the same. Finished runs are skipped. Exit codes: 0 if every
+run has its result, 1 if a run failed, 2 for bad input.
 """
 
 import os
@@ -19,7 +19,7 @@ STOPPED = "stopped; the same command continues from the last checkpoints"
 
 
 def main() -> int:
-    """Checks the command and runs its configs, or lets Hydra's launcher or sweeper run them."""
+    """Checks the command and runs its configs, directly or by Hydra's launcher or sweeper."""
     try:
         from oversmoothing.launch.attempts import run_all, unfinished
         from oversmoothing.launch.by_hydra import run_by_hydra
@@ -56,7 +56,7 @@ def run() -> None:
 
 
 def _stop(command: int, *_: object) -> None:
-    """Ends a process at once on SIGTERM; that of the command, not its workers, says so."""
+    """Ends a process at once on SIGTERM; only the process of the command prints a message."""
     if os.getpid() == command:
         os.write(2, f"{STOPPED}\n".encode())
     os._exit(128 + signal.SIGTERM)

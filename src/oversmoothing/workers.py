@@ -6,17 +6,17 @@ import threading
 import time
 from multiprocessing.process import BaseProcess
 
-SECONDS = 0.5  # between two looks
+SECONDS = 0.5  # between two checks
 
 
 def follow_parent(*_: object) -> None:
     """Ends this process soon after its parent, even if that was killed.
 
-    A parent that ends in order ends its workers itself; one that gets SIGKILL cannot. Its workers
-    would go on, and hold its memory, its GPU and perhaps its lock.
+    A parent that exits normally ends its workers itself, but one that gets SIGKILL cannot. Its
+    workers would keep running and hold memory, the GPU and possibly its lock.
 
     Args:
-        _: what initializers of workers are called with, such as their number.
+        _: ignored; initializers of workers get arguments such as their number.
     """
     started_by = multiprocessing.parent_process()
     threading.Thread(target=_end_after, args=(started_by,), daemon=True).start()

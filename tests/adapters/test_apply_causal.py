@@ -41,7 +41,7 @@ def decoder() -> nn.Module:
 
 @pytest.mark.parametrize("prefix_in_mean", [False, True])
 @torch.no_grad()
-def test_no_token_sees_the_future_with_or_without_the_prefix_in_the_mean(
+def test_the_mean_leaves_out_future_tokens(
     prefix_in_mean: bool,
 ) -> None:
     model = made(decoder, partial(centered, prefix_in_mean=prefix_in_mean))

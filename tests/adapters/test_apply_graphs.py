@@ -55,7 +55,7 @@ def network(conv, *aggregators, **options) -> Network:
 @ALL
 @torch.no_grad()
 def test_centering_all_rows_is_mixing_centered_values(conv) -> None:
-    """(M − r 11ᵀ/n) V = M (V − 1v̄ᵀ) for the row sums r, whatever the mixing M."""
+    """(M − r 11ᵀ/n) V = M (V − 1v̄ᵀ) for the row sums r of any mixing M."""
 
     def center(conv: nn.Module, inputs: tuple) -> tuple:
         edges, size, kwargs = inputs
@@ -134,7 +134,7 @@ def test_a_pattern_of_the_convolutions_is_the_default() -> None:
 
 
 @torch.no_grad()
-def test_contranorm_compares_no_neighbours_whatever_the_format_of_edges() -> None:
+def test_contranorm_compares_no_neighbours_in_any_format_of_edges() -> None:
     data, conv = graph(7), pyg.GraphConv(4, 4).double()
     aggregator = osm.ContraNorm(4, scale=0.3)
     loops = torch.arange(7).expand(2, -1)
@@ -221,7 +221,7 @@ def test_row_sums_see_the_dropout_of_the_mixing() -> None:
 
 
 def test_row_sums_have_gradients() -> None:
-    """Learned weights of edges change the sums of the rows, too."""
+    """Learned edge weights also change the row sums."""
     data, model = (
         graph(7),
         network(lambda: pyg.GraphConv(4, 4), partial(osm.Centered, row_sum=True)),

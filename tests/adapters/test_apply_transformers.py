@@ -1,4 +1,4 @@
-"""Aggregators in transformers' models: padding, places, checkpointing, what is refused."""
+"""Aggregators in transformers' models: padding, places, checkpointing, refusals."""
 
 from functools import partial
 from pathlib import Path

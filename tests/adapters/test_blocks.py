@@ -65,7 +65,7 @@ def test_blocks_are_found(model, first: str, count: int) -> None:
 
 @pytest.mark.parametrize("model", [OwnGNN, lambda: pyg.GIN(8, 8, 3)])
 def test_aggregators_are_no_blocks(model) -> None:
-    """Not those of a list in one block, nor what is inside the blocks that have none."""
+    """Neither a block's list of aggregators nor modules in other blocks are taken for blocks."""
     network = model()
     blocks = find_blocks(network)
     osm.apply(network, [Scale, Scale], blocks=[0])

@@ -33,7 +33,7 @@ class Stack(nn.Module):
 @reentrant
 @pytest.mark.parametrize("training", [False, True])
 def test_parts_of_a_call_have_its_groups(reentrant: bool, training: bool) -> None:
-    """Also in evaluation: the host of a frozen network needs gradients, too."""
+    """Also in evaluation mode, since gradients may flow through a frozen network."""
     torch.manual_seed(0)
     plain = osm.apply(Stack().double().train(training), "pairnorm", blocks=[0, 1, 2])
     repeated, gradients = copy.deepcopy(plain), []

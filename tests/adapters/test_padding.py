@@ -61,7 +61,7 @@ class Maximum(After):
 
 @pytest.mark.parametrize("make", [*READERS, partial(Maximum)])
 def test_a_sentence_of_padding_alone_changes_no_gradient(make) -> None:
-    """Its own tokens stay what they are, those of the others are as without it."""
+    """Its padding keeps its values, and other sentences have the same tokens as without it."""
     torch.manual_seed(0)
     aggregator: Aggregator = make().double()
     x = torch.randn(3, N, 4 if make.args[:1] == (4,) else C, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Every YAML in configs/aggregator, by itself: laws that hold for all of them."""
+"""Laws that hold for every aggregator in configs/aggregator."""
 
 from pathlib import Path
 

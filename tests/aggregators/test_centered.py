@@ -128,7 +128,7 @@ def test_causal_equals_the_causal_mask_and_sees_no_future(new: int) -> None:
 def test_causal_means_leave_out_prefix_and_padding(
     prefix: int, tokens: int, hidden: str | None
 ) -> None:
-    """Token by token; a token that sees nothing else keeps what it has."""
+    """Checked for each token; a token that sees no values is not changed."""
     v = attention()[2][..., :tokens, :]
     mask = torch.ones(2, 1, 1, tokens, dtype=torch.bool)
     if hidden:

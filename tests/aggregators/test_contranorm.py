@@ -104,7 +104,7 @@ def test_a_node_that_neighbours_everyone_stays_finite(dual: bool) -> None:
 
 
 @pytest.mark.parametrize("n", [C, N])
-def test_the_printed_form_takes_raw_tokens_and_divides_the_step_by_the_temperature(n: int) -> None:
+def test_the_printed_form_is_the_equation_of_the_paper(n: int) -> None:
     """Eq. 8, with all nodes of a graph; with x̂ for x and τ = 1 it is the form of the code."""
     x, tau = tokens()[:, :n], 0.4
     px = (x @ x.mT / tau).softmax(dim=-1) @ x
@@ -139,7 +139,7 @@ def test_pre_norm_uses_the_normalised_tokens_everywhere() -> None:
     assert torch.allclose(out, x_hat - 0.4 * p_matrix(x) @ x_hat, atol=1e-12)
 
 
-def test_behind_a_layernorm_without_parameters_it_is_the_form_of_the_first_commit() -> None:
+def test_after_a_plain_layernorm_it_equals_the_first_version() -> None:
     """Rows are centered and divided by their norms, then x − s·Px: a reading of Table 5."""
     x = tokens() + 3
     rows = F.normalize(x - x.mean(dim=-1, keepdim=True), dim=-1)
@@ -162,7 +162,7 @@ def test_the_dual_form_is_its_formula_and_never_n_by_n() -> None:
     assert ContraNormD(C)(many, Context()).isfinite().all()
 
 
-def test_the_dual_form_with_normalised_tokens_and_identity_is_its_formula() -> None:
+def test_the_dual_form_with_normalised_tokens_is_its_formula() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 14, 6, generator=generator, dtype=torch.float64)
     x_hat = F.normalize(x, dim=-1)

@@ -128,7 +128,7 @@ def test_half_precision_is_normalised_in_full() -> None:
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_every_slot_is_divided_among_the_tokens(kind: type[Aggregator]) -> None:
-    """Adding one token takes from all others: there is no fixed share a token."""
+    """An added token takes attention from all others, so the share of a token is not fixed."""
     x, external = tokens(), build(kind)
     less = external(x[:, :-1], Context())
     assert not torch.allclose(external(x, Context())[:, :-1], less, atol=1e-6)

@@ -1,4 +1,4 @@
-"""ContraNorm over a sample of the nodes: its formula, its spread, and what is drawn when."""
+"""ContraNorm over a sample of the nodes: its formula, its spread, and its random draws."""
 
 import math
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_draws_resume_and_evaluation_draws_nothing() -> None:
     assert torch.equal(layer.train()(x, context), other(x, context))
 
 
-def test_processes_that_make_different_numbers_of_passes_resume_from_one_state() -> None:
+def test_processes_with_different_numbers_of_passes_resume() -> None:
     """The checkpoint is of process 0, which has one part more than process 1 in this step."""
     x, context = tokens(N, C), graph()
     first, second = (ContraNorm(C, negatives=9) for _ in range(2))
@@ -84,7 +84,7 @@ def test_processes_that_make_different_numbers_of_passes_resume_from_one_state()
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_pass_that_is_repeated_compares_with_the_same_nodes_or_is_refused(
+def test_a_repeated_pass_compares_with_the_same_nodes(
     reentrant: bool,
 ) -> None:
     context, layer = graph(), ContraNorm(C, negatives=9)

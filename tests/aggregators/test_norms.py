@@ -1,4 +1,4 @@
-"""LayerNorm and PairNorm: parity with torch-geometric, and what they keep constant."""
+"""LayerNorm and PairNorm: parity with torch-geometric, and their invariants."""
 
 import math
 from functools import partial
@@ -37,7 +37,7 @@ def test_pairnorm_equals_torch_geometric(mode: str, scale: float) -> None:
 
 
 def test_pairnorm_keeps_the_total_pairwise_distance() -> None:
-    """Zhao and Akoglu, Eq. 9: Σ_ij ‖x_i − x_j‖² = 2 n² s² whatever the input."""
+    """Zhao and Akoglu, Eq. 9: Σ_ij ‖x_i − x_j‖² = 2 n² s² for any input."""
     for x in (tokens(), tokens() * 50, tokens().exp()):
         out = PairNorm("PN", scale=2.0)(x, Context())
         assert torch.cdist(out, out).square().sum().item() == pytest.approx(2 * 20**2 * 4, rel=1e-5)

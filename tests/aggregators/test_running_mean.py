@@ -7,7 +7,7 @@ from oversmoothing.aggregators.running_mean import RunningMean
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.3, 1.0])
-def test_a_running_mean_has_the_value_of_the_average_and_the_gradient_of_the_part(
+def test_a_running_mean_has_the_gradient_of_the_part(
     momentum: float,
 ) -> None:
     before, v = torch.randn(2, 1, 4).double(), torch.randn(2, 5, 4).double().requires_grad_()
@@ -24,7 +24,7 @@ def test_a_running_mean_has_the_value_of_the_average_and_the_gradient_of_the_par
     assert torch.equal(mean.eval()(v), v.mean(dim=1, keepdim=True))  # evaluation: those given
 
 
-def test_parts_of_one_step_count_by_their_nodes_and_the_first_step_starts_the_average() -> None:
+def test_parts_of_a_step_are_weighted_by_their_nodes() -> None:
     mean, v = RunningMean(0.5), torch.randn(7, 4).double()
     mean(v[:2]), mean(v[2:])
     mean.settle()

@@ -78,7 +78,7 @@ def test_initial_weights_are_emanets() -> None:
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_100"])
 @torch.no_grad()
 def test_synchronised_batch_norms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On several GPUs only; nothing else changes."""
+    """Batch norms are synchronised only on several GPUs; all else stays the same."""
     model = cnn(Swap, name=name, batch_norm="frozen", bn_momentum=0.01)
     expected, keys = model(images(2, 3, 33, 33))[0], model.state_dict().keys()
     trained = [p for p in model.parameters() if p.requires_grad]

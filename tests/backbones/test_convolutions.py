@@ -36,7 +36,7 @@ def double() -> Iterator[None]:
 
 @every_conv
 def test_laws_of_every_convolution(conv: str) -> None:
-    """Shape; gradients reach every parameter; γ = 0 is no aggregator; nodes have no order."""
+    """Shapes, gradients of all parameters, γ = 0 equals no aggregator, and node equivariance."""
     x, edges = graph()
     aggregators = [partial(osm.Centered, gamma=0.0)] if offers_inside(conv) else []
     model, plain = (networks(conv, stack, (0, 5)).eval() for stack in (aggregators, []))
@@ -70,7 +70,7 @@ def test_raw_features_are_mixed_by_one_product(conv: str, double: None) -> None:
     assert shapes == [torch.sparse_csr, torch.strided, torch.strided]
 
 
-def test_a_class_that_was_prepared_for_other_options_takes_messages_for_edges(
+def test_a_class_prepared_for_other_options_takes_messages(
     double: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch-geometric prepares a class once; with several aggregations it takes no matrix."""
@@ -152,7 +152,7 @@ def test_hidden_layers_share_aggregators(share: bool) -> None:
     assert len(norms) == (1 if share else 3)
 
 
-def test_both_directions_of_an_edge_are_dropped_together_and_self_loops_stay() -> None:
+def test_both_directions_of_an_edge_are_dropped_together() -> None:
     _, edges = graph()
     torch.manual_seed(0)
     draws = torch.stack([drop_edges(edges, 0.3) for _ in range(2000)])

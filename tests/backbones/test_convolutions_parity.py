@@ -115,7 +115,7 @@ def test_the_own_normalisation_of_gcnconv_is_the_symmetric_one(double: None) -> 
     torch.testing.assert_close(*outputs, **CLOSE)
 
 
-def test_initial_residual_and_identity_map_of_a_convolution_without_weights(double: None) -> None:
+def test_a_convolution_without_weights_has_an_identity_map(double: None) -> None:
     """GCNII's formula: with the plain sum of neighbours, and with GCN2Conv's option."""
     options = {"depth": 4, "dropout": 0.0, "alpha": 0.3, "lam": 0.8}
     plain = {"normalize": False, "add_self_loops": False}

@@ -1,4 +1,4 @@
-"""Networks of torch-geometric's convolutions: what they refuse, and their guide."""
+"""Refusals of networks of torch-geometric's convolutions, and their guide."""
 
 import re
 import sys
@@ -29,7 +29,7 @@ def test_the_guide_lists_every_convolution() -> None:
 
 BAD = {
     "GCNCov": ({}, "torch_geometric.nn has no 'GCNCov'; did you mean 'GCNConv'?"),
-    "Linear": ({}, "Linear is no convolution"),
+    "Linear": ({}, "Linear is not a convolution"),
     "NNConv": ({}, "NNConv needs edge_attr"),
     "RGCNConv": ({}, "RGCNConv needs edge_type"),
     "GMMConv": ({}, "GMMConv needs edge_attr"),
@@ -49,7 +49,7 @@ BAD = {
     "SSGConv": ({"options": {"alpha": 0.1, "cached": True}}, "options.cached: .*; leave it out"),
     "TAGConv": ({"options": {"K": "three"}}, "options.K: expected a whole number, got 'three'"),
     "GraphConv": ({"options": {"out_channels": 3}}, "options.out_channels: the network sets it"),
-    "GCN2Conv": ({"skip": "initial"}, "skip: GCN2Conv takes the initial features by itself"),
+    "GCN2Conv": ({"skip": "initial"}, "skip: GCN2Conv already takes the initial features"),
     "PNAConv": ({"options": {"aggregators": ["men"], "scalers": []}}, "PNAConv does not run on"),
     "EGConv": (
         {"options": {}},

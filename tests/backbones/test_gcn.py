@@ -145,9 +145,9 @@ def test_seeds_differ_and_leave_the_global_generator_alone() -> None:
 
 
 def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -> None:
-    """LayerNorms and products of seeds, ReLU with dropout; gradients against differences, too.
+    """LayerNorms and products of seeds, ReLU with dropout; gradients equal finite differences.
 
-    Second derivatives as well, of all but LayerNorms.
+    Second derivatives, too, except those of LayerNorms.
     """
     x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
     norms = [LayerNorm(3), LayerNorm(3)]

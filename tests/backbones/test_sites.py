@@ -36,7 +36,7 @@ def test_every_aggregator_goes_to_its_site_in_its_order() -> None:
     assert sites.build("inside", 4)[0].scale.shape == (4,)
 
 
-def test_a_function_is_asked_for_its_site_without_drawing_random_numbers() -> None:
+def test_finding_the_site_of_a_function_draws_no_random_numbers() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
@@ -106,7 +106,7 @@ def test_an_aggregator_is_built_once_for_each_place(
 
 @torch.no_grad()
 def test_a_seed_gives_the_network_that_it_has_always_given() -> None:
-    """With aggregators in the place of norms, one instance of what draws numbers was dropped."""
+    """If aggregators replace norms, one unused instance is built, which draws random numbers."""
     branch, norms = (vit(partial(EM, num_bases=4), depth=3, after=a) for a in ("branch", "norms"))
     bases = [[b.attn.instead[0].bases for b in model.network.blocks] for model in (branch, norms)]
     assert torch.equal(bases[0][1], bases[1][0]) and torch.equal(bases[0][2], bases[1][1])

@@ -14,7 +14,7 @@ def numbers(generator: torch.Generator) -> tuple[int, ...]:
 
 
 def test_no_two_streams_are_the_same() -> None:
-    """Dropout of a seed, initial weights of a seed: all differ, for seeds above 32 bits, too."""
+    """Dropout and initial weights differ between all seeds, also above 32 bits."""
     dropout = [numbers(generator) for generator in Seeds(SEEDS, CPU).generators]
     weights = [numbers(torch.Generator().manual_seed(seed)) for seed in SEEDS[:5]]
     assert len({*dropout, *weights}) == len(dropout) + len(weights)

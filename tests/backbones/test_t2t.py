@@ -34,7 +34,7 @@ def test_eamlp_keeps_its_number_of_parameters(number: int, trainable: float, who
 
 
 @torch.no_grad()
-def test_batch_norm_standardises_channels_over_tokens_and_evaluates_images_apart() -> None:
+def test_batch_norm_standardises_channels_over_tokens() -> None:
     model = t2t(ExternalMultiHead, norm="batch").double()
     assert not any(isinstance(m, nn.LayerNorm) for m in model.network.blocks.modules())
     x = model.train().network.norm(3 * torch.randn(4, 5, model.dim).double() + 1)

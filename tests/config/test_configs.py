@@ -123,7 +123,7 @@ def _data_of(name: str) -> str | None:
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("aggregator/")])
 def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path) -> None:
-    """In the default task, or, if it acts instead of the mixing, where there is a place for it."""
+    """In the default task, or in one with a site instead if the aggregator needs it."""
     words = [f"aggregator@then={name.removeprefix('aggregator/')}", f"paths.outputs={tmp_path}"]
     try:
         assert configs(words)
@@ -149,7 +149,7 @@ def test_a_yaml_names_every_option_of_its_target_and_no_other(name: str) -> None
 
 
 def _check_inner(content: dict) -> None:
-    """Nodes inside a node name every option of their target, too."""
+    """Nested nodes also name every option of their target."""
     for inner in content.values():
         if isinstance(inner, dict) and "_target_" in inner:
             _check_inner(inner)
@@ -241,7 +241,7 @@ def test_ci_does_what_a_user_does() -> None:
 
 
 def test_make_help_lists_every_target() -> None:
-    """Tables are targets, too; help names those that have none of their own in one line."""
+    """All tables can be made; help lists those without a target of their own in one line."""
     text = (ROOT / "Makefile").read_text()
     phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].replace("$(TABLES)", "").split()
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)

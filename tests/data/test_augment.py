@@ -1,4 +1,4 @@
-"""The augmentation: where the image lies in the crop, what stays unchanged, and what is drawn."""
+"""The augmentation: position of the image in the crop, invariants, and random draws."""
 
 import time
 

@@ -117,7 +117,7 @@ BAD = {
     "no labels; choose": {"y": None},
     "3 labels per node; .* not multi-label": {"y": torch.zeros(N, 3)},
     r"labels of shape \(1,\) for 6 nodes": {"y": torch.zeros(1).long()},
-    "labels are no whole numbers but 0.5": {"y": Y + 0.5},
+    "labels are not whole numbers but 0.5": {"y": Y + 0.5},
     "two classes or more, got 1": {"y": torch.zeros(N).long()},
     "1 train nodes have no label; .*data.split_sizes": {"y": Y.index_fill(0, Y.new_tensor(1), -1)},
     "no edges": {"edge_index": None},

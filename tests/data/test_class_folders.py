@@ -1,4 +1,4 @@
-"""Images in a folder for each class: what is found, in which order, and what is said when not."""
+"""Images in a folder for each class: the images, their order, and errors."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What makes a graph usable, and what its helpers promise."""
+"""Checks of graphs, and their helper functions."""
 
 import dataclasses
 import warnings
@@ -57,7 +57,7 @@ def test_a_bad_graph_is_refused_in_one_line(message):
 
 
 def test_isolated_nodes_are_counted_not_refused():
-    edges = torch.tensor([[0, 1, 5], [1, 0, 5]])  # a self-loop is no neighbour
+    edges = torch.tensor([[0, 1, 5], [1, 0, 5]])  # a self-loop is not a neighbour
     with pytest.warns(UserWarning, match="toy: 4 nodes have no neighbour"):
         check_graph(make(edges=edges))
 

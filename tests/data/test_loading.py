@@ -1,4 +1,4 @@
-"""Batches: a function of seed and number, whatever reads them; what happens at damaged images."""
+"""Batches depend only on seed and number, not on workers; damaged images stop or are skipped."""
 
 import dataclasses
 import itertools
@@ -149,7 +149,7 @@ def test_a_skipped_image_is_replaced_with_one_warning(broken, expected, workers)
 def test_nothing_readable_is_an_error(broken, tmp_path):
     for path in (tmp_path / "VOC2012/JPEGImages").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(InputError, match="not one training image can be read"):
+    with pytest.raises(InputError, match="no training image can be read"):
         batches(broken)
 
 

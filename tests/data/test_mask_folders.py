@@ -125,7 +125,7 @@ def test_zero_may_be_the_first_class(stuff):
         data.mask("train2014/a")
 
 
-def test_class_names_that_do_not_fit_the_masks_are_one_line_at_the_start(context):
+def test_class_names_that_do_not_fit_the_masks_are_refused(context):
     said = refused(load_context, context, classes="voc")
     assert "SegmentationClassContext/c.png: label values [59], expected 0 to 20 or 255" in said
     assert "data.classes" in said

@@ -92,7 +92,7 @@ def test_a_damaged_cache_is_made_again(folder, tmp_path):
     first = read(tmp_path)
     [path] = (tmp_path / "cache").rglob("tensors.pt")
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.warns(UserWarning, match="tensors.pt: unreadable, made again"):
+    with pytest.warns(UserWarning, match="tensors.pt: unreadable; it is written anew"):
         assert torch.equal(read(tmp_path).x, first.x)
 
 

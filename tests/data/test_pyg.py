@@ -106,7 +106,7 @@ def test_a_damaged_processed_file_is_made_again(copy, keep):
     graph = load_copy(copy)
     path = processed(copy)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.warns(UserWarning, match="data.pt: unreadable, thrown away and made again"):
+    with pytest.warns(UserWarning, match="data.pt: unreadable; it is deleted and written anew"):
         again = load_copy(copy)
     assert same(graph, again)
 
@@ -115,7 +115,7 @@ def test_malicious_processed_files_do_not_run(copy):
     graph, marker = load_copy(copy), copy / "ran"
     for name in ("data.pt", "pre_transform.pt", "pre_filter.pt"):
         torch.save(Malicious(marker), processed(copy).parent / name)
-    with pytest.warns(UserWarning, match="thrown away"):
+    with pytest.warns(UserWarning, match="deleted and written anew"):
         again = load_copy(copy)
     assert not marker.exists()
     assert same(graph, again)

@@ -74,7 +74,7 @@ def test_a_read_only_data_folder_is_enough(read, roman, tmp_path):
     [processed] = (tmp_path / "cache").rglob("data.pt")
     processed.write_bytes(processed.read_bytes()[:100])
     own = {"root": str(tmp_path / "data"), "cache": str(tmp_path / "cache")}  # as a new process
-    with pytest.warns(UserWarning, match="unreadable, thrown away and made again"):
+    with pytest.warns(UserWarning, match="unreadable; it is deleted and written anew"):
         again = load.__wrapped__(**ROMAN, **own)
     assert again.checksum == graph.checksum
 
@@ -123,7 +123,7 @@ def test_a_processed_file_never_runs_code(read, roman, tmp_path):
     [processed] = (tmp_path / "cache").rglob("data.pt")
     torch.save(Malicious(tmp_path / "ran"), processed)
     own = {"root": str(tmp_path / "data"), "cache": str(tmp_path / "cache")}
-    with pytest.warns(UserWarning, match="thrown away"):
+    with pytest.warns(UserWarning, match="deleted and written anew"):
         load.__wrapped__(**ROMAN, **own)
     assert not (tmp_path / "ran").exists()
 

@@ -42,7 +42,7 @@ def write_raw(folder: Path, content: bytes) -> None:
 
 def test_torch_geometric_alone_would_run_it(tmp_path, marker):
     write_raw(tmp_path, pickle.dumps(Malicious(marker), protocol=2))
-    with pytest.raises(TypeError):  # it finds that None is no array: too late
+    with pytest.raises(TypeError):  # raised only after the code has run
         read_file(str(tmp_path), "cora", "x")
     assert marker.exists()
 

@@ -1,4 +1,4 @@
-"""Data sets in VOC's layout: what they hold, and one line for each way in which they are broken."""
+"""Data sets in VOC's layout: their contents, and one line for each kind of error."""
 
 import shutil
 

@@ -70,7 +70,7 @@ def test_both_archives_become_one_data_set(tmp_path, archives):
     data = voc.load(str(root), cache=str(tmp_path / "cache"))
     assert data.train == ("a", "b", "d", "e") and data.val == ("c",)
     values = {id: int(data.mask(id).max()) for id in data.train + data.val}
-    assert values == {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2}  # VOC's masks where it has any
+    assert values == {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2}  # VOC's masks are preferred
     assert not (base / "SegmentationObject").exists()
     assert Image.open(base / "SegmentationClassAug/d.png").mode == "P"
     assert {path.name for path in root.iterdir()} == {"archives", "VOCdevkit"}  # nothing left over

@@ -58,7 +58,7 @@ def test_equal_tokens_have_cosine_share_and_rank_one() -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_changes_nothing(side: str) -> None:
-    """Each sentence by itself without padding, and all of them padded in one batch."""
+    """Single sentences without padding equal a padded batch."""
     model, lengths = bert(), (3, 7, 5)
     sentences = [torch.randint(1, 20, (n,)) for n in lengths]
     alone = [{"input_ids": s[None]} for s in sentences]

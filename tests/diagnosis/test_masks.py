@@ -1,4 +1,4 @@
-"""Models inside other models, and towers side by side, have padding masks of their own."""
+"""Nested models and parallel towers have separate padding masks."""
 
 import torch
 import transformers as hf

@@ -17,7 +17,7 @@ import oversmoothing as osm
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations have made and nobody has freed."""
+    """Counts the bytes of all live tensors that operations have created."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -224,7 +224,7 @@ def test_compiled_parts_give_the_same_numbers() -> None:
 
 
 def test_deit_equals_the_committed_measurement(data_root: Path) -> None:
-    """Eight of its 64 images by our own evaluator, and the numbers of the layers beside it."""
+    """Compares with our evaluator on eight of the 64 images, and with the committed numbers."""
     from oversmoothing.config.compose import compose_config
     from oversmoothing.config.instantiate import build
     from oversmoothing.launch.start import parts

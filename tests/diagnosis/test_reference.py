@@ -1,4 +1,4 @@
-"""The model at random initialisation beside the model itself."""
+"""The reference of a diagnosis: the model at random initialisation."""
 
 import pytest
 import timm
@@ -16,7 +16,7 @@ IDS = torch.randint(1, 20, (2, 7), generator=torch.Generator().manual_seed(0))
 
 
 class Wrapped(nn.Module):
-    """A model of a library within one's own, with a token of its own that a method draws."""
+    """A model with a library's model inside, and a token that its own method initialises."""
 
     def __init__(self) -> None:
         super().__init__()

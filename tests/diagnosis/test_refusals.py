@@ -18,7 +18,7 @@ EDGES = torch.tensor([[0, 1], [1, 0]])
 
 
 class Blocks(nn.Module):
-    """Blocks, and a function of what they return."""
+    """A model of blocks that applies a function to their outputs."""
 
     def __init__(self, change: Callable[[Tensor], Any] = lambda x: x) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from oversmoothing.diagnosis.unchanged import same_random_numbers
 
 
 class Noisy(nn.Module):
-    """Draws random numbers, counts its calls, and updates buffers, whatever its mode."""
+    """Draws random numbers, counts its calls, and updates buffers in all modes."""
 
     def __init__(self, fails: bool = False) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def test_the_attention_implementation_stays() -> None:
     assert model.config.to_dict() | {"attention": model.config._attn_implementation} == before
 
 
-def test_a_loader_that_shuffles_draws_no_random_numbers_of_the_training() -> None:
+def test_a_shuffling_loader_keeps_the_random_numbers_of_training() -> None:
     loader = torch.utils.data.DataLoader(torch.randn(6, 4, 6), batch_size=2, shuffle=True)
     model, before = Noisy(), torch.get_rng_state()
     assert osm.diagnose(model, batches=loader).samples == 6
@@ -151,7 +151,7 @@ class Scaled(nn.Module):
         return x
 
 
-def test_a_backward_pass_is_possible_after_measuring_between_it_and_the_forward_pass() -> None:
+def test_measuring_between_forward_and_backward_is_possible() -> None:
     model, x = Scaled(), torch.randn(2, 5, 6)
     expected = torch.autograd.grad(model(x).sum(), model.blocks[0].weight)[0]
     out = model(x).sum()

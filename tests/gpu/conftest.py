@@ -1,4 +1,4 @@
-"""The device of these tests: CUDA where there is one, else the pretend device."""
+"""The device of these tests: CUDA if there is a GPU, else the pretend device."""
 
 import os
 import sys

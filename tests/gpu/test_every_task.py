@@ -102,7 +102,7 @@ def test_products_of_float32_in_bf16_are_near(run, on_cpu, device: str) -> None:
 
 @pytest.fixture
 def quickly(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compiles graphs without generating code, where there is no GPU."""
+    """Compiles graphs without generating code if there is no GPU."""
     if device == "pretend":
         eager = functools.partial(torch.compile, backend="aot_eager")
         monkeypatch.setattr(torch, "compile", eager)

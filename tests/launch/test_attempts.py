@@ -39,7 +39,7 @@ def test_a_failure_is_reported_and_the_rest_is_run(
 def test_a_run_whose_process_dies_is_reported_and_the_rest_is_run(
     configs: list[DictConfig], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """As after a kill for lack of memory: the run beside it goes on, and so do those that wait."""
+    """As after a kill for lack of memory: running and waiting runs continue."""
     dies, lives = configs
     run = "__import__('os')._exit(3) if backbone.depth == 1 else f'run {seeds[0]}'"
     monkeypatch.setattr(attempts, "attempt", partial(eval, run, {}))  # needs no torch

@@ -1,4 +1,4 @@
-"""Commands and results with values that nobody should give: one line each, before any work."""
+"""Commands and results with invalid values are refused with one line, before any work."""
 
 import json
 import subprocess

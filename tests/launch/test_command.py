@@ -100,7 +100,7 @@ MISTAKES = {
     "-m hydra.job.name=a,b": "hydra.job.name=a,b: Hydra's own settings cannot be swept",
     "-m backbone.depth=2,0": "backbone.depth: expected 1 or more, got 0",
     "-m aggregator=none,centered aggregator.gamma=-1": "aggregator.gamma: no such key with aggreg",
-    "-m experiment=prop1,rank_fig1": "experiment: rank_fig1 is a sweep by itself; run it alone",
+    "-m experiment=prop1,rank_fig1": "experiment: rank_fig1 defines a sweep; run it alone",
     # syntax and flags
     "centered": "'centered': expected key=value, without spaces",
     "=5": "'=5': expected key=value, without spaces",

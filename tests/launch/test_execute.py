@@ -1,4 +1,4 @@
-"""Runs end to end on the embedded graph: skip, enlarge, resume after kill -9, side by side."""
+"""Complete runs on the embedded graph: skipped, extended, resumed after kill -9, in parallel."""
 
 import json
 import locale
@@ -50,7 +50,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "asked, on_cpu", [("high", "highest"), ("highest", "highest"), ("medium", "medium")]
 )
-def test_products_of_float32_are_exact_on_a_cpu_unless_it_is_told_otherwise(
+def test_float32_products_are_exact_on_a_cpu_by_default(
     asked: str, on_cpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -67,7 +67,7 @@ def test_checkpoints_of_finished_seeds_are_removed(tmp_path: Path) -> None:
     run.save_checkpoint({"epoch": 40})
     execute(asked)
     assert not (run.folder / "checkpoint.pt").exists()
-    Recorder(run.folder, [0, 1]).save_checkpoint({"epoch": 1})  # of a training that goes on
+    Recorder(run.folder, [0, 1]).save_checkpoint({"epoch": 1})  # of a training that continues
     execute(asked)
     assert (run.folder / "checkpoint.pt").exists()
 
@@ -165,7 +165,7 @@ def test_two_sweeps_side_by_side_lose_and_repeat_nothing(tmp_path: Path) -> None
 def test_a_crash_leaves_its_traceback_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the locale has no γ, and of a file whose name is no text."""
+    """Also if the locale has no γ, and if a file name is not valid text."""
 
     def fit(_: object) -> None:
         raise ArithmeticError("γ of caf\udce9")

@@ -1,4 +1,4 @@
-"""Exported runs: what is written, equal numbers after the round trip, and what is refused."""
+"""Exported runs: their files, equal numbers after a round trip, and refusals."""
 
 import json
 import runpy
@@ -31,7 +31,7 @@ TASKS = ("wsss", "segmentation")
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple:
     """A run and its export."""
     outputs = tmp_path_factory.mktemp("outputs")
-    # The warm-up of γ is extra state.
+    # The state of γ's warm-up is not a tensor.
     words = [*TINY, "aggregator.warmup=4"] if request.param == "wsss" else SEGMENTATION
     config = compose_config([*words, f"paths.outputs={outputs}"])
     execute(config)
@@ -143,7 +143,7 @@ def test_a_config_from_the_hub_calls_no_foreign_code(
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     on_hub(copy, tmp_path / "cache", "someone/bad")
-    with pytest.raises(InputError, match=f"names {target}, which is no part of oversmoothing"):
+    with pytest.raises(InputError, match=f"names {target}, which is not part of oversmoothing"):
         loading.load("hf:someone/bad", tasks=TASKS)
     assert (copy / "README.md").exists()
 

@@ -1,4 +1,4 @@
-"""Masks side by side have titles that distinguish their runs."""
+"""The titles of two masks distinguish their runs."""
 
 from pathlib import Path
 from types import SimpleNamespace

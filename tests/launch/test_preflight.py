@@ -99,11 +99,11 @@ OWN = {
     ),
     "syntax": ("def (:\n", None, "cannot be imported (SyntaxError: invalid syntax (own_syntax.py"),
     "other": ("Other = 1\n", None, "own_other.Own cannot be imported (own_other has no Own)"),
-    "value": ("Own = 1\n", None, "own_value.Own is no class or function"),
+    "value": ("Own = 1\n", None, "own_value.Own is not a class or function"),
     "foreign": (
         "class Own:\n    pass\n",
         None,
-        "own_foreign.Own is no aggregator; it must derive from",
+        "own_foreign.Own is not an aggregator; it must derive from",
     ),
     "broken": (AFTER + "        self.nothing.x\n", None, "(AttributeError: 'Own' object has no"),
     "needy": (AFTER.replace(" = 1.0", ""), None, "aggregator.power: missing; the YAML must name"),

@@ -117,7 +117,7 @@ def test_a_sweep_goes_on_after_a_run_in_which_all_fail(
     assert all("a file is damaged" in lines[0] for lines in errors)
 
 
-def test_a_failure_of_one_process_ends_the_other_in_one_line_and_the_command_goes_on(
+def test_a_failure_of_one_process_ends_the_run_of_the_other(
     tmp_path: Path, sweep: list[DictConfig]
 ) -> None:
     codes, errors = Two(tmp_path, sweep, fails_in_its_second_epoch).end()

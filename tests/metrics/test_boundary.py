@@ -40,7 +40,7 @@ def test_a_dilated_square_scores_what_its_bands_share() -> None:
     assert plain.iou()[1] > 80 > 30 > found[1]
 
 
-def test_equal_masks_score_100_whatever_is_predicted_where_the_truth_is_not_known() -> None:
+def test_predictions_at_unknown_pixels_do_not_count() -> None:
     truth = blobs(0, 4).masked_fill(blobs(1, 9) == 0, 255)
     for elsewhere in (0, 3, 255):
         assert counted(truth.masked_fill(truth == 255, elsewhere), truth, 4).iou() == [100] * 4

@@ -67,7 +67,7 @@ def by_step(x: Tensor, start: Tensor, T: int = 12, **options: object) -> Tensor:
 @pytest.mark.parametrize("eta", [0.05, 0.5, 0.95, 1.0])
 @pytest.mark.parametrize("kernel", ["dot", "distance"])
 def test_the_n_step_never_lowers_it(kernel: str, eta: float) -> None:
-    """HEMNet, Proposition 1, whatever E-step the responsibilities come from."""
+    """HEMNet, Proposition 1, for responsibilities of any E-step."""
     for seed in range(5):
         path = by_step(
             clusters(seed), draw(K, C, seed=seed), kernel=kernel, step_size=eta, l2=False

@@ -133,7 +133,7 @@ def test_mean_average_distance() -> None:
     assert smoothness.mean_average_distance(scaled, PATH).item() == pytest.approx(0, abs=1e-12)
     axes = torch.eye(4)
     assert smoothness.mean_average_distance(axes, PATH).item() == pytest.approx(1)
-    x = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [5, 5]])  # distances 1, 1 and 1 to nobody
+    x = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [5, 5]])  # distances 1, 1, 1, none
     lonely = PATH[:, :4]
     assert smoothness.mean_average_distance(x, lonely).item() == pytest.approx(1)
     assert smoothness.mean_average_distance(x, PATH[:, :0]).isnan()

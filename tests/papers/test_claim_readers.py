@@ -163,7 +163,7 @@ def test_one_seed_or_seeds_that_differ_decide_no_curve(tmp_path: Path) -> None:
     assert curve.measured.endswith("half, seg.: -3.0 -2.5 -2.5")
 
 
-def test_a_claim_that_waits_tells_the_present_reason_and_a_measured_one_stays() -> None:
+def test_a_claim_that_was_not_run_has_the_current_reason() -> None:
     claim, nowhere = BY_NAME["centered_fig2"], Evidence(Path("nowhere"))
     old = {"measured": "an earlier reason", "n": "", "verdict": str(Verdict.NOT_RUN)}
     assert "make table NAME=wsss_overnight" in findings(claim, nowhere, old)["measured"]

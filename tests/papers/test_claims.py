@@ -80,7 +80,7 @@ def test_a_difference_is_little_if_its_whole_interval_is() -> None:
     assert little(Comparison((0.1,)), points=1) is None  # one seed
 
 
-def test_a_claim_about_all_cases_falls_with_one_and_a_tendency_holds_in_part() -> None:
+def test_one_counterexample_refutes_a_claim_about_all_cases() -> None:
     assert every([True, True]) == partly([True]) == Verdict.HOLDS
     assert every([True, False]) == partly([False]) == Verdict.CONTRADICTED
     assert partly([True, False]) == Verdict.IN_PART
@@ -95,7 +95,7 @@ def test_a_claim_about_all_cases_falls_with_one_and_a_tendency_holds_in_part() -
     assert share([True, None, False], "cells") == "1 of 2 decided cells (1 not decided)"
 
 
-def test_several_comparisons_need_smaller_p_and_one_seed_decides_nothing() -> None:
+def test_several_comparisons_need_smaller_p() -> None:
     clear = Comparison((1.0, 1.1, 1.2), 0.9, 1.3, 0.03)
     vague = Comparison((1.0, -1.0, 0.1), -2.0, 2.0, 0.8)
     assert directions([clear]) == Verdict.HOLDS
@@ -119,7 +119,7 @@ def test_an_exponent_is_that_of_known_costs() -> None:
     assert exponent(sizes, [7, 7, 7]) == pytest.approx(0, abs=1e-12)
 
 
-def test_proposition_1_bounds_the_variance_and_equal_tokens_are_its_edge() -> None:
+def test_proposition_1_bounds_the_variance() -> None:
     H, s = next(contranorm_theory.draws(1))
     before, after = contranorm_theory.variances(H, s)
     assert after >= (1 + s * contranorm_theory.bounds(H)) * before
@@ -127,7 +127,7 @@ def test_proposition_1_bounds_the_variance_and_equal_tokens_are_its_edge() -> No
     assert contranorm_theory.variances(alike, s) == (0.0, 0.0)
 
 
-def test_attention_shrinks_the_range_of_tokens_and_a_growing_one_breaks_the_bound() -> None:
+def test_attention_shrinks_the_range_of_tokens() -> None:
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(6, 4, generator=generator, dtype=torch.float64) for _ in range(2))
     fixed = w[:4], w[:4]
@@ -150,7 +150,7 @@ def test_a_verdict_changes_with_its_numbers(tmp_path: Path) -> None:
     assert "1 at T = 1" in found.measured
 
 
-def test_a_claim_without_its_runs_is_not_run_and_keeps_what_is_recorded(tmp_path: Path) -> None:
+def test_a_claim_without_its_runs_keeps_its_record(tmp_path: Path) -> None:
     header = (RESULTS / "tables/seg_subset.csv").read_text("utf-8").splitlines()[0]
     empty = changed(tmp_path, "seg_subset", lambda _: header + "\n")
     claim, old = BY_NAME["hem_order"], recorded(RESULTS)["hem_order"]

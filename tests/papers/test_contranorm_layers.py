@@ -1,4 +1,4 @@
-"""Figure 2 of ContraNorm: what is measured, layer by layer."""
+"""Figure 2 of ContraNorm: the measurements by layer."""
 
 import math
 
@@ -22,7 +22,7 @@ def test_singular_values_below_a_tenth_of_the_largest_are_near_zero() -> None:
     assert found[3].isnan()
 
 
-def test_layers_are_measured_without_the_class_token_and_seeds_are_averaged() -> None:
+def test_layers_are_measured_without_the_class_token() -> None:
     seeds = []
     for seed in range(2):
         torch.manual_seed(seed)

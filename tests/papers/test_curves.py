@@ -1,4 +1,4 @@
-"""Curves by block: means over seeds, blocks without attention maps, what is not measured yet."""
+"""Curves by block: means over seeds, blocks without attention maps, and missing measurements."""
 
 import csv
 from operator import itemgetter

@@ -1,4 +1,4 @@
-"""Figures 3 and 4 of HEMNet: what is measured, that nothing is disturbed, and the scripts."""
+"""Figures 3 and 4 of HEMNet: the measurements, their lack of side effects, and the scripts."""
 
 import json
 import runpy

@@ -132,9 +132,7 @@ def test_a_partial_run_here_does_not_replace_a_recorded_one(tmp_path: Path, cell
     assert all(set(record["seeds"]) == {"0", "1"} for record in read_records(path).values())
 
 
-def test_a_record_of_an_earlier_version_is_shown_until_the_run_is_repeated(
-    tmp_path: Path, cells: list
-) -> None:
+def test_an_earlier_record_is_shown_until_the_run_is_repeated(tmp_path: Path, cells: list) -> None:
     """It keeps its id and says so; new seeds are not merged with it."""
     words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
     config = collect(cells, words, None)[0].config
@@ -172,7 +170,7 @@ def test_some_seeds_are_run_first(tmp_path: Path, cells: list) -> None:
 
 def test_damaged_records_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"id": "a"}\n<<<<<<< HEAD\n')
-    with pytest.raises(InputError, match=r"records\.jsonl: a line is no recorded result"):
+    with pytest.raises(InputError, match=r"records\.jsonl: a line is not a recorded result"):
         read_records(tmp_path / "records.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""The figure shows what its data say."""
+"""Depth figures show their data."""
 
 import csv
 import math
@@ -51,7 +51,7 @@ def test_one_panel_a_block_with_means_and_bars() -> None:
     assert [(b - a) / 2 for a, b in zip(low, high)] == pytest.approx(stds)
 
 
-def test_a_figure_of_our_own_shows_values_below_zero_and_names_what_it_shows() -> None:
+def test_a_figure_of_our_own_shows_values_below_zero() -> None:
     depth = {"overrides": ("backbone.depth=4",), "metric": "layers_after.cosine.-1"}
     about = replace(cell(0.0).about, unit="", ours=True)
     pairs = [(cell(None, about=about, **depth), measured(-0.3, -0.1))]

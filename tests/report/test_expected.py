@@ -82,7 +82,7 @@ def test_overrides_make_the_papers_rows(cells: list[Cell]) -> None:
     assert (found.experiment, found.metric, found.runs) == ("gnn_table5", "test_accuracy", 5)
 
 
-def test_a_cell_of_table6_has_the_settings_of_its_search_or_says_what_it_lacks(
+def test_a_tuned_cell_has_the_settings_of_its_search(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "tuning/table6").mkdir(parents=True)

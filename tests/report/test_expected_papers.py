@@ -120,7 +120,7 @@ def test_only_emanet_and_hemnet_are_run_of_the_papers_comparisons(cells: list[Ce
 
 
 def test_contranorms_known_values(cells: list[Cell]) -> None:
-    """Those of single tasks and of 12 and 16 blocks are not at hand: run, without a verdict."""
+    """Values of single tasks and of 12 and 16 blocks are unknown: these have no verdict."""
     found = {
         (c.table, c.block, c.key, c.column): c.value
         for table in ("contranorm_table1", "contranorm_table2")

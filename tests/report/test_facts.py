@@ -44,7 +44,7 @@ def test_a_page_says_what_the_results_say(page: Path) -> None:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """A page beside results with one table and one claim."""
+    """A page next to results with one table and one claim."""
     for name in ("tables/table5.csv", "claims.json"):
         (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(RESULTS / name, tmp_path / "results" / name)
@@ -71,7 +71,7 @@ def test_new_results_change_the_numbers_and_nothing_else(page: Path) -> None:
     assert page.read_text("utf-8") == after.replace(f">{missing}<", f">{missing + 1}<")
 
 
-def test_a_published_value_is_the_corrected_one_and_differences_have_signs(tmp_path: Path) -> None:
+def test_differences_are_from_the_corrected_value(tmp_path: Path) -> None:
     line = {"block": "Cora", "key": "vanilla", "column": "L=2", "reading": "", "mean": "20.13",
             "std": "", "published": "23.37", "corrected": "22.37",
             "difference": "-2.24"}  # fmt: skip

@@ -94,7 +94,7 @@ def test_a_row_may_have_a_baseline_of_its_own() -> None:
 
 
 def test_each_block_names_its_comparisons() -> None:
-    """Else two quantities of one table would show lines of the same name."""
+    """Otherwise two metrics of one table would have lines of the same name."""
     cells = [
         (own(key, "CAM", block=block), measured(*values))
         for block in ("cosine", "rank")

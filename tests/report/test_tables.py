@@ -152,7 +152,7 @@ def test_files_are_written_and_repeatable(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in publish(entries(), tmp_path)] == first
 
 
-def test_latex_is_written_on_request_and_a_bad_folder_met_with_one_line(tmp_path: Path) -> None:
+def test_latex_is_written_on_request(tmp_path: Path) -> None:
     path = write_latex(entries(), tmp_path / "paper" / "tables")
     assert path.name == "one.tex" and path.read_text() == latex(entries())
     with pytest.raises(InputError, match=r"one\.tex"):

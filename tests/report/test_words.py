@@ -1,4 +1,4 @@
-"""Sentences without a number say what the results say.
+"""Sentences without numbers agree with the results.
 
 A sentence whose words depend on results is followed by ``<!--? LEFT SIGN RIGHT -->``, which no page
 shows. With the sign ``is``, LEFT is a fact (``report/facts.py``), such as a claim's verdict, and

@@ -73,7 +73,9 @@ def test_a_log_shorter_than_its_checkpoint_goes_back_to_the_one_before(tmp_path:
     """A loss of power can take the end of a file that was not flushed."""
     kept, log = with_two_checkpoints(tmp_path), tmp_path / "metrics.jsonl"
     log.write_bytes(kept + b'{"seeds": [0], "ep')
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl has lost lines that checkpoint\.pt"):
+    with pytest.warns(
+        UserWarning, match=r"metrics\.jsonl has lost lines that belong to checkpoint\.pt"
+    ):
         assert Recorder(tmp_path, [0]).load_checkpoint() == {"epoch": 1}
     assert log.read_bytes() == kept
 

@@ -1,4 +1,4 @@
-"""What a config of somebody else may name, and what is read of it."""
+"""Which names a config of unknown origin may contain, and how it is read."""
 
 import sys
 from pathlib import Path

@@ -29,7 +29,7 @@ def config(outputs: Path, *overrides: str):
 
 @pytest.fixture(autouse=True)
 def no_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody's account, and nobody's settings, take part."""
+    """Removes accounts and settings of W&B from the environment."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
 
@@ -156,7 +156,7 @@ def test_a_resumed_run_with_nothing_left_to_log_is_whole(tmp_path: Path, finishe
 def test_online_no_row_is_sent_twice(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that has two rows of the run, and keeps whatever comes."""
+    """A server that has two rows of the run, and stores all further rows."""
     sent = []
     server = SimpleNamespace(
         starting_step=2,

@@ -1,4 +1,4 @@
-"""A segmentation network that is whatever function it is given, and images for it."""
+"""A segmentation network that applies a given function, and images for it."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ MEAN = torch.tensor([0.2, 0.4, 0.6]).view(3, 1, 1)
 
 
 class Fake(nn.Module):
-    """``segment`` is what it is given; all images it sees are kept."""
+    """``segment`` is the given function; all its images are kept."""
 
     def __init__(
         self, segment: Callable[[Tensor], Tensor], patch: int = 1, output_stride: int = 8

@@ -4,7 +4,7 @@ from oversmoothing.aggregators.base import Aggregator
 
 
 class Listening(Aggregator):
-    """Attribute ``heard``: what was called, in order."""
+    """Records its calls, in order, in the attribute ``heard``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""train.py in processes of its own, one of them killed in mid-training."""
+"""Runs train.py in separate processes, one of which is killed during the training."""
 
 import contextlib
 import os

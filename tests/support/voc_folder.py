@@ -29,13 +29,13 @@ def make(root: Path, num_train: int = 6, num_val: int = 2) -> Path:
 
 
 def write_image(path: Path, i: int) -> None:
-    """Noise of its own."""
+    """Writes an image of noise with seed i."""
     pixels = np.random.default_rng(i).integers(0, 256, (*SIZE, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(path)
 
 
 def write_list(base: Path, part: str, ids: list[str]) -> None:
-    """One id a line."""
+    """Writes a list with one id per line."""
     text = "".join(f"{id}\n" for id in ids)
     (base / "ImageSets/Segmentation" / f"{part}.txt").write_text(text)
 
@@ -47,5 +47,5 @@ def truncate(path: Path) -> None:
 
 
 def load(base: Path, **options: object) -> ImageSet:
-    """``voc.load`` with its cache beside the data."""
+    """Calls ``voc.load`` with a cache next to the data."""
     return voc.load(str(base.parent), cache=str(base.parent / "cache"), **options)

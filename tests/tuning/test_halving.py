@@ -1,4 +1,4 @@
-"""Successive halving: what goes on, what it never sees, and that it continues after a kill."""
+"""Successive halving: survivors, hidden test labels, and resuming after a kill."""
 
 from collections import Counter
 from dataclasses import replace
@@ -136,7 +136,7 @@ def test_what_a_search_cannot_judge_is_refused(words: list[str], said: str) -> N
         Search(work_of([config]), [10], [2, 4])
 
 
-def test_batches_hold_equal_shapes_and_at_most_the_networks_that_they_may() -> None:
+def test_batches_hold_networks_of_equal_shape() -> None:
     own = work()
     batches = [*divided(own, [10, 11], most=5)]
     assert sorted(m for batch in batches for m in batch) == sorted(
@@ -154,7 +154,7 @@ def test_the_plan_counts_the_epochs_of_a_search() -> None:
     assert epochs(configs, [2]) == pytest.approx(7 * 2 + (sum(lengths) - 7 * 2) / 2)
 
 
-def test_every_value_is_drawn_about_equally_often_and_alike_for_all_methods() -> None:
+def test_every_value_is_drawn_about_equally_often() -> None:
     space = replace(SPACE, trials=25, methods={"other": {"aggregator.scale": [1, 2]}})
     drawn, other = space.drawn("centered"), space.drawn("other")
     assert drawn[0] == [] and len(drawn) == 25

@@ -91,7 +91,7 @@ def test_a_changed_space_is_searched_again_in_two_processes(folder: Path) -> Non
     (tuning / "space.yaml").write_text(other.replace("{centered:", "{centred:"))
     done = called(folder, "tune", "small")
     assert done.returncode == 2
-    assert "centred is no row of the table; did you mean 'centered'?" in done.stderr
+    assert "centred is not a row of the table; did you mean 'centered'?" in done.stderr
 
 
 def test_settings_that_another_process_found_are_not_searched_again(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Puts aggregators into a model that exists, and takes them out again."""
+"""Puts aggregators into an existing model, and takes them out again."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from oversmoothing.adapters.site import Placed, Site, placed_in
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.errors import InputError
 
-LIBRARIES = {  # where the places in a library's models are known
+LIBRARIES = {  # the module that knows the places for aggregators in a library's models
     "torch_geometric": "pyg_models",
     "transformers": "hf_models",
     "timm": "timm_models",
@@ -47,18 +47,18 @@ def apply(
             the list.
         blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0.
         where: the place of aggregators that act after the mixing. The names of places depend on
-            the library, see the guide. Or, in any model, a pattern of module names such as
-            ``layers.*.linear2``, where a ``*`` matches no dot: aggregators act on the outputs of
-            these modules. Leave out ``blocks`` then.
+            the library, see the guide. In any model, ``where`` can also be a pattern of module
+            names such as ``layers.*.linear2``, where a ``*`` matches no dot: aggregators then act
+            on the outputs of these modules, and ``blocks`` must be left out.
         options: of the aggregator, if it is given by name or class.
 
     Returns:
         The model.
 
     Raises:
-        InputError: the model offers no such place, the blocks already have aggregators, or the
-            model is causal and the aggregator is not; or a name or an option is unknown. The model
-            is as it was.
+        InputError: the model offers no such place, the blocks already have aggregators, the model
+            is causal and the aggregator is not, or a name or an option is unknown. The model stays
+            unchanged.
     """
     plain = getattr(model, "_orig_mod", model)  # of torch.compile
     _require_plain(plain)
@@ -72,14 +72,14 @@ def apply(
 
 
 def remove(model: nn.Module) -> nn.Module:
-    """Takes all aggregators out of a model, which then is as it was before :func:`apply`.
+    """Takes all aggregators out of a model and so undoes :func:`apply`.
 
     Returns:
         The model.
 
     Raises:
         InputError: the model has no aggregators, or the forward of an attention is patched. The
-            model is as it was.
+            model stays unchanged.
     """
     placed = placed_in(_module(model))
     if not placed:
@@ -120,7 +120,7 @@ def _require_free(modules: Mapping[str, nn.Module]) -> None:
 
 
 def _require_attachable(placed: Sequence[Placed]) -> None:
-    """Checks all places before the first one is changed."""
+    """Checks that a site can be attached to every place; changes nothing."""
     for module, site in placed:
         if not isinstance(site, Site):
             continue
@@ -138,7 +138,7 @@ def _require_attachable(placed: Sequence[Placed]) -> None:
 
 
 def _adapt(place: Placed, model: nn.Module) -> None:
-    """Gives aggregators the device, the type and the mode of the module where they act."""
+    """Moves aggregators to the device, dtype and mode of the module where they act."""
     if isinstance(place.site, Site):
         parameters = (*place.module.parameters(), *model.parameters())
         like = next((p for p in parameters if p.is_floating_point()), None)
@@ -150,7 +150,7 @@ def _adapt(place: Placed, model: nn.Module) -> None:
 def _placed(
     model: nn.Module, wanted: list[Factory], blocks: str | Sequence[int], where: str | None
 ) -> list[Placed]:
-    """Builds the sites, and what reads groups of tokens for them, without changing the model."""
+    """Builds the sites and the hooks that read their groups of tokens; changes nothing."""
     current = Current()
     if names := pattern.matching(model, where):
         _require_all(blocks, names)
@@ -181,7 +181,7 @@ def _placed(
 
 
 def _require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
-    """Checks that no blocks are chosen beside a pattern."""
+    """Checks that ``blocks`` is left out if ``where`` is a pattern."""
     if not isinstance(blocks, str) or blocks != "all":
         raise InputError(
             f"blocks: where= is a pattern of module names, which matches {names[0]}; leave blocks "
@@ -191,7 +191,7 @@ def _require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
 
 
 def _require_some(placed: Sequence[Placed], where: str | None) -> None:
-    """Checks that there are places, and that ``where`` has an effect."""
+    """Checks that there is at least one place, and that ``where`` has an effect."""
     if not placed:
         raise InputError(
             "blocks: these have no place for the aggregator; choose other blocks, or give where= "
@@ -206,7 +206,7 @@ def _require_some(placed: Sequence[Placed], where: str | None) -> None:
 
 
 def _require_prefix(model: nn.Module, placed: Sequence[Placed]) -> None:
-    """Checks that aggregators that leave out the prefix tokens know of some."""
+    """Checks that the model has prefix tokens if an aggregator leaves them out."""
     sites = [place.site for place in placed if isinstance(place.site, Site)]
     blind = [a for site in sites for a in site if site.context.prefix == 0]
     if any(getattr(aggregator, "prefix_in_mean", True) is False for aggregator in blind):
@@ -217,7 +217,7 @@ def _require_prefix(model: nn.Module, placed: Sequence[Placed]) -> None:
 
 
 def _library(blocks: Iterable[nn.Module]) -> ModuleType | None:
-    """Returns what knows the library that a module in the blocks comes from."""
+    """Returns the adapter for the library that the modules in the blocks come from."""
     kinds = {
         kind for block in blocks for module in block.modules() for kind in type(module).__mro__
     }
@@ -227,6 +227,6 @@ def _library(blocks: Iterable[nn.Module]) -> ModuleType | None:
 
 
 def _forget_compiled() -> None:
-    """Drops compiled code, which would go on without the aggregators or with them."""
+    """Drops compiled code, which still has the aggregators from before the change."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()

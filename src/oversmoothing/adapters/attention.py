@@ -1,9 +1,9 @@
 """Aggregators inside or instead of an attention module that calls torch's fused attention.
 
-The class of the module is replaced by a subclass, so that the module, its parameters and their
-names stay. The subclass lets the module's own code run, and acts where that code calls
+The class of the module is replaced by a subclass. The module, its parameters and their names stay.
+The subclass runs the module's own code and acts where that code calls
 ``scaled_dot_product_attention``. So dropout, masks, normalised queries, gates and rotary positions
-stay as they are, and the attention stays fused.
+do not change, and the attention stays fused.
 """
 
 from collections.abc import Callable
@@ -69,14 +69,14 @@ class InsteadOfAttention(SwappingSite):
         module.__class__ = subclass(type(module), Replaced)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Also loads states from before aggregators were numbered."""
+        """Also loads states of earlier versions, which did not number the aggregators."""
         for key in [key for key in state_dict if not key[len(prefix) :].startswith("0.")]:
             state_dict[f"{prefix}0.{key[len(prefix) :]}"] = state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def seen(mask: Tensor | None) -> Tensor | None:
-    """Returns which values a query sees, boolean, from a boolean or an additive mask."""
+    """Converts a boolean or additive mask to a boolean one, true for values that are seen."""
     if mask is None or mask.dtype == torch.bool:
         return mask
     return mask > HIDDEN
@@ -92,7 +92,7 @@ class Swapped:
     plain: ClassVar[type[nn.Module]]
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        """Pickles and copies by the plain class, since a subclass has no name to import it by."""
+        """Pickles and copies by the plain class, since the subclass cannot be imported by name."""
         _, _, *state = super().__reduce_ex__(protocol)
         mixin = type(self).__mro__[1]
         return _blank, (self.plain, mixin), *state
@@ -125,7 +125,7 @@ class Replaced(Swapped):
 
 
 class _Interception(TorchFunctionMode):
-    """While it is active, fused attention ends in aggregators; notes every call in a list."""
+    """Context in which fused attention applies the aggregators; counts its calls in a list."""
 
     def __init__(self, inside: InsideAttention, calls: list[None]) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def _attend(
 
 @cache
 def subclass(kind: type[nn.Module], mixin: type[Swapped]) -> type[nn.Module]:
-    """Returns the subclass of a module's class that has aggregators, always the same one."""
+    """Returns the subclass of a module's class that has aggregators; the result is cached."""
     return type(kind.__name__, (mixin, kind), {"plain": kind})
 
 

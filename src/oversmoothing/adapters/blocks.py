@@ -17,11 +17,11 @@ SINGLE = ("torch.nn.", "torch_geometric.nn.dense.linear", "torch_geometric.nn.no
 def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     """Returns the repeated blocks of a model, by name, in their order.
 
-    Blocks are the children of a ``ModuleList`` or ``Sequential`` that all have one class and have
-    parameters. The container with the most parameters decides; other containers of blocks of that
-    class belong to the model's depth too, as in a ResNet or a T5. Single layers of torch, such as
-    embeddings, norms and heads, are blocks only in a model without graph convolutions of
-    torch-geometric, which come before them. Without all of these, the only child of the largest
+    Blocks are the children of a ``ModuleList`` or ``Sequential`` whose children have parameters and
+    are all of one class. The container with the most parameters sets the class; the children of
+    other containers of this class are blocks, too, as in a ResNet or a T5. Containers of single
+    layers, such as Linear, are used only if there are no others; graph convolutions of
+    torch-geometric are preferred to them. Without any such container, the only child of the largest
     container is the block, as in an ALBERT, which calls one block several times.
 
     Raises:
@@ -71,7 +71,7 @@ def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list
 
 
 def _named(word: str, depth: int) -> range:
-    """Returns the blocks that a word means; none for an unknown word."""
+    """Returns the blocks that a word such as ``last-half`` stands for; none if it is unknown."""
     counts = {"all": depth, "last-half": max(1, depth // 2)}
     last = re.fullmatch(r"last-(\d+)", word)
     count = int(last[1]) if last else counts.get(word, 0)
@@ -79,7 +79,7 @@ def _named(word: str, depth: int) -> range:
 
 
 def block_index(key: str, index: int, depth: int) -> int:
-    """Returns the index of a block from 0; −1 is the last. ``key`` names it in the error."""
+    """Returns the index of a block from 0; −1 is the last. The error names ``key``."""
     whole = isinstance(index, Integral) and not isinstance(index, bool)  # NumPy's, too
     if not whole or not -depth <= index < depth:
         raise InputError(f"{key}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
@@ -99,7 +99,7 @@ def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[
 
 
 def _single(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Returns the largest container of one child; none if there is none."""
+    """Returns the largest container with only one child; an empty list if there is none."""
     found = list(_containers(model, "", 1))
     return [max(found, key=lambda named: _size(named[1]))] if found else []
 
@@ -128,6 +128,6 @@ def _size(module: nn.Module) -> int:
 
 
 def _examples(model: nn.Module) -> list[str]:
-    """Names the model's modules with parameters of their own, the first two."""
+    """Returns the names of the first two modules that have parameters of their own."""
     owners = [n for n, m in model.named_modules() if n and any(True for _ in m.parameters(False))]
     return owners[:2]

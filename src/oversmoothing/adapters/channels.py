@@ -1,4 +1,4 @@
-"""How many channels the tokens of a module have."""
+"""Finds the number of channels of a module's output."""
 
 from collections.abc import Sequence
 from inspect import signature
@@ -12,12 +12,12 @@ SIZES = ("out_channels", "channels", "out_features")  # attributes with the chan
 
 
 def channels(module: nn.Module, factories: Sequence[Factory]) -> int:
-    """Returns the number of channels of a module's output, from its own sizes or its last layer.
+    """Returns the number of channels of a module's output, from its attributes or its last layer.
 
     It is 0 if no factory asks for it.
 
     Raises:
-        InputError: they cannot be found.
+        InputError: the number cannot be found.
     """
     if not any("dim" in signature(factory).parameters for factory in factories):
         return 0

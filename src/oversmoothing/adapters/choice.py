@@ -11,7 +11,7 @@ from oversmoothing.errors import InputError
 
 
 class Choice(NamedTuple):
-    """Some blocks of a model.
+    """The chosen blocks of a model.
 
     Args:
         blocks: by name, in their order.
@@ -28,7 +28,7 @@ def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
     """Chooses among the repeated blocks of a model.
 
     Raises:
-        InputError: the model has no repeated blocks, or not these.
+        InputError: the model has no repeated blocks, or the chosen ones do not exist.
     """
     try:
         found = find_blocks(model)

@@ -14,11 +14,11 @@ from oversmoothing.errors import InputError
 
 
 class Current:
-    """The groups of tokens of the running call; all sites of a model share one.
+    """The groups of tokens of the running call, which all sites of a model share.
 
-    Every thread has its own. Gradient checkpointing repeats parts of the forward pass inside the
-    backward pass; these see the groups of the last call with gradients, or their own if the whole
-    call is repeated. Copies start without groups.
+    Every thread has its own groups. Gradient checkpointing repeats parts of the forward pass inside
+    the backward pass. These parts see the groups of the last call with gradients; if the whole call
+    is repeated, they see its groups. Copies start without groups.
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class Current:
 
     @property
     def groups(self) -> Groups | None:
-        """None: the tokens of a sample are one group.
+        """The groups of the call; None if all tokens of a sample are one group.
 
         Raises:
-            InputError: a backward pass repeats one of several calls, whose groups differ.
+            InputError: a backward pass repeats one of several calls with different groups.
         """
         if torch.compiler.is_compiling() or (task := torch._C._current_graph_task_id()) == -1:
             return getattr(self._of_thread, "groups", None)
@@ -50,7 +50,7 @@ class Current:
         return self._trained
 
     def enter(self, groups: Groups | None, trains: bool) -> None:
-        """Sets the groups of the call that begins.
+        """Sets the groups at the beginning of a call.
 
         Args:
             groups: of the call.
@@ -74,13 +74,13 @@ class Current:
 
 
 class Capture:
-    """A hook before a model that reads the groups from one of the model's arguments.
+    """A forward pre-hook that reads the groups of tokens from an argument of a model.
 
     Args:
-        current: where the groups go.
-        read: makes groups of the argument, which may be None.
+        current: takes the groups.
+        read: converts the argument, which may be None, to groups.
         name: of the argument.
-        position: of the argument among positional ones; None if there is none.
+        position: of the argument among the parameters of forward.
     """
 
     handle: RemovableHandle
@@ -92,7 +92,7 @@ class Capture:
         self.name, self.position = name, position
 
     def attach(self, module: nn.Module) -> None:
-        """Registers the hook before a model."""
+        """Registers the hook at a model."""
         self.handle = module.register_forward_pre_hook(self, with_kwargs=True)
 
     def detach(self, module: nn.Module) -> None:
@@ -108,7 +108,7 @@ class Capture:
 def capture(
     model: nn.Module, current: Current, read: Callable[[Any], Groups | None], name: str
 ) -> Capture | None:
-    """Returns a hook that reads an argument of a model; None without it."""
+    """Returns a hook that reads an argument of a model; None if it has no such argument."""
     names = list(signature(model.forward).parameters)
     return Capture(current, read, name, names.index(name)) if name in names else None
 

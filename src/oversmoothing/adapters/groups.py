@@ -21,11 +21,11 @@ class Groups(Protocol):
 class Sentences:
     """The tokens of sentences with padding.
 
-    Aggregators that read masks get all sentences at once. Others get the sentences of one length at
-    a time.
+    Aggregators that read masks get all sentences at once. For others, sentences are grouped by
+    length, and each group is aggregated without its padding.
 
     Args:
-        mask: true for tokens, false for padding, which may lie anywhere, (B, N).
+        mask: true for tokens, false for padding, which may be anywhere, (B, N).
     """
 
     def __init__(self, mask: Tensor) -> None:
@@ -37,7 +37,7 @@ class Sentences:
         self.order = None if in_order else (~mask).long().argsort(dim=1, stable=True)
 
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
-        """Applies an aggregator to tensors (B, ..., N, C); padding keeps its first values.
+        """Applies an aggregator to tensors (B, ..., N, C); padding keeps the values it had.
 
         Raises:
             InputError: the tensors have other sizes than the mask.
@@ -85,7 +85,7 @@ class Graphs:
     """The nodes of several graphs; graphs with the same number of nodes are aggregated at once.
 
     Args:
-        batch: the graph of every node, (N,).
+        batch: index of the graph of every node, (N,).
     """
 
     def __init__(self, batch: Tensor) -> None:
@@ -124,7 +124,7 @@ def _take(x: Tensor, order: Tensor) -> Tensor:
 
 
 def _of_nodes(context: Context, nodes: Tensor) -> Context:
-    """The context of some graphs (graphs, nodes); with edges, of a single graph."""
+    """Returns the context of some graphs, nodes (graphs, n); with edges, of one graph only."""
     row_sum = None if context.row_sum is None else context.row_sum[..., nodes, :]
     if context.edges is None:
         return replace(context, row_sum=row_sum)

@@ -1,8 +1,8 @@
 """Aggregators inside the attention of transformers, as one of its attention functions.
 
-They act through transformers' ``AttentionInterface``: the chosen attention modules get a copy of
-their configuration that names ``mix`` as their attention function, and ``mix`` calls the function
-that they had. The model's own configuration stays as it is.
+They use transformers' ``AttentionInterface``. The chosen attention modules get a copy of their
+configuration that names ``mix`` as the attention function; ``mix`` calls the previous function. The
+model's own configuration does not change.
 """
 
 import copy
@@ -25,7 +25,7 @@ class InsideFunction(InsideAttention):
     """Acts on the product of M and V in every head of an attention of transformers.
 
     Attributes:
-        config: the configuration that the attention had; it names the attention function.
+        config: the previous configuration of the attention, which names its attention function.
     """
 
     def check(self, module: nn.Module) -> None:
@@ -52,7 +52,7 @@ class InsideFunction(InsideAttention):
         """Computes attention by the module's own function, and applies the aggregators.
 
         Raises:
-            InputError: the values that are seen cannot be told from the mask.
+            InputError: the mask does not tell which values are seen.
         """
         _require_readable(attention_mask, options.get("cache"))
         if options.get("indices") is not None:
@@ -66,7 +66,7 @@ class InsideFunction(InsideAttention):
         causal = getattr(module, "is_causal", True) if causal is None else causal
         N_q = query.shape[2]
         causal = causal and attention_mask is None and N_q > 1
-        if causal:  # a static cache has empty values after the others
+        if causal:  # a static cache ends in empty values
             value = value[:, :, :N_q]
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
         return mixed.transpose(1, 2).contiguous(), weights
@@ -95,13 +95,13 @@ AttentionInterface.register(ATTENTION, mix)
 
 
 def of_file(module: nn.Module, name: str) -> Any:
-    """Returns a name in the file that defines the class of a module, or a base; None without it."""
+    """Returns a name defined in the file of a module's class or of a base class; None if absent."""
     homes = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
     return next((home[name] for home in homes if name in home), None)
 
 
 def _function(module: nn.Module, name: str) -> Callable:
-    """Returns an attention function of a module; every model has an eager one of its own."""
+    """Returns the attention function of a name; ``eager`` is that of the model's own file."""
     require_function(name)
     if name != "eager":
         return ALL_ATTENTION_FUNCTIONS[name]

@@ -28,8 +28,8 @@ def place(
     """Builds new sites for the blocks.
 
     Args:
-        where: of aggregators of the site after: a place of ``layouts``, or ``norms``, the default
-            for layers without a layout: before every norm of a block.
+        where: place of aggregators of the site after: one of ``layouts``, or ``norms``, which is
+            before every norm of a block. ``norms`` is the default for layers without a layout.
 
     Raises:
         InputError: the blocks lack such a place.
@@ -55,7 +55,7 @@ def place(
 
 
 def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
-    """Checks that aggregators let no token see later ones, unless the model does.
+    """Checks that no aggregator of a causal model lets a token see later ones.
 
     Raises:
         InputError: the model is causal, and an aggregator is not.
@@ -72,7 +72,7 @@ def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Fa
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns what reads the padding masks of the innermost models around some modules."""
+    """Returns the hooks that read padding masks, at the innermost models around some modules."""
     owners: dict[str, Placed] = {}
     for name, owner in model.named_modules():  # outer ones first
         reads = isinstance(owner, PreTrainedModel) and (
@@ -98,7 +98,7 @@ def _is_causal(model: nn.Module, part: nn.Module) -> bool:
 
 
 def _innermost(model: nn.Module, part: nn.Module) -> nn.Module:
-    """Returns the innermost model of transformers around a part; the part without one."""
+    """Returns the innermost model of transformers around a part; the part itself if none is."""
     owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
     around = (m for m in reversed(owners) if any(inner is part for inner in m.modules()))
     return next(around, part)
@@ -174,6 +174,6 @@ def _places(
 
 
 def _has_channels(norm: nn.Module, dim: int) -> bool:
-    """Whether a norm acts on tokens: those inside a mixer, as in Mamba, may have other channels."""
+    """Whether a norm has the tokens' channels; norms inside a mixer (Mamba) may have others."""
     weight = getattr(norm, "weight", None)
     return weight is None or weight.numel() == dim

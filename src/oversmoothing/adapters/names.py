@@ -1,4 +1,4 @@
-"""The aggregators that a user names, as factories."""
+"""Converts what a user gives as aggregators to factories."""
 
 from collections.abc import Sequence
 from functools import cache, partial
@@ -19,7 +19,7 @@ VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 def factories(
     given: str | Factory | Sequence[str | Factory], options: dict[str, Any]
 ) -> list[Factory]:
-    """Returns factories for what the user gave.
+    """Returns factories for the aggregators that a user gives by name, class or function.
 
     Raises:
         InputError: a name or an option is unknown, or an option is missing.
@@ -60,7 +60,7 @@ def _name(factory: Factory) -> str:
 
 
 def _named(name: str) -> type[Aggregator]:
-    """Returns the aggregator of a name."""
+    """Returns the aggregator class of a name."""
     known = _known()
     if name not in known:
         raise InputError(f"aggregator: no aggregator {name!r}; {meant(name, known)}")
@@ -69,7 +69,7 @@ def _named(name: str) -> type[Aggregator]:
 
 @cache
 def _known() -> dict[str, type[Aggregator]]:
-    """Returns the aggregator class of every module that defines one, by the module's name."""
+    """Returns all aggregator classes by the names of the modules that define them."""
     found = {}
     for info in iter_modules(oversmoothing.aggregators.__path__, "oversmoothing.aggregators."):
         module = import_module(info.name)

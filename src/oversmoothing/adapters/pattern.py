@@ -31,8 +31,8 @@ def place(
     """Builds sites after the modules of these names.
 
     Raises:
-        InputError: an aggregator does not act after the mixing, tokens there are (N, B, C), or a
-            name is that of a list of modules.
+        InputError: an aggregator does not act after the mixing, the tokens at a module are
+            (N, B, C), or a module is a list of modules.
     """
     placed: dict[nn.Module, Placed] = {}
     for name in names:
@@ -40,7 +40,7 @@ def place(
         _require_called(model, name)
         module = model.get_submodule(name)
         _require_forward(name, module)
-        while isinstance(module, nn.Sequential):  # a child of it would become a layer of it
+        while isinstance(module, nn.Sequential):  # a site as its child would be called as a layer
             module = module[-1]
         dim = channels(module, factories)
         sites = Sites(factories, dim, f"a place after {name}", ("after",))
@@ -51,7 +51,7 @@ def place(
 
 
 def _require_forward(name: str, module: nn.Module) -> None:
-    """Checks that the module returns tokens: a list of modules does not."""
+    """Checks that the module has a forward, which a list of modules has not."""
     lists = isinstance(module, nn.ModuleList | nn.ModuleDict)
     if lists or (isinstance(module, nn.Sequential) and not len(module)):
         what, way = ("a list of modules", f"{name}.*") if lists else ("empty", "another place")
@@ -59,7 +59,7 @@ def _require_forward(name: str, module: nn.Module) -> None:
 
 
 def _require_called(model: nn.Module, name: str) -> None:
-    """Checks that the module is called: torch's attention reads only the weights of its child."""
+    """Checks that the module is called; torch's attention reads only its child's weights."""
     parent = name.rpartition(".")[0]
     if name and isinstance(model.get_submodule(parent), nn.MultiheadAttention):
         raise InputError(
@@ -69,7 +69,7 @@ def _require_called(model: nn.Module, name: str) -> None:
 
 
 def _require_batch_first(model: nn.Module, name: str) -> None:
-    """Checks that no attention or recurrent layer around a module has tokens (N, B, C)."""
+    """Checks that no attention or recurrent layer around a module expects tokens (N, B, C)."""
     parts = name.split(".")
     around = [model.get_submodule(".".join(parts[:depth])) for depth in range(len(parts))]
     near = [child for module in around for child in module.children()]

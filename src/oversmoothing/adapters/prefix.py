@@ -14,13 +14,13 @@ CLASS_BLOCKS = ("blocks_token_only", "cls_attn_blocks")  # CaiT, XCiT: the class
 
 
 def prefix_of(model: nn.Module, name: str) -> int:
-    """Returns how many leading tokens of a layer are no patches, by timm or transformers.
+    """Returns the number of leading tokens of a layer that are not patches.
 
-    The innermost model around the layer decides. It is 0 where it is unknown, also in models of
-    text: their CLS is a word of the vocabulary.
+    It is read from the innermost model of timm or transformers around the layer. It is 0 if it is
+    unknown, and in text models, whose CLS is a word of the vocabulary.
 
     Args:
-        model: that the layer is in.
+        model: the model with the layer.
         name: of the layer.
     """
     for path, parent in reversed(parents_of(model, name).items()):
@@ -36,7 +36,7 @@ def prefix_of(model: nn.Module, name: str) -> int:
 
 
 def parents_of(model: nn.Module, name: str) -> dict[str, nn.Module]:
-    """Returns the modules around a module, by name, from the model itself inwards."""
+    """Returns the modules around a module, by name, from the outermost to the innermost."""
     parents = {"": model}
     for part in name.split(".")[:-1]:
         path = f"{next(reversed(parents))}.{part}".lstrip(".")
@@ -45,7 +45,7 @@ def parents_of(model: nn.Module, name: str) -> dict[str, nn.Module]:
 
 
 def _before_class(model: nn.Module, name: str) -> bool:
-    """Whether the class token of a timm model comes only after the layer."""
+    """Whether a timm model adds its class token after this layer."""
     parts, local = name.split("."), getattr(model, "local_up_to_layer", None)
     if isinstance(local, int) and parts[0] == "blocks" and parts[1:]:  # ConViT
         return int(parts[1]) < local

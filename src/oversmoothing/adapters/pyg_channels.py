@@ -16,17 +16,17 @@ WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attribute
 def mixed_channels(
     conv: nn.Module, factories: Sequence[Factory], channels: int | None = None
 ) -> int:
-    """Returns the number of channels that a convolution mixes, found by a call on two nodes.
+    """Finds the number of channels that a convolution mixes, by a call on two nodes.
 
     It is 0 if no factory asks for it.
 
     Args:
         conv: the convolution.
         factories: of aggregators inside it.
-        channels: of its input; None: as its attributes say.
+        channels: of its input; None: taken from its attributes.
 
     Raises:
-        InputError: it cannot be found.
+        InputError: the number cannot be found.
     """
     if not any("dim" in signature(factory).parameters for factory in factories):
         return 0
@@ -34,9 +34,9 @@ def mixed_channels(
     try:
         probe = deepcopy(conv).eval()
         probe.register_propagate_forward_hook(lambda *call: found.add(call[-1].shape[-1]))
-        with torch.random.fork_rng(devices=[]):  # lazy parameters are drawn
+        with torch.random.fork_rng(devices=[]):  # the call initialises lazy parameters
             _call(probe, channels or _width(probe))
-    except Exception:  # whatever a convolution raises without what it needs
+    except Exception:  # a convolution may raise any error if an argument is missing
         found.clear()
     if len(found) == 1:
         return found.pop()

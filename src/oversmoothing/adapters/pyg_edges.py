@@ -1,4 +1,4 @@
-"""The edges of a graph convolution, as the aggregators at it read them."""
+"""Passes the edges of a graph convolution on to its aggregators."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from oversmoothing.errors import InputError
 def with_edges(
     context: Context, site: Site, conv: nn.Module, edge_index: Any, num_nodes: int
 ) -> Context:
-    """Adds the entries of M, self-loops included, if an aggregator reads them."""
+    """Adds the entries of M, self-loops included, to a context if an aggregator reads them."""
     if not any(aggregator.reads_edges for aggregator in site):
         return context
     if edge_index is None:
@@ -29,7 +29,7 @@ def with_edges(
 
 
 def entries_of(conv: nn.Module, edge_index: Any) -> Tensor:
-    """Returns row and column of every entry of M: which node gets a message, and from which."""
+    """Returns row and column of every entry of M: the target and the source of every message."""
     if hasattr(edge_index, "coo"):  # a SparseTensor
         return torch.stack(edge_index.coo()[:2])
     if edge_index.layout != torch.strided:
@@ -38,11 +38,12 @@ def entries_of(conv: nn.Module, edge_index: Any) -> Tensor:
 
 
 def between_targets(edges: Tensor, x: Sequence[Tensor | None], num_targets: int) -> Tensor:
-    """Returns the entries between targets, self-loops included, of those of a bipartite graph.
+    """Selects the entries of a bipartite graph that join two targets; self-loops stay.
 
     Args:
-        edges: the entries.
-        x: features of sources and targets; targets without any are the first sources.
+        edges: all entries.
+        x: features of sources and targets; without features of their own, targets are the first
+            sources.
         num_targets: number of targets.
     """
     sources, targets = x
@@ -51,10 +52,10 @@ def between_targets(edges: Tensor, x: Sequence[Tensor | None], num_targets: int)
 
 
 def mixes(edges: Tensor) -> bool:
-    """Whether a row has entries in two columns."""
+    """Whether any row has entries in two columns."""
     rows, columns = edges
     if not rows.numel():
         return False
     one = columns.new_zeros(int(rows.max()) + 1)
-    one[rows] = columns  # of each row, whichever
+    one[rows] = columns  # any one column of each row
     return bool((one[rows] != columns).any())

@@ -1,6 +1,6 @@
 """Aggregators inside a graph convolution of torch-geometric, where it calls ``propagate``.
 
-Hooks on ``propagate`` would not do: torch-geometric skips them under ``torch.compile``.
+Hooks on ``propagate`` cannot be used, since torch-geometric skips them under ``torch.compile``.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ VALUES = ("x", "value", "v")  # names of the values that convolutions propagate
 class InsidePropagate(Site):
     """Acts on the product of M and V that ``propagate`` computes.
 
-    ``Context.row_sum`` has the shape of the product: a gate may weigh every channel differently.
+    ``Context.row_sum`` has the shape of the product, since gates may weight channels differently.
     """
 
     name = "inside"
-    checked = False  # whether the product has been found to be one
+    checked = False  # whether propagate is known to be a product
 
     def connect(self, module: nn.Module) -> None:
         _forget_product(module)
@@ -47,7 +47,7 @@ class InsidePropagate(Site):
         tensors = [t.movedim(conv.node_dim, -2) for t in (mixed, v.to(mixed.dtype))]
         context = self.context
         if any(getattr(aggregator, "row_sum", True) for aggregator in self):
-            with replayed(device, state):  # the same dropout of edges as above
+            with replayed(device, state):  # drops the same edges as above
                 sums = propagate(edges, **kwargs | _filled(kwargs, torch.ones_like))
             context = replace(context, row_sum=sums.movedim(conv.node_dim, -2))
         context = with_edges(context, self, conv, edges, mixed.shape[conv.node_dim])
@@ -59,7 +59,8 @@ class InsidePropagate(Site):
     ) -> None:
         """Checks that ``propagate`` is a product of a matrix and the values.
 
-        The answer is kept once a node got the messages of two nodes: any mixing of one is linear.
+        The result is kept if a node received messages of two nodes; with only one message per node
+        a nonlinear mixing cannot be told from a linear one.
         """
         if self.checked:
             return
@@ -72,7 +73,7 @@ class InsidePropagate(Site):
                 several.append(propagate(edges, **kwargs | _filled(kwargs, change)).float())
         first, second, both = several
         size = max(float(t.abs().amax()) if t.numel() else 0.0 for t in several)
-        noise = {"rtol": 1e-2, "atol": 1e-2 * size}  # of half precision
+        noise = {"rtol": 1e-2, "atol": 1e-2 * size}  # rounding in half precision
         if not torch.allclose(first + second, both, **noise, equal_nan=True):
             raise InputError(
                 f"model: {type(conv).__name__} does more than mix the values linearly (a maximum, "
@@ -83,7 +84,7 @@ class InsidePropagate(Site):
 
 
 class Propagating(Swapped):
-    """A convolution with aggregators inside; every variant of ``propagate`` has them."""
+    """A convolution with aggregators inside, in all variants of ``propagate``."""
 
     inside: InsidePropagate
 
@@ -97,7 +98,7 @@ class Propagating(Swapped):
         return self.inside.mix(self, super()._jinja_propagate, edge_index, kwargs)
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
-        """Leaves the templates of torch-geometric to the plain class."""
+        """Builds torch-geometric's templates as the plain class does."""
         plain = object.__new__(self.plain)
         plain.__dict__ = self.__dict__
         plain._set_jittable_templates(raise_on_error)
@@ -111,7 +112,7 @@ def _forget_product(conv: nn.Module) -> None:
 
 
 def swap(conv: nn.Module, kind: type[nn.Module]) -> None:
-    """Replaces the class of a convolution, and a variant of ``propagate`` that it has chosen."""
+    """Replaces the class of a convolution, and its own attribute ``propagate`` if it has one."""
     held = vars(conv).pop("propagate", None)
     for variant in ("_orig_propagate", "_jinja_propagate"):
         if held is not None and held.__func__ is getattr(type(conv), variant):
@@ -120,7 +121,7 @@ def swap(conv: nn.Module, kind: type[nn.Module]) -> None:
 
 
 def _drawn(t: Tensor) -> Tensor:
-    """Returns numbers from -1.2 to 1.2 in the place of t, always the same ones."""
+    """Returns fixed numbers from -1.2 to 1.2 in the shape of t."""
     return torch.rand(t.shape, generator=torch.Generator().manual_seed(0)).mul(2.4).sub(1.2).to(t)
 
 
@@ -131,7 +132,7 @@ def _device(kwargs: Mapping[str, Any]) -> torch.device:
 
 
 def _filled(kwargs: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """Returns the values among the arguments, changed."""
+    """Returns the values among the arguments after ``change``."""
     return {
         name: tuple(None if t is None else change(t) for t in value)
         if isinstance(value, tuple)

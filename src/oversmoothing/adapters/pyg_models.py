@@ -22,11 +22,11 @@ from oversmoothing.errors import InputError
 
 
 class AfterConvolution(AfterModule):
-    """Acts on the output of a convolution; knows its edges.
+    """Acts on the output of a convolution; its aggregators can read the edges.
 
-    In a bipartite graph only targets have outputs, so only targets can be neighbours. If the
-    features of the first sources are those of the targets, as in batches of ``NeighborLoader``, the
-    first sources are the targets. Otherwise sources are other nodes, and no targets are neighbours.
+    In a bipartite graph only targets have outputs, so only targets can be neighbours. If the first
+    sources have the features of the targets, as in batches of ``NeighborLoader``, they are taken to
+    be the targets. Otherwise sources are other nodes, and no two targets are neighbours.
     """
 
     def connect(self, module: nn.Module) -> None:
@@ -51,8 +51,8 @@ def place(
 ) -> list[Placed]:
     """Builds new sites for the convolutions.
 
-    Aggregators of the site after act after every convolution. The last one, whose output is often
-    that of the model, has none unless the user names its block.
+    Aggregators of the site after act after every convolution except the last, whose output is often
+    that of the model. They act after the last one, too, if the user names its block.
 
     Raises:
         InputError: ``where`` is given.
@@ -84,10 +84,10 @@ def place(
 
 
 def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
-    """Checks nothing: nodes are not causal."""
+    """Does nothing, since graphs are not causal."""
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns what reads the graph of every node from an argument of the model."""
+    """Returns the hook that reads the graph of every node from an argument of the model."""
     found = (capture(model, current, graphs, name) for name in ("batch", "data"))
     return [Placed(model, reader) for reader in found if reader][:1]

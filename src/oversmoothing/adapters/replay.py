@@ -1,4 +1,4 @@
-"""Repeats random numbers: the dropout of a first call in a second one."""
+"""Repeats random numbers, so that a second call has the dropout of the first."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def random_state(module: nn.Module, device: torch.device) -> Tensor | None:
-    """The state of the generator that draws a module's dropout; None if it draws nothing."""
+    """Returns the state of the generator for a module's dropout; None if it draws no numbers."""
     if not module.training or torch.compiler.is_compiling():
         return None
     return _generator(device).get_rng_state()
@@ -31,6 +31,6 @@ def replayed(device: torch.device, state: Tensor | None) -> Iterator[None]:
 
 
 def _generator(device: torch.device) -> ModuleType:
-    """``torch``, or ``torch.cuda``, ``torch.mps``, … with the device's own generator."""
+    """Returns the module with a device's generator: ``torch``, ``torch.cuda``, ``torch.mps``."""
     own = torch.get_device_module(device)
     return own if hasattr(own, "get_rng_state") and device.type != "cpu" else torch

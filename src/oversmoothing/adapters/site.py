@@ -1,4 +1,4 @@
-"""Aggregators at one place of a model that exists, without a change to the model's own modules."""
+"""Aggregators at one place of an existing model, which keeps its own modules."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -41,7 +41,7 @@ class Site(Chain):
         self.handles: list[RemovableHandle] = []
 
     def check(self, module: nn.Module) -> None:
-        """Raises InputError if a module cannot be attached to now, or detached from."""
+        """Raises InputError if the site cannot be attached to a module or detached from it."""
 
     def attach(self, module: nn.Module) -> None:
         """Makes a module call the aggregators."""
@@ -55,14 +55,14 @@ class Site(Chain):
         delattr(module, self.name)
 
     def connect(self, module: nn.Module) -> None:
-        """Registers the hooks that call the aggregators, or what stands for hooks."""
+        """Makes a module call the aggregators, by hooks or by another class."""
         raise NotImplementedError
 
     def act(self, *tensors: Tensor, context: Context | None = None) -> Tensor:
         """Applies the aggregators to tokens, or to mixed tokens and values, group by group.
 
         Args:
-            context: of this call, if it differs from the one before the model ran.
+            context: of this call; None: the one given to the site.
         """
         context = self.context if context is None else context
         groups = self.current.groups if self.current is not None else None
@@ -71,7 +71,7 @@ class Site(Chain):
         return groups.apply(self, *tensors, context=context)
 
     def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
-        """Returns the state, without the extra state of aggregators that have none."""
+        """Returns the state without empty extra states."""
         state = super().state_dict(*args, **options)
         prefix = options.get("prefix", "")
         for key in [k for k, v in state.items() if v is None and k.startswith(prefix)]:
@@ -79,7 +79,7 @@ class Site(Chain):
         return state
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Loads a state; one without aggregators leaves the values as they are."""
+        """Loads a state; a state without aggregators changes nothing."""
         own = super().state_dict(prefix=prefix)
         plain = not any(key in state_dict for key in own)
         for key, value in own.items():
@@ -142,7 +142,7 @@ def _tokens(x: Any, module: nn.Module) -> Tensor:
 
 
 class Placed(NamedTuple):
-    """A site, or what reads its groups, and the module that it will be attached to."""
+    """A site, or the hook that reads its groups, and the module that it is attached to."""
 
     module: nn.Module
     site: Site | Capture

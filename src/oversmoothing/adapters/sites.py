@@ -88,7 +88,7 @@ class Sites:
 def kind_of(factory: Factory, dim: int) -> type[Aggregator]:
     """Returns the class of the aggregators that a factory builds.
 
-    A function has to be called for that; torch's random numbers stay as they were.
+    A function is called to find out. The state of torch's random numbers is restored.
     """
     kind = inspect.unwrap(factory)
     kind = getattr(kind, "func", kind)  # of a functools.partial

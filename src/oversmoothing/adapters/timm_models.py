@@ -38,10 +38,11 @@ def place(
     """Builds new sites for the blocks.
 
     Args:
-        where: of aggregators of the site after. ``branch``, the default: after the attention's
-            projection, before the residual sum. ``norm2``: before the second norm of each block,
-            thus after attention and residual sum, as in ContraNorm's paper. ``norms``: before
-            every norm, two in each block and the model's last, as in ContraNorm's code for ViTs.
+        where: place of aggregators of the site after. ``branch``, the default: after the
+            attention's projection, before the residual sum. ``norm2``: before the second norm of
+            each block, thus after the attention and its residual sum, as in ContraNorm's paper.
+            ``norms``: before every norm (two in each block and the final one), as in ContraNorm's
+            code for ViTs.
 
     Raises:
         InputError: the blocks lack such a place.
@@ -51,12 +52,19 @@ def place(
     for name, block in choice.blocks.items():
         sites = Sites(factories, _channels(name, block), type(model).__name__)
         placed += _in_block(name, block, sites, Context(prefix=prefix_of(model, name)), where)
-    final = getattr(model, "norm", nn.Identity())
-    reached = where == "norms" and choice.last is block and sites.has("after")
-    if reached and not isinstance(final, nn.Identity):
-        context = Context(prefix=prefix_of(model, name))
-        placed.append(Placed(final, _before(sites, _channels(name, block), context)))
+    if where == "norms":
+        placed += _at_final_norm(model, choice, factories)
     return placed
+
+
+def _at_final_norm(model: nn.Module, choice: Choice, factories: Sequence[Factory]) -> list[Placed]:
+    """Builds the site before the model's final norm; none unless the last block is chosen."""
+    name, block = [*choice.blocks.items()][-1]
+    dim, final = _channels(name, block), getattr(model, "norm", nn.Identity())
+    sites = Sites(factories, dim, type(model).__name__)
+    if block is not choice.last or isinstance(final, nn.Identity) or not sites.has("after"):
+        return []
+    return [Placed(final, _before(sites, dim, Context(prefix=prefix_of(model, name))))]
 
 
 def _in_block(
@@ -85,11 +93,11 @@ def _known(where: str) -> str:
 
 
 def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
-    """Checks nothing: tokens of images are not causal."""
+    """Does nothing, since images are not causal."""
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns nothing: the tokens of an image are one group."""
+    """Returns no hooks, since the tokens of an image are one group."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""The interface of aggregators: where one acts in a network, and what it gets there.
+"""The interface of aggregators: where they act in a network, and what they get there.
 
 A backbone mixes tokens (patches, words, pixels or nodes of a graph) by a matrix product,
 
@@ -25,7 +25,7 @@ A complete aggregator:
 Every aggregator keeps these rules:
 
 - ``forward`` accepts any leading dimensions and treats their entries independently.
-- The output has the shape of the first input. Reordering the tokens reorders the output alike.
+- The output has the shape of the first input. If the tokens are reordered, so is the output.
 - A constructor that has a parameter ``dim`` gets the number of channels C from the backbone. In a
   multi-head attention, ``Inside`` acts on each head, so C is the number of channels of one head.
 - The site is a property of the class. Backbones read it before they build an instance.
@@ -47,7 +47,7 @@ from oversmoothing.errors import InputError
 
 @dataclass(frozen=True)
 class Context:
-    """What a backbone knows about its mixing.
+    """The information that a backbone has about its mixing.
 
     Args:
         prefix: number of leading tokens that are not patches or words (CLS, distillation).
@@ -90,9 +90,9 @@ class Aggregator(nn.Module):
             and ``Context.mask`` hide from it. Causal models refuse aggregators that lack this.
         reads_edges: whether ``forward`` may look at ``Context.edges``; if not, the graphs of a
             batch can be aggregated together.
-        reads_mask: whether ``forward`` follows a ``Context.mask`` that hides the same tokens from
-            all, (..., 1, N), such as the padding of sentences. If not, sentences of one length are
-            aggregated at a time, without their padding.
+        reads_mask: whether ``forward`` supports a padding mask: a ``Context.mask`` (..., 1, N),
+            which hides the same tokens from all. If not, sentences are grouped by length and
+            aggregated without their padding.
         tokenwise: whether the output for a token depends on this token alone.
         draws: whether ``forward`` draws random numbers. The generator is then part of the state of
             the module, and a backbone that trains several seeds builds one instance for each.
@@ -122,7 +122,7 @@ class Aggregator(nn.Module):
 
 
 class Inside(Aggregator):
-    """Acts inside the mixing: on the product of M and V, with V at hand."""
+    """Acts inside the mixing, on the product of M and V; it also gets V."""
 
     site = "inside"
 

@@ -32,10 +32,10 @@ class Centered(Inside):
         gamma: γ; −1 centers the rows, 0 changes nothing. A tensor broadcasts against (..., N, C),
             with one γ for each leading entry.
         warmup: number of training steps in which γ grows linearly from 0; 0: no warm-up.
-        prefix_in_mean: include prefix tokens (CLS, distillation) in the mean. These are the first
-            positions, so to leave them out, pad texts on the right.
-        row_sum: scale the mean by the row sums of M, which the paper's formula does not. With a
-            mixing that is not row-stochastic (symmetric adjacency), γ = −1 then centers the rows.
+        prefix_in_mean: include prefix tokens (CLS, distillation) in the mean. Prefix tokens are the
+            first positions; to exclude them, pad texts on the right.
+        row_sum: scale the mean by the row sums of M, unlike the paper's formula. γ = −1 then
+            centers the rows of a mixing that is not row-stochastic (symmetric adjacency), too.
 
     Raises:
         InputError: γ is not finite, or the warm-up is negative.
@@ -94,9 +94,9 @@ class Centered(Inside):
 
 
 def _mean(v: Tensor, skipped: int, num_queries: int, context: Context) -> Tensor:
-    """Mean of the values that each token sees, without the first ``skipped`` ones.
+    """Returns the mean of the values that each token sees, without the first ``skipped`` ones.
 
-    Causal sums are in float32 where values are in half precision. A token that sees nothing gets 0.
+    Causal sums of half-precision values are in float32. A token that sees no values gets 0.
 
     Shapes: v (..., N, C) -> (..., N_q or 1, C).
     """
@@ -112,7 +112,7 @@ def _mean(v: Tensor, skipped: int, num_queries: int, context: Context) -> Tensor
         if skipped < N:
             return counted.mean(dim=-2, keepdim=True)
         return torch.zeros_like(v[..., :1, :])
-    if skipped:  # zeros in their places, so that every sum stays with its token
+    if skipped:  # zeros replace the skipped values, so that positions do not change
         v = F.pad(counted, (0, 0, min(skipped, N), 0))
     count = (torch.arange(1, N + 1, device=v.device) - skipped).clamp(min=1)[:, None]
     sums = v.cumsum(dim=-2, dtype=precise)

@@ -10,7 +10,7 @@ from oversmoothing.errors import InputError
 
 
 def check_choice(option: str, value: object, choices: Any) -> None:
-    """Raises InputError if an option is none of the texts of a ``Literal``."""
+    """Raises InputError unless an option is one of the values of a ``Literal``."""
     if value not in get_args(choices):
         known = ", ".join(get_args(choices))
         raise InputError(f"aggregator.{option}: expected one of {known}, got {value!r}")
@@ -32,7 +32,7 @@ def padding(context: Context) -> Tensor | None:
     """Returns the mask of a context as (..., 1, N); None if no token is hidden.
 
     Raises:
-        InputError: not all tokens see the same ones.
+        InputError: different tokens see different values.
     """
     mask = None if context.mask is None else torch.atleast_2d(context.mask)
     if context.causal or (mask is not None and mask.shape[-2] != 1):

@@ -33,7 +33,7 @@ class ContraNorm(After):
 
     Args:
         dim: channels C.
-        scale: s; 0 changes nothing (with ``layernorm``: plain LayerNorm). A tensor broadcasts
+        scale: s; at 0 the result is x (with ``layernorm``: LayerNorm of x). A tensor broadcasts
             against (..., N, C), with one s for each leading entry.
         temperature: τ of the softmax, above 0.
         identity: compute (1 + s) x − s·Px, as on graphs and in BERT; else x − s·Px, as in ViT and
@@ -150,7 +150,7 @@ class ContraNorm(After):
         q, v = (t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x))
         if mask is not None:
             mask = mask.expand(*x.shape[:-2], *mask.shape[-2:]).reshape(-1, 1, *mask.shape[-2:])
-        fused = torch.ops.aten.scaled_dot_product_attention  # not seen as the model's attention
+        fused = torch.ops.aten.scaled_dot_product_attention  # not intercepted as the model's
         out = fused(q, q, v, mask, scale=1 / self.temperature)
         return out.view(x.shape)
 

@@ -42,9 +42,9 @@ def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[f
         iterations: of one forward pass within ``EM.recording``.
 
     Returns:
-        ``n_steps`` and ``e_steps``: for the gradient through that step of each iteration (the two
-        terms of Eq. 17); ``total``: for the sum of all these gradients. A step without gradient
-        counts as 0.
+        ``n_steps`` and ``e_steps``: one value per iteration, for the gradient through that step
+        (the two terms of Eq. 17). ``total``: the value for the sum of all these gradients. A step
+        without gradient counts as 0.
     """
     n_steps = [_gradient(iteration.x_n) for iteration in iterations]
     e_steps = [_gradient(iteration.x_e) for iteration in iterations]

@@ -75,7 +75,7 @@ def double_norm(scores: Tensor) -> Tensor:
 
 
 def check_slots(num_slots: int) -> None:
-    """Raises InputError if the memory is empty."""
+    """Raises InputError if there are no slots."""
     if num_slots < 1:
         raise InputError(
             f"aggregator.num_slots: expected 1 or more, got {num_slots}; an empty memory holds "

@@ -29,9 +29,9 @@ def kernel_sums(
     Args:
         q: points, (B, N, D).
         u: values, (B, N, C).
-        skipped: flat index of each pair to leave out inside its tile, ordered by tile.
-        bounds: offsets of the tiles into ``skipped``, on the CPU, (1, tiles + 1). If the relation
-            is not symmetric, (2, tiles + 1): the second row is for the reversed pairs.
+        skipped: the pairs to leave out, as flat indices inside their tiles, ordered by tile.
+        bounds: offsets of the tiles into ``skipped``, on the CPU, (1, tiles + 1). If the pairs are
+            not symmetric, (2, tiles + 1): the second row is for the reversed pairs.
         tile: side of a tile.
         bf16: compute tiles, and products with them, in bfloat16.
 
@@ -61,16 +61,19 @@ def kernel_sums_backward(
     tile: int,
     bf16: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Computes the gradients to q and u."""
+    """Computes the gradients with respect to q and u."""
     dq, du = torch.zeros_like(q), torch.zeros_like(u)
     one = torch.ones_like(dt)[..., None]
-    d, v = torch.cat([dz, dt[..., None]], dim=-1), torch.cat([u, one], dim=-1)  # dE_ij = d_i · v_j
-    dv, vd = torch.cat([d, v], dim=-1), torch.cat([v, d], dim=-1)
-    q, dz, dv, vd = _narrowed(bf16, q, dz, dv, vd)
+    grads = torch.cat([dz, dt[..., None]], dim=-1)
+    values = torch.cat([u, one], dim=-1)  # dE_ij = grads_i · values_j
+    rows = torch.cat([grads, values], dim=-1)
+    columns = torch.cat([values, grads], dim=-1)
+    q, dz, rows, columns = _narrowed(bf16, q, dz, rows, columns)
     for b in range(len(q)):
-        q_, dz_, dv_, vd_, dq_, du_ = (x[b].split(tile) for x in (q, dz, dv, vd, dq, du))
+        tensors = (q, dz, rows, columns, dq, du)
+        q_, dz_, rows_, columns_, dq_, du_ = (x[b].split(tile) for x in tensors)
         for i, j, E, F in _tiles(q_, skipped, bounds):
-            dS = _to_exponents(E, F, dv_[i], vd_[j])
+            dS = _to_exponents(E, F, rows_[i], columns_[j])
             _add(dq_[i], dS, q_[j])
             _add(du_[i], F, dz_[j])
             if i != j:
@@ -83,7 +86,7 @@ def _tiles(q: Sequence[Tensor], skipped: Tensor, bounds: Tensor) -> Iterator[Til
     """Yields row, column, E and the mirrored E of each tile on or above the diagonal.
 
     Entry (a, b) of the mirrored E belongs to the pair (b, a). It differs from E only in the pairs
-    that are left out. All tiles share one buffer, so use a tile before the next one is drawn.
+    that are left out. All tiles share one buffer, so a tile is valid until the next one.
     """
     room = q[0].new_empty(len(q[0]) ** 2)
     pieces = [iter(skipped[own[0] : own[-1]].split(own.diff().tolist())) for own in bounds]
@@ -98,18 +101,19 @@ def _tiles(q: Sequence[Tensor], skipped: Tensor, bounds: Tensor) -> Iterator[Til
             yield i, j, both[0].view(size), both[-1].view(size)
 
 
-def _to_exponents(E: Tensor, F: Tensor, dv: Tensor, vd: Tensor) -> Tensor:
-    """Returns the gradient to the exponents of a tile, divided by ln 2.
+def _to_exponents(E: Tensor, F: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Returns the gradient with respect to the exponents of a tile, divided by ln 2.
 
     Args:
-        E, F: the tile, and that of the mirrored pairs.
-        dv: (d_i, v_i) of its rows.
-        vd: (v_j, d_j) of its columns.
+        E, F: the tile and the mirrored tile.
+        rows: gradients and values of its rows, side by side.
+        columns: values and gradients of its columns, side by side.
     """
     if E.data_ptr() == F.data_ptr():
-        return (dv @ vd.mT).mul_(E)
-    (d_i, v_i), (v_j, d_j) = dv.tensor_split(2, dim=1), vd.tensor_split(2, dim=1)
-    return (d_i @ v_j.mT).mul_(E).add_((v_i @ d_j.mT).mul_(F))
+        return (rows @ columns.mT).mul_(E)
+    row_grads, row_values = rows.tensor_split(2, dim=1)
+    column_values, column_grads = columns.tensor_split(2, dim=1)
+    return (row_grads @ column_values.mT).mul_(E).add_((row_values @ column_grads.mT).mul_(F))
 
 
 def _narrowed(bf16: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -147,7 +151,7 @@ kernel_sums.register_autograd(_backward, setup_context=_save)
 
 @register_flop_formula(torch.ops.oversmoothing.kernel_sums)
 def _(q: Sequence[int], u: Sequence[int], *_: object, **__: object) -> int:
-    """Each exponent serves its row and its column."""
+    """Counts each exponent once, and its products with the rows and the columns of u."""
     B, N, D = q
     return B * N**2 * (D + 2 * u[-1])
 
@@ -161,6 +165,6 @@ def _(
     *_: object,
     **__: object,
 ) -> int:
-    """Exponents again, their gradient, and the products with it and with E."""
+    """Counts the exponents, their gradient, and the products with both."""
     B, N, D = q
     return B * N**2 * (3 * D + 4 * u[-1] + 2)

@@ -35,10 +35,10 @@ class LayerNorm(After):
 
 
 def of_seeds(norms: Iterable[LayerNorm], x: Tensor) -> Tensor:
-    """Applies a LayerNorm for each seed.
+    """Applies the LayerNorm of each of S seeds.
 
     Args:
-        norms: S, which differ in nothing but the learned scale and shift.
+        norms: one for each seed; they differ only in the learned scale and shift.
 
     Shapes: x (S, N, C) -> (S, N, C).
     """
@@ -55,11 +55,13 @@ def of_seeds(norms: Iterable[LayerNorm], x: Tensor) -> Tensor:
 
 
 class _OfSeeds(torch.autograd.Function):
-    """The same by whole products and sums, faster on a CPU than torch's if C is small.
+    """The LayerNorms of S seeds as matrix products and sums, for speed on a CPU.
+
+    It is faster than torch's LayerNorm if C is small.
 
     Args:
         x: (S, N, C).
-        params: S scales, then S shifts, (C,); or nothing.
+        params: S scales, then S shifts, each (C,); empty without an affine map.
     """
 
     @staticmethod

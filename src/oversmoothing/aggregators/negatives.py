@@ -6,16 +6,16 @@ from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
 
-PASSES = 2**20  # more than a part of a training step has
+PASSES = 2**20  # upper bound of the number of forward passes in a part of a training step
 
 
 class Negatives(nn.Module):
-    """Draws nodes without replacement, others in every forward pass of training.
+    """Draws nodes without replacement, anew in every forward pass of training.
 
-    The draw depends on a seed, which torch's global generator gives, on the training step and on
-    the number of the pass within it. So a resumed training draws the same. Several processes draw
-    the same if each begins a part of a step by ``begin_part``.
-    Evaluation always compares with the same nodes and takes no random numbers from training.
+    The draw depends on the training step, on the number of the pass within the step, and on a seed
+    from torch's global generator. So a resumed training draws the same nodes. Several processes
+    draw the same nodes if each calls ``begin_part`` before a part of a step. Evaluation always uses
+    the same nodes and does not change the random numbers of training.
 
     Args:
         count: number of nodes to draw.
@@ -33,7 +33,7 @@ class Negatives(nn.Module):
         self.seed, self.step, self.passes = int(torch.randint(2**62, ())), 0, 0
 
     def advance(self, step: int) -> None:
-        """Begins a training step; without this call the passes are counted on."""
+        """Begins a training step and restarts the count of its passes."""
         self.step, self.passes = step, 0
 
     def forward(self, num_nodes: int, device: torch.device) -> Tensor:
@@ -56,7 +56,7 @@ class Negatives(nn.Module):
 
 
 def begin_part(model: nn.Module, part: int) -> None:
-    """Begins a part of a training step, whichever process computes it, in all ``Negatives``."""
+    """Begins a part of a step in all ``Negatives``; their draws depend only on step and part."""
     for module in model.modules():
         if isinstance(module, Negatives):
             module.passes = part * PASSES

@@ -17,14 +17,14 @@ Tiles = tuple[Tensor, Tensor, int]
 
 
 class Neighbours:
-    """A sparse boolean N×N matrix: the entries of the adjacency.
+    """The pairs of neighbours: a sparse boolean N×N matrix.
 
     Args:
         edges: row and column of every entry, (2, E), in any order; repeated ones count once.
         num_nodes: N.
 
     Raises:
-        InputError: the edges are no pairs of these nodes.
+        InputError: the edges are not pairs of these nodes.
     """
 
     def __init__(self, edges: Tensor, num_nodes: int) -> None:
@@ -47,11 +47,11 @@ class Neighbours:
 
     @cached_property
     def tiles_bf16(self) -> Tiles:
-        """The entries by tile, where tiles are in bfloat16, which may be larger."""
+        """The entries by tile for tiles in bfloat16, which may be larger."""
         return self._in_tiles(_tile(self.num_nodes, self.rows.device, CPU_TILE_BF16))
 
     def _in_tiles(self, size: int) -> Tiles:
-        """Sorts the entries in the square tiles on and above the diagonal, numbered by rows.
+        """Sorts the entries by the square tiles on and above the diagonal, numbered by rows.
 
         Args:
             size: side of a tile; the tiles of the last row and column may be smaller.
@@ -71,7 +71,7 @@ class Neighbours:
         return torch.cat(positions), ends.unfold(0, tiles + 1, tiles).contiguous(), size
 
     def _by_tile(self, size: int, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the positions of entries inside their tiles, and their number in each tile."""
+        """Returns the positions of entries inside their tiles, and the count in each tile."""
         n = -(-self.num_nodes // size)
         upper = rows // size <= columns // size
         rows, columns = rows[upper], columns[upper]
@@ -86,7 +86,7 @@ class Neighbours:
 
         Args:
             size: rows of a strip.
-            chosen: the columns that a strip has, in their order; None: all.
+            chosen: columns of a strip, in their order; None: all.
         """
         rows, columns, K = self.rows, self.columns, self.num_nodes
         if chosen is not None:
@@ -100,7 +100,7 @@ class Neighbours:
 
 
 def check_edges(edges: Tensor, num_nodes: int) -> None:
-    """Raises InputError unless edges are pairs of nodes; others would be taken for other pairs."""
+    """Raises InputError unless edges are pairs of nodes from 0 to N − 1."""
     if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype not in (torch.int32, torch.int64):
         raise InputError(
             f"edges: expected integers (2, E), both directions of every edge, got {edges.dtype} "
@@ -123,9 +123,9 @@ _sorted: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def neighbours_of(edges: Tensor, num_nodes: int) -> Neighbours:
-    """Returns the ``Neighbours`` of a tensor of edges, sorted once as long as the tensor lives.
+    """Returns the ``Neighbours`` of a tensor of edges; they are kept as long as the tensor lives.
 
-    They are sorted again after a change of the tensor in place.
+    After an in-place change of the tensor they are built anew.
     """
     version = 0 if edges.is_inference() else edges._version  # torch counts changes in place
     known = {key: found for key, found in _sorted.get(edges, {}).items() if key[1] == version}

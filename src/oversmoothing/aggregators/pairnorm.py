@@ -75,7 +75,7 @@ class PairNorm(After):
 
 
 def _mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean over the tokens that are seen, 0 without any. Shapes: (..., N, C) -> (..., 1, C)."""
+    """Returns the mean over unmasked tokens; 0 if all are masked. (..., N, C) -> (..., 1, C)."""
     if mask is None:
         return x.mean(dim=-2, keepdim=True)
     seen = mask.to(x.dtype)

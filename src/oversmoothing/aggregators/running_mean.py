@@ -28,9 +28,9 @@ class RunningMean(nn.Module):
             found last.
 
     Attributes:
-        first: number of nodes that count in training, from the first one; None: all. Batches of a
-            NeighborLoader begin with the nodes that were drawn. Behind them come their neighbours,
-            among which nodes of high degree are too frequent.
+        first: number of leading nodes to average over in training; None: all. A batch of a
+            NeighborLoader begins with the drawn nodes. Their neighbours follow, among which nodes
+            of high degree are overrepresented.
 
     Raises:
         InputError: the momentum is out of range.
@@ -89,7 +89,7 @@ class RunningMean(nn.Module):
 
 
 def use_running_means(model: nn.Module, momentum: float = 0.1) -> list[RunningMean]:
-    """Lets every aggregator that centers by the mean of all nodes estimate it from parts.
+    """Makes all ``Centered`` aggregators estimate the mean over all nodes from parts of a graph.
 
     Call ``aggregators.base.settle(model)`` after each optimization step. An aggregator that several
     layers share is copied, since every layer has a mean of its own.
@@ -114,7 +114,7 @@ def use_running_means(model: nn.Module, momentum: float = 0.1) -> list[RunningMe
 
 @contextmanager
 def measuring(means: list[RunningMean]) -> Iterator[None]:
-    """Context in which a forward pass over all nodes, in evaluation, gives every r its value."""
+    """Context in which an evaluation pass over all nodes sets the value of every r."""
     for mean in means:
         mean.measures = True
     try:

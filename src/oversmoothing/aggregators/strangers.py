@@ -1,10 +1,10 @@
-"""ContraNorm's average over strangers, without an N×N matrix.
+"""ContraNorm's average over non-neighbours, without an N×N matrix.
 
 .. math:: (P x)_i = \\sum_j E_{ij} x_j / \\sum_j E_{ij}, \\quad E_{ij} = \\exp(x̂_i · x̂_j / τ)
 
-over the nodes j that are neither i nor its neighbours. A node without strangers gets 0. Time is
-quadratic in N, or linear with a subset of the nodes; memory is linear, also in the backward pass,
-which computes E again.
+over the nodes j that are neither i nor its neighbours. A node without non-neighbours gets 0. Time
+is quadratic in N, or linear with a subset of the nodes. Memory is linear, also in the backward
+pass, which computes E again.
 """
 
 import math
@@ -54,7 +54,7 @@ def average(
 
 
 def _by_tiles(q: Tensor, x: Tensor, neighbours: Neighbours, dual: bool, bf16: bool) -> Tensor:
-    """Uses that E is symmetric."""
+    """Computes E tile by tile, each tile once for its rows and its columns."""
     *_, N, C = shape = x.shape
     q, x = q.reshape(-1, N, C), x.reshape(-1, N, C)
     skipped, bounds, size = neighbours.tiles_bf16 if bf16 else neighbours.tiles
@@ -67,9 +67,9 @@ def _by_tiles(q: Tensor, x: Tensor, neighbours: Neighbours, dual: bool, bf16: bo
 
 
 def _in_bf16(x: Tensor, temperature: float) -> bool:
-    """Returns whether float32 products may be computed in bfloat16, and errors of E stay small.
+    """Returns whether float32 products may be in bfloat16 without large errors of E.
 
-    ``torch.compile`` cannot trace the question.
+    ``torch.compile`` cannot trace this check.
     """
     if torch.compiler.is_compiling() or torch.get_float32_matmul_precision() != "medium":
         return False
@@ -79,7 +79,7 @@ def _in_bf16(x: Tensor, temperature: float) -> bool:
 def _by_strips(
     q: Tensor, x: Tensor, neighbours: Neighbours | None, dual: bool, chosen: Tensor | None
 ) -> Tensor:
-    """Computes some rows after the other, each shifted by its maximum."""
+    """Computes E strip by strip of rows; each row is shifted by its maximum."""
     keys, values = (q, x) if chosen is None else (q[..., chosen, :], x[..., chosen, :])
     size = max(MIN_ROWS, CELLS // keys.shape[-2])
     skipped = repeat(None) if neighbours is None else neighbours.strips(size, chosen)
@@ -108,6 +108,6 @@ def _strip(
 
 
 def _inverse(totals: Tensor) -> Tensor:
-    """Returns 1 / totals, and 0 where there is nothing to sum."""
+    """Returns 1 / totals, and 0 where totals are 0."""
     some = totals > 0
     return some / totals.where(some, 1)

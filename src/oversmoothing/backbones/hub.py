@@ -1,4 +1,4 @@
-"""Published weights from the Hugging Face hub, and the words for weights that do not fit."""
+"""Gets published weights from the Hugging Face hub, and describes weights that do not fit."""
 
 from collections.abc import Container, Mapping
 from pathlib import Path
@@ -20,8 +20,8 @@ def published(repository: str, whose: str) -> Path:
         whose: who publishes the weights, for the error message.
 
     Raises:
-        InputError: not in the cache, and the download failed or ``OVERSMOOTHING_OFFLINE=1``
-            forbids it.
+        InputError: the file is not in the cache, and the download failed or
+            ``OVERSMOOTHING_OFFLINE=1`` forbids it.
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache  # takes a second
 
@@ -33,7 +33,7 @@ def published(repository: str, whose: str) -> Path:
     else:
         try:
             return Path(hf_hub_download(repository, PUBLISHED))
-        except Exception as error:  # the hub and its HTTP library raise many types
+        except Exception as error:  # the hub and its HTTP library may raise any error
             reason = described(error)
     raise InputError(
         f"{repository}/{PUBLISHED}: {whose} weights are not available ({reason}); {WAY_OUT}"

@@ -1,4 +1,4 @@
-"""The networks of several seeds in one module: random numbers and aggregators of each seed."""
+"""Random numbers and aggregators of each seed, in a module with the networks of several seeds."""
 
 import functools
 import math
@@ -13,26 +13,26 @@ from oversmoothing.adapters.sites import Factory
 from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 
-DROPOUT = 1  # number of a stream; initial weights are drawn by a generator with the bare seed
+DROPOUT = 1  # number of the stream for dropout; initial weights are drawn with the seed itself
 
 
 def stream(seed: int, number: int) -> int:
-    """Mixes a seed and the number of one of its streams into 32 bits.
+    """Hashes a seed and the number of one of its streams to 32 bits.
 
-    On a CPU, torch's generator ignores all higher bits of a seed.
+    On a CPU, torch's generator ignores the higher bits of a seed.
     """
     return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
 
 
 class Seeds(nn.Module):
-    """The seeds of a batch of networks, with one random generator for dropout each.
+    """The seeds of a batch of networks, each with a random generator for dropout.
 
     Args:
         seeds: one for each network.
         device: where dropout is drawn; CPU and GPU draw different numbers.
 
     Attributes:
-        ahead: masks that were drawn already, for a compiled step.
+        ahead: masks drawn in advance for a compiled step.
     """
 
     def __init__(self, seeds: list[int], device: torch.device) -> None:
@@ -43,7 +43,7 @@ class Seeds(nn.Module):
         self.generators = [torch.Generator(device).manual_seed(stream(s, DROPOUT)) for s in seeds]
 
     def seeded(self) -> Iterator[int]:
-        """Yields every seed while torch's global generator has it; restores the generator."""
+        """Yields every seed, with torch's global generator seeded by it; restores the generator."""
         for seed in self.seeds:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -52,15 +52,15 @@ class Seeds(nn.Module):
     def keep(self, shape: Sequence[int], rate: float | Tensor) -> Tensor:
         """Draws dropout factors (S, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
         rate = _broadcast(rate, shape)
-        return self.mask(shape, rate) * (1 / (1 - rate))  # compiled steps change no mask in place
+        return self.mask(shape, rate) * (1 / (1 - rate))  # not in place, for compiled steps
 
     def mask(self, shape: Sequence[int], rate: float | Tensor) -> Tensor:
         """Draws (S, *shape): 0 with probability ``rate``, else 1.
 
         Args:
             shape: of one network's numbers.
-            rate: of all networks, or a tensor of S rates. A number takes 16 random bits, so the
-                probability is the closest multiple of 2⁻¹⁶.
+            rate: of all networks, or a tensor of S rates. Each number is drawn from 16 random bits,
+                so the probability is rounded to a multiple of 2⁻¹⁶.
         """
         if self.ahead:
             return self.ahead.pop(0)
@@ -89,8 +89,8 @@ class Seeds(nn.Module):
 class PerSeed(nn.Module):
     """An aggregator for the tokens (S, N, C) of S networks.
 
-    An aggregator without parameters, buffers and random numbers serves all seeds at once. Otherwise
-    every seed has its own instance.
+    An aggregator without parameters, buffers and random numbers is applied to all seeds at once.
+    Otherwise every seed has its own instance.
 
     Args:
         copies: one aggregator for each seed.
@@ -114,7 +114,7 @@ class PerSeed(nn.Module):
 
 
 def once(factory: Factory) -> Factory:
-    """Wraps a factory so that an aggregator which can serve all seeds is built only once.
+    """Wraps a factory so that an aggregator that all seeds can share is built only once.
 
     Further calls with the same arguments return the same instance.
     """
@@ -140,11 +140,11 @@ def _of_each(context: Context, seeds: int) -> list[Context]:
 
 
 def _broadcast(rate: float | Tensor, shape: Sequence[int]) -> float | Tensor:
-    """Several rates as a tensor (S, 1, …) that broadcasts to (S, *shape)."""
+    """Reshapes several rates to (S, 1, …), which broadcasts to (S, *shape)."""
     return rate.view(-1, *(1 for _ in shape)) if torch.is_tensor(rate) else rate
 
 
 def stateless(aggregator: Aggregator) -> bool:
-    """Whether one instance can serve all seeds: it has no parameters, buffers or random numbers."""
+    """Whether seeds can share an instance: it has no parameters, buffers or random numbers."""
     held = any(True for _ in (*aggregator.parameters(), *aggregator.buffers()))
     return not (held or aggregator.draws)

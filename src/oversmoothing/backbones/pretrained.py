@@ -1,4 +1,4 @@
-"""Loads weights into timm's networks: published ones, those of a file, or none."""
+"""Loads published weights, or those of a file, into timm's networks."""
 
 import pickle
 import re
@@ -15,13 +15,13 @@ from oversmoothing.store import files, tensors
 
 HEADS = ("head.", "head_dist.")  # classifiers of vision transformers, not used here
 RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm resizes these silently
-COUNTER = "num_batches_tracked"  # of batch norms; old files lack it, and nothing reads it
+COUNTER = "num_batches_tracked"  # of batch norms; unused, and missing in old files
 
 
 def load(
     network: nn.Module, name: str, weights: str, sha256: str | None, heads: tuple[str, ...] = HEADS
 ) -> None:
-    """Loads weights into a network, in place; either all or none.
+    """Loads weights into a network, in place; all of them must fit.
 
     Args:
         network: from ``timm_vit.create`` or ``timm_cnn.create``.
@@ -34,7 +34,8 @@ def load(
         heads: prefixes of names that the network does not have.
 
     Raises:
-        InputError: the weights are not available, altered, or of another architecture.
+        InputError: the weights are not available, have another SHA-256, or are of another
+            architecture.
     """
     path = file_of(network, name, weights, sha256)
     if path is not None:
@@ -42,19 +43,21 @@ def load(
 
 
 def file_of(network: nn.Module, name: str, weights: str, sha256: str | None) -> Path | None:
-    """The file that ``load`` reads; None if there is none. Raises InputError as ``load`` does."""
+    """Returns the file that ``load`` reads, or None; raises the InputErrors of ``load``."""
     return chosen(weights, sha256, "timm", lambda: _published(network, name))
 
 
 def chosen(
     weights: str, sha256: str | None, word: str, published: Callable[[], Path]
 ) -> Path | None:
-    """Returns the file that ``backbone.weights`` names, its SHA-256 checked; None for ``none``.
+    """Returns the file that ``backbone.weights`` names and checks its SHA-256.
+
+    It is None for ``weights=none``.
 
     Args:
         weights: ``word``, ``none``, or a path.
         sha256: the expected SHA-256 or its first 8 or more hex digits; None: no check.
-        word: stands for the published weights.
+        word: the value of ``weights`` for published weights, such as ``timm``.
         published: returns the file of the published weights.
 
     Raises:

@@ -12,7 +12,7 @@ def create(name: str, **options: Any) -> nn.Module:
     """Builds a network with random weights; ``options`` are those of ``timm.create_model``.
 
     Raises:
-        InputError: the model does not have the tag in its name.
+        InputError: the model has no weights with the tag in the name.
     """
     try:
         return timm.create_model(name, **options)

@@ -1,4 +1,4 @@
-"""Names of timm's models, read from its sources, as importing timm takes seconds."""
+"""Names of timm's models, read from its sources, since importing timm takes seconds."""
 
 import difflib
 import re
@@ -19,7 +19,7 @@ def check_name(name: str, modules: dict[str, str], kind: str, example: str) -> N
         kind, example: of these networks, for the message.
 
     Raises:
-        InputError: none of the modules has the model.
+        InputError: no module has this model.
         ModuleNotFoundError: timm is not installed.
     """
     known = [m for module, start in modules.items() for m in _models(module) if m.startswith(start)]

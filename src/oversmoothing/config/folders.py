@@ -13,7 +13,7 @@ SEARCH_PATH = "hydra.searchpath"
 
 
 def search_path(overrides: list[Override]) -> list[Path]:
-    """Folders of configs: ours first, then those that ``hydra.searchpath`` names."""
+    """Returns the folders of configs: the package's own, then those in ``hydra.searchpath``."""
     given = [o.value() for o in overrides if o.key_or_group == SEARCH_PATH][:1]
     entries = given[0] if given and isinstance(given[0], list) else []
     folders = [CONFIGS, *(_folder(str(entry)).absolute() for entry in entries)]
@@ -21,7 +21,7 @@ def search_path(overrides: list[Override]) -> list[Path]:
 
 
 def options(group: str, folders: list[Path]) -> list[str]:
-    """Names of a group's YAML files. A name that two folders have comes twice."""
+    """Lists the names of a group's YAML files; a name in two folders is listed twice."""
     return [
         path.relative_to(folder / group).with_suffix("").as_posix()
         for folder in folders
@@ -30,7 +30,7 @@ def options(group: str, folders: list[Path]) -> list[str]:
 
 
 def _folder(entry: str) -> Path:
-    """The folder of ``file://path``, ``pkg://package`` or a plain path."""
+    """Returns the folder of ``file://path``, ``pkg://package`` or a plain path."""
     scheme, _, place = entry.rpartition("://")
     if scheme != "pkg":
         return Path(place)

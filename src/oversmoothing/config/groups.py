@@ -10,10 +10,10 @@ from oversmoothing.errors import install, meant
 
 
 def group_problem(override: Override, folders: list[Path]) -> str | None:
-    """What is wrong with an override that chooses one option of a group."""
+    """Returns the mistake in an override that chooses an option of a group; None if it is valid."""
     where, is_hydra = override.get_key_element().lstrip("+~"), override.is_hydra_override()
     known, value = options(override.key_or_group, folders), override.value()
-    if is_hydra:  # plugins bring options, and groups of their own
+    if is_hydra:  # plugins add options and groups
         known = sorted({*known, *loader().get_group_options(override.key_or_group)})
     if where not in choices() and not (is_hydra and known):
         return _no_such_place(override, where)

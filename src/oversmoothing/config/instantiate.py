@@ -1,4 +1,4 @@
-"""Objects from the nodes of a config."""
+"""Builds objects from the nodes of a config."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from oversmoothing.errors import InputError
 
 
 def build(node: DictConfig, **arguments: Any) -> Any:
-    """Builds what a node's ``_target_`` names, and raises an InputError as it was raised."""
+    """Builds the ``_target_`` of a node; raises its InputError, not Hydra's exception around it."""
     try:
         return instantiate(node, _convert_="all", **arguments)
     except InstantiationException as error:

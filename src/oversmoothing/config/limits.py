@@ -1,7 +1,7 @@
-"""Upper limits of sizes and counts, far above what a workstation can do.
+"""Upper limits of sizes and counts, far above what a workstation can compute.
 
-They catch typing errors such as an extra zero, which would otherwise exhaust the memory or run for
-hours. ``OVERSMOOTHING_LIMITS=off`` lifts all of them.
+They catch typing errors such as an extra zero, which could exhaust the memory or run for hours.
+``OVERSMOOTHING_LIMITS=off`` lifts all of them.
 """
 
 import os
@@ -24,7 +24,7 @@ MOST = {  # last name of a key -> largest value
     "draws": 1_000_000,
     **dict.fromkeys(("size", "ms_size", "crop", "resize", "image_size"), 16_384),  # pixels
 }
-LARGEST = 2**63 - 1  # of any whole number: torch has none above
+LARGEST = 2**63 - 1  # largest whole number in torch
 COMBINATIONS = 10_000  # of a sweep
 SEEDS = 10_000
 WAY_OUT = "OVERSMOOTHING_LIMITS=off lifts the limit"
@@ -36,16 +36,16 @@ def are_on() -> bool:
 
 
 def processors(least: int = 64) -> int:
-    """A number of threads or processes beyond any use; thousands of them crash a machine."""
+    """Returns the upper limit of the number of threads or processes of this machine."""
     return max(least, 4 * (os.cpu_count() or 1))
 
 
 def beyond(prefix: str, node: Any) -> Iterator[str]:
-    """One line for every number in a config that is beyond its limit.
+    """Yields one line for every number in a config that is above its limit.
 
     Args:
-        prefix: key of the node.
-        node: in plain types.
+        prefix: of the keys of the node, such as ``backbone.``.
+        node: part of a config, in plain types.
     """
     items = node.items() if isinstance(node, dict) else ()
     for name, value in items:

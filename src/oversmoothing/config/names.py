@@ -18,11 +18,11 @@ def flat(node: dict[str, Any], prefix: str = "") -> Composed:
 
 
 def key_problem(override: Override, composed: Composed) -> str | None:
-    """What is wrong with the name of a key.
+    """Returns the mistake in the name of a key; None if it is valid.
 
     Args:
         override: sets the key.
-        composed: from the groups of the command, with Hydra's node.
+        composed: config of the groups that the command chooses, with Hydra's node.
     """
     key, value = override.key_or_group, override.value()
     names = [k for k, v in flat({key: value}).items() if not (isinstance(v, dict) and v)]
@@ -36,20 +36,20 @@ def key_problem(override: Override, composed: Composed) -> str | None:
         return f"+{key}: it exists already; write {key}=… without the +"
     node = composed[key]
     if value is None and "." in key and isinstance(node, dict) and "_target_" in node:
-        return None  # a part of a part, switched off
+        return None  # null turns off a part of a part
     if any(isinstance(composed[name], dict) for name in names):
         return _no_leaf(key, composed)
     return None
 
 
 def is_new(key: str, composed: Composed) -> bool:
-    """Whether a mapping that is empty in its YAML, such as ``options: {}``, gets this key."""
+    """Whether a key is added to a mapping that is empty in its YAML, such as ``options: {}``."""
     parent = key.rpartition(".")[0]
     return bool(parent) and (composed.get(parent) == {} or is_new(parent, composed))
 
 
 def _no_such_key(key: str, composed: Composed) -> str:
-    """Looks for a similar key in the same part, then for a key of that name elsewhere."""
+    """Returns the error; it suggests a similar key in the same part, or else elsewhere."""
     is_hydra, choices = key.startswith("hydra."), composed["hydra.runtime.choices"]
     part, _, leaf = key.rpartition(".") if is_hydra else key.partition(".")
     everywhere, groups = _leaves(composed), [place for place in choices if "/" not in place]
@@ -80,11 +80,11 @@ def _no_leaf(key: str, composed: Composed) -> str:
 
 
 def node_of(place: str) -> str:
-    """The node that a place fills: ``then`` for ``aggregator@then``."""
+    """Returns the node that a choice sets: ``then`` for ``aggregator@then``."""
     return place.lstrip("+~").split("@")[-1]
 
 
 def _leaves(composed: Composed, prefix: str = "") -> list[str]:
-    """Keys that hold a value, by their dotted names; without Hydra's own."""
+    """Lists the dotted names of all keys that hold a value, without Hydra's own."""
     own = {k: v for k, v in composed.items() if k.startswith(prefix) and not k.startswith("hydra.")}
     return [k for k, v in own.items() if not (isinstance(v, dict) or "._" in f".{k}")]

@@ -17,7 +17,7 @@ from oversmoothing.config.compose import one_line
 from oversmoothing.config.types import argument_problems, signature_problems
 from oversmoothing.errors import InputError
 
-# Part -> arguments that its target gets when it is run, not from its YAML; None: its task knows.
+# Part -> arguments that its target gets at run time, not from its YAML; None: the task adds them.
 PARTS = {
     "task": (),
     "data": (),
@@ -28,9 +28,9 @@ PARTS = {
     "logger": ("folder", "config"),
 }
 OPTIONAL = ("data", "backbone", "trainer", "logger")  # may be empty
-COMPLETED = ("backbone", "aggregator", "then", "logger")  # need _partial_: built when it is run
+COMPLETED = ("backbone", "aggregator", "then", "logger")  # need _partial_: completed at run time
 
-logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # our lines say it
+logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # errors are reported here instead
 
 
 def settings(
@@ -41,21 +41,21 @@ def settings(
     checkpoint_seconds: float,
     optimize: str | None,
     paths: dict,
-    matmul: Literal["medium", "high", "highest"] = "high",  # configs of earlier runs lack it
+    matmul: Literal["medium", "high", "highest"] = "high",  # missing in configs of earlier runs
 ) -> None:
-    """The top level of a config, as a signature to check it against."""
+    """Declares the names and types of the top level of a config; it is never called."""
 
 
 def paths(data: str, outputs: str, cache: str) -> None:
-    """The node ``paths``, likewise."""
+    """Declares the names and types of the node ``paths``; it is never called."""
 
 
 def config_problems(config: DictConfig, imported: bool = True) -> dict[str, list[str]]:
-    """Part, or key of the top level -> one line for every mistake in it.
+    """Maps every part and top-level key with mistakes to one line for each mistake.
 
     Args:
-        imported: import what every ``_target_`` names. If not, signatures are read from sources;
-            a part whose source does not tell its signature is not checked.
+        imported: import the ``_target_`` of every part. If false, signatures are read from sources,
+            and a part whose source does not show its signature is not checked.
     """
     try:
         plain = OmegaConf.to_container(config, resolve=True)
@@ -75,7 +75,7 @@ def config_problems(config: DictConfig, imported: bool = True) -> dict[str, list
 
 
 def run_problems(config: DictConfig) -> list[str]:
-    """One line for every mistake in the parts of a run that was composed earlier, or elsewhere."""
+    """Lists the mistakes in the parts of a stored config, one line each."""
     try:
         plain = OmegaConf.to_container(config, resolve=True)
     except (OmegaConfBaseException, RecursionError) as error:
@@ -128,7 +128,7 @@ def _part_problems(part: str, node: Any, imported: bool) -> list[str]:
 def _node_problems(
     key: str, node: dict[str, Any], given: tuple[str, ...] | None, imported: bool
 ) -> list[str]:
-    """What is wrong with a node that has a ``_target_``, and with those inside it."""
+    """Lists the mistakes in a node with a ``_target_`` and in the nodes inside it."""
     if not isinstance(name := node["_target_"], str):
         return [f"{key}._target_: expected module.Class, got {name!r}"]
     if name.split(".")[0] in sys.stdlib_module_names:
@@ -148,16 +148,16 @@ def _node_problems(
 def _target(key: str, name: str) -> Callable:
     try:
         target = get_object(name)
-    except Exception as error:  # whatever importing the user's module raises
+    except Exception as error:  # importing the user's module may raise any error
         line = f"{key}._target_: {name} cannot be imported ({reason(error)})"
         raise InputError(line) from error
     if not callable(target):
-        raise InputError(f"{key}._target_: {name} is no class or function")
+        raise InputError(f"{key}._target_: {name} is not a class or function")
     return target
 
 
 def reason(error: BaseException) -> str:
-    """What an error in a user's module says, and where it was raised."""
+    """Returns the message of an error in a user's module, and the line that raised it."""
     cause = error.__cause__ or error
     line = f"{type(cause).__name__}: {one_line(cause)}"
     if isinstance(cause, ModuleNotFoundError):

@@ -1,4 +1,4 @@
-"""Parses a command line: the configs that it asks for, and its mistakes."""
+"""Parses a command line: composes its configs and finds its mistakes."""
 
 import copy
 import itertools
@@ -18,7 +18,7 @@ from oversmoothing.config.names import flat, is_new, key_problem, node_of
 from oversmoothing.config.sweep import not_swept, values_of
 from oversmoothing.errors import Problems
 
-Axes = dict[str, list[Override]]  # what is set -> its values, one unless swept
+Axes = dict[str, list[Override]]  # key or group -> its values; several in a sweep
 
 
 @dataclass
@@ -28,9 +28,9 @@ class Plan:
     Args:
         problems: one line for each mistake.
         configs: one for each combination of values, composed without the overrides that have a
-            mistake. If a sweeper of Hydra chooses the values: one for each combination of options
-            of groups, for the checks only.
-        unclear: parts whose option is unknown, so that their keys are unknown, too.
+            mistake. If a sweeper of Hydra chooses the values, there is one for each combination of
+            options of groups, for the checks only.
+        unclear: parts whose option is unknown; their keys are not checked.
         new: keys that are added to empty mappings, such as ``backbone.options.heads``; Hydra needs
             a ``+`` before them.
         launcher: option of ``hydra/launcher``.
@@ -55,7 +55,7 @@ def plan(words: list[str], multirun: bool) -> Plan:
 
     Args:
         words: overrides as on the command line.
-        multirun: whether ``-m`` was given; an experiment can ask for it by itself.
+        multirun: whether ``-m`` was given; experiments with a sweep imply it.
     """
     overrides, problems = parse(words)
     folders = search_path(overrides)
@@ -73,7 +73,7 @@ def plan(words: list[str], multirun: bool) -> Plan:
 
 
 def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axes:
-    """The overrides without those that have a problem; every swept group with its options."""
+    """Returns the overrides without mistakes; a swept group has all its options as values."""
     axes: Axes = {}
     for override in overrides:
         key, values, found = override.get_key_element(), [override], []
@@ -91,10 +91,10 @@ def _accepted(plan: Plan, overrides: list[Override], folders: list[Path]) -> Axe
 
 
 def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
-    """Adds the sweep of an experiment, and the values of every swept key.
+    """Adds the sweep of an experiment, and lists the values of every swept key.
 
-    If Hydra's sweeper is not the basic one, it chooses the values, so that swept keys stay as they
-    are.
+    A sweeper other than Hydra's basic one chooses the values itself; swept keys are then kept as
+    given.
     """
     hydra = _hydra([values[0] for values in axes.values()])
     multirun = multirun or str(hydra.mode) == "RunMode.MULTIRUN"
@@ -117,7 +117,10 @@ def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
 
 
 def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
-    """Checks the names of all keys, and composes every combination of values."""
+    """Checks the names of all keys and composes every combination of values.
+
+    Keys with a wrong name are left out.
+    """
     number = math.prod(map(len, axes.values()))
     if number > limits.COMBINATIONS and limits.are_on():
         raise Problems(
@@ -126,20 +129,28 @@ def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
                 f"the sweep into several commands, or {limits.WAY_OUT}"
             ]
         )
+    refused = _refused_keys(plan, axes)
+    kept = [values for key, values in axes.items() if key not in refused]
+    fixed = [values for values in kept if not values[0].is_sweep_override()]
+    return [assemble(list(chosen)) for chosen in itertools.product(*fixed)]
+
+
+def _refused_keys(plan: Plan, axes: Axes) -> set[str]:
+    """Returns the keys that do not exist with one of the choices of groups."""
     composed = {key: values for key, values in axes.items() if is_composed(values[0])}
+    refused: set[str] = set()
     for options in itertools.product(*composed.values()):
         config = _keys(base(tuple(option.input_line for option in options)))
         plan.problems += _sweep_conflicts(config, axes)
-        for key in [key for key in axes if key not in composed]:
+        for key in [key for key in axes if key not in composed and key not in refused]:
             found = [line for value in axes[key] if (line := key_problem(value, config))]
             if found and not plan.unclear & {key.lstrip("+~").split(".")[0], "experiment"}:
                 plan.problems += found
             if found:
-                del axes[key]
+                refused.add(key)
             elif is_new(key, config):
                 plan.new.add(key)
-    fixed = [values for values in axes.values() if not values[0].is_sweep_override()]
-    return [assemble(list(chosen)) for chosen in itertools.product(*fixed)]
+    return refused
 
 
 def _hydra(overrides: list[Override]) -> DictConfig:
@@ -168,13 +179,13 @@ def _experiment_sweep(hydra: DictConfig, folders: list[Path]) -> Axes:
 
 
 def _sweep_conflicts(composed: dict[str, Any], axes: Axes) -> list[str]:
-    """Returns an error if one of several experiments defines a sweep."""
+    """Returns the error if one of several experiments defines a sweep of its own."""
     if len(axes.get("experiment", [])) > 1 and composed.get("hydra.sweeper.params"):
         name = composed["hydra.runtime.choices"]["experiment"]
-        return [f"experiment: {name} is a sweep by itself; run it alone"]
+        return [f"experiment: {name} defines a sweep; run it alone"]
     return []
 
 
 def _keys(config: DictConfig) -> dict[str, Any]:
-    """Dotted key -> value, interpolations as they stand."""
+    """Maps dotted keys to values; interpolations stay unresolved."""
     return flat(OmegaConf.to_container(config, resolve=False))

@@ -25,14 +25,14 @@ HINT = (ast.Name, ast.Subscript, ast.Tuple, ast.List, ast.Constant, ast.BinOp, a
 
 @cache
 def signature(target: str) -> Signature | None:
-    """What a class or function takes; None where its source does not tell.
+    """Reads the signature of a class or function; returns None if its source does not show it.
 
     Args:
-        target: its dotted name.
+        target: dotted name of the class or function.
     """
     try:
         arguments = _arguments(*target.rsplit(".", 1))
-    except Exception:  # whatever a user's package raises; its import will say it
+    except Exception:  # a user's package may raise any error; the import reports it later
         return None
     kind, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
     defaults = {name: ... if given else empty for name, (_, given) in arguments.items()}
@@ -41,14 +41,14 @@ def signature(target: str) -> Signature | None:
 
 
 def _arguments(module: str, name: str) -> dict[str, Argument]:
-    """Arguments by name. LookupError, or any error of finding a module: they cannot be told."""
+    """Reads the arguments of a class or function; raises any error if they cannot be read."""
     node = _definition(module, name)
     if isinstance(node, ast.FunctionDef):
         return _of_function(module, node)
     is_dataclass = _decorated(node, "dataclass")
     methods = {getattr(statement, "name", ""): statement for statement in node.body}
     if "__new__" in methods or node.keywords:
-        raise LookupError("a class that is not made in the usual way")
+        raise LookupError("a class with __new__ or class keywords")
     if "__init__" in methods:
         own = _of_function(module, methods["__init__"])
         return dict([*own.items()][1:])  # without self
@@ -75,7 +75,7 @@ def _of_function(module: str, node: ast.FunctionDef) -> dict[str, Argument]:
 
 
 def _decorated(node: ast.FunctionDef | ast.ClassDef, *known: str) -> bool:
-    """Whether there are decorators. LookupError: one that may change the signature."""
+    """Whether there are decorators; raises LookupError for one that may change the signature."""
     names = {ast.unparse(d).split("(")[0].split(".")[-1] for d in node.decorator_list}
     if names - {*known}:
         raise LookupError(f"decorated by {names}")
@@ -83,11 +83,11 @@ def _decorated(node: ast.FunctionDef | ast.ClassDef, *known: str) -> bool:
 
 
 def _hint(module: str, annotation: ast.expr | None) -> Any:
-    """A type hint; Any for what is neither built in nor defined in the same package."""
+    """Evaluates a type hint; Any if it is neither built in nor defined in the same package."""
     if annotation is None:
         return Any
     if not all(isinstance(node, HINT) for node in ast.walk(annotation)):
-        return Any  # a call, or an attribute of a module: its value would have to be run
+        return Any  # a call or an attribute of a module would have to be evaluated
     names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
     known = {name: _value(module, name) for name in names}
     try:
@@ -97,7 +97,7 @@ def _hint(module: str, annotation: ast.expr | None) -> Any:
 
 
 def _value(module: str, name: str) -> Any:
-    """What a name in a type hint stands for: ``str``, ``Literal``, or an alias of a hint."""
+    """Resolves a name in a type hint: ``str``, ``Literal``, or an alias of a hint."""
     if isinstance(getattr(builtins, name, None), type):
         return getattr(builtins, name)
     where, name = _imported(module, name)
@@ -112,7 +112,7 @@ def _value(module: str, name: str) -> Any:
 
 
 def _imported(module: str, name: str) -> tuple[str, str]:
-    """The module that a name is imported from, and its name there."""
+    """Returns the module that a name is imported from, and the name in that module."""
     for node in _tree(module).body:
         for alias in node.names if isinstance(node, ast.ImportFrom) else ():
             if (alias.asname or alias.name) == name:
@@ -121,7 +121,7 @@ def _imported(module: str, name: str) -> tuple[str, str]:
 
 
 def _definition(module: str, name: str) -> Any:
-    """The statement that defines a name."""
+    """Returns the statement that defines a name."""
     for node in reversed(_tree(module).body):
         targets = [getattr(t, "id", "") for t in getattr(node, "targets", ())]
         if name in (getattr(node, "name", None), *targets):
@@ -135,7 +135,7 @@ def _tree(module: str) -> ast.Module:
 
 
 def _spec(module: str) -> ModuleSpec:
-    """Where a module is. Unlike ``find_spec`` of importlib, it imports no package around it."""
+    """Finds a module; unlike importlib's ``find_spec``, it does not import its parent packages."""
     parent, found = module.rpartition(".")[0], sys.modules.get(module)
     if found is not None and found.__spec__ is not None:
         return found.__spec__

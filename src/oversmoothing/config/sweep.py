@@ -10,11 +10,11 @@ from hydra.errors import HydraException
 from oversmoothing.config.compose import is_group, one_line, parse
 from oversmoothing.config.folders import options
 
-MOST = 10_000  # values of one sweep: more is a slip
+MOST = 10_000  # values of one sweep; more are taken for a mistake
 
 
 def values_of(override: Override, folders: list[Path]) -> tuple[list[Override], list[str]]:
-    """One override for every value of a sweep, and what is wrong with the sweep."""
+    """Returns one override for every value of a sweep, and the mistakes in the sweep."""
     line, key = override.input_line, override.get_key_element()
     if not override.is_sweep_override():
         return [override], []
@@ -43,7 +43,7 @@ def _texts(override: Override, folders: list[Path]) -> Iterable[str]:
 
 
 def not_swept(values: list[Override]) -> str:
-    """The error for a sweep without ``-m``; a key may also take its values as a list."""
+    """Returns the error for a sweep without ``-m``; for a key it also suggests a list."""
     key = values[0].get_key_element()
     more = ",…" if len(values) > 3 else ""
     shown = ",".join(value.get_value_string() for value in values[:3]) + more

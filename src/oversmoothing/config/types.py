@@ -29,12 +29,16 @@ def argument_problems(
     values: dict[str, Any],
     given: tuple[str, ...] | None = (),
 ) -> list[str]:
-    """One line for every argument of a class or function that is unknown, missing, or mistyped.
+    """Lists the arguments of a class or function that are unknown, missing or of a wrong type.
 
     Args:
-        prefix: of the keys (``trainer.``).
+        prefix: of the keys, such as ``trainer.``.
+        target: the class or function.
         values: arguments in the config.
-        given: arguments that do not come from the config; None if these are not known.
+        given: names of arguments that do not come from the config; None if they are unknown.
+
+    Returns:
+        One line for each mistake.
     """
     return signature_problems(prefix, signature(target), values, given)
 
@@ -45,7 +49,7 @@ def signature_problems(
     values: dict[str, Any],
     given: tuple[str, ...] | None = (),
 ) -> list[str]:
-    """As ``argument_problems``, for a signature."""
+    """Does what ``argument_problems`` does, for a signature."""
     known, hints = signature
     open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
     own = [name for name in known if name not in (given or ())]
@@ -65,14 +69,14 @@ def signature_problems(
 
 @lru_cache(maxsize=256)
 def signature(target: Callable) -> Signature:
-    """Parameters and type hints of a class or function, as far as they can be read."""
+    """Returns the parameters and type hints of a class or function, as far as they are readable."""
     try:
         hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except (NameError, TypeError):
         hints = {}
     try:
         return dict(inspect.signature(target).parameters), hints
-    except ValueError:  # written in C: takes whatever it takes
+    except ValueError:  # written in C, with unknown parameters
         return {"any": inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)}, hints
 
 
@@ -82,7 +86,7 @@ def is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type. Types that a YAML file cannot hold are not checked."""
+    """Whether a value has a type; types that YAML cannot hold are not checked."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(value, dict) and "_target_" in value:
         return True
@@ -119,7 +123,7 @@ def describe(hint: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as YAML files and command lines write it."""
+    """Formats a value as in YAML files and on command lines."""
     if isinstance(value, list):
         return f"[{','.join(_shown(item) for item in value)}]"
     words = {None: "null", True: "true", False: "false"}

@@ -1,4 +1,4 @@
-"""Chooses examples: batches by seed and number, and evenly spaced samples."""
+"""Chooses examples: the batches of a training, and evenly spaced samples."""
 
 import contextlib
 import hashlib
@@ -18,22 +18,22 @@ Item = TypeVar("Item")
 
 
 class Examples(Protocol):
-    """What training needs of a data set."""
+    """The attributes of a data set that training needs."""
 
     name: str
     train: Sequence[Any]  # ids
-    on_error: str  # at a damaged example: stop or skip
+    on_error: str  # stop at a damaged example, or skip it
 
 
 @dataclass(eq=False)
 class Batches:
-    """Maps a batch's number to this process's slice of the batch.
+    """Maps the number of a batch to this process's slice of the batch.
 
-    The slice also holds ``skipped``, one message for each damaged example.
+    The slice also has the key ``skipped``, with one message for each damaged example.
 
     Args:
-        repeats: how often an id occurs in a row; the length of an epoch stays the same (repeated
-            augmentation: Hoffer et al., CVPR 2020).
+        repeats: number of consecutive uses of an id; the length of an epoch does not change
+            (repeated augmentation: Hoffer et al., CVPR 2020).
         others: see ``train_batches``.
     """
 
@@ -56,7 +56,7 @@ class Batches:
         return self.collate(examples) | {"skipped": skipped}
 
     def _example(self, position: int, skipped: list[str]) -> Example:
-        """Reads the example at a position in all epochs, or the next one that is not damaged."""
+        """Reads the example at a position, counted over epochs; skips damaged ones if allowed."""
         epoch, place = divmod(position, len(self.data.train))
         order = self._order(epoch)
         for k in range(len(order)):
@@ -68,7 +68,7 @@ class Batches:
                     raise InputError(f"{error}, or set data.on_error=skip") from error
                 skipped.append(str(error))
         raise InputError(
-            f"data {self.data.name}: not one training image can be read; fetch the data again"
+            f"data {self.data.name}: no training image can be read; fetch the data again"
         )
 
     def _drawn(self, id: Any, position: int) -> Example:
@@ -86,7 +86,7 @@ class Batches:
 
 
 def stacked(examples: list[Example]) -> Example:
-    """Stacks tensors and lists other values, by key."""
+    """Stacks the tensors of each key, and collects other values in lists."""
     columns = {key: [example[key] for example in examples] for key in examples[0]}
     return {
         key: torch.stack(values) if isinstance(values[0], Tensor) else values
@@ -95,13 +95,13 @@ def stacked(examples: list[Example]) -> Example:
 
 
 def mixed_seed(*parts: object) -> int:
-    """Hashes a combination of values to a seed."""
+    """Hashes several values to one seed."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8]) >> 1
 
 
 def evenly_spaced(items: Sequence[Item], number: int) -> list[Item]:
-    """Chooses ``number`` items at equal distances, from the first on; all if there are fewer."""
+    """Chooses ``number`` evenly spaced items, beginning with the first; all if there are fewer."""
     count = min(number, len(items))
     return [items[i * len(items) // count] for i in range(count)]
 

@@ -2,14 +2,14 @@
 
 from oversmoothing.errors import InputError
 
-Rule = tuple[object, bool, str]  # value, whether it is right, what is expected
+Rule = tuple[object, bool, str]  # value, whether it is valid, what is expected
 
 
 def require(part: str, **rules: Rule) -> None:
     """Raises one InputError that names every wrong option.
 
     Args:
-        part: what comes before an option's name in a config, such as ``task.augment``.
+        part: prefix of the options in a config, such as ``task.augment``.
         rules: by option.
     """
     wrong = {key: rule for key, rule in rules.items() if not rule[1]}
@@ -21,10 +21,10 @@ def require(part: str, **rules: Rule) -> None:
 
 
 def at_least(low: float, **values: float | None) -> dict[str, Rule]:
-    """Rules for numbers that must not be lower; None is right."""
+    """Returns rules for numbers that must be ``low`` or more; None is valid, too."""
     return {k: (v, v is None or v >= low, f"{low:g} or more") for k, v in values.items()}
 
 
 def probability(**values: float) -> dict[str, Rule]:
-    """Rules for probabilities."""
+    """Returns rules for probabilities."""
     return {k: (v, 0 <= v <= 1, "a probability, 0 to 1") for k, v in values.items()}

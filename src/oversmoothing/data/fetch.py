@@ -27,7 +27,7 @@ TIMEOUT = 30  # seconds without data before the next mirror is tried
 
 @dataclass(frozen=True)
 class Source:
-    """Files of one folder and where to download them.
+    """The files of one folder, and where to download them.
 
     Args:
         urls: folders on the web; tried in this order.
@@ -91,7 +91,7 @@ def _missing(sources: Sequence[Source], folder: Path) -> Iterator[tuple[str, Sou
 
 
 def _download(name: str, source: Source, folder: Path) -> None:
-    """Downloads one file into place. OSError: no mirror has it, or no access to the folder."""
+    """Downloads one file; raises OSError if no mirror has it or the folder is not writable."""
     failures = []
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as file:
         temporary = Path(file.name)
@@ -124,7 +124,7 @@ def _copy(url: str, path: Path) -> None:
 
 
 def _require_size(size: int, free: int) -> None:
-    """OSError: a file is larger than any that is known here, or than the free disk."""
+    """Raises OSError for a file that is larger than ``LARGEST`` or than the free disk space."""
     if size > min(LARGEST, free):
         raise OSError(f"more than {min(LARGEST, free) / 2**30:.3g} GiB")
 

@@ -33,9 +33,9 @@ def train_batches(
 ) -> Iterator[Example]:
     """Yields the training batches number ``start`` … ``iterations - 1``.
 
-    A batch has B / world examples and does not depend on ``start`` or ``workers``. An epoch is a
-    permutation of the training examples; batches may span two epochs, so that no example is left
-    out. The global random generators are neither used nor changed.
+    Each process gets B / world examples of a batch. Batches do not depend on ``start`` or
+    ``workers``. An epoch is a permutation of the training examples; batches may span two epochs, so
+    that no example is left out. The global random generators are neither used nor changed.
 
     Args:
         data: training examples; ``on_error`` says what to do with a damaged one.
@@ -48,11 +48,11 @@ def train_batches(
         rank: of this process, which gets the ``rank``-th slice of each batch.
         world: number of processes.
         workers: see ``read_ahead``.
-        collate: examples -> batch; by default tensors are stacked and other values listed.
+        collate: examples -> batch; by default, tensors are stacked and other values put into lists.
         repeats: see ``Batches``.
 
     Raises:
-        InputError: B is not a multiple of ``world``, or a damaged file.
+        InputError: B is not a multiple of ``world``, or a file is damaged.
     """
     if batch_size < 1 or batch_size % world:
         raise InputError(
@@ -68,8 +68,8 @@ def evaluation_items(
     """Yields images of any size, one by one, in the order of ``ids``.
 
     An item has ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8, None unless ``masks``,
-    and ``label`` (K,), None for an image without label. Damaged images are never skipped, whatever
-    ``data.on_error`` is: a mean over fewer images would be another number.
+    and ``label`` (K,), None for an image without label. Damaged images are never skipped, not even
+    with ``data.on_error=skip``, since a mean over fewer images would be another number.
 
     Raises:
         InputError: a damaged image or mask.
@@ -82,11 +82,12 @@ def read_ahead(
 ) -> Iterator[Any]:
     """Yields ``read(key)`` for every key, in order; raises the InputErrors of ``read``.
 
-    Tensors are in pinned memory where the process uses a GPU: nobody waits for their copies.
+    If the process uses a GPU, tensors are in pinned memory, so that they can be copied
+    asynchronously.
 
     Args:
         read: called in worker processes, or in this one if ``workers`` is 0.
-        workers: worker processes, of one thread each; 0: none; None: as many as there are cores,
+        workers: number of worker processes, each with one thread; 0: none; None: one for each core,
             at most ``MOST_WORKERS``.
     """
     if workers is None:
@@ -123,12 +124,12 @@ def _warned(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for message in batch.pop("skipped"):
             if message not in known:
                 known.add(message)
-                warnings.warn(f"{message}; another image takes its place", stacklevel=3)
+                warnings.warn(f"{message}; another image is used instead", stacklevel=3)
         yield batch
 
 
 class _Guarded(Dataset):
-    """Returns an InputError instead of raising it: a worker would wrap it in a traceback."""
+    """Returns an InputError instead of raising it, since workers wrap errors in a traceback."""
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self.read = read
@@ -142,10 +143,10 @@ class _Guarded(Dataset):
 
 
 def _shared(item: Any) -> Any:
-    """Puts the tensors of an item into shared memory, from where the main process takes them.
+    """Moves the tensors of an item to shared memory, from which the main process reads them.
 
-    The queue would do so in a thread of its own. An error in it is lost, and the main process would
-    wait for ever.
+    Otherwise the queue does so in another thread. An error there is lost, and the main process
+    waits forever.
     """
     values = item.values() if isinstance(item, dict) else ()
     try:

@@ -1,4 +1,4 @@
-"""Reads pickles of unknown origin, graphs and label lists, without running code in them."""
+"""Reads pickled graphs and label lists of unknown origin without running code in them."""
 
 import contextlib
 import io
@@ -34,7 +34,7 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 
 def _dtype(name: str, align: Any = False, copy: Any = True) -> np.dtype:
-    """A type of numbers or texts, never one that numpy shares with other arrays; or object."""
+    """Builds a new dtype of numbers, texts or objects, never one that numpy shares."""
     if not re.fullmatch(r"[<>|=]?([biufc]\d{1,2}|[SU]\d{1,4}|O8?)", name):
         raise _refuse(f"an array of {name!r}")
     return np.dtype(name, False, True)
@@ -52,7 +52,7 @@ def _lists(kind: Any) -> defaultdict:
     return defaultdict(list)
 
 
-# Everything that the raw files refer to, some of it under the names of Python 2 or older numpy.
+# All names that the raw files refer to, including those of Python 2 and older numpy.
 ALLOWED = {
     ("numpy", "dtype"): _dtype,
     ("numpy", "ndarray"): np.ndarray,
@@ -68,14 +68,14 @@ ALLOWED = {
 
 
 class RestrictedUnpickler(Unpickler):
-    """Builds arrays, sparse matrices, lists and dicts, and nothing else.
+    """Builds only arrays, sparse matrices, lists and dicts.
 
-    An array of objects must be a scalar, as ``numpy.save`` makes of a dict. Sizes are compared with
-    the bytes that are there.
+    An array of objects must be a scalar, as in a dict that ``numpy.save`` wrote. Sizes are checked
+    against the number of bytes in the file.
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Looks up a global. UnpicklingError: it is not in ``ALLOWED``."""
+        """Looks up a global; raises UnpicklingError unless it is in ``ALLOWED``."""
         return ALLOWED.get((module, name)) or super().find_class(module, name)
 
     def make(self, kind: Any, arguments: tuple) -> Any:
@@ -95,7 +95,7 @@ class RestrictedUnpickler(Unpickler):
 
 
 def _order(made: np.dtype, state: tuple) -> None:
-    """Sets the byte order of a type; what else a state may hold is not read."""
+    """Sets the byte order of a dtype; the rest of its state is ignored."""
     version, order, *parts = state[:5]
     if version not in (3, 4) or order not in ("<", ">", "|", "=") or any(parts):
         raise _refuse("a type of an unknown form")
@@ -124,7 +124,7 @@ def _fill_sparse(made: csr_matrix, state: dict) -> None:
     if len(shape) != 2 or min(shape) < 0 or math.prod(shape) > DENSE:
         raise _refuse(f"a sparse matrix of {shape} entries")
     made.__init__(tuple(parts), shape=shape)
-    made.check_format(full_check=True)  # or its own routines would read beyond its arrays
+    made.check_format(full_check=True)  # otherwise scipy could read beyond the arrays
 
 
 def load(file: BinaryIO, **options: Any) -> Any:
@@ -141,10 +141,10 @@ def loads(content: bytes, **options: Any) -> Any:
 def restricted() -> Iterator[None]:
     """Makes torch-geometric read pickles with the restricted unpickler, and tensors only.
 
-    torch-geometric has no setting for this: the functions of ``pickle`` are replaced, with effect
-    in this thread only, and ``torch.load`` is told by its environment variable.
+    torch-geometric has no setting for this. So the functions of ``pickle`` are replaced, for this
+    thread only, and ``torch.load`` is restricted by its environment variable.
     """
-    with _LOCK:  # or a second thread would take the first one's functions for the originals
+    with _LOCK:  # otherwise a second thread would save the replacements as the originals
         own = {
             "load": _here(load, pickle.load),
             "loads": _here(loads, pickle.loads),
@@ -164,7 +164,7 @@ def restricted() -> Iterator[None]:
 
 
 def _here(restricted: Callable, original: Callable) -> Callable:
-    """Returns a function that is restricted in this thread and the original one in all others."""
+    """Returns a function that is restricted in this thread and the original in all others."""
     thread = threading.get_ident()
 
     def chosen(*args: Any, **options: Any) -> Any:

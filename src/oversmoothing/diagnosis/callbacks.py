@@ -12,14 +12,14 @@ from oversmoothing.errors import InputError
 
 
 def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, float]:
-    """Returns what ``diagnose`` measures as numbers to log.
+    """Returns the results of ``diagnose`` as numbers to log.
 
     For a plain loop: ``wandb.log(layer_metrics(model, images))``.
 
     Args:
-        model: as of :func:`diagnose`.
-        *inputs: as of :func:`diagnose`.
-        **options: as of :func:`diagnose`.
+        model: see :func:`diagnose`.
+        *inputs: see :func:`diagnose`.
+        **options: see :func:`diagnose`.
 
     Returns:
         ``oversmoothing/<metric>/<layer>`` -> number. Layers without a value are left out.
@@ -37,11 +37,11 @@ def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, f
 
 
 class _Logged:
-    """What both callbacks share: which steps are measured, and on what.
+    """Base class of both callbacks: decides which steps are measured.
 
     Args:
-        inputs: one batch, as an element of ``batches`` of :func:`diagnose`. The same inputs are
-            measured every time.
+        inputs: one batch, in the form of an element of ``batches`` of :func:`diagnose`. The same
+            inputs are measured every time.
         every: number of optimisation steps between two measurements. The first is taken before
             training.
         options: of :func:`diagnose`.
@@ -65,11 +65,11 @@ class _Logged:
         self.last: int | None = None  # step that was measured last
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        """Pickles and copies by the class that can be imported."""
+        """Pickles and copies by the public class, which can be imported."""
         return _blank, (type(self).__mro__[1],), vars(self)
 
     def measured(self, model: nn.Module, step: int) -> dict[str, float]:
-        """Returns the numbers of a step; nothing at steps that are not due."""
+        """Returns the numbers of a step; an empty dictionary at steps that are not measured."""
         if step % self.every or step == self.last:
             return {}
         first, self.last = self.last is None, step
@@ -89,7 +89,7 @@ class TrainerCallback(_Logged):
     ``trainer.log`` to its ``log_history`` and to everything that it reports to.
 
     Args:
-        trainer: that trains the model.
+        trainer: the trainer of the model.
         inputs: one batch, such as a dictionary of keyword arguments of the model.
         every: number of optimisation steps between two measurements.
         options: of :func:`diagnose`.
@@ -114,7 +114,7 @@ class TrainerCallback(_Logged):
         if state.is_world_process_zero and (
             found := self.measured(self.trainer.model, state.global_step)
         ):
-            due = control.should_log  # which log() resets, so that the loss would not be logged
+            due = control.should_log  # log() resets it, and the loss would not be logged
             self.trainer.log(found)
             control.should_log = due
 
@@ -161,7 +161,7 @@ def _blank(cls: Any) -> Any:
 
 @cache
 def _derived(cls: Any) -> type:
-    """Returns the class derived from that of the library, which is imported only now."""
+    """Derives a class from the library's callback class; imports the library."""
     for name in cls.library.split():
         try:
             return type(cls.__name__, (cls, getattr(import_module(name), cls.base)), {})

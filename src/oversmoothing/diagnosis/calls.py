@@ -18,8 +18,8 @@ class Call:
 
     Args:
         args, kwargs: of ``forward``.
-        named: the same arguments by the names of forward's parameters, as far as it names them.
-        data: tensors that are no arguments, but come with the batch (``edge_index``, ``batch``).
+        named: the same arguments by the names of forward's parameters, as far as these are known.
+        data: tensors of the batch that are not arguments (``edge_index``, ``batch``).
     """
 
     args: tuple[Any, ...] = ()
@@ -28,7 +28,7 @@ class Call:
     data: dict[str, Any] = field(default_factory=dict)
 
     def tensor(self, name: str) -> Tensor | None:
-        """Returns the tensor of a name; None if there is none."""
+        """Returns the tensor with a name; None if there is none."""
         found = (self.data | self.named).get(name)
         return found if isinstance(found, Tensor) else None
 
@@ -44,12 +44,12 @@ def calls(
     """Yields one call for each batch, its tensors on the device of the model.
 
     Args:
-        batch: the graph of every node; passed on to a forward that names it.
+        batch: the graph of every node; passed on if forward has such a parameter.
         batches: tensors, tuples of arguments, dictionaries of keyword arguments, or torch-geometric
             data; None: the one batch ``args``, ``kwargs``.
 
     Raises:
-        InputError: neither inputs nor batches, both, or no batch at all.
+        InputError: neither inputs nor batches are given, or both, or there is no batch.
     """
     wanted = inspect.signature(model.forward).parameters
     given = _named(model.forward, args, kwargs)
@@ -98,7 +98,7 @@ def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], devic
 
 
 def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -> Call:
-    """Calls with the fields of a graph that forward names; if it names none, with the graph."""
+    """Calls with the fields of a graph that are parameters of forward, or else with the graph."""
     data = copy.copy(data).to(device) if device is not None else data  # data.to() is in place
     fields = {name: data[name] for name in data.keys()}  # noqa: SIM118, Data is no dict
     wanted = inspect.signature(model.forward).parameters
@@ -116,7 +116,7 @@ def _is_data(batch: Any) -> bool:
 def _named(forward: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     try:
         bound = inspect.signature(forward).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # the call itself tells what is wrong
+    except (TypeError, ValueError):  # the call itself will raise the error
         return dict(kwargs)
     return bound | kwargs
 

@@ -20,7 +20,7 @@ from oversmoothing.diagnosis.tokens import check_layout
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers
 from oversmoothing.errors import InputError, meant
 
-SIMILAR = 0.85  # of two names, by difflib: one is a misspelling of the other
+SIMILAR = 0.85  # difflib's ratio above which one name is taken for a misspelling of the other
 
 
 def diagnose(
@@ -40,8 +40,8 @@ def diagnose(
 ) -> Report:
     """Measures how alike tokens or nodes are after every layer of a model.
 
-    The model runs in evaluation mode without gradients, and is left as it was. Forward hooks
-    measure every layer's output; nothing but numbers is kept.
+    The model runs in evaluation mode without gradients, and its state is restored afterwards.
+    Forward hooks measure every layer's output; only numbers are kept.
 
     Args:
         model: of timm, transformers, torch-geometric, or any other.
@@ -54,20 +54,20 @@ def diagnose(
         batch: the graph of every node, (N,); None: ``batch``, if the model gets one.
         prefix: number of leading tokens that are left out, such as CLS; None: taken from
             the model, for timm and transformers.
-        batches: an iterable of inputs, in the place of ``inputs``: tensors, tuples of positional
+        batches: an iterable of inputs, given instead of ``inputs``: tensors, tuples of positional
             arguments, dictionaries of keyword arguments, or torch-geometric data.
         reference: ``random``: the same model at random initialisation; or another model.
         seed: of the random initialisation.
-        layout: of the layers' outputs, if it is not clear: ``BNC``, ``NBC``, ``BCHW``, ``BHWC``,
+        layout: of the layers' outputs, if it is ambiguous: ``BNC``, ``NBC``, ``BCHW``, ``BHWC``,
             ``NC`` (B samples, N tokens or nodes, C channels, H rows, W columns).
-        metrics: names of those to measure; None: all that are available.
+        metrics: names of the metrics to measure; None: all that are available.
         kwargs: keyword arguments of the model.
 
     Returns:
         Means over samples (images, sentences, graphs), layer by layer.
 
     Raises:
-        InputError: a model or inputs that cannot be measured.
+        InputError: the model or the inputs cannot be measured.
     """
     model = unwrapped(model)
     _require_arguments(model, kwargs)
@@ -88,7 +88,7 @@ def diagnose(
 
 
 def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:
-    """Raises InputError for names that are no arguments of the model, and misspelt options."""
+    """Raises InputError for names that are not arguments of the model, and misspelt options."""
     if not kwargs:
         return
     parameters = signature(model.forward).parameters
@@ -105,10 +105,10 @@ def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:
 def _kept_back(
     model: nn.Module, inputs: tuple[Any, ...], batches: Any, options: Mapping[str, Any]
 ) -> list[str]:
-    """Notes on options that are arguments of the model, too, which does not get them.
+    """Lists options that are also arguments of the model, and are not passed to it.
 
     Raises:
-        InputError: the model cannot run without such an argument.
+        InputError: such an argument is required.
     """
     if batches is not None:
         return []

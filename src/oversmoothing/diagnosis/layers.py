@@ -10,7 +10,7 @@ from oversmoothing.adapters.pattern import fits
 from oversmoothing.errors import InputError, meant
 
 Layers = str | nn.Module | Iterable[str | nn.Module] | None
-COMPILED = "_orig_mod"  # the name that torch.compile gives the module that it wraps
+COMPILED = "_orig_mod"  # torch.compile's name for the wrapped module
 
 
 def choose_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:

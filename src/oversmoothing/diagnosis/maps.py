@@ -1,4 +1,4 @@
-"""Observes the attention maps of a running model, whichever library it comes from."""
+"""Observes the attention maps of a running model of any library."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -17,14 +17,14 @@ FUSED = F.scaled_dot_product_attention
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 OF_TORCH = F.multi_head_attention_forward
 Rows = Callable[[int, Tensor], Iterator[Tensor]]  # some rows of a sample's map, (heads, n, N)
-ROWS = 16  # at least so many rows at once
+ROWS = 16  # smallest number of rows of a piece
 
 
 class SeeMaps(TorchFunctionMode):
     """Calls ``seen`` with every attention map that is computed in its context.
 
-    A map is what fused attention stands for, what nn.MultiheadAttention computes, or a softmax
-    (B, heads, N, N). Fused attention stays fused: rows of its map are computed beside it.
+    Maps are those of fused attention, those of nn.MultiheadAttention, and softmaxes of shape
+    (B, heads, N, N). Fused attention stays fused; rows of its map are computed separately.
 
     Args:
         seen: gets the number of samples B and of tokens N, and a function from a sample and
@@ -81,8 +81,8 @@ def map_similarity(batch: int, tokens: int, rows: Rows, keep: Tensor | None) -> 
     """Mean cosine of the rows i < j of a map, mean over heads, one value per sample.
 
     Args:
-        batch, tokens, rows: as ``SeeMaps`` gives them.
-        keep: which rows are no padding, (B, N); None: all.
+        batch, tokens, rows: as passed by ``SeeMaps``.
+        keep: true for rows that are not padding, (B, N); None: all.
     """
     everything = torch.arange(tokens)
     wanted = (everything if keep is None else keep[b].nonzero()[:, 0] for b in range(batch))
@@ -90,13 +90,13 @@ def map_similarity(batch: int, tokens: int, rows: Rows, keep: Tensor | None) -> 
 
 
 def _rows_of_map(A: Tensor, sample: int, rows: Tensor) -> Iterator[Tensor]:
-    """Shapes: A (B, heads, N, N), rows (n,) -> (heads, ≤ n, N)."""
+    """Yields rows of a given map. Shapes: A (B, heads, N, N), rows (n,) -> (heads, ≤ n, N)."""
     for i in _few(rows.to(A.device), A.shape[1] * A.shape[-1]):
         yield A[sample, :, i]
 
 
 def _rows_of_torch(given: dict[str, Any], sample: int, rows: Tensor) -> Iterator[Tensor]:
-    """Lets torch compute the map of one sample; its arguments have tokens (N, B, C)."""
+    """Computes the map of one sample with torch's function, whose tokens are (N, B, C)."""
     own = dict(given, need_weights=True, average_attn_weights=False)
     for name in ("query", "key", "value"):
         own[name] = given[name][:, sample : sample + 1]
@@ -118,7 +118,7 @@ def _rows_of_fused(
     sample: int,
     rows: Tensor,
 ) -> Iterator[Tensor]:
-    """Rows of softmax(Q Kᵀ · scale), in float32 or better. Shapes: as ``_rows_of_map``.
+    """Yields rows of softmax(Q Kᵀ · scale), in float32 or wider. Shapes: as ``_rows_of_map``.
 
     Keys and values may have fewer heads than queries (grouped-query attention).
     """
@@ -137,5 +137,5 @@ def _rows_of_fused(
 
 
 def _few(rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Splits indices of rows, each of ``size`` numbers, so that few are in float64 at a time."""
+    """Splits indices of rows of ``size`` numbers, to limit the memory of float64 copies."""
     return rows.split(max(ROWS, smoothness.AT_ONCE // size))

@@ -1,4 +1,4 @@
-"""The measures of a layer, each a number for every sample."""
+"""The measures of a layer; each gives one number for every sample."""
 
 from collections.abc import Callable, Collection, Iterable
 
@@ -47,13 +47,14 @@ def measure(
     Args:
         name: of the layer, for error messages.
         pieces: tokens (b, n, C) of one or more samples, and the edges of a graph or None.
-        measures: names; those that need edges are left out where there are none.
+        measures: names; those that need edges are skipped if there are none.
 
     Returns:
-        For every measure one value per sample, float64 on the CPU, without samples of one token.
+        One value per sample for every measure, float64 on the CPU. Samples of one token are left
+        out.
 
     Raises:
-        InputError: tokens that are not finite, or no sample of two tokens or more.
+        InputError: tokens are not finite, or no sample has two tokens or more.
     """
     found: dict[str, list[Tensor]] = {}
     several = False

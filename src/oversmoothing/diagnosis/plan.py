@@ -14,7 +14,7 @@ from oversmoothing.errors import InputError
 
 @dataclass(frozen=True)
 class Options:
-    """Properties of the inputs as the user gives them; None: taken from the model and its inputs.
+    """Properties of the inputs given by the user; None: taken from the model and its inputs.
 
     Args:
         edges: edges of a graph, (2, E).
@@ -33,9 +33,9 @@ class Plan:
     """How the tokens of one call are split into samples.
 
     Args:
-        model: that is called.
-        call: its arguments.
-        options: of the user.
+        model: the model.
+        call: the arguments of the call.
+        options: given by the user.
     """
 
     def __init__(self, model: nn.Module, call: Call, options: Options) -> None:
@@ -71,7 +71,7 @@ class Plan:
         return prefix
 
     def keep(self, name: str) -> Tensor | None:
-        """Returns which tokens of a layer are no padding, (B, N); None if there is no mask."""
+        """Returns true for tokens of a layer that are not padding, (B, N); None without a mask."""
         if self.options.mask is not None:
             return _bool("mask", self.options.mask)
         around = [*parents_of(self.model, name).values()]

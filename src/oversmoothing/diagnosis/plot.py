@@ -1,4 +1,4 @@
-"""The figure of a report."""
+"""Draws the figure of a report."""
 
 import math
 from pathlib import Path
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from oversmoothing.diagnosis.report import Report
 
-COLUMNS = 3  # panels beside each other
+COLUMNS = 3  # panels in a row
 SHARES = ("cosine", "mean_share", "attention_similarity")  # shown from 0 to 1
-MARKED = 24  # up to so many layers have a marker each
+MARKED = 24  # largest number of layers that are drawn with markers
 
 
 def plot(report: "Report", path: Path) -> None:

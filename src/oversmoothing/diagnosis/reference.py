@@ -15,15 +15,15 @@ RESETS = ("reset_parameters", "_reset_parameters", "init_weights")
 
 
 def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
-    """Returns parameters and buffers for a model as it is before training.
+    """Returns parameters and buffers of a model as they are before training.
 
     Models of transformers are built anew from their config, and those of timm from the name of
     their architecture. All other modules draw their parameters by ``reset_parameters`` or
-    ``init_weights``. Running statistics of norms start anew. The model and torch's random numbers
-    stay as they are.
+    ``init_weights``. Running statistics of norms are reset. The model and torch's random numbers
+    do not change.
 
     Raises:
-        InputError: a model that cannot be copied, or a parameter that nothing draws anew.
+        InputError: the model cannot be copied, or a parameter cannot be drawn anew.
     """
     with same_random_numbers(model), torch.no_grad():
         torch.manual_seed(seed)
@@ -42,14 +42,14 @@ def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
             if _undrawn(module.parameters()):
                 _reset(module)
             if callable(reset := getattr(module, "reset_running_stats", None)):
-                reset()  # norms without parameters have statistics of the training, too
+                reset()  # norms without parameters may have running statistics, too
         if missing := [n for n, p in fresh.named_parameters() if _undrawn([p])]:
             raise InputError(f"reference: nothing draws {missing[0]} anew; {WAY_OUT}")
     return {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
 
 
 def _rebuild(module: nn.Module) -> None:
-    """Takes over the state of newly built models where a library can build them."""
+    """Copies the state of newly built models into those that a library can build."""
     built = _built(module)
     state = None if built is None else built.state_dict()
     own = module.state_dict()
@@ -78,7 +78,7 @@ def _reset(module: nn.Module) -> None:
     for name in RESETS:
         reset: Any = getattr(module, name, None)
         if callable(reset):
-            with suppress(TypeError):  # one that needs arguments
+            with suppress(TypeError):  # the method needs arguments
                 reset()
             return
 

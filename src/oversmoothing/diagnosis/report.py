@@ -22,19 +22,19 @@ LEGEND = {
 
 @dataclass(frozen=True)
 class Report:
-    """What happens to tokens or nodes, layer by layer.
+    """The measured metrics of every layer.
 
     Attributes:
         model: name of its class.
         layers: names; a module that is called several times has one row per call, ``name#2``.
         values: for every metric one mean over samples per layer; None where it is not available.
         std: the standard deviations over samples (dividing by their number).
-        counts: the numbers of samples that the means are of.
+        counts: the numbers of samples behind the means.
         samples: number of images, sentences or graphs.
-        tokens: the least and the greatest number of tokens of a sample.
+        tokens: the smallest and the largest number of tokens of a sample.
         unit: what the tokens are.
         notes: what is left out, and what cannot be measured.
-        reference: of the model that is compared with; None without.
+        reference: the report of the reference model; None without one.
     """
 
     model: str
@@ -77,7 +77,7 @@ class Report:
         return f"<pre>{escape(before)}</pre><table>{table}</table><pre>{escape(after)}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns everything as numbers, strings, lists and dictionaries, for example for JSON."""
+        """Returns the report as numbers, strings, lists and dictionaries, for example for JSON."""
         return asdict(self)
 
     def to_csv(self, path: str | Path) -> None:

@@ -10,16 +10,16 @@ from torch import Tensor
 from oversmoothing.aggregators.neighbours import check_edges
 from oversmoothing.errors import InputError
 
-PIECES = 32  # a batch is measured in so many pieces, so that float64 copies stay small
+PIECES = 32  # number of pieces in which a batch is measured, to keep float64 copies small
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Images or sentences, tokens (B, N, C).
+    """A batch of images or sentences with tokens (B, N, C).
 
     Args:
         prefix: number of leading tokens that are left out.
-        keep: which tokens are no padding, (B, N); None: all.
+        keep: true for tokens that are not padding, (B, N); None: all.
     """
 
     unit: ClassVar[Literal["tokens"]] = "tokens"
@@ -42,7 +42,7 @@ class Sequences:
         return [N - self.prefix] * B if keep is None else keep[:, self.prefix :].sum(1).tolist()
 
     def left_out(self) -> list[str]:
-        """Says which tokens are left out."""
+        """Describes which tokens are left out."""
         prefix = f"{self.prefix} prefix token{'s' * (self.prefix > 1)}"
         padded = self.keep is not None and not bool(self.keep.all())
         return [prefix] * bool(self.prefix) + ["padding"] * padded
@@ -57,7 +57,7 @@ class Sequences:
 
 
 class Graphs:
-    """Graphs, nodes (N, C).
+    """A batch of graphs with nodes (N, C).
 
     Args:
         num_nodes: N.
@@ -65,7 +65,7 @@ class Graphs:
         edges: (2, E), both directions of every edge; None: unknown.
 
     Raises:
-        InputError: a batch vector or edges that do not fit.
+        InputError: the batch vector or the edges do not fit the nodes.
     """
 
     unit: ClassVar[Literal["nodes"]] = "nodes"
@@ -95,12 +95,12 @@ class Graphs:
         return sizes * (x.shape[0] if x.dim() == 3 else 1)
 
     def left_out(self) -> list[str]:
-        """Says which nodes are left out."""
+        """Describes which nodes are left out."""
         nodes = f"{self.isolated} node{'s' * (self.isolated > 1)} without neighbours, of MAD only"
         return [nodes] if self.isolated else []
 
     def check(self, name: str, x: Tensor) -> None:
-        """Raises InputError if the layer has other nodes."""
+        """Raises InputError if the layer has another number of nodes."""
         if x.shape[-2] != self.num_nodes:
             raise InputError(
                 f"layers: {name} returns {x.shape[-2]} nodes for a graph of {self.num_nodes}; "

@@ -1,4 +1,4 @@
-"""A model to diagnose, and how it is run."""
+"""A model to diagnose, and the way it is run."""
 
 from dataclasses import dataclass
 
@@ -18,13 +18,13 @@ from oversmoothing.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model that is measured.
+    """A model to measure.
 
     Args:
         name: for the report.
-        model: that runs.
-        watch: of its layers.
-        state: takes the place of its parameters and buffers for a while; None: its own.
+        model: the model.
+        watch: measures its layers.
+        state: replaces its parameters and buffers during the measurement; None: its own.
     """
 
     name: str
@@ -36,19 +36,19 @@ class Subject:
     def of(
         cls, model: nn.Module, layers: Layers, measures: tuple[str, ...], layout: str | None
     ) -> "Subject":
-        """Returns a model as it is; for the arguments see ``choose_layers`` and ``Watch``."""
+        """Builds the subject for a model; for the arguments see ``choose_layers`` and ``Watch``."""
         watch = Watch(choose_layers(model, layers), measures, layout)
         return cls(type(model).__name__, model, watch)
 
     def beside(self, reference: nn.Module | str, seed: int) -> "Subject":
-        """Returns what this model is compared with.
+        """Builds the subject for the reference of this model.
 
         Args:
             reference: ``random``, or another model with layers of the same names.
             seed: of the random weights.
 
         Raises:
-            InputError: an unknown word, weights that cannot be drawn, or layers that are missing.
+            InputError: the word is unknown, weights cannot be drawn, or layers are missing.
         """
         own = self.watch
         if isinstance(reference, nn.Module):
@@ -60,7 +60,7 @@ class Subject:
         return Subject(name, self.model, watch, random_state(self.model, seed))
 
     def run(self, call: Call, options: Options) -> None:
-        """Calls the model once, and leaves it as it was."""
+        """Calls the model once and restores its state."""
         plan = Plan(self.model, call, options)
         with unchanged(self.model), torch.no_grad(), self.watch.during(plan):
             for module in self.model.modules():  # eval() of LoRA layers would change weights
@@ -72,10 +72,10 @@ class Subject:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Returns the model within wrappers for several GPUs and for compilation.
+    """Returns the model inside wrappers for several GPUs and for compilation.
 
     Raises:
-        InputError: not a module, one of torch.jit, or one without parameters yet.
+        InputError: it is not a module, a module of torch.jit, or has uninitialised parameters.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")

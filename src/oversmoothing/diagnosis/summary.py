@@ -1,4 +1,4 @@
-"""Means and standard deviations of what was measured."""
+"""Computes means and standard deviations of the measurements."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,12 +12,12 @@ from oversmoothing.errors import InputError
 
 
 def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
-    """Returns means, standard deviations and counts of what a watch has measured.
+    """Returns means, standard deviations and counts of the measurements of a watch.
 
     Args:
         model: name of the model.
-        watch: after all calls.
-        wanted: the metrics that the user has named; None: all that are available.
+        watch: with the measurements of all calls.
+        wanted: names of metrics given by the user; None: all that are available.
 
     Raises:
         InputError: none of the metrics is available.
@@ -48,7 +48,7 @@ def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
 
 
 def beside(own: Report, other: Report) -> Report:
-    """Returns a report with a reference that has its layers and metrics."""
+    """Adds a reference to a report, with the layers and metrics of the report."""
     if own.layers != other.layers:
         raise InputError(
             f"reference: calls {len(other.layers)} layers where the model calls "
@@ -60,7 +60,7 @@ def beside(own: Report, other: Report) -> Report:
 
 
 def _finite(values: Tensor | None) -> Tensor:
-    """Leaves out samples without a value, such as the MAD of a graph without edges."""
+    """Drops samples without a value, such as the MAD of a graph without edges."""
     return torch.empty(0) if values is None else values[values.isfinite()]
 
 

@@ -19,12 +19,12 @@ def find_tokens(
 
     Args:
         name: of the layer, for error messages.
-        layout: of the layer's tensor, one of ``LAYOUTS``; None: what is certain.
+        layout: of the layer's tensor, one of ``LAYOUTS``; None: inferred if it is unambiguous.
         size: B of the inputs, if known.
         graph: whether nodes of a graph are expected.
 
     Raises:
-        InputError: no tokens, or an axis that could be either of two.
+        InputError: there are no tokens, or the layout is ambiguous.
     """
     dims = (len(layout),) if layout else (2, 3) if graph else (3, 4)
     found = list(_tensors(output))
@@ -82,13 +82,13 @@ def _certain(name: str, layer: nn.Module, x: Tensor, size: int | None) -> str:
 
 
 def _batch_first(layer: nn.Module) -> bool | None:
-    """Whether torch's attention in a layer takes the batch first; None without such attention."""
+    """Returns ``batch_first`` of torch's attention in a layer; None without such attention."""
     found = (m.batch_first for m in layer.modules() if isinstance(m, nn.MultiheadAttention))
     return next(found, None)
 
 
 def _is_convolutional(layer: nn.Module, x: Tensor) -> bool:
-    """Whether the second axis of the output must be channels."""
+    """Whether the second axis of a layer's output is certainly channels."""
     C, W = x.shape[1], x.shape[3]
     of_norms = {getattr(m, "num_features", getattr(m, "num_channels", 0))
                 for m in layer.modules() if isinstance(m, NORMS)}  # fmt: skip

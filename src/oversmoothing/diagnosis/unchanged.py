@@ -1,4 +1,4 @@
-"""Leaves a model and torch's settings and random numbers as they were."""
+"""Restores a model, torch's settings and random numbers after a measurement."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -29,7 +29,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             module._buffers.update(buffers)
         with torch.no_grad():
             for buffer, value in values:
-                if _differs(buffer, value):  # a copy would void what autograd has saved
+                if _differs(buffer, value):  # writing would invalidate tensors saved by autograd
                     buffer.copy_(value)
 
 
@@ -41,7 +41,7 @@ def same_random_numbers(model: nn.Module) -> Iterator[None]:
         devices.setdefault(device.type, []).append(device.index or 0)
     with ExitStack() as stack:
         for kind, indices in devices.items():
-            if kind == "mps":  # fork_rng names a device, which torch.mps took only later
+            if kind == "mps":  # fork_rng passes a device, which older torch.mps does not accept
                 stack.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
             elif kind != "meta":
                 numbers = [] if kind == "cpu" else indices
@@ -51,10 +51,10 @@ def same_random_numbers(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def observable(models: Iterable[nn.Module]) -> Iterator[None]:
-    """Turns off for a while what hides layers from hooks: compiled code, fused encoder layers.
+    """Context without compiled code and fused encoder layers, which hide layers from hooks.
 
     Raises:
-        InputError: compiled parts, and a torch that cannot run them uncompiled.
+        InputError: the model has compiled parts, and this torch cannot run them uncompiled.
     """
     fused = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
@@ -71,7 +71,7 @@ def observable(models: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
-    """Turns autocast off, under which measuring would lose digits."""
+    """Context without autocast, under which measurements would lose precision."""
     on = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
 

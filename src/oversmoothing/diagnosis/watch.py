@@ -23,12 +23,12 @@ class Watch:
     Args:
         layers: by name.
         measures: names.
-        layout: of the outputs; None: what is certain.
+        layout: of the outputs; None: inferred if it is unambiguous.
 
     Attributes:
-        values: for every call of a layer, in their order, and every measure one value per sample.
+        values: one value per sample for every call of a layer, in their order, and every measure.
         sizes: the number of tokens of every sample, in the first layer.
-        left_out: what the first layer's tokens do not include, in words.
+        left_out: descriptions of the tokens that are left out in the first layer.
         unit: what the tokens are.
     """
 
@@ -43,10 +43,10 @@ class Watch:
 
     @contextmanager
     def during(self, plan: Plan) -> Iterator[None]:
-        """Measures one call of the model, which runs in this context.
+        """Context that measures the call of the model in it.
 
         Raises:
-            InputError: a layer that was not called, or outputs that cannot be measured.
+            InputError: a layer was not called, or its outputs cannot be measured.
         """
         self.plan = plan
         self.calls: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The files of a figure: the picture, and its data as CSV."""
+"""Writes the files of a figure: the picture, and its data as CSV."""
 
 import csv
 import gzip
@@ -15,9 +15,9 @@ from oversmoothing.store.files import write_atomically, writing
 
 
 def save(figure: Figure, stem: Path, pdf: bool = False) -> list[Path]:
-    """Saves a figure as ``stem``.png, in a folder that is made if missing, and returns the paths.
+    """Saves a figure as ``stem``.png, creates its folder if missing, and returns the paths.
 
-    The files hold no date, so the same data give the same files.
+    The files contain no date, so the same data give the same files.
 
     Args:
         pdf: whether to save ``stem``.pdf, too.

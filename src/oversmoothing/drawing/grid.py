@@ -1,4 +1,4 @@
-"""Label maps and CAMs as colour images, and images in rows and columns with a legend."""
+"""Draws label maps and CAMs as colour images, and grids of images with a legend."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def coloured(labels: np.ndarray) -> np.ndarray:
 
 
 def heat(image: np.ndarray, cam: np.ndarray) -> np.ndarray:
-    """Lays a CAM on its image in grey.
+    """Overlays a CAM on its image in grey.
 
     Shapes: image (H, W, 3) uint8, cam (H, W) in [0, 1] -> (H, W, 3) uint8.
     """

@@ -1,4 +1,4 @@
-"""Pictures that a training run leaves in its folder."""
+"""Saves the pictures of a training run in its folder."""
 
 import warnings
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from oversmoothing.store.recorder import Recorder
 def leave(recorder: Recorder, seed: int, draw: Callable[[], dict[str, Any]]) -> None:
     """Saves figures as ``<name>-seed<seed>.png`` in a run's folder and passes them to its sink.
 
-    An error becomes a warning, so that it cannot end a run. matplotlib is imported only now, which
-    keeps the start of a program short.
+    Errors become warnings, so that they cannot end a run. matplotlib is imported here and not
+    earlier, so that programs start fast.
 
     Args:
         draw: returns matplotlib figures by name.
@@ -25,6 +25,6 @@ def leave(recorder: Recorder, seed: int, draw: Callable[[], dict[str, Any]]) -> 
         for name, figure in draw().items():
             [path] = save(figure, recorder.folder / f"{name}-seed{seed}")
             recorder.picture(name, path)
-    except Exception as error:  # hours of training are worth more than a picture
+    except Exception as error:  # a failed picture must not end a run
         why = str(error).split("\n")[0]
         warnings.warn(f"no pictures of seed {seed} ({type(error).__name__}: {why})", stacklevel=3)

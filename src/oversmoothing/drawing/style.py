@@ -12,7 +12,7 @@ LINES = STYLE | {  # of panels with curves
     "axes.axisbelow": True,
     "figure.dpi": 200,
 }
-# Okabe and Ito's for the colour-blind; the first is that of the baseline
+# Okabe and Ito's colours for the colour-blind; the first is for the baseline.
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
 MARKERS = "osD^vPX"
 

@@ -1,4 +1,4 @@
-"""Token similarity by block, before and after training."""
+"""Draws token similarity by block, before and after training."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ def token_rows(results: Results) -> list[dict[str, Any]]:
             ``effective_rank`` by block.
 
     Raises:
-        InputError: a result lacks them, or seeds have different depths.
+        InputError: they are missing in a result, or seeds have different depths.
     """
     return [
         {"label": label, "moment": moment, "metric": metric, "block": block} | mean_and_std(values)
@@ -78,7 +78,7 @@ def draw_line(axis: Axes, rows: Iterable[Mapping[str, Any]], first: int, **style
 
     Args:
         rows: ``block``, ``mean`` and ``std``.
-        first: number that the first block has in the rows.
+        first: number of the first block in the rows.
     """
     rows = list(rows)
     x, y = [row["block"] + 1 - first for row in rows], [row["mean"] for row in rows]
@@ -90,7 +90,7 @@ def draw_line(axis: Axes, rows: Iterable[Mapping[str, Any]], first: int, **style
 
 
 def _handles(colours: Mapping[str, str]) -> list[Line2D]:
-    """Returns what the colours mean, for labels that are not empty, and what the dashes mean."""
+    """Returns legend entries for the colours of non-empty labels and for the dashes."""
     named = [Line2D([], [], color=c, label=label) for label, c in colours.items() if label]
     grey = {"color": "#444444"}
     dashed = (Line2D([], [], ls=ls, label=f"{m} training", **grey) for m, ls in MOMENTS.items())

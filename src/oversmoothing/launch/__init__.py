@@ -1,1 +1,1 @@
-"""From a command line to results."""
+"""Turns a command line into results."""

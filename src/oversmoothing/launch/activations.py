@@ -1,4 +1,4 @@
-"""Memory of activations: what a network keeps of a batch for its backward pass."""
+"""Counts the memory of activations that a network saves for its backward pass."""
 
 import contextlib
 import copy
@@ -14,19 +14,19 @@ from oversmoothing.errors import InputError
 def activations(
     network: nn.Module, inputs: Callable[[], tuple], autocast: torch.autocast | None = None
 ) -> int:
-    """Counts the bytes that a forward pass in training keeps, without computing anything.
+    """Counts the bytes that a forward pass in training saves, without computing anything.
 
-    The pass is made by a copy of the network whose tensors have shapes and no content.
+    The pass is run by a copy of the network on fake tensors, which have shapes but no content.
 
     Args:
         network: its parameters are not counted.
-        inputs: makes the arguments of a call.
+        inputs: returns the arguments of a call.
         autocast: context of the pass.
 
     Returns:
-        The bytes; 0 for a network that computes nothing without content.
+        The bytes; 0 if the network cannot run on fake tensors.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode  # torch's compiler: a second
+    from torch._subclasses.fake_tensor import FakeTensorMode  # imports torch's compiler: a second
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     own = [*network.parameters(), *network.buffers()]
@@ -46,13 +46,13 @@ def activations(
             copy.deepcopy(network, twins).train()(*inputs())
     except InputError:
         raise
-    except Exception:  # an operator of the user's own, or one that looks at values
+    except Exception:  # a custom operator, or one that depends on values
         return 0
     return sum(storage.nbytes() for storage in kept.values())
 
 
 def _twin(tensor: Tensor, fake: TorchDispatchMode) -> Tensor:
     sizes, kind = (tensor.shape, tensor.stride()), {"dtype": tensor.dtype, "device": tensor.device}
-    with fake:  # which would keep a weak reference to the tensor: then it cannot be swapped
+    with fake:  # converting the tensor itself would leave a weak reference, which forbids swapping
         twin = torch.empty_strided(*sizes, **kind)
     return nn.Parameter(twin, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else twin

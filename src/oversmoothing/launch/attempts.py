@@ -1,4 +1,4 @@
-"""Runs many configs: any of them may fail, be done already, or be held by another process."""
+"""Runs many configs, of which some may fail, be finished, or be held by another process."""
 
 import sys
 import traceback
@@ -23,13 +23,13 @@ BUSY = "left for later"
 def run_all(
     configs: Sequence[DictConfig], jobs: int = 1, start: "Start | None" = None
 ) -> list[str]:
-    """Runs what has no result yet. A failure is reported and does not stop the other runs.
+    """Runs all configs without a result; a failure is reported and does not stop the other runs.
 
-    Runs that another process holds are skipped at first and waited for at the end.
+    Runs that another process holds are tried again at the end, when they are waited for.
 
     Args:
         configs: composed and checked.
-        jobs: number of processes that run side by side.
+        jobs: number of parallel processes.
         start: what the check of a single config has built.
 
     Returns:
@@ -46,7 +46,7 @@ def run_all(
 
 
 def _died(config: DictConfig) -> str:
-    """Reports a run that ended with its process; returns the error in one line."""
+    """Reports a run whose process died; returns the error in one line."""
     from oversmoothing.launch.execute import run_folder
 
     complain(problem := f"{run_folder(config).name}: {DIED}")
@@ -60,8 +60,8 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
         wait, start: as for ``execute``.
 
     Returns:
-        None after a success, else the error in one line, or ``BUSY`` where another process holds
-        the run and ``wait`` is off.
+        None after a success; ``BUSY`` if another process holds the run and ``wait`` is false; else
+        the error in one line.
     """
     from oversmoothing import distributed
     from oversmoothing.launch.execute import obtain, run_folder  # torch takes a second
@@ -74,7 +74,7 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
     except Busy as other:
         print(f"{other}: {BUSY}", flush=True)
         return BUSY
-    except InputError as error:  # printed by every process: it may concern a file only it reads
+    except InputError as error:  # every process prints it, since only this one may have read a file
         problem = f"{name}: {error}"
     except Exception as error:
         traceback.print_exc()
@@ -87,13 +87,14 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
 def trial(config: DictConfig) -> float:
     """Checks and runs one config for a sweeper that chooses the next one by a metric.
 
+    A failed trial raises an error, so the sweeper gets no number for it.
+
     Returns:
         The metric that ``optimize`` names, averaged over the seeds.
 
     Raises:
         CompactHydraException: bad input, or no such metric; Hydra prints it without a traceback.
-            Whatever else the run raises is passed on. What a failed trial means is up to the
-            sweeper: it never gets a number from one.
+            Other errors of the run are passed on.
     """
     from oversmoothing.launch.execute import obtain, run_folder
 
@@ -117,7 +118,7 @@ def unfinished(configs: Sequence[DictConfig]) -> int:
     for config in configs:
         try:
             missing += not finished(config)
-        except InputError:  # it was said when the run was tried
+        except InputError:  # already printed when the run was tried
             missing += 1
     if missing:
         complain(f"{missing} of {len(configs)} runs have no result")

@@ -1,4 +1,4 @@
-"""Runs that Hydra starts: by a launcher or sweeper of its plugins, or to show a config."""
+"""Hands commands over to Hydra: for its launchers and sweepers, or to show a config."""
 
 import multiprocessing
 import signal
@@ -18,14 +18,14 @@ SHOWING = {"--help", "-h", "--cfg", "-c", "--info", "-i", "--hydra-help", "--ver
 def run_by_hydra(words: list[str]) -> None:
     """Hands a checked command line over to Hydra."""
     if SHOWING & {word.split("=")[0] for word in words} and hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # or Hydra prints it as an error: `| head`
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # else `| head` is an error
     sys.argv[1:] = words
     train()
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="config")
 def train(config: DictConfig) -> float | None:
-    """Runs one config for Hydra; returns its metric to a sweeper that chooses the configs."""
+    """Runs one config for Hydra; returns its metric if a sweeper chooses the configs by it."""
     if multiprocessing.parent_process():  # in a worker of hydra/launcher=processes
         follow_parent()
     if HydraConfig.get().runtime.choices["hydra/sweeper"] != "basic":

@@ -100,7 +100,7 @@ def _facts(run: TrainedRun, data: str, metrics: dict[str, Any]) -> list[tuple[st
 
 
 def _numbers(result: dict[str, Any]) -> str:
-    """A table of mIoU by stage; in words where nothing was measured."""
+    """Returns a table of mIoU by stage, or a sentence if nothing was measured."""
     rows = [
         f"| {split} | {stage} | {result[f'{split}_{stage}_miou']:.2f} | {how} |"
         for split, stages in result.get("conditions", {}).items()

@@ -1,9 +1,9 @@
 """Checks a whole command line before any work, and reports all mistakes together, one line each.
 
-Hydra stops at the first mistake and shows a traceback. Here every flag and override is checked
-first, every combination of a sweep, and the name and type of every argument of every part. All of
-that is done without torch, whose import takes most of the time of a refused command. If there is
-no mistake, the parts are built, which shows values out of range and parts that do not fit.
+Hydra stops at the first mistake and shows a traceback. Here all flags and overrides are checked
+first, then every combination of a sweep, and the names and types of the arguments of all parts.
+This needs no torch, whose import takes most of the time of a refused command. If there is no
+mistake, the parts are built, which finds values out of range and parts that do not fit.
 """
 
 import gc
@@ -32,9 +32,9 @@ class Command:
 
     Args:
         configs: one for each run; empty if Hydra's sweeper chooses the runs.
-        hydra: the arguments for Hydra, flags first, if Hydra has to show something or to start
-            runs by a launcher or sweeper other than its basic ones.
-        start: what a single run starts from, built by the check.
+        hydra: the arguments for Hydra, flags first; None unless Hydra has to show something or to
+            start runs by a launcher or sweeper other than its basic ones.
+        start: the start of a single run, built by the check.
     """
 
     configs: list[DictConfig] = field(default_factory=list)
@@ -72,7 +72,7 @@ def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
 
     Args:
         words: overrides as on the command line, sweeps included.
-        multirun: whether ``-m`` was given; an experiment can ask for it by itself.
+        multirun: whether ``-m`` was given; experiments with a sweep imply it.
 
     Raises:
         Problems: every mistake found.
@@ -84,13 +84,13 @@ def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
 
 
 def source_problems(composed: list[DictConfig]) -> list[str]:
-    """Wrong names and types in composed configs, found without importing any part."""
+    """Lists wrong names and types in composed configs without importing any part."""
     found = [config_problems(config, imported=False) for config in composed]
     return [line for parts in found for lines in parts.values() for line in lines]
 
 
 def part_problems(composed: list[DictConfig]) -> list[str]:
-    """What is wrong with composed configs that only importing and building the parts shows."""
+    """Lists the mistakes in composed configs that are found by importing and building the parts."""
     _import_torch()
     from oversmoothing.launch.preflight import all_problems
 
@@ -99,7 +99,7 @@ def part_problems(composed: list[DictConfig]) -> list[str]:
 
 
 def _started(planned: Plan) -> tuple["Start | None", list[str]]:
-    """What a single run starts from, built by its check; what is wrong with the runs."""
+    """Builds and checks the runs; returns the start of a single run, and the mistakes."""
     if len(planned.configs) > 1 or planned.by_hydra:
         return None, part_problems(planned.configs)
     _import_torch()
@@ -109,17 +109,17 @@ def _started(planned: Plan) -> tuple["Start | None", list[str]]:
 
 
 def _import_torch() -> None:
-    """Imports torch in two thirds of the time: nothing of what it makes is garbage."""
+    """Imports torch without garbage collection, in two thirds of the time."""
     if "torch" not in sys.modules:
         gc.disable()
         import torch  # noqa: F401
 
-        gc.freeze()  # the garbage collector passes over it from now on
+        gc.freeze()  # the garbage collector ignores these objects from now on
         gc.enable()
 
 
 def _sweep_problems(planned: Plan) -> list[str]:
-    """What is wrong with a sweep that Hydra starts."""
+    """Lists the mistakes in a sweep that Hydra starts."""
     problems, chosen = [], {"sweeper": planned.sweeper, "launcher": planned.launcher}
     for kind, option in chosen.items():
         if option != "basic" and int(os.environ.get("WORLD_SIZE", 1)) > 1:
@@ -138,7 +138,7 @@ def _sweep_problems(planned: Plan) -> list[str]:
 
 
 def _output_problems(composed: list[DictConfig]) -> list[str]:
-    """Output folders that cannot be written."""
+    """Lists output folders that cannot be written, one error line for each."""
     problems = []
     for folder in dict.fromkeys(Path(config.paths.outputs) for config in composed):
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())

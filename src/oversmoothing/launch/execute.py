@@ -1,4 +1,4 @@
-"""From a composed config to a result in the store."""
+"""Runs a composed config and stores its result."""
 
 import contextlib
 import time
@@ -25,25 +25,25 @@ from oversmoothing.tasks.base import Job, Result
 
 
 def execute(config: DictConfig, wait: bool = False, start: Start | None = None) -> dict[str, Any]:
-    """Returns the first of what ``obtain`` returns."""
+    """Runs a config like ``obtain``, and returns only the result."""
     return obtain(config, wait, start)[0]
 
 
 def obtain(
     config: DictConfig, wait: bool = False, start: Start | None = None
 ) -> tuple[dict[str, Any], bool]:
-    """Runs what a config asks for and its store lacks; a finished run costs nothing.
+    """Runs the seeds of a config that have no result in the store.
 
-    Seeds do not take part in a run's identity: asking for more seeds trains only the new ones.
+    Seeds are not part of a run's identity, so asking for more seeds trains only the new ones.
 
     Args:
         config: composed and checked.
-        wait: wait for another process that works on this run.
-        start: what the check has built of this run; None: it is built now.
+        wait: wait if another process works on this run.
+        start: what the check has built for this run; None: build it now.
 
     Returns:
-        The content of ``result.json``, and whether all of it was there already, perhaps since
-        another process finished that was waited for.
+        The content of ``result.json``, and whether no seed had to be run. That is also true if
+        another process finished the run in the meantime.
 
     Raises:
         Busy: another process works on this run.
@@ -71,7 +71,7 @@ def _trained(
     start: Start,
     sink: Any,
 ) -> dict[str, Any]:
-    """Runs the missing seeds group by group; returns what is stored after the last."""
+    """Runs the missing seeds group by group; returns the stored result after the last group."""
     env = {**environment(config.device), "data": getattr(start.parts.data, "checksum", None)}
     _require_same_data(folder, known, env["data"])
     for seeds in start.groups(missing):
@@ -88,7 +88,7 @@ def _trained(
 
 
 def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None) -> None:
-    """Refuses to add seeds to those of other data, which a run id does not tell apart."""
+    """Refuses to add seeds to a result on other data; the run id does not depend on the data."""
     for seed, env in _environments(known).items():
         if checksum and env.get("data") not in (None, checksum):
             raise InputError(
@@ -99,13 +99,13 @@ def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None
 
 
 def _environments(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The environment of each seed; earlier versions stored one for all."""
+    """Returns the environment of each seed; earlier versions stored one for all seeds."""
     return known.get("envs") or dict.fromkeys(known.get("seeds", {}), known.get("env", {}))
 
 
 @contextlib.contextmanager
 def _leaving_errors(folder: Path) -> Iterator[None]:
-    """Leaves the traceback of an error in ``error.txt``, and raises the error."""
+    """Context that writes the traceback of an error to ``error.txt`` and raises the error."""
     try:
         yield
     except Exception:
@@ -116,7 +116,7 @@ def _leaving_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sink(folder: Path, config: DictConfig) -> Iterator[Any]:
-    """A second place for log lines, such as W&B; the first is the run's own file."""
+    """Context with the sink of the config, such as W&B, which also gets the log lines; or None."""
     writes = config.logger and distributed.rank() == 0
     create = partial(build(config.logger), folder=folder, config=config) if writes else None
     sink = Background(create, folder) if create else None
@@ -133,10 +133,10 @@ def finished(config: DictConfig) -> bool:
 
 
 def known_result(config: DictConfig) -> dict[str, Any]:
-    """What the store has of a config's run; empty if it has nothing.
+    """Returns the stored result of a config's run; empty if there is none.
 
     Raises:
-        InputError: ``result.json`` belongs to another run, or is no result.
+        InputError: ``result.json`` belongs to another run, or is not a result.
     """
     folder = run_folder(config)
     result = read_result(folder) or {}
@@ -152,12 +152,12 @@ def known_result(config: DictConfig) -> dict[str, Any]:
 
 
 def missing_seeds(config: DictConfig, result: dict[str, Any]) -> list[int]:
-    """The seeds of a config that a result lacks."""
+    """Returns the seeds of a config that are missing in a result."""
     return [seed for seed in config.seeds if str(seed) not in result.get("seeds", {})]
 
 
 def run_folder(config: DictConfig) -> Path:
-    """The folder of a config's run."""
+    """Returns the folder of a config's run."""
     return Path(config.paths.outputs) / run_name(config)
 
 
@@ -172,7 +172,7 @@ def _store(
     seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
     envs = _environments(known) | dict.fromkeys(map(str, fresh), env)
     metrics = folder / "metrics.jsonl"
-    flush(metrics)  # before the result that counts its bytes
+    flush(metrics)  # before the result, which refers to its size
     result = {
         "id": run_id(config),
         "name": folder.name,

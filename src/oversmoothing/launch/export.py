@@ -34,8 +34,8 @@ def export(run: str, folder: Path, seed: int | None = None, trust: bool = False)
         The files.
 
     Raises:
-        InputError: no such run, several seeds and none chosen, no or damaged weights, or a folder
-            that has files already.
+        InputError: the run does not exist, it has several seeds and none is chosen, weights are
+            missing or damaged, or the folder is not empty.
     """
     source = find(run)
     found = weights_of(source, config_of(source, tuple(TASKS), trust))
@@ -56,14 +56,14 @@ def export(run: str, folder: Path, seed: int | None = None, trust: bool = False)
 
 
 def _shared(run: TrainedRun) -> DictConfig:
-    """The config for others: one seed, and no folders of this machine."""
-    config = config_of(run.folder, (run.task_name,), trust=True)  # it was checked before
+    """Returns the config to publish, with one seed and without this machine's folders."""
+    config = config_of(run.folder, (run.task_name,), trust=True)  # already checked
     config.seeds, config.paths = [run.seed], PATHS
     return config
 
 
 def _metrics(run: TrainedRun) -> dict[str, Any]:
-    """The part of ``result.json`` that belongs to the seed."""
+    """Returns the part of ``result.json`` that belongs to the seed."""
     result = read_result(run.folder) or {}
     own = result.get("seeds", {}).get(str(run.seed), {})
     result["env"] = result.get("envs", {}).get(str(run.seed), result.get("env", {}))

@@ -1,4 +1,4 @@
-"""The flags of a command line: Hydra's, which its public modules do not offer."""
+"""Reads Hydra's flags from a command line, for which Hydra has no public function."""
 
 import argparse
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cells(parser: argparse.ArgumentParser, results: Path) -> None:
-    """Adds what names a table and some of its cells; ``results`` is the default folder."""
+    """Adds the options that choose a table and its cells; ``results`` is the default folder."""
     parser.add_argument("table", help="name in results/expected/*.yaml")
     parser.add_argument("--results", type=Path, default=results, help="another folder of results")
     for name, kind in (("data", "data sets"), ("methods", "rows"), ("columns", "columns")):
@@ -54,7 +54,7 @@ def add_cells(parser: argparse.ArgumentParser, results: Path) -> None:
 
 
 def whole(least: int = 1) -> Callable[[str], int]:
-    """Returns the type of an argument that is a whole number, not less than ``least``."""
+    """Returns an argument type for whole numbers of at least ``least``."""
 
     def read(text: str) -> int:
         number = int(text) if len(text) < 20 else least - 1
@@ -62,12 +62,12 @@ def whole(least: int = 1) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"expected {least} or more, got {text[:20]}")
         return number
 
-    read.__name__ = "int"  # which argparse names for a word that is no number
+    read.__name__ = "int"  # argparse shows it in errors
     return read
 
 
 def _misused(given: argparse.Namespace) -> list[str]:
-    """Flags that are not offered, or not together."""
+    """Lists flags that are not supported, or not in this combination."""
     problems = []
     for flag in (flags.split()[0] for flags in REFUSED):
         if getattr(given, flag.strip("-").replace("-", "_")):

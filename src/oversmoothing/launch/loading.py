@@ -35,7 +35,7 @@ class TrainedRun:
         weights: file of its weights.
         config: of the run.
         network: in evaluation mode.
-        label_names: of the labels 0, 1, …; empty for a task that labels no pixels.
+        label_names: names of the labels 0, 1, …; empty if the task does not label pixels.
     """
 
     folder: Path
@@ -82,7 +82,7 @@ def load(
     tasks: Sequence[str] = ("wsss",),
     trust: bool = False,
 ) -> TrainedRun:
-    """Loads a trained network without running code from its files, or code that they name.
+    """Loads a trained network without running code from its files or code that they name.
 
     Args:
         run: folder of a run or of an exported one, its name or id below ``outputs``, or
@@ -93,8 +93,8 @@ def load(
         trust: let the config name classes and functions of other packages, which are then called.
 
     Raises:
-        InputError: no such run, one of another task, no weights yet, no such seed, weights that
-            are damaged or do not fit the config, or a config that is wrong or names foreign code.
+        InputError: the run does not exist or is of another task; the seed has no weights; weights
+            are damaged or do not fit the config; or the config is wrong or names foreign code.
     """
     on_hub = str(run).startswith(published.PREFIX)
     folder = published.download(str(run)) if on_hub else find(run)
@@ -116,26 +116,26 @@ def load(
 
 
 def _fill(network: nn.Module, state: dict[str, Any], file: Path) -> None:
-    """Puts weights that were read from a file into a network; raises InputError if they differ."""
+    """Loads a state into a network; raises InputError with the file if it does not fit."""
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise InputError(
-            f"{file}: does not fit the config.yaml beside it; remove the folder and run its "
+            f"{file}: does not fit the config.yaml next to it; remove the folder and run its "
             "command, or export the run, again"
         ) from error
 
 
 def untrained(config: DictConfig, label_names: Sequence[str], seed: int | None = None) -> nn.Module:
-    """Builds the network of a seed as it is before training, on the CPU.
+    """Builds the untrained network of a seed on the CPU.
 
     Args:
         config: composed.
-        label_names: of the data that it is for; empty: the data are read.
-        seed: None: the config's first.
+        label_names: of its data; empty: read the data.
+        seed: None: the first of the config.
 
     Raises:
-        InputError: what its parts object to.
+        InputError: a part refuses its options.
     """
     own = parts(config, Labels(tuple(label_names)) if label_names else build(config.data))
     seeds = [config.seeds[0] if seed is None else seed]
@@ -146,7 +146,7 @@ def of_command(words: Sequence[str], seed: int) -> Path:
     """Returns the folder of a command's run.
 
     Raises:
-        InputError: the network has not been trained; the message holds the command.
+        InputError: the network has not been trained; the message contains the command.
     """
     folder = run_folder(compose_config([*words]))
     if not weights_path(folder, seed).exists():
@@ -158,7 +158,7 @@ def of_command(words: Sequence[str], seed: int) -> Path:
 
 
 def _label_names(folder: Path, config: DictConfig) -> tuple[str, ...]:
-    """Reads names from the IoU of the result, so that the images need not be there."""
+    """Reads label names from the IoU in the result, so that the images are not needed."""
     for seed in (read_result(folder) or {}).get("seeds", {}).values():
         for key, value in seed.items():
             if key.endswith("_iou"):

@@ -1,4 +1,4 @@
-"""Checks that overrides of recorded runs change how these are computed, not their numbers."""
+"""Checks that overrides of recorded runs do not change which runs they are."""
 
 from hydra.core.override_parser.types import Override
 
@@ -12,7 +12,7 @@ def other_runs(overrides: list[str]) -> list[str]:
     """Returns the overrides that may change the identity or the seeds of a run.
 
     Raises:
-        Problems: words that are no overrides.
+        Problems: a word is not an override.
     """
     parsed, problems = parse(overrides)
     if problems:
@@ -21,10 +21,10 @@ def other_runs(overrides: list[str]) -> list[str]:
 
 
 def same_runs(overrides: list[str]) -> None:
-    """Raises InputError for overrides that would put other runs into a table or figure.
+    """Checks that overrides do not put other runs into a table or figure.
 
     Raises:
-        InputError: naming these overrides, and the keys that can be given; or a sweep.
+        InputError: they do, or one is a sweep; the message names the allowed keys.
     """
     for override in parse(overrides)[0]:
         if override.is_sweep_override():

@@ -1,4 +1,4 @@
-"""Work in processes side by side, of which one may die without harm to the others."""
+"""Runs work in parallel processes; if one process dies, the others continue."""
 
 import multiprocessing
 from collections import deque
@@ -23,12 +23,13 @@ def in_processes(
     jobs: int,
     died: Callable[[Item], Found],
 ) -> Iterator[tuple[Item, Found]]:
-    """Yields every item and what a call with it returns, in the order in which they are done.
+    """Calls a function with every item in parallel; yields items and results as they finish.
 
     Args:
-        call: run in another process; what it raises is raised here.
+        call: runs in another process; its errors are raised here.
+        items: arguments of the calls.
         jobs: number of processes.
-        died: takes the place of a call whose process died.
+        died: returns the result for an item whose process died.
     """
     waiting, running = deque(items), dict[Future[Found], tuple[Item, ProcessPoolExecutor]]()
     idle = [_pool() for _ in range(min(jobs, len(waiting)))]
@@ -48,12 +49,12 @@ def in_processes(
 
 
 def _pool() -> ProcessPoolExecutor:
-    """One process: the death of one in a larger pool ends what all of them do."""
+    """Creates a pool of one process, since the death of one process breaks the whole pool."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(1, context, initializer=_set_up)
 
 
 def _set_up() -> None:
-    """Prepares a process."""
+    """Prepares a worker process."""
     one_line_warnings()
     follow_parent()

@@ -1,4 +1,4 @@
-"""Pictures of what one trained network, or two side by side, predict for an image."""
+"""Draws the predictions of one or two trained networks for an image."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ Draw = Callable[[Photo], tuple[Figure, np.ndarray | None]]  # picture, mask (H, 
 
 
 def require_same_classes(run: TrainedRun, other: TrainedRun) -> None:
-    """Refuses two runs that know different classes."""
+    """Raises InputError unless two runs have the same classes."""
     if run.classes != other.classes:
         raise InputError(
             f"{other.folder}: its classes differ from those of {run.folder}; expected two runs of "
@@ -34,9 +34,9 @@ def of_wsss(run: TrainedRun, other: TrainedRun | None, labels: str | None, crf: 
 
     Args:
         run: of ``task=wsss``.
-        other: another such run, whose CAMs are drawn beside those of ``run``.
-        labels: comma-separated classes whose CAMs are drawn; None: those of the image, or else
-            those that the classifier finds.
+        other: another such run, whose CAMs are drawn next to those of ``run``.
+        labels: comma-separated classes whose CAMs are drawn; None: those of the image's label, or
+            if it has none, those that the classifier finds.
         crf: whether a dense CRF refines the mask.
 
     Raises:
@@ -84,7 +84,7 @@ def of_segmentation(
 
     Args:
         run: of ``task=segmentation``.
-        other: another such run, whose mask is drawn beside that of ``run``.
+        other: another such run, whose mask is drawn next to that of ``run``.
         labels: must be None.
         crf: must be False.
 
@@ -109,7 +109,7 @@ def _draw_masks(runs: Sequence[TrainedRun], photo: Photo) -> tuple[Figure, np.nd
 
 
 def predicted(run: TrainedRun, image: Tensor) -> np.ndarray:
-    """Returns the labels of an image by the run's multi-scale evaluation, or else single-scale.
+    """Returns the labels of an image, by multi-scale evaluation if the run has its settings.
 
     Shapes: (3, H, W) uint8 -> (H, W) uint8.
     """
@@ -122,7 +122,7 @@ def predicted(run: TrainedRun, image: Tensor) -> np.ndarray:
 
 
 def titles(runs: Sequence[TrainedRun]) -> list[str]:
-    """Returns what distinguishes each run: aggregator, options that differ, or else its id."""
+    """Returns a title for each run: its aggregator with differing options, or else its id."""
     if len(runs) == 1:
         return ["mask"]
     named = [_aggregator(run, runs) for run in runs]
@@ -133,7 +133,7 @@ def titles(runs: Sequence[TrainedRun]) -> list[str]:
 
 
 def _aggregator(run: TrainedRun, runs: Sequence[TrainedRun]) -> str:
-    """Returns ``no unit`` or ``EM``, and below it the options in which runs of this kind differ."""
+    """Returns the aggregator's name, and below it the options in which such runs differ."""
     own = run.config.aggregator
     alike = [r.config.aggregator for r in runs if r.config.aggregator._target_ == own._target_]
     kind = own._target_.split(".")[-1]

@@ -1,4 +1,4 @@
-"""Finds the mistakes in a composed config that show only when its parts are built."""
+"""Finds mistakes in a composed config by building its parts."""
 
 import inspect
 import json
@@ -23,14 +23,14 @@ from oversmoothing.store.identity import short_name
 from oversmoothing.tasks.base import Parts, Task
 
 AGGREGATORS = ("aggregator", "then")
-Known = dict[str, Any]  # part of an earlier config, as JSON -> its complaints, or the part built
+Known = dict[str, Any]  # part of an earlier config, as JSON -> its mistakes, or the built part
 
 
 def started(config: DictConfig) -> tuple[Start | None, list[str]]:
-    """Builds all parts of a run; if that fails, returns the mistakes.
+    """Builds all parts of a run and finds its mistakes.
 
     Returns:
-        The start of the run, None if it is finished or refused; one line for each mistake.
+        The start of the run, or None if it is finished or has mistakes; one line for each mistake.
     """
     refused: list[str] = []
     if not config_problems(config) and not _fit_problems(config):
@@ -40,22 +40,22 @@ def started(config: DictConfig) -> tuple[Start | None, list[str]]:
             start = Start(config)
             start.prepare(seeds)
             return start, []
-        except InputError as error:  # perhaps only the real data show it
+        except InputError as error:  # it may occur only with the real data
             refused = error.lines
-        except Exception:  # in a class of the user; all_problems says where
+        except Exception:  # in a user's class; all_problems reports it
             pass
     return None, all_problems(config, {}) or refused
 
 
 def all_problems(config: DictConfig, known: Known) -> list[str]:
-    """One line for every mistake in a composed config.
+    """Lists the mistakes in a composed config, one line each.
 
-    Parts whose names and types are right are built once, and the network on the task's toy data. A
-    finished run is not built again.
+    Parts with correct names and types are built once; the network is built on the task's toy data.
+    A finished run is not built.
 
     Args:
         config: composed.
-        known: from earlier configs of the same command; added to.
+        known: results for earlier configs of the same command; new ones are added.
     """
     found = config_problems(config)
     lines = [line for part in found.values() for line in part]
@@ -64,7 +64,7 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
     if not _is_task(config):
         return [
             *lines,
-            f"task._target_: {config.task._target_} is no task; it must derive from Task "
+            f"task._target_: {config.task._target_} is not a task; it must derive from Task "
             "of oversmoothing.tasks.base",
         ]
     lines += _fit_problems(config)
@@ -84,7 +84,7 @@ def _is_task(config: DictConfig) -> bool:
 
 
 def _fit_problems(config: DictConfig) -> list[str]:
-    """Groups that a task needs and lacks, or has no use for."""
+    """Lists groups that the task needs but lacks, and groups that it does not use."""
     name, needs, problems = short_name(config.task), _needs(config), []
     for group in ("backbone", "trainer", "data"):
         if group in needs and not config[group]:
@@ -99,7 +99,7 @@ def _needs(config: DictConfig) -> tuple[str, ...]:
 
 
 def _steps(config: DictConfig) -> dict[str, Callable[[], object]]:
-    """Part -> what tries it."""
+    """Maps each part to the function that builds and checks it."""
     wanted = {"data": partial(_accept, config), "trainer": partial(build, config.trainer)}
     parts = [part for part in wanted if part in _needs(config) and config[part]]
     steps: dict[str, Callable[[], object]] = {part: wanted[part] for part in parts}
@@ -114,7 +114,7 @@ def _cached_complaints(
     step: Callable[[], object],
     known: Known,
 ) -> list[str]:
-    """Returns the complaints of a part, from the cache if an earlier config has the same part."""
+    """Returns the mistakes in a part; they are cached for later configs with the same part."""
     text = json.dumps([part, values["task"]["_target_"], values[part]])
     if text not in known:
         known[text] = _complaints(part, config, step)
@@ -126,9 +126,9 @@ def _complaints(part: str, config: DictConfig, step: Callable[[], object]) -> li
         step()
     except InputError as error:
         line = str(error)
-        own = part == "then" and line.startswith("aggregator.")  # no class knows its place
+        own = part == "then" and line.startswith("aggregator.")  # the class does not know its key
         return [line.replace("aggregator.", "then.", 1) if own else line]
-    except Exception as error:  # a bug in the user's own class
+    except Exception as error:  # a bug in a user's class
         return [f"{part}: {config[part]._target_} cannot be built ({reason(error)})"]
     return []
 
@@ -141,9 +141,9 @@ def _accept(config: DictConfig) -> None:
 
 
 def _make(node: DictConfig) -> None:
-    """Builds an aggregator in two widths.
+    """Builds an aggregator for two numbers of channels.
 
-    Complaints that differ are about the width. The network, which knows its own, will find them.
+    If the errors differ, they depend on this number; the network will find them with its own.
     """
     narrow, wide = (_refusal(node, dim) for dim in (4, 8))
     if narrow is not None and str(narrow) == str(wide):
@@ -158,7 +158,7 @@ def _refusal(node: DictConfig, dim: int) -> InputError | None:
     if isinstance(made, Aggregator) and hasattr(made, "site"):
         return None
     return InputError(
-        f"aggregator._target_: {node._target_} is no aggregator; it must derive from Inside, "
+        f"aggregator._target_: {node._target_} is not an aggregator; it must derive from Inside, "
         "After or Instead of oversmoothing.aggregators.base"
     )
 
@@ -175,7 +175,7 @@ def _try_device(name: str) -> None:
 
 
 def _built(config: DictConfig, values: dict[str, Any], known: Known, part: str) -> Any:
-    """A part of a config, built once for all configs of the command that share it."""
+    """Builds a part of a config; configs of the command that share it get the same object."""
     text = json.dumps(["built", values[part]])
     if text not in known:
         known[text] = build(config[part]) if config[part] else None
@@ -185,11 +185,11 @@ def _built(config: DictConfig, values: dict[str, Any], known: Known, part: str) 
 def _network_problems(
     config: DictConfig, broken: set[str], built: Callable[[str], Any]
 ) -> list[str]:
-    """Returns the error of building the network, if any, without the broken parts.
+    """Builds the network without the broken parts; returns its error, if any.
 
     Args:
-        config: whose ``task`` is right.
-        broken: parts with complaints.
+        config: with a valid ``task``.
+        broken: parts with mistakes.
         built: builds a part.
     """
     if "backbone" in _needs(config) and ("backbone" in broken or not config.backbone):
@@ -207,7 +207,7 @@ def _network_problems(
         line = (
             f"backbone: {backbone} does not fit task {name} ({why}); choose another with backbone=…"
         )
-    except Exception as error:  # a bug in the user's own class
+    except Exception as error:  # a bug in a user's class
         line = f"backbone: {config.backbone._target_} cannot be built ({reason(error)})"
     else:
         return []
@@ -215,7 +215,7 @@ def _network_problems(
 
 
 def _toy(built: Callable[[str], Any], task: Task, left_out: set[str]) -> Parts:
-    """A config's parts with the task's toy data, without the broken ones."""
+    """Builds the parts of a config except the broken ones, with the task's toy data."""
     kept = [NoAggregator if part in left_out else built(part) for part in AGGREGATORS]
     trainer = None if "trainer" in left_out else built("trainer")
     return Parts(kept, built("backbone"), trainer, task.toy)

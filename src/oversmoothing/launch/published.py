@@ -15,8 +15,8 @@ def download(run: str) -> Path:
     """Returns the folder of ``hf:ORG/NAME``, from the hub's cache or downloaded.
 
     Raises:
-        InputError: no such name, or not in the cache, and the download failed or
-            ``OVERSMOOTHING_OFFLINE=1`` forbids it.
+        InputError: the name is not of this form, or the run is not in the cache and the download
+            failed or ``OVERSMOOTHING_OFFLINE=1`` forbids it.
     """
     name = run.removeprefix(PREFIX)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
@@ -31,6 +31,6 @@ def download(run: str) -> Path:
     else:
         try:
             return Path(snapshot_download(name, allow_patterns=list(FILES)))
-        except Exception as error:  # the hub and its HTTP library raise many types
+        except Exception as error:  # the hub and its HTTP library may raise any error
             reason = described(error)
     raise InputError(f"{run}: not available ({reason}); give --run a folder that export.py wrote")

@@ -1,4 +1,4 @@
-"""The command of a run, found from its config."""
+"""Finds the command of a run from its config."""
 
 import json
 import shlex
@@ -17,8 +17,8 @@ Keys = dict[str, Any]
 def command_of(config: DictConfig, seed: int) -> str | None:
     """Returns a short command that trains this run with one seed; None if none was found.
 
-    It starts from the experiment with the fewest differences, or else from the task alone, and is
-    returned only if its config has the id of the run.
+    The command starts from the experiment with the fewest differences, or else from the task alone.
+    It is returned only if its config has the id of the run.
     """
     wanted, task = _keys(config) | {"seeds": [seed]}, short_name(config.task)
     names = options("experiment", [CONFIGS])
@@ -32,7 +32,7 @@ def command_of(config: DictConfig, seed: int) -> str | None:
 
 
 def _completed(words: list[str], wanted: Keys) -> list[str]:
-    """Adds options of the groups with another ``_target_``, then keys; empty where it cannot."""
+    """Adds options of groups with another ``_target_``, then keys; [] if a key does not exist."""
     own = _keys(compose_config(words))
     for part in IDENTITY:
         target = f"{part}._target_"
@@ -51,7 +51,7 @@ def _completed(words: list[str], wanted: Keys) -> list[str]:
 
 
 def _target(group: str, name: str) -> str | None:
-    """The ``_target_`` of an option of a group, its own or that of the option it extends."""
+    """Returns the ``_target_`` of an option of a group, or of the option that it extends."""
     node = OmegaConf.load(CONFIGS / group / f"{name}.yaml")
     extended = [base for base in node.get("defaults") or [] if isinstance(base, str)]
     return node.get("_target_") or next(
@@ -60,19 +60,19 @@ def _target(group: str, name: str) -> str | None:
 
 
 def _keys(config: DictConfig) -> Keys:
-    """Dotted keys and values of the parts and the seeds, interpolations unresolved."""
+    """Returns dotted keys and values of the parts and the seeds, interpolations unresolved."""
     plain = OmegaConf.to_container(config, resolve=False)
     whole = flat({key: plain.get(key) for key in (*IDENTITY, "seeds")})
     return {key: value for key, value in whole.items() if not isinstance(value, dict)}
 
 
 def _distance(words: list[str], wanted: Keys) -> int:
-    """Number of keys in which a command differs; another class counts as many."""
+    """Counts the keys in which a command differs; a different class counts as 10."""
     own = _keys(compose_config(words))
     keys = [key for key in own.keys() | wanted.keys() if own.get(key, ...) != wanted.get(key, ...)]
     return sum(10 if key.endswith("_target_") else 1 for key in keys)
 
 
 def _value(value: Any) -> str:
-    """A value as an override holds it."""
+    """Formats a value for an override."""
     return value if isinstance(value, str) and value.isidentifier() else json.dumps(value)

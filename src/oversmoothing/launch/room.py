@@ -1,8 +1,8 @@
-"""Refuses parts that do not fit into memory, before they fill it."""
+"""Refuses parts that do not fit into memory, before they are built."""
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,9 @@ from oversmoothing.store.free_memory import free_memory, in_gib, require_free
 from oversmoothing.tasks.base import Parts, Task
 from oversmoothing.training.recipe import Recipe
 
-SMALL = 2**28  # bytes of a tensor that is made without a look at the free memory
+SMALL = 2**28  # bytes up to which tensors are created without a check of the free memory
 SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randperm)
-TRAINING = 16  # bytes a parameter: itself, its gradient, and two moments of Adam
+TRAINING = 16  # bytes per parameter: itself, its gradient, and two moments of Adam
 
 
 def network_of(
@@ -29,7 +29,7 @@ def network_of(
     device: torch.device,
     trains_on: torch.device | None = None,
 ) -> nn.Module:
-    """Builds the network of a task, checked, if it can be trained in the memory that is free.
+    """Builds and checks the network of a task if training it fits into the free memory.
 
     Args:
         task, parts, seeds: of the run.
@@ -37,18 +37,11 @@ def network_of(
         trains_on: where it is trained; None: on its device.
 
     Raises:
-        InputError: it cannot, or parts or options do not fit each other.
+        InputError: it does not fit, or parts or options do not fit each other.
     """
     make = partial(task.network, parts, seeds, device)
-    try:
-        with room_for("backbone", isinstance(parts.trainer, Recipe)) as bound:
-            network = make()
-    except InputError:
-        raise
-    except Exception:
-        if not bound.without_content:
-            raise
-    if bound.without_content:
+    network = _built_if_small(make, isinstance(parts.trainer, Recipe))
+    if network is None:
         with room_for("backbone"):
             network = make()
     task.check(network, parts)
@@ -57,23 +50,43 @@ def network_of(
     return network
 
 
-@contextlib.contextmanager
-def room_for(part: str, trains: bool = False) -> Iterator["_Bounded"]:
-    """Refuses tensors that are larger than the memory that is free.
+def _built_if_small(make: Callable[[], nn.Module], trains: bool) -> nn.Module | None:
+    """Builds a network; returns None if it has large parameters and training it fits into memory.
 
-    Args:
-        part: of the config that is built meanwhile, for the message.
-        trains: whether the tensors are parameters. If so, those after the first large one have no
-            content, and half of what training all of them takes must be free.
+    From the first large parameter on, parameters are counted but get no memory, so the network
+    cannot be used.
 
     Raises:
-        InputError: naming the part, the size of the tensors and the free memory.
+        InputError: training the network does not fit into the free memory.
+    """
+    try:
+        with room_for("backbone", trains) as bound:
+            network = make()
+    except InputError:
+        raise
+    except Exception:
+        if not bound.without_content:  # tensors without content can make a constructor fail
+            raise
+    return None if bound.without_content else network
+
+
+@contextlib.contextmanager
+def room_for(part: str, trains: bool = False) -> Iterator["_Bounded"]:
+    """Context that refuses tensors larger than the free memory.
+
+    Args:
+        part: of the config that is built in the context, for the message.
+        trains: whether the tensors are parameters to train. If so, tensors from the first large one
+            on get no content, and half of the memory to train all of them must be free.
+
+    Raises:
+        InputError: a tensor does not fit; the message names the part, the size and the free memory.
     """
     bound = _Bounded(part, trains)
     try:
         with bound if limits.are_on() else contextlib.nullcontext():
             yield bound
-    except (RuntimeError, MemoryError) as error:  # torch has no type of its own on a CPU
+    except (RuntimeError, MemoryError) as error:  # torch raises RuntimeError on a CPU
         if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
             raise
         reason = str(error).split("memory: ")[-1].split(". ")[0]
@@ -82,12 +95,13 @@ def room_for(part: str, trains: bool = False) -> Iterator["_Bounded"]:
 
 
 class _Bounded(TorchFunctionMode):
-    """Looks at the size of every tensor before it is made.
+    """Checks the size of every tensor before it is created.
 
-    A mode of dispatch would import torch's compiler, which takes seconds.
+    It is not a dispatch mode, since that would import torch's compiler, which takes seconds.
 
     Attributes:
-        without_content: whether tensors have been made without content; what has them is of no use.
+        without_content: whether tensors were created without content; modules with such tensors
+            cannot be used.
     """
 
     def __init__(self, part: str, trains: bool) -> None:
@@ -122,7 +136,7 @@ class _Bounded(TorchFunctionMode):
 
 
 def _bytes(args: tuple, kwargs: dict[str, Any]) -> int:
-    """Bytes of a new tensor, from the list of its sizes, or from its sizes one by one."""
+    """Returns the bytes of a new tensor, whose sizes are given as a list or one by one."""
     lists = [argument for argument in args if isinstance(argument, (list, tuple))]
     sizes = lists[0] if lists else [size for size in args if type(size) is int]
     dtype = kwargs.get("dtype") or torch.get_default_dtype()
@@ -130,9 +144,10 @@ def _bytes(args: tuple, kwargs: dict[str, Any]) -> int:
 
 
 def require_room(network: nn.Module, task: Task, parts: Parts, device: torch.device) -> None:
-    """Checks that a network can be trained in the memory that is free besides it.
+    """Checks that training a network fits into the free memory.
 
-    Warns if the estimate exceeds it. Networks on graphs are estimated before they are built.
+    Warns if the estimate exceeds the free memory. For networks on graphs only the parameters are
+    counted here; the rest is estimated before they are built.
 
     Raises:
         InputError: not even half of the estimate fits.

@@ -1,4 +1,4 @@
-"""What all scripts share: how they exit, and how they pass overrides on."""
+"""Functions that all scripts share: exit codes, and overrides after ``--``."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a run starts from: its task, its parts, and the network of its first seeds."""
+"""The start of a run: its task, its parts, and the network of its first seeds."""
 
 import os
 
@@ -13,13 +13,13 @@ from oversmoothing.tasks.base import Parts, Task
 
 
 class Start:
-    """Builds what a config names, every part once.
+    """The task and parts of a config; each is built once.
 
     Args:
-        config: composed, its names and types checked.
+        config: composed, with checked names and types.
 
     Raises:
-        InputError: a part that refuses its arguments, or data that are missing or damaged.
+        InputError: a part refuses its arguments, or data are missing or damaged.
     """
 
     def __init__(self, config: DictConfig) -> None:
@@ -32,20 +32,20 @@ class Start:
         self._built: tuple[list[int], nn.Module] | None = None
 
     def groups(self, seeds: list[int]) -> list[list[int]]:
-        """Seeds that the task trains together."""
+        """Divides seeds into the groups that the task trains together."""
         return [seeds] if self.task.seeds_together else [[seed] for seed in seeds]
 
     def prepare(self, seeds: list[int]) -> None:
-        """Builds and checks the network of the first of these seeds, and keeps it for ``network``.
+        """Builds and checks the network of the first group of seeds, for a later ``network``.
 
         Raises:
-            InputError: parts or options that do not fit each other.
+            InputError: parts or options do not fit each other.
         """
         first = self.groups(seeds)[0]
         self._built = first, self.network(first)
 
     def network(self, seeds: list[int]) -> nn.Module:
-        """The network of these seeds, checked; a prepared one is given away once."""
+        """Returns the checked network of these seeds; a prepared one is used only once."""
         built, self._built = self._built, None
         if built and built[0] == seeds:
             return built[1]
@@ -53,14 +53,14 @@ class Start:
 
 
 def parts(config: DictConfig, data: object = None) -> Parts:
-    """Backbone, aggregators and trainer of a config, with these data."""
+    """Builds the backbone, aggregators and trainer of a config, for these data."""
     aggregators = [build(config[key]) for key in ("aggregator", "then")]
     own = [build(config[key]) if config[key] else None for key in ("backbone", "trainer")]
     return Parts(aggregators, *own, data)
 
 
 def _set_up(config: DictConfig, place: torch.device) -> None:
-    """Sets threads, precision of products and determinism: how numbers are computed."""
+    """Sets threads, precision of matrix products and determinism."""
     if config.threads:
         torch.set_num_threads(config.threads)
     matmul = config.get("matmul", "high")
@@ -69,7 +69,7 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
     torch.set_float32_matmul_precision(matmul)
     torch.backends.cudnn.allow_tf32 = matmul != "highest"
     wanted = config.deterministic != "off"
-    if wanted:  # without it, matrix products on a GPU refuse to be deterministic
+    if wanted:  # required for deterministic matrix products on a GPU
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if wanted or torch.are_deterministic_algorithms_enabled():  # the call imports torch's compiler
+    if wanted or torch.are_deterministic_algorithms_enabled():  # the setter imports the compiler
         torch.use_deterministic_algorithms(wanted, warn_only=config.deterministic == "warn")

@@ -1,7 +1,7 @@
 """Boundary IoU: the IoU of bands along the contours (Cheng et al., CVPR 2021).
 
-https://arxiv.org/abs/2103.16562. The IoU of a large object hardly depends on its contour; this one
-depends on nothing else.
+https://arxiv.org/abs/2103.16562. The IoU of a large object hardly depends on its contour; the
+boundary IoU depends only on pixels near it.
 """
 
 from math import hypot
@@ -27,7 +27,7 @@ class BoundaryIoU(Overlap):
     Args:
         num_classes: C, background included.
         unsure: how a prediction of 255 counts. ``wrong``: as a missed pixel of its true class.
-            ``drop``: as if its truth were 255.
+            ``drop``: like a pixel whose truth is 255.
         width: d as a share of the image's diagonal; at least one pixel.
 
     Attributes:

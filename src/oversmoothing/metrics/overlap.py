@@ -8,11 +8,11 @@ from torch import Tensor
 from oversmoothing.distributed import gathered
 from oversmoothing.errors import InputError
 
-MOST = 255  # labels are 0…254; 255 is none
+MOST = 255  # labels are 0…254; 255 is not a label
 
 
 class Overlap(ABC):
-    """Counts pixels, and makes IoU of the counts.
+    """Base class of metrics that count pixels and compute IoU from the counts.
 
     Args:
         num_classes: C, background included.
@@ -36,7 +36,7 @@ class Overlap(ABC):
 
     @abstractmethod
     def areas(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Number of pixels per class that are hit, true, predicted; each (C,)."""
+        """Returns the pixels per class that are correct, true, predicted; each (C,)."""
 
     def all_reduce(self) -> None:
         """Sums the counts over all processes; does nothing without ``torch.distributed``."""
@@ -55,7 +55,7 @@ class Overlap(ABC):
         The two agree if every class occurs.
 
         Args:
-            labels: the mean is over these alone; None: over all.
+            labels: classes to average over; None: all.
         """
         occurs, ious = (self.areas()[1] > 0).tolist(), enumerate(self.iou())
         wanted = (pair for pair in ious if labels is None or pair[0] in labels)

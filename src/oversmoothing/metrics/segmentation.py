@@ -18,9 +18,9 @@ class Confusion(Overlap):
     Args:
         num_classes: C, background included.
         unsure: how a prediction of 255 counts. ``wrong``: as a missed pixel of its true class.
-            ``drop``: not at all, as in ToCo's ``pseudo_scores``; this flatters labels that decide
-            few pixels, so report :meth:`decided` with it. ToCo's ``scores`` and mmsegmentation
-            have no such predictions.
+            ``drop``: not at all, as in ToCo's ``pseudo_scores``; this raises the IoU of labels that
+            decide few pixels, so report :meth:`decided` with it. ToCo's ``scores`` and
+            mmsegmentation have no such predictions.
 
     Attributes:
         matrix: (C, C + 1) int64 on the CPU. Rows: truth. Columns: prediction, the last one unsure.
@@ -73,7 +73,7 @@ class Confusion(Overlap):
 def checked(
     prediction: Tensor | np.ndarray, truth: Tensor | np.ndarray, C: int, name: str
 ) -> tuple[Tensor, Tensor]:
-    """Both as int64 on the device of the truth.
+    """Checks prediction and truth; returns both as int64 on the device of the truth.
 
     Raises:
         InputError: shapes differ, or a value is not 0…C−1 or 255.
@@ -88,7 +88,7 @@ def checked(
 
 
 def _labels(values: Tensor | np.ndarray, C: int, what: str) -> Tensor:
-    """Labels as int64; raises InputError unless all are 0…C−1 or 255."""
+    """Converts labels to int64; raises InputError unless all are 0…C−1 or 255."""
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(np.require(values, requirements=["C", "W"]))
     if values.is_floating_point() or values.is_complex():

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-GRAM_FLOOR = 1e-6  # relative size below which the Gram matrix's singular values are not trusted
-AT_ONCE = 1 << 16  # entries of a piece in float64; 1/PIECES of the matrix if that is more
+GRAM_FLOOR = 1e-6  # relative size below which singular values of the Gram matrix are inaccurate
+AT_ONCE = 1 << 16  # entries of a piece in float64, or 1/PIECES of the matrix if that is more
 PIECES = 32
 
 
@@ -159,7 +159,7 @@ def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
     """Means over samples of :data:`OF_BLOCKS`, for every block.
 
     Args:
-        batches: for every batch of samples the tokens after the blocks in turn, each (B, N, C).
+        batches: for every batch of samples, the tokens after each block in order, each (B, N, C).
 
     Returns:
         ``cosine``, ``effective_rank`` and ``token_variance``, one value per block.
@@ -180,12 +180,12 @@ OF_BLOCKS = {
 
 
 def _double(x: Tensor) -> Tensor:
-    """Returns x in float64; on the CPU if it is on Apple's GPU, which has no float64."""
+    """Converts x to float64; on Apple's GPUs, which have no float64, it is moved to the CPU."""
     return x.cpu().double() if x.device.type == "mps" else x.double()
 
 
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Divides x by ‖x‖_F without over- or underflow; 0 if x is 0 or not finite; and finiteness."""
+    """Returns x/‖x‖_F, or 0 if x is 0 or not finite, and whether x is finite; avoids overflow."""
     x = _double(x)
     finite = x.isfinite().all(dim=(-2, -1))
     x = x.masked_fill(~finite[..., None, None], 0.0)
@@ -194,7 +194,7 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
-    """xᵀx / ‖x‖_F² of a long matrix, a few rows at a time; and whether x is finite."""
+    """Computes xᵀx / ‖x‖_F² of a long matrix in pieces; also returns whether x is finite."""
     size = _largest(x)
     finite = size.isfinite()
     size = _nonzero(size.masked_fill(~finite, 0.0))
@@ -211,14 +211,14 @@ def _nonzero(size: Tensor) -> Tensor:
 
 
 def _norms(x: Tensor) -> Tensor:
-    """2-norms of rows without over- or underflow; 1 for zero rows. Shapes: (..., C) -> (..., 1)."""
+    """Computes 2-norms of rows without overflow; 1 for zero rows. (..., C) -> (..., 1)."""
     x = _double(x)
     size = _nonzero(x.abs().amax(dim=-1, keepdim=True))
     return _nonzero(size * torch.linalg.vector_norm(x / size, dim=-1, keepdim=True))
 
 
 def _rows(x: Tensor) -> Tensor:
-    """Divides rows by their 2-norm without over- or underflow; zero rows stay zero."""
+    """Divides rows by their 2-norm without overflow; zero rows stay zero."""
     x = _double(x)
     return F.normalize(x / _nonzero(x.abs().amax(dim=-1, keepdim=True)), dim=-1)
 
@@ -229,7 +229,7 @@ def _few_rows(x: Tensor) -> tuple[Tensor, ...]:
 
 
 def _largest(x: Tensor) -> Tensor:
-    """The largest absolute value of a matrix. Shapes: (..., N, C) -> (..., 1, 1)."""
+    """Returns the largest absolute value of a matrix. Shapes: (..., N, C) -> (..., 1, 1)."""
     x = x if x.is_floating_point() else _double(x)
     return _double(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True))
 

@@ -48,13 +48,13 @@ class ThresholdCurve:
         self.counts = sum(gathered(self.counts))
 
     def at(self, place: int) -> Confusion:
-        """The confusion matrix at the threshold of this place in the list."""
+        """Returns the confusion matrix at the threshold with this index."""
         confusion = Confusion(len(self.counts))
         confusion.matrix[:, :-1] = self.counts[..., place + 1 :].sum(-1)
         confusion.matrix[:, 0] += self.counts[..., : place + 1].sum((-1, -2))
         return confusion
 
     def miou(self) -> dict[float, float]:
-        """mIoU in percent by threshold."""
+        """Returns the mIoU in percent by threshold."""
         places = enumerate(self.thresholds.tolist())
         return {round(t, 6): self.at(place).miou() for place, t in places}

@@ -1,4 +1,4 @@
-"""What belongs to one figure or table: each module has ``main(argv)``, which draws or computes it.
+"""Figures and tables of papers: each module has ``main(argv)``, which draws or computes one.
 
 ``python scripts/figure.py <name>`` calls it.
 """

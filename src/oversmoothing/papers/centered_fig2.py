@@ -4,9 +4,8 @@ python scripts/figure.py fig2
 python scripts/figure.py fig2 --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/fig
 python scripts/figure.py fig2 --known         # masks among the classes of the image's label
 
-It shows the first images of the validation list that each bring a class which none before them
-has, unless --images names others. The similarity of tokens by block in the same two runs is drawn
-beside it.
+It shows the first images of the validation list with a class that no image before them has, or
+those named by --images. A second figure shows the similarity of tokens by block in the same runs.
 """
 
 from collections.abc import Sequence
@@ -68,15 +67,15 @@ def main(argv: list[str]) -> int:
 def figure2(
     without: TrainedRun, centered: TrainedRun, ids: Sequence[str], known: bool = False
 ) -> Figure:
-    """Draws for each image: truth, the CAM of either run, the mask of either run.
+    """Draws truth, the CAMs of both runs and the masks of both runs for each image.
 
-    A CAM shows the maximum over the classes that the image is labelled with.
+    A CAM shows the maximum over the classes in the image's label.
 
     Args:
         without: the baseline.
         centered: a run on the same data set.
         ids: of its images.
-        known: limit masks to the classes that the image is labelled with.
+        known: limit masks to the classes in the image's label.
 
     Raises:
         InputError: the runs have different classes, the data set lacks an id, or an image is
@@ -95,7 +94,7 @@ def figure2(
 
 
 def write_tokens(results: Results, stem: Path, pdf: bool = False) -> list[Path]:
-    """Draws token similarity by block, writes its data beside it, and returns the paths.
+    """Draws token similarity by block, writes its data, and returns the paths.
 
     Args:
         results: label -> results of its seeds, as in ``result.json``.
@@ -112,7 +111,7 @@ def write_tokens(results: Results, stem: Path, pdf: bool = False) -> list[Path]:
 
 
 def _results(run: TrainedRun) -> list[dict[str, Any]]:
-    """Returns the results of all seeds, in its folder or recorded.
+    """Returns the results of all seeds, from the run's folder or from the records.
 
     Raises:
         InputError: the run is not finished.

@@ -4,7 +4,7 @@ python scripts/figure.py contranorm_layers
 python scripts/figure.py contranorm_layers --seeds 1 2 --samples 64
 
 The networks are the pretrained DeiT-Ti and a small BERT that a run of the table text_rates trained
-on SST-2, as BERT's pretrained weights were not at hand.
+on SST-2, as BERT's pretrained weights were not available.
 """
 
 from collections.abc import Iterator
@@ -89,13 +89,13 @@ def by_layer(subject: Subject) -> Layers:
 
 
 def _calls(subject: Subject) -> Iterator[tuple[Tensor, ...]]:
-    """The arguments of every call of the model."""
+    """Yields the arguments of every call of the model."""
     for batch in subject.batches:
         yield batch if isinstance(batch, tuple) else (batch,)
 
 
 def near_zero(x: Tensor) -> Tensor:
-    """Share of singular values below ``NEAR_ZERO`` of the largest.
+    """Computes the share of singular values below ``NEAR_ZERO`` of the largest.
 
     Shapes: x (..., N, C) -> (...); NaN for a matrix with a non-finite entry.
     """

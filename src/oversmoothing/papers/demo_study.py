@@ -1,4 +1,4 @@
-"""A tour of five minutes: a small Figure 1, a depth study on a graph, segmentation, and one page.
+"""A five-minute tour: a small Figure 1, a depth study on a graph, segmentation, and one page.
 
 It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated graph.
 """
@@ -71,7 +71,7 @@ def _network(data: str, words: list[str], layers: int) -> DictConfig:
 
 
 def _segmentation(config: DictConfig) -> Section:
-    """Returns the mIoU of each stage, beside that of masks which are all background."""
+    """Returns the mIoU of each stage, and that of masks with only background."""
     seed, data = config.seeds[0], build(config.data)
     numbers, empty = execute(config)["seeds"][str(seed)], Confusion(1 + len(data.classes))
     for id in data.val:

@@ -1,9 +1,9 @@
-"""Counts how often a step of EM attention lowers the ELBO, which HEMNet says it raises.
+"""Counts how often a step of EM attention lowers the ELBO; HEMNet claims that it raises it.
 
     python scripts/figure.py elbo
 
-For each E-step and step size, EM runs from random bases on three kinds of random tokens. An N-step
-is compared with the E-step before it, an E-step with the N-step before it.
+For each E-step and step size, EM runs from random bases on three kinds of random tokens. Each step
+is compared with the step before it.
 """
 
 import argparse

@@ -93,7 +93,7 @@ def _scaled(data: ImageSet, id: str, longer: int | None) -> tuple[Tensor, Tensor
 
 @dataclass(frozen=True)
 class Maps:
-    """One image through the iterations.
+    """The maps of one image by iteration.
 
     Args:
         mask: predicted labels, (H, W) uint8.
@@ -161,7 +161,7 @@ def _entropy(step: Iteration) -> float:
 
 
 def _enlarged(tokens: Tensor, network: Segmenter, size: Sequence[int]) -> np.ndarray:
-    """Enlarges maps to the image as logits are, without the padding.
+    """Upsamples maps to the image like logits, without the padding.
 
     Shapes: (T, N, M) -> (T, M, H, W).
     """

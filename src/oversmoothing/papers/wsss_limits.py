@@ -1,4 +1,4 @@
-"""Measures a trained wsss run at several sizes, on images it was trained on and on others.
+"""Measures a trained wsss run at several image sizes, on training and validation images.
 
 python scripts/figure.py limits
 python scripts/figure.py limits --run outputs/wsss-… --sizes 160 224 320 --images 200
@@ -64,6 +64,6 @@ def rows(run: TrainedRun, size: int, images: int) -> Iterator[Row]:
 
 
 def settings(size: int, images: int) -> Sequence[str]:
-    """The words that set an evaluation at one size, without multi-scale, CRF and curves."""
+    """Returns overrides for an evaluation at one size, without multi-scale, CRF and curves."""
     words = (f"size={size}", f"limit={images}", *PLAIN)
     return [f"evaluation.{word}" for word in words]

@@ -51,7 +51,7 @@ def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
 
 
 def threshold_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
-    """Returns the same for the CAMs of every row after training, by threshold, over all labels."""
+    """Returns mean, std and number of seeds for the CAMs after training, by row and threshold."""
     rows = {cell.cell.label: _seeds(cell) for cell in planned}  # all cells of a row are one run
     return [
         {"row": row, "column": f"{column}, all labels", "threshold": float(threshold)}
@@ -63,7 +63,7 @@ def threshold_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
 
 
 def _seeds(planned: Planned) -> list[dict[str, Any]]:
-    """The results of all finished seeds."""
+    """Returns the results of all finished seeds."""
     if planned.config is None or planned.result is None:
         return []
     found = planned.result["seeds"]
@@ -71,7 +71,7 @@ def _seeds(planned: Planned) -> list[dict[str, Any]]:
 
 
 def _by_step(planned: Planned) -> dict[int, list[float]]:
-    """Iteration -> the values of all finished seeds; the last iteration is the result itself."""
+    """Maps iterations to the values of all finished seeds; the last is from the results."""
     metric, values = planned.cell.metric, {}
     for seed in _seeds(planned):
         last = {"step": planned.config.trainer.iterations}
@@ -83,7 +83,7 @@ def _by_step(planned: Planned) -> dict[int, list[float]]:
 
 @matplotlib.rc_context(LINES)
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
-    """Draws a panel for each column of the table, a line for each of its rows."""
+    """Draws a panel for each column of the table, with a line for each row."""
     columns, key = list(dict.fromkeys(r["column"] for r in rows)), list(rows[0])[2]
     colours = colours_of(r["row"] for r in rows)
     across = min(3, len(columns))

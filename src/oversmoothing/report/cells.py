@@ -11,22 +11,22 @@ class Cell:
     """One number of a table.
 
     Args:
-        block, row, column: names as printed; ``key`` and ``also`` are short names of the row.
-        value: the printed value; None in a table of ours, and if the value is not at hand.
+        block, row, column: printed names; ``key`` and ``also`` are short names of the row.
+        value: the printed value; None in a table of ours, and if the value is unknown.
         std: the printed ± in the table's unit (converted if it is printed as a fraction).
-        printed_std: the printed ± as it stands.
-        experiment, metric: experiment to run and key of its result (``layers.cosine.-1`` goes into
-            mappings and lists); a cell that lacks one of them cannot be run.
+        printed_std: the printed ± without conversion.
+        experiment, metric: experiment to run and key of its result (``layers.cosine.-1`` indexes
+            mappings and lists); a cell without one of them cannot be run.
         overrides: further overrides of ``train.py``.
         tolerance: difference that counts as agreement, in the table's unit.
         runs: number of runs behind the published mean; 0 if nothing is published.
-        reason: why it is run only on request; None if it is run.
+        reason: why it is run only on request; None if it is always run.
         reading: name of the reading of the paper; empty for the plain one.
-        control: measured beside a published number, about which it says nothing.
-        corrected: the right value if the printed one is certainly a misprint.
+        control: whether it is a control: measured next to a published number, not compared with it.
+        corrected: the correct value if the printed one is certainly a misprint.
         decimals: number of printed decimals.
         baseline: key of the row that it is compared with.
-        unit: its unit if it is not the table's.
+        unit: its unit if it differs from the table's.
         bold: whether the best value of its column is printed in bold.
     """
 
@@ -56,7 +56,7 @@ class Cell:
 
     @property
     def runnable(self) -> bool:
-        """Whether there is anything to run for it."""
+        """Whether the cell has an experiment to run."""
         return self.experiment is not None and self.metric is not None
 
     @property

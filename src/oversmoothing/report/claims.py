@@ -16,7 +16,7 @@ SHORT = 100  # characters
 
 
 def read_claims(results: Path) -> list[dict[str, str]]:
-    """The entries of ``claims.json``; none without the file.
+    """Reads the entries of ``claims.json``; empty if there is no file.
 
     Raises:
         InputError: the file cannot be read.
@@ -32,7 +32,7 @@ def read_claims(results: Path) -> list[dict[str, str]]:
 
 
 def brief(entry: Entry) -> str:
-    """What was measured; of a long text a count (``2 of 9``) or what stands before a ``;``."""
+    """Returns what was measured; long texts are cut to a count (``2 of 9``) or the first part."""
     text: str = entry["measured"]
     if len(text) <= SHORT:
         return text
@@ -42,10 +42,11 @@ def brief(entry: Entry) -> str:
 
 
 def details(entry: Entry, measured: str | None = None) -> str:
-    """The experiment and everything that was measured.
+    """Returns the experiment and everything that was measured.
 
     Args:
-        measured: instead of all that was measured; may be empty.
+        entry: the claim.
+        measured: replaces the text of all that was measured; may be empty.
     """
     found = entry["measured"] if measured is None else measured
     n = f"({entry['n']})" if entry["n"] else ""
@@ -56,7 +57,7 @@ def details(entry: Entry, measured: str | None = None) -> str:
 
 
 def full(entries: Iterable[Entry]) -> str:
-    """Claims with their details folded away, each with an anchor of its name."""
+    """Formats claims with collapsed details; each has its name as an anchor."""
     return table(HEAD, map(_full, entries)) + "\n"
 
 
@@ -69,7 +70,7 @@ def _full(entry: Entry) -> list[str]:
 
 
 def short(entries: Sequence[Entry], page: str) -> str:
-    """Claims in one line each, with links to their details.
+    """Formats claims in one line each, with links to their details.
 
     Args:
         page: the page of all claims, as a relative link.
@@ -80,14 +81,14 @@ def short(entries: Sequence[Entry], page: str) -> str:
 
 def _short(entry: Entry, page: str, several: bool) -> list[str]:
     place = f"{entry['paper']}, {entry['place']}" if several else entry["place"]
-    text = re.sub(r"([\[\]])", r"\\\1", entry["statement"])  # a bracket is no end of the link
+    text = re.sub(r"([\[\]])", r"\\\1", entry["statement"])  # brackets must not end the link
     claim = f"[{text}]({page}#{entry['name']})<br><small>{place}</small>"
     measured = f"{brief(entry)}<br><small>{entry['experiment']}</small>"
     return [claim, _verdict(entry), measured]
 
 
 def verdict(entry: Entry) -> str:
-    """``contradicted``; ``contradicted (small runs)`` by runs far smaller than the paper's."""
+    """Returns the verdict; runs far smaller than the paper's are marked ``(small runs)``."""
     measured_small = entry.get("scale") and entry["n"]
     return f"{entry['verdict']} ({entry['scale']})" if measured_small else entry["verdict"]
 

@@ -33,8 +33,10 @@ class Planned:
     """A cell, the config that measures it, and the result if there is one.
 
     Args:
+        cell: the cell.
         config: None if there is nothing to run.
-        earlier: whether the result is that of an earlier version, with other random numbers.
+        result: None if there is none.
+        earlier: whether the result is of an earlier version, which drew other random numbers.
     """
 
     cell: Cell
@@ -51,8 +53,8 @@ class Planned:
     def measured(self) -> Measured | None:
         """The cell's metric over the seeds that the config names.
 
-        While a seed is missing, a cell that is compared with a published number is not measured,
-        and a cell of a table of ours is measured over the other seeds.
+        If a seed is missing, a cell that is compared with a published number counts as not
+        measured; a cell of a table of ours is averaged over the other seeds.
         """
         seeds = self._seeds(self.result)
         if not seeds or (self.missing and not self.cell.about.ours):
@@ -68,10 +70,10 @@ class Planned:
         return self.cell, self.measured
 
     def of_seeds(self, seeds: Sequence[int]) -> "Planned":
-        """Plans the cell for some of its seeds only.
+        """Restricts the cell to some of its seeds.
 
         Args:
-            seeds: those wanted, whether the cell has them or not; empty for all.
+            seeds: the wanted seeds; others than the cell's are ignored; empty: all.
         """
         if self.config is None or not seeds:
             return self
@@ -84,22 +86,22 @@ class Planned:
 
     @property
     def remainder(self) -> "Planned":
-        """Plans the cell for the seeds that no result of this version has."""
+        """The cell restricted to the seeds without a result of this version."""
         done = () if self.earlier else self._seeds(self.result)
         return self.of_seeds([seed for seed in self.config.seeds if seed not in done])
 
     def looked_up(self, records: Records | None = None) -> "Planned":
         """Looks for the results of the wanted seeds.
 
-        Of each seed the first result counts: that in the output folder, the present one, the
+        For each seed, the result in the output folder comes first, then ``self.result``, then the
         recorded one. A result of an earlier version is taken only if it has more of the seeds.
         """
         if self.config is None:
             return self
-        return self.best(known_result(self.config), records or {})
+        return self.with_best_result(known_result(self.config), records or {})
 
-    def best(self, found: dict[str, Any] | None, records: Records) -> "Planned":
-        """Chooses among a result that was found, the present one and the recorded ones."""
+    def with_best_result(self, found: dict[str, Any] | None, records: Records) -> "Planned":
+        """Chooses among ``found``, ``self.result`` and the recorded results, in this order."""
         names = run_id(self.config), former_id(self.config)
         results = [*filter(None, (found, self.result, *map(records.get, names)))]
         of_versions = [[result for result in results if result["id"] == name] for name in names]
@@ -108,16 +110,16 @@ class Planned:
         return replace(self, result=best, earlier=best is not None and best["id"] != names[0])
 
     def _seeds(self, result: dict[str, Any] | None) -> tuple[int, ...]:
-        """The wanted seeds that a result has."""
+        """Returns the seeds of the config that a result has."""
         if self.config is None or result is None:
             return ()
         return tuple(seed for seed in self.config.seeds if str(seed) in result["seeds"])
 
 
 def conditions(result: dict[str, Any], metric: str) -> str:
-    """How a metric ``<split>_<stage>_miou`` or ``layers_…`` was measured.
+    """Returns how a metric ``<split>_<stage>_miou`` or ``layers_…`` was measured.
 
-    Empty if the result does not say.
+    It is empty if the result does not say.
     """
     split, _, stage = metric.partition("_")
     stage = re.sub(r"(_best)?(_common)?_(miou|iou\..*)$", "", stage)
@@ -131,8 +133,8 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
     Args:
         cells: in the order of the table.
         extra: further overrides for all of them (device=cpu, logger=none).
-        recorded: committed JSON lines of the table's results, with those of other tables beside
-            it; None to count only what the output folder holds.
+        recorded: committed file with the table's results; the files next to it are read, too. None:
+            use only the output folder.
     """
     records = records_beside(recorded) if recorded else {}
     compose = cache(lambda *words: compose_config([*words]))
@@ -152,14 +154,14 @@ def read_records(path: Path) -> Records:
         return {line["id"]: line for line in map(json.loads, path.read_text("utf-8").splitlines())}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path}: a line is no recorded result ({error}); restore the file with git"
+            f"{path}: a line is not a recorded result ({error}); restore the file with git"
         ) from None
 
 
 def records_beside(path: Path) -> Records:
-    """Reads the results of a table and of those beside it, which can have runs in common.
+    """Reads the results of a table and of the tables next to it, which may share runs.
 
-    Of a seed in several files the record of the table itself counts.
+    If a seed is in several files, the record of the table itself is used.
     """
     found: dict[str, dict[str, Any]] = {}
     for file in (path, *sorted(path.parent.glob("*.jsonl"))):
@@ -169,9 +171,9 @@ def records_beside(path: Path) -> Records:
 
 
 def merged_seeds(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Adds the seeds that only the other result of the same run has, and their share of time.
+    """Adds seeds of another result of the same run, and their share of its time.
 
-    Seeds that were run on other data, by the checksum of their environments, are left out.
+    If the checksums of the data differ, no seeds are added.
     """
     added = {seed: own for seed, own in other["seeds"].items() if seed not in result["seeds"]}
     if not added or len(_checksums(result) | _checksums(other)) > 1:
@@ -183,19 +185,19 @@ def merged_seeds(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any
 
 
 def _checksums(result: dict[str, Any]) -> set[str]:
-    """Of the data of a result; more than one in records that an earlier version has merged."""
+    """Returns the data checksums of a result; records of earlier versions may have several."""
     return {*str(result["env"].get("data")).split(" / ")} - {"None"}
 
 
 def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """Writes the results of a whole table: one line for each run, sorted by name.
 
-    A recorded result that is not found now stays. Runs that the table no longer names are removed.
-    No file is made without a result.
+    Recorded results without a new result are kept. Runs that are no longer in the table are
+    removed. No file is created if there are no results.
     """
     known = read_records(path)
     runs = {run_id(p.config): p for p in planned if p.config is not None}
-    kept = [p.best(None, known) for p in runs.values()]
+    kept = [p.with_best_result(None, known) for p in runs.values()]
     for p in kept:
         _say_dropped(path, p.result, known)
     text = _json_lines(_record(p) for p in kept if p.result)
@@ -210,7 +212,7 @@ def _json_lines(records: Iterable[dict[str, Any]]) -> str:
 
 
 def _say_dropped(path: Path, result: dict[str, Any] | None, known: Records) -> None:
-    """Warns of recorded seeds that a new result replaces, since they are of other data."""
+    """Warns of recorded seeds that are dropped because the new result is on other data."""
     before = known.get(result["id"], result) if result else None
     if result and (dropped := before["seeds"].keys() - result["seeds"].keys()):
         warnings.warn(
@@ -221,7 +223,7 @@ def _say_dropped(path: Path, result: dict[str, Any] | None, known: Records) -> N
 
 
 def _record(planned: Planned) -> dict[str, Any]:
-    """A result with only the part of its config that decides the numbers."""
+    """Reduces the config in a result to the part that decides the numbers."""
     if planned.earlier:
         return planned.result
     kept = {key: planned.result[key] for key in ("id", "name", "seeds", "env", "seconds")}

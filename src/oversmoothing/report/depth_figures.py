@@ -1,4 +1,4 @@
-"""Accuracy by depth: one panel for each data set, one line for each method."""
+"""Draws accuracy by depth, with one panel per data set and one line per method."""
 
 import math
 import re
@@ -39,13 +39,13 @@ def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
 
 
 def depth_of(cell: Cell) -> int | None:
-    """The depth L at which a cell is run; None if its overrides set none."""
+    """Returns the depth L at which a cell is run; None if its overrides do not set it."""
     depths = [o.removeprefix(DEPTH) for o in cell.overrides if o.startswith(DEPTH)]
     return int(depths[-1]) if depths else None
 
 
 def by_depth(entries: Sequence[Entry]) -> bool:
-    """Whether a depth figure can show a table: each cell of a line is run at a depth of its own."""
+    """Whether a depth figure can show a table: all cells of a line have different depths."""
     points = {(e.cell.block, e.cell.label, depth_of(e.cell)) for e in entries}
     return len(points) == len(entries) and all(depth is not None for *_, depth in points)
 
@@ -75,7 +75,7 @@ def _figure(entries: Sequence[Entry]) -> Figure:
 
 
 def _quantity(entries: Sequence[Entry]) -> str:
-    """Metric and unit; empty if the panels have different metrics."""
+    """Returns metric and unit; empty if the panels have different metrics."""
     metrics, unit = {entry.cell.metric for entry in entries}, entries[0].cell.about.unit
     if len(metrics) > 1:
         return ""
@@ -93,13 +93,13 @@ def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[st
     axis.minorticks_off()
     axis.tick_params(labelbottom=True)
     values = [value for entry in entries for value in _values(entry)]
-    if values and 0 <= min(values) < max(values) / 2:  # 0 leaves room for the differences
+    if values and 0 <= min(values) < max(values) / 2:  # from 0, differences stay visible
         axis.set_ylim(bottom=0)
     axis.set_title(block, loc="left", fontweight="bold", fontsize="medium")
 
 
 def _values(entry: Entry) -> list[float]:
-    """The measured mean and the published value of a cell, if it has them."""
+    """Returns the measured mean and the published value of a cell, if it has them."""
     mean = entry.measured.mean if entry.measured else None
     return [value for value in (mean, entry.cell.target) if value is not None]
 
@@ -119,7 +119,7 @@ def _style(i: int) -> dict[str, str]:
 
 
 def _legend(figure: Figure, methods: Sequence[Line2D], published: bool) -> None:
-    """Shows the methods above the panels, and what solid and dashed lines mean below them."""
+    """Draws a legend of the methods above the panels, and of the line styles below them."""
     longest = max((len(line.get_label()) for line in methods), default=0)
     fitting = int(figure.get_figwidth() / (0.65 + 0.07 * longest))  # inches of handle and letters
     columns = max(min(len(methods), fitting), 1)
@@ -131,7 +131,7 @@ def _legend(figure: Figure, methods: Sequence[Line2D], published: bool) -> None:
 
 
 def _point(entry: Entry) -> tuple[object, ...]:
-    """The fields of a cell."""
+    """Returns the fields of a cell."""
     cell, ours = entry.cell, entry.measured
     numbers = (None, None, None) if ours is None else (ours.n, ours.mean, ours.std)
     return (cell.block, cell.label, depth_of(cell), *numbers, cell.target, cell.std)

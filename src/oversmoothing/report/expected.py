@@ -13,7 +13,7 @@ from oversmoothing.report.schema import UNSET, Level, Reading, Remark, Table, ma
 from oversmoothing.tuning.files import Best, read_best
 
 NOT_PRINTED = ("–", "-", "")
-UNKNOWN = "?"  # printed in the paper, but not at hand
+UNKNOWN = "?"  # printed in the paper, but unknown here
 POINTS = {"points": 1.0, "fraction": 100.0}
 PRINTED = re.compile(r"(?P<value>-?\d+(\.\d+)?)( *± *(?P<std>\d+(\.\d+)?))?")
 NO_REMARK = Remark(row="", column="")
@@ -25,11 +25,11 @@ def load(path: Path, tuned: bool = True) -> list[Cell]:
 
     Args:
         path: file or folder.
-        tuned: with the settings that searches have found; if not, those that they start from.
+        tuned: use the settings found by searches; if false, those that the searches start from.
 
     Raises:
-        InputError: a file has another form than ``results/expected/README.md`` says, or two tables
-            have one name; names file, table, block and row.
+        InputError: a file has another form than described in ``results/expected/README.md``, or two
+            tables have the same name. The message names file, table, block and row.
     """
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     if not files:
@@ -56,10 +56,10 @@ def select(
 ) -> list[Cell]:
     """Selects cells of a table by block, row and column; without names, all are selected.
 
-    A row goes by its key, its label or another name of it. Case does not matter.
+    A row can be named by its key, its label or another of its names. Case does not matter.
 
     Raises:
-        InputError: a name that the table does not have; lists those that it has.
+        InputError: the table does not have a name; the message lists the names that it has.
     """
     chosen = _having(cells, "table", [table], lambda cell: (cell.table,))
     found = _having(chosen, "block", blocks, lambda cell: (cell.block,))
@@ -68,7 +68,7 @@ def select(
 
 
 def printed(text: Any, where: str) -> tuple[float, float | None, int]:
-    """Parses a printed cell into value, ± (None without one) and number of decimals."""
+    """Parses a printed cell to value, ± (None if there is none) and number of decimals."""
     match = PRINTED.fullmatch(str(text).strip())
     if match is None:
         raise InputError(f"{where}: expected a number such as 79.96 ± 0.73 or 79.96, got {text!r}")
@@ -90,14 +90,14 @@ def _having(
 
 
 def _cells(table: Table, where: str) -> Iterator[Cell]:
-    """The cells of a table, in the order of printing."""
+    """Yields the cells of a table, in the order of printing."""
     for reading in table.readings or [Reading(label="")]:
         for place, text in _places(table, reading, where):
             yield _cell(table, reading, place, text, ": ".join(filter(None, (where, *place))))
 
 
 def _places(table: Table, reading: Reading, where: str) -> Iterator[tuple[Place, str | None]]:
-    """Block, row and column of every cell of a reading, with the printed text."""
+    """Yields block, row and column of every cell of a reading, with the printed text."""
     for block in named(table.blocks, reading.blocks, f"{where}: block"):
         for row in named(table.rows, reading.rows, f"{where}: row"):
             texts = _texts(table, block, row, where)
@@ -107,7 +107,7 @@ def _places(table: Table, reading: Reading, where: str) -> Iterator[tuple[Place,
 
 
 def _texts(table: Table, block: str, row: str, where: str) -> dict[str, str | None]:
-    """Column -> printed text of a row; None if the value is unknown, as in a table of ours."""
+    """Maps columns to the printed texts of a row; None if unknown, as in a table of ours."""
     if table.ours:
         return dict.fromkeys(table.rows[row].columns or table.columns)
     where = ": ".join(filter(None, (where, block)))
@@ -124,7 +124,7 @@ def _texts(table: Table, block: str, row: str, where: str) -> dict[str, str | No
 
 
 def _cell(table: Table, reading: Reading, place: Place, text: str | None, where: str) -> Cell:
-    """One cell; the most specific level that sets a field decides.
+    """Builds a cell; the most specific level that sets a field decides.
 
     Notes on rows, columns and blocks describe the plain runs and are not those of a reading.
     """
@@ -172,7 +172,7 @@ def _require(said: Callable[..., Any], text: str | None, where: str) -> None:
 
 
 def _require_labels(cells: Sequence[Cell], where: str) -> None:
-    """Raises InputError for two rows of a block that a reader could not tell apart."""
+    """Raises InputError for two rows of a block with the same label."""
     owners: dict[tuple[str, str], Cell] = {}
     for cell in cells:
         first = owners.setdefault((cell.block, cell.label), cell)
@@ -184,7 +184,7 @@ def _require_labels(cells: Sequence[Cell], where: str) -> None:
 
 
 def _tuned(cell: Cell, best: Best) -> Cell:
-    """A cell with the best settings that a search has found; without any there is no run."""
+    """Adds the best settings found by a search to a cell; without settings it is not run."""
     found = best.get(cell.block, {}).get(cell.key, {}).get(cell.column)
     if found is None:
         lacking = f"no settings yet; `make tune NAME={cell.table}` finds them"
@@ -193,6 +193,6 @@ def _tuned(cell: Cell, best: Best) -> Cell:
 
 
 def _nearest(levels: Sequence[Level], key: str, default: Any = None) -> Any:
-    """The value of a field in the first level that sets it."""
+    """Returns the value of a field from the first level that sets it."""
     said = (getattr(level, key) for level in levels)
     return next((value for value in said if value is not UNSET), default)

@@ -10,8 +10,8 @@ A number in a sentence stands between ``<!--=KEY-->`` and ``<!--/-->``, which no
 - ``diagnose/deit.csv:cosine@model=plain&block=12``: mean ± std of a column over some lines;
 - ``claims/NAME``: what was measured for a claim, in short; ``claims/NAME:verdict``.
 
-Some claims as a table stand between ``<!-- claims NAME NAME …:start -->`` and
-``<!-- claims:end -->``, and what all papers' pages say in short (``in_short.py``) between
+A table of claims stands between ``<!-- claims NAME NAME …:start -->`` and ``<!-- claims:end -->``.
+The sections "In short" of all papers' pages (``in_short.py``) stand between
 ``<!-- in-short:start -->`` and ``<!-- in-short:end -->``.
 """
 
@@ -39,13 +39,13 @@ Line = Mapping[str, str]
 
 
 def update(results: Path) -> list[Path]:
-    """Brings every page up to date and returns the pages that changed.
+    """Updates all pages and returns those that changed.
 
     Raises:
-        InputError: a key that names no result.
+        InputError: a key does not name a result.
     """
     changed = []
-    for page in pages_of(results):  # READMEs repeat parts of the others and come last
+    for page in pages_of(results):  # READMEs come last, since they repeat parts of the others
         old = page.read_text("utf-8")
         new = current(old, results, page)
         if new != old:
@@ -73,10 +73,10 @@ def current(text: str, results: Path, page: Path) -> str:
 
 
 def value(results: Path, key: str) -> str:
-    """Returns the text that a key stands for.
+    """Returns the text for a key.
 
     Raises:
-        KeyError, OSError, ValueError: no such table, cell, line or claim.
+        KeyError, OSError, ValueError: there is no such table, cell, line or claim.
     """
     place, _, part = key.partition(":")
     name, _, cell = place.partition("/")
@@ -119,7 +119,7 @@ def _shown(line: Line, part: str) -> str:
 
 
 def _mean(lines: list[dict[str, str]], column: str, wanted: str) -> str:
-    """Mean ± std of a column over the lines that have some values, as ``model=plain&block=12``."""
+    """Returns mean ± std of a column over the lines that match, as ``model=plain&block=12``."""
     pairs = [word.split("=", 1) for word in wanted.split("&") if word]
     values = [float(line[column]) for line in lines if all(line[k] == v for k, v in pairs)]
     return _with_spread(statistics.mean(values), statistics.stdev(values) if values[1:] else None)
@@ -134,7 +134,7 @@ def _number(value: float, sign: str = "") -> str:
 
 
 def _digits(value: float) -> int:
-    """One decimal, as for percent; two for small numbers such as a cosine."""
+    """Returns the number of decimals: one as for percent, two for numbers such as a cosine."""
     return 1 if abs(value) >= 2 else 2
 
 

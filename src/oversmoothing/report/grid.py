@@ -13,8 +13,8 @@ class Entry:
     """A cell with its measurement and verdict.
 
     Args:
-        baseline: the cell of the baseline row in the same block, column and reading, measured.
-        best: whether it has the highest mean of its block and column, and the column shows that.
+        baseline: the baseline's cell in the same block, column and reading, with its measurement.
+        best: whether it has the highest mean of its block and column and is printed in bold.
     """
 
     cell: Cell
@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def ours(self) -> str:
-        """``mean ± std``, followed by n if it differs from the published number of runs."""
+        """``mean ± std``, and n if it differs from the published number of runs."""
         if self.measured is None:
             return str(self.verdict)
         n = self.measured.n
@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def printed(self) -> str:
-        """The published value with its printed decimals, † after a misprint; empty without one."""
+        """The published value with its decimals, and † after a misprint; empty if unknown."""
         if self.cell.value is None:
             return ""
         dagger = "" if self.cell.corrected is None else "†"
@@ -78,10 +78,10 @@ class Block:
 
 
 def judge(pairs: Sequence[Pair]) -> list[Entry]:
-    """Gives every cell its verdict, and marks the best mean of every column.
+    """Determines the verdict of every cell, and marks the best mean of every column.
 
     Args:
-        pairs: all cells of a table with their measurements; a verdict may need the baseline row.
+        pairs: all cells of a table with their measurements, since verdicts may need the baseline.
     """
     rows = {(c.key, c.block, c.column, c.reading): (c, m) for c, m in reversed(pairs)}
     entries = []

@@ -19,7 +19,7 @@ def in_short(results: Path, paper: str) -> list[str]:
 
     Args:
         results: a folder such as ``results``; pages are in ``docs/papers`` next to it.
-        paper: short name of the paper, as in ``PAGES``; another has no page.
+        paper: short name of the paper, as in ``PAGES``; other papers have no page.
     """
     page = results.parent / "docs/papers" / f"{PAGES.get(paper, paper)}.md"
     found = SECTION.search(page.read_text("utf-8")) if page.exists() else None

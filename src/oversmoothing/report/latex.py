@@ -1,4 +1,4 @@
-"""A table as LaTeX, with booktabs."""
+"""Formats a table as LaTeX, with booktabs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ def write_latex(entries: Sequence[Entry], folder: Path) -> Path:
 
 
 def latex(entries: Sequence[Entry]) -> str:
-    """A booktabs table, followed by comments with n, difference and run of every cell."""
+    """Formats a booktabs table, followed by comments with n, difference and run of every cell."""
     blocks, about = layout(entries), entries[0].cell.about
     caption = f"{about.title} ({about.unit}; {about.source}). {counts(entries)} {legend(entries)}"
     columns = blocks[0].columns
@@ -55,12 +55,12 @@ def latex(entries: Sequence[Entry]) -> str:
 
 
 def tex(text: str) -> str:
-    """Escapes everything that LaTeX would read as a command."""
+    """Escapes the special characters of LaTeX."""
     return "".join(SYMBOLS.get(letter, letter) for letter in text)
 
 
 def _compared(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The comparisons as a second tabular; nothing where there are none."""
+    """Formats the comparisons as a second tabular; empty if there are none."""
     if not rows:
         return []
     head, *lines = [" & ".join(map(tex, row)) + r" \\" for row in rows]

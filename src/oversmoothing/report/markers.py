@@ -7,10 +7,10 @@ from oversmoothing.store.files import write_text
 
 
 def replace_between_markers(path: Path, marker: str, text: str) -> None:
-    """Replaces the text between two markers and leaves everything else as it is.
+    """Replaces the text between two markers.
 
     Raises:
-        InputError: no such file, or not exactly one start before one end.
+        InputError: the file does not exist, or does not have exactly one start before one end.
     """
     start, end = f"<!-- {marker}:start -->", f"<!-- {marker}:end -->"
     try:
@@ -26,10 +26,10 @@ def replace_between_markers(path: Path, marker: str, text: str) -> None:
 
 
 def pages_of(results: Path) -> list[Path]:
-    """The pages that show results: those in ``docs`` beside the folder, and two READMEs.
+    """Lists the pages that show results: those in ``docs`` next to the folder, and two READMEs.
 
-    A folder with another name than ``results`` has only its own ``README.md``: the pages beside it
-    are those of other results.
+    If the folder is not called ``results``, only its own ``README.md`` is listed, since the pages
+    next to it show other results.
     """
     whole = results.resolve().name == "results"
     pages = sorted((results.parent / "docs").rglob("*.md")) if whole else []

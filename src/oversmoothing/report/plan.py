@@ -1,4 +1,4 @@
-"""The runs that a table still needs, and how long they may take."""
+"""Lists the missing runs of a table, and estimates their time."""
 
 import math
 import shlex
@@ -15,9 +15,9 @@ from oversmoothing.store.identity import run_id
 def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
     """Estimates the seconds that a run takes; None if no run of the table has a result.
 
-    The time is taken to be proportional to layers × iterations × seeds. It is scaled from the
-    finished run of the closest size in the same row and block, else in the same row, else in the
-    table.
+    The time is assumed to be proportional to layers × iterations × seeds. It is scaled from the
+    finished run of the closest size in the same row and block, or else in the same row, or else in
+    the table.
     """
     done = [p for p in planned if p.result]
     same_row = [p for p in done if p.cell.key == wanted.cell.key]
@@ -32,19 +32,20 @@ def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
-    """Keeps one cell for each run; cells of a row may share their run."""
+    """Keeps one cell for each run, since cells of a row may share a run."""
     return [*{(_id(p), *p.config.seeds): p for p in reversed(planned)}.values()][::-1]
 
 
 def tables_with(
     runs: Sequence[Planned], cells: Sequence[Cell], extra: Sequence[str], results: Path
 ) -> Iterator[list[Planned]]:
-    """Yields the tables, among those of the cells, that show one of the runs.
+    """Yields the tables of ``cells`` that show one of the runs.
 
     Args:
-        runs: of another table.
-        cells: of any tables.
-        extra, results: see ``collect``; ``results`` is the folder of the records.
+        runs: runs of another table.
+        cells: cells of any tables.
+        extra: see ``collect``.
+        results: folder of the records.
     """
     ids, experiments = {_id(p) for p in runs}, {p.cell.experiment for p in runs}
     for table in dict.fromkeys(c.table for c in cells if c.experiment in experiments):
@@ -57,10 +58,10 @@ def tables_with(
 def describe(
     missing: Sequence[Planned], planned: Sequence[Planned], extra: Sequence[str] = ()
 ) -> str:
-    """One line for each missing run with its estimate, and the sum of the estimates.
+    """Describes each missing run and its estimate in one line, and the sum of the estimates.
 
     Args:
-        missing: what is described.
+        missing: the missing runs.
         planned: all cells of the table.
         extra: overrides of every run.
     """
@@ -80,7 +81,7 @@ def _id(planned: Planned) -> str:
 
 
 def _size(config: DictConfig) -> int:
-    """Layers × iterations; what a config does not have counts as 1."""
+    """Returns layers × iterations; missing values count as 1."""
     keys = ("backbone.depth", "trainer.iterations")
     return math.prod(OmegaConf.select(config, key) or 1 for key in keys)
 

@@ -71,9 +71,9 @@ def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[
 
 
 def markdown(entries: Sequence[Entry]) -> str:
-    """One table for each block, then counts, legend, notes and comparisons seed by seed.
+    """Formats one table for each block, then counts, legend, notes and comparisons seed by seed.
 
-    A table of ours begins with its title, which says what its numbers are not.
+    A table of ours begins with its title, which states its conditions.
     """
     about = entries[0].cell.about
     parts = [f"**{about.title}**"] * about.ours
@@ -89,16 +89,16 @@ def markdown(entries: Sequence[Entry]) -> str:
 
 
 def every_cell(entries: Sequence[Entry]) -> str:
-    """One line for each cell, folded away: n, mean ± std, published ±, difference, verdict, run.
+    """Formats all cells in a collapsed table with n, ±, difference, verdict and run.
 
-    A cell that is not measured has its command in place of the run; the notes say why.
+    Cells that are not measured have their command instead of the run; the notes give the reason.
     """
     cells = table(DETAILS, (entry.details for entry in entries))
     return f"<details><summary>Every cell</summary>\n\n{cells}\n\n</details>\n"
 
 
 def to_csv(entries: Sequence[Entry]) -> str:
-    """The long form: one line for each cell with all its fields and every seed's value."""
+    """Formats a CSV with one line for each cell: all its fields and the value of every seed."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(FIELDS)

@@ -1,4 +1,4 @@
-"""Text beside a table: counts, legend, notes, and comparisons with the baseline rows."""
+"""Writes the text next to a table: counts, legend, notes, and comparisons with baseline rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ COMPARED = (
 
 
 def legend(entries: Sequence[Entry]) -> str:
-    """How to read the cells of a table."""
+    """Returns the legend: how to read the cells of a table."""
     return LEGEND_OURS if entries[0].cell.about.ours else LEGEND
 
 
@@ -35,10 +35,10 @@ def counts(entries: Sequence[Entry]) -> str:
 def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
     """Compares rows with their baseline rows; ``COMPARED`` explains how.
 
-    Tables of ours and tuned ones have it: all their rows had the same chance.
+    Only tables of ours and tuned tables are compared, since all their rows were treated alike.
 
     Returns:
-        The head and one line for each row that can be compared; empty if none can yet.
+        The head and one line for each row that can be compared; empty if there are none.
     """
     about = entries[0].cell.about
     if not (about.ours or about.tuned):
@@ -55,7 +55,7 @@ def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
 
 
 def notes(entries: Sequence[Entry]) -> list[str]:
-    """Notes on the cells, reasons why some were not run, and conditions of the measurements."""
+    """Lists notes on cells, reasons for cells that were not run, and measurement conditions."""
     about = dict.fromkeys(entry.cell.about.note for entry in entries if entry.cell.about.note)
     remarks = _gathered(entries, lambda entry: entry.cell.note)
     skipped = [entry for entry in entries if entry.verdict is Verdict.NOT_RUN]
@@ -80,7 +80,7 @@ def _difference(entry: Entry | None) -> str:
 
 
 def _spread_in_points(entries: Sequence[Entry]) -> list[str]:
-    """How many cells are within if a ± that is read as a fraction is read as printed."""
+    """Says how many cells are within if a ± taken as a fraction is taken as points instead."""
     measured = [entry.cell for entry in entries if entry.measured]
     read = [c.row for c in measured if c.printed_std not in (None, c.std)]
     if not read:
@@ -94,7 +94,7 @@ def _spread_in_points(entries: Sequence[Entry]) -> list[str]:
 
 
 def _circumstances(entries: Sequence[Entry]) -> list[str]:
-    """Weights and conditions of the measurements, as stated in the results."""
+    """Lists weights and conditions of the measurements, as stated in the results."""
     measured = [(entry.cell, entry.measured) for entry in entries if entry.measured is not None]
     weights = dict.fromkeys(ours.weights for _, ours in measured if ours.weights)
     lines = []
@@ -116,7 +116,7 @@ def _of(names: Iterable[str]) -> str:
 
 
 def _gathered(entries: Sequence[Entry], text: Callable[[Entry], str | None]) -> dict[str, str]:
-    """Text -> name of the cells that have it: the block, row, reading and column they share."""
+    """Maps each text to the name of its cells: the block, row, reading and column they share."""
     gathered = {}
     for note in dict.fromkeys(filter(None, map(text, entries))):
         cells = [entry.cell for entry in entries if text(entry) == note]

@@ -1,4 +1,4 @@
-"""The form of a file of tables (``results/expected/README.md``), checked before use."""
+"""Reads and checks files of tables, whose form ``results/expected/README.md`` describes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, is_dataclass
@@ -20,7 +20,7 @@ Names = tuple[str, ...]
 class Level:
     """Fields that any level of a table may set; for each cell the most specific level decides.
 
-    Overrides and notes add up instead.
+    Only overrides and notes of all levels are combined.
     """
 
     experiment: str | None = UNSET
@@ -81,9 +81,9 @@ class Table(Level):
 
     Args:
         columns: in the order of printing.
-        ours: measured here and published nowhere, so that no cell gets a verdict.
-        of: name of the table whose fields this one takes over.
-        tuned: folder of the search for the settings of each cell, within that of the results.
+        ours: whether the table is measured only here, so that no cell gets a verdict.
+        of: name of the table whose fields this one inherits.
+        tuned: folder, below the results, of the search for the settings of each cell.
     """
 
     name: str
@@ -101,11 +101,12 @@ class Table(Level):
 
 
 def read(path: Path) -> dict[str, Table]:
-    """Reads tables by name; a table with ``of`` takes over the fields of the other table.
+    """Reads tables by name; a table with ``of`` inherits the fields of the other table.
 
     Raises:
-        InputError: no such file, bad YAML (a key given twice included), an unknown key, a missing
-            key or a value of the wrong type; names file, table and place.
+        InputError: the file does not exist or is not valid YAML (duplicate keys included), a key is
+            unknown or missing, or a value has a wrong type. The message names file, table and
+            place.
     """
     try:
         content = mapping(OmegaConf.to_container(OmegaConf.load(path)), str(path))
@@ -118,7 +119,7 @@ def read(path: Path) -> dict[str, Table]:
 
 
 def mapping(node: Any, where: str) -> dict[str, Any]:
-    """Refuses a node that is no mapping."""
+    """Returns a node; raises InputError unless it is a mapping."""
     if not isinstance(node, dict):
         raise InputError(f"{where}: expected `key: value` lines, got {node!r}")
     return {str(key): value for key, value in node.items()}
@@ -151,9 +152,9 @@ def _table(nodes: dict[str, Any], name: str, where: str) -> Table:
 
 
 def _object(kind: type, node: Any, where: str, **given: Any) -> Any:
-    """Makes an object; the keys of the node must be fields of ``kind`` with values of their types.
+    """Builds an object; the keys of the node must be fields of ``kind``, with their types.
 
-    A bare list is short for its overrides.
+    A list is short for the field ``overrides``.
     """
     node = mapping({"overrides": node} if isinstance(node, list) else node, where)
     if problems := argument_problems(f"{where}: ", kind, node, tuple(given)):
@@ -167,7 +168,7 @@ def _object(kind: type, node: Any, where: str, **given: Any) -> Any:
 
 
 def _value(hint: Any, node: Any, where: str) -> Any:
-    """Makes the objects that a type hint names; lists become tuples."""
+    """Converts a node to the type of a hint; lists become tuples."""
     kind = next(filter(is_dataclass, get_args(hint)), None)
     if isinstance(node, list):
         return tuple(_object(kind, item, where) if kind else item for item in node)

@@ -11,7 +11,7 @@ from scipy.stats import ttest_1samp, ttest_ind_from_stats
 from oversmoothing.report.cells import Cell
 
 SIGNIFICANCE, CONFIDENCE = 0.05, 0.95
-ROUNDING = 1e-9  # of binary fractions: what differs by less is equal
+ROUNDING = 1e-9  # smaller differences are rounding errors
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Measured:
         values: one for each seed, in the unit of the cell; at least one.
         seconds: duration of the run.
         seeds: of the values.
-        weights: where the network's weights come from; empty where the result does not say.
-        conditions: split, scales and CRF of the measurement; empty where the result does not say.
+        weights: origin of the network's weights; empty if the result does not say.
+        conditions: split, scales and CRF of the measurement; empty if the result does not say.
     """
 
     values: tuple[float, ...]
@@ -43,7 +43,7 @@ class Measured:
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation (ddof = 1); None of a single value, NaN of a diverged run."""
+        """Sample standard deviation (ddof = 1); None for a single value, NaN for a diverged run."""
         if self.n == 1:
             return None
         return statistics.stdev(self.values) if math.isfinite(self.mean) else math.nan
@@ -58,7 +58,7 @@ Pair = tuple[Cell, Measured | None]
 
 
 class Verdict(StrEnum):
-    """How a cell stands; see ``verdict``."""
+    """The verdict on a cell; see ``verdict``."""
 
     WITHIN = "within"
     OFF = "off"
@@ -70,23 +70,25 @@ class Verdict(StrEnum):
 
 
 def verdict(cell: Cell, measured: Measured | None, baseline: Pair | None = None) -> Verdict:
-    """Judges a cell in one word.
+    """Determines the verdict on a cell.
 
     - within: |ours − published| ≤ max(tolerance, 2·sqrt(s_pub²/runs + s_ours²/n)), where an
       unknown deviation (none printed, one seed) counts as 0;
-    - contradicted: not within, and the paper's comparison with the baseline row comes out the
-      other way: ours − our baseline has the opposite sign of the published difference, by Welch's
-      t-test at p < 0.05 (two-sided, over seeds);
-    - off: not within otherwise; diverged (NaN) runs are off;
-    - control: measured beside a published number, which says nothing about it;
-    - measured: nothing was published, or the published value is not at hand;
+    - contradicted: not within, and the comparison with the baseline row is reversed: ours − our
+      baseline has the opposite sign of the published difference, by Welch's t-test at p < 0.05
+      (two-sided, over seeds);
+    - off: not within and not contradicted; diverged (NaN) runs are off;
+    - control: measured next to a published number, but not comparable with it;
+    - measured: no value was published, or it is unknown;
     - not run: not measured, for a reason that the cell gives;
     - missing: not measured, without a reason.
 
     A corrected misprint is compared with its correction.
 
     Args:
-        baseline: of the same block, column and reading; None where the cell is the baseline.
+        cell: the cell.
+        measured: its measurement; None if there is none.
+        baseline: of the same block, column and reading; None if the cell is the baseline.
     """
     if measured is None:
         return Verdict.MISSING if cell.reason is None else Verdict.NOT_RUN
@@ -101,16 +103,17 @@ def verdict(cell: Cell, measured: Measured | None, baseline: Pair | None = None)
 
 
 def margin(cell: Cell, measured: Measured) -> float:
-    """Largest difference that counts as agreement."""
+    """Returns the largest difference that counts as agreement."""
     published, ours = cell.std or 0.0, measured.std or 0.0
     noise = 2 * math.sqrt(published**2 / cell.runs + ours**2 / measured.n)
     return max(cell.tolerance, 0.0 if math.isnan(noise) else noise)
 
 
 def differ(a: Measured, b: Measured, comparisons: int = 1) -> bool:
-    """Welch's t-test at p < 0.05 over the number of comparisons; never with a single seed.
+    """Whether two cells differ by Welch's t-test at p < 0.05 / comparisons.
 
-    Two runs without any spread differ when their means do: t is infinite there.
+    It is false for a single seed. Two runs without any spread differ if their means do, since t is
+    infinite.
     """
     if a.n < 2 or b.n < 2:
         return False
@@ -127,7 +130,7 @@ def _reversed(cell: Cell, ours: Measured, base: Cell, base_ours: Measured) -> bo
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two measurements on the seeds that they share.
+    """The comparison of two measurements on their common seeds.
 
     Args:
         differences: first − second, one for each shared seed.
@@ -167,9 +170,9 @@ def compare(ours: Measured, base: Measured) -> Comparison:
 
 
 def paired(ours: Mapping[int, float], base: Mapping[int, float]) -> Comparison:
-    """Paired t-test over the seeds that both have (Student, n − 1 degrees of freedom).
+    """Paired t-test over the common seeds (Student, n − 1 degrees of freedom).
 
-    Differences without any spread give their limit: p = 0, or p = 1 where all are zero.
+    If all differences are equal, p is its limit: 0, or 1 if they are zero.
 
     Args:
         ours, base: value by seed.

@@ -1,4 +1,4 @@
-"""Archives of numpy arrays, read without objects in them and without growing beyond bounds."""
+"""Reads archives of numpy arrays, without objects and with bounded memory."""
 
 import zipfile
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ def load(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Reads arrays of a ``.npz`` file by name.
 
     Raises:
-        ValueError: it is missing or damaged, lacks an array, or unpacks to far more than it holds.
+        ValueError: the file is missing or damaged, lacks an array, or unpacks to far more bytes.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -22,5 +22,5 @@ def load(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
             raise ValueError(f"it unpacks to {unpacked:,} bytes")
         with np.load(path) as arrays:
             return {name: arrays[name] for name in names}
-    except (Exception, MemoryError) as error:  # whatever a damaged file makes the readers raise
+    except (Exception, MemoryError) as error:  # readers may raise any error for a damaged file
         raise ValueError(f"{type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Sends log lines to a second place, such as W&B, without stopping or slowing a run."""
+"""Sends log lines to a sink such as W&B without stopping or slowing down a run."""
 
 import threading
 import warnings
@@ -9,14 +9,14 @@ from typing import Any
 
 from oversmoothing.errors import reason_of
 
-START_SECONDS = 10.0  # until the first log line does not wait any longer
-END_SECONDS = 30.0  # after the last one
+START_SECONDS = 10.0  # longest wait for the sink at the start
+END_SECONDS = 30.0  # longest wait for the sink at the end
 
 
 class Background:
-    """Calls a sink in a thread of its own.
+    """Calls a sink in a separate thread.
 
-    The sink is given up, with one warning, after its first error and if it does not end in time.
+    The sink is dropped with one warning after its first error, or if it does not finish in time.
 
     Args:
         create: makes the sink.
@@ -44,7 +44,7 @@ class Background:
         self._calls.put(lambda sink: hasattr(sink, "summarise") and sink.summarise(result))
 
     def close(self) -> None:
-        """Waits for the sink, but not for ever."""
+        """Waits for the sink, for ``END_SECONDS`` at most."""
         self._calls.put(lambda sink: sink.close())
         self._calls.put(None)
         self._thread.join(END_SECONDS)
@@ -57,7 +57,7 @@ class Background:
             self._ready.set()
             while call := self._calls.get():
                 call(sink)
-        except BaseException as error:  # a library may raise anything, even SystemExit
+        except BaseException as error:  # a library may raise any error, even SystemExit
             self._give_up(reason_of(error))
         finally:
             self._ready.set()

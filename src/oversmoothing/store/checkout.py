@@ -1,4 +1,4 @@
-"""Finds the files that are not code: in the repository, or in an installed wheel."""
+"""Finds files other than code, in the repository or in an installed wheel."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ CONFIGS = (CHECKOUT or _PACKAGE) / "configs"
 
 
 def results() -> Path:
-    """The folder of committed results.
+    """Returns the folder of committed results.
 
     Raises:
         InputError: the package runs from a wheel, which has none.

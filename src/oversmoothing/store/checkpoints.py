@@ -1,4 +1,4 @@
-"""The last two checkpoints of a run. Loading one never runs code from the file."""
+"""Saves and loads the last two checkpoints of a run; loading never runs code from the file."""
 
 import contextlib
 import io
@@ -19,10 +19,10 @@ PASSING = (".checkpoint-fresh.pt", ".checkpoint-aside.pt")
 
 
 def save(folder: Path, payload: dict[str, Any]) -> None:
-    """Writes the newest checkpoint; the previous newest is kept. There is always a whole one."""
+    """Writes a checkpoint and keeps the one before; at any time at least one is complete."""
     newest, before = (folder / name for name in NAMES)
     fresh, aside = (folder / name for name in PASSING)
-    write(fresh, payload)  # on the disk before the others are renamed
+    write(fresh, payload)  # it must be on the disk before the others are renamed
     if newest.exists():
         aside.unlink(missing_ok=True)
         try:
@@ -34,14 +34,15 @@ def save(folder: Path, payload: dict[str, Any]) -> None:
     fresh.replace(newest)
 
 
-def exchange(folder: Path, seeds: list[int], log: Path, stored: int) -> None:
-    """Sets a checkpoint of other seeds aside, and puts back the one of these seeds.
+def switch_seeds(folder: Path, seeds: list[int], log: Path, stored: int) -> None:
+    """Sets a checkpoint of other seeds aside, and restores the one of these seeds.
 
-    Each takes its lines of the log along, so that any seeds of a run can be trained first.
+    A checkpoint that is set aside includes its lines of the log. So the seeds of a run can be
+    trained in any order.
 
     Args:
         folder: of the run.
-        seeds: that are trained now.
+        seeds: the seeds to train now.
         log: ``metrics.jsonl``.
         stored: bytes of the log that belong to stored results.
     """
@@ -63,15 +64,15 @@ def exchange(folder: Path, seeds: list[int], log: Path, stored: int) -> None:
 
 
 def _waiting(folder: Path, seeds: list[int]) -> Path:
-    """File of the checkpoint of seeds that wait for others."""
+    """Returns the file for a checkpoint that is set aside."""
     return folder / f"checkpoint-seed{'-'.join(map(str, seeds))}.pt"
 
 
 def load(folder: Path, seeds: list[int], log: Path) -> dict[str, Any] | None:
-    """Loads the newest checkpoint of ``seeds`` whose part of the log is there.
+    """Loads the newest checkpoint of ``seeds`` whose part of the log exists.
 
-    A damaged checkpoint is set aside. One that counts more bytes of the log than there are is
-    passed over with a warning.
+    A damaged checkpoint is set aside. A checkpoint that refers to missing lines of the log is
+    skipped with a warning.
     """
     for name in NAMES:
         payload = read_or_set_aside(folder / name, _parse)
@@ -80,7 +81,7 @@ def load(folder: Path, seeds: list[int], log: Path) -> dict[str, Any] | None:
         if holds(log, payload["logged_bytes"]):
             return payload
         warnings.warn(
-            f"{log} has lost lines that {name} counts; going back to before they were written",
+            f"{log} has lost lines that belong to {name}; the run goes back to an earlier state",
             stacklevel=2,
         )
     return None
@@ -88,15 +89,15 @@ def load(folder: Path, seeds: list[int], log: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def restoring(folder: Path, optimizer: torch.optim.Optimizer | None = None) -> Iterator[None]:
-    """Context in which a loaded state is put into a network, and into its optimizer.
+    """Context in which a state is loaded into a network and its optimizer.
 
     Raises:
-        InputError: the state is that of another network.
+        InputError: the state belongs to another network.
     """
     try:
         yield
         for parameter, own in optimizer.state.items() if optimizer else ():
-            for name, value in own.items():  # torch finds these only in the next step
+            for name, value in own.items():  # torch would fail only in the next step
                 if (
                     isinstance(value, torch.Tensor)
                     and value.dim()
@@ -104,7 +105,7 @@ def restoring(folder: Path, optimizer: torch.optim.Optimizer | None = None) -> I
                 ):
                     sizes = f"{tuple(value.shape)} for {tuple(parameter.shape)}"
                     raise ValueError(f"the optimizer's {name} is {sizes}")
-    except Exception as error:  # whatever a foreign state makes torch raise
+    except Exception as error:  # torch may raise any error for a foreign state
         reason = shortened(reason_of(error), 300)
         path = next((folder / name for name in NAMES if (folder / name).exists()), folder)
         raise InputError(
@@ -114,7 +115,7 @@ def restoring(folder: Path, optimizer: torch.optim.Optimizer | None = None) -> I
 
 
 def holds(log: Path, size: int) -> bool:
-    """Whether a log has whole lines in its first ``size`` bytes."""
+    """Whether the first ``size`` bytes of a log exist and end with a complete line."""
     if not size:
         return True
     if not log.exists() or log.stat().st_size < size:

@@ -1,4 +1,4 @@
-"""Claims on run folders: one process, or one group of processes, works on a run at a time."""
+"""Claims on run folders, so that one process or group of processes works on a run at a time."""
 
 import contextlib
 import os
@@ -20,9 +20,9 @@ class Busy(Exception):
 
 @contextlib.contextmanager
 def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Holds a run for this process, or for a group of processes, in which process 0 holds it.
+    """Context that claims a run for this process, or for a group of processes by process 0.
 
-    The claim ends with the block, or with the process if it is killed.
+    The claim ends with the context, or with the process if it is killed.
 
     Args:
         folder: of the run; it is created if necessary.
@@ -36,7 +36,7 @@ def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
     while said := distributed.from_first(
         _acquire(lock, folder) if distributed.rank() == 0 else None
     ):
-        if not wait:  # else the processes meet in every round, so that no exchange lasts longer
+        if not wait:  # when waiting, the processes exchange in every round and so avoid a timeout
             raise Busy(said)
     try:
         yield
@@ -47,7 +47,7 @@ def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
 def _acquire(lock: FileLock, folder: Path) -> str | None:
     """Takes the lock, or returns a line that names its owner.
 
-    The owner's name is in a file of its own: on Windows no other process can read a locked file.
+    The owner's name is in a separate file, since on Windows no other process can read a locked one.
     """
     owner = folder / ".owner"
     with writing(folder, OUTPUTS):

@@ -1,4 +1,4 @@
-"""The environment of a computation: device, versions, commit."""
+"""Describes the environment of a computation: device, versions, commit."""
 
 import os
 import platform
@@ -11,14 +11,14 @@ from oversmoothing import __version__, distributed
 from oversmoothing.errors import InputError
 from oversmoothing.store.checkout import CHECKOUT
 
-CODE = ("src", "configs", "train.py", "pyproject.toml")  # what can change a number
+CODE = ("src", "configs", "train.py", "pyproject.toml")  # paths that can change results
 
 
 def device(name: str) -> torch.device:
-    """The torch device of a name; ``auto`` is the GPU where there is one.
+    """Returns the torch device of a name; ``auto`` is the GPU if there is one.
 
     Raises:
-        InputError: torch does not know the device or does not have it.
+        InputError: the device is unknown or not available.
     """
     if name == "auto":
         return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
@@ -32,13 +32,13 @@ def device(name: str) -> torch.device:
 
 
 def _own(chosen: torch.device) -> torch.device:
-    """The GPU of this process under torchrun."""
+    """Returns the GPU of this process under torchrun."""
     several = chosen.type == "cuda" and distributed.world() > 1
     return torch.device("cuda", distributed.local_rank()) if several else chosen
 
 
 def environment(name: str) -> dict[str, Any]:
-    """Everything beyond the config that a number can depend on.
+    """Returns all properties besides the config that results can depend on.
 
     Args:
         name: of the device, as in a config.
@@ -58,7 +58,7 @@ def environment(name: str) -> dict[str, Any]:
 
 
 def shared_environment(environments: list[dict[str, Any]]) -> dict[str, Any]:
-    """The environment of seeds together; values that differ are joined, as in ``cpu / H200``."""
+    """Merges the environments of seeds; different values are joined, as in ``cpu / H200``."""
     keys = dict.fromkeys(key for env in environments for key in env)
     values = {key: list(dict.fromkeys(env.get(key) for env in environments)) for key in keys}
     return {

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Writes files atomically, and sets damaged files aside."""
 
 import contextlib
 import hashlib
@@ -16,10 +16,11 @@ OUTPUTS = "paths.outputs"  # key of the config that chooses the folder of runs
 
 @contextlib.contextmanager
 def writing(path: Path, option: str = "") -> Iterator[None]:
-    """Turns an error of the file system into one line.
+    """Context that converts errors of the file system to an InputError.
 
     Args:
-        option: which chooses the folder, a key of the config or a flag; empty: none does.
+        path: the file.
+        option: key of the config or flag that chooses the folder; empty if there is none.
 
     Raises:
         InputError: the disk is full, or the file or its folder cannot be written.
@@ -58,7 +59,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: st
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Deletes what processes that were killed in ``write_atomically`` have left in a folder."""
+    """Deletes temporary files of processes that were killed in ``write_atomically``."""
     for path in folder.glob(".*"):
         name, _, number = path.name.rpartition(".")
         if len(name) > 1 and number.isdigit() and not _alive(int(number)):
@@ -66,22 +67,22 @@ def remove_temporaries(folder: Path) -> None:
 
 
 def _alive(number: int) -> bool:
-    """Whether there is another process of this number."""
+    """Whether another process with this number exists."""
     if number == os.getpid():
         return False
-    if sys.platform == "win32":  # signal 0 is Ctrl-C there; the file is left, as if there were one
+    if sys.platform == "win32":  # signal 0 is Ctrl-C there, so assume that the process exists
         return True
     try:
         os.kill(number, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # somebody else's
+    except OSError:  # the process of another user
         return True
     return True
 
 
 def flush(path: Path) -> None:
-    """Returns when a run's file, if it exists, is on the disk: no loss of power shortens it."""
+    """Flushes a file to the disk if it exists, so that a power loss cannot shorten it."""
     if path.exists():
         with writing(path, OUTPUTS), open(path, "rb+") as file:
             os.fsync(file.fileno())
@@ -99,7 +100,7 @@ def sha256(path: Path) -> str:
 
 
 def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
-    """Returns ``read(path)``; a corrupt file is renamed to ``*.corrupt`` with a warning."""
+    """Returns ``read(path)``; a damaged file is renamed to ``*.corrupt`` with a warning."""
     if not path.exists():
         return None
     try:
@@ -108,9 +109,9 @@ def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); fix that first") from error
-    except Exception as error:  # whatever a damaged file makes the reader raise
+    except Exception as error:  # readers may raise any error for a damaged file
         aside = path.with_name(path.name + ".corrupt")
-        with contextlib.suppress(FileNotFoundError):  # another process has done it
+        with contextlib.suppress(FileNotFoundError):  # another process has renamed it
             path.replace(aside)
         reason = str(error).split("\n")[0][:80]
         warnings.warn(

@@ -1,4 +1,4 @@
-"""How much memory is free."""
+"""Measures the free memory of a device."""
 
 import sys
 import warnings
@@ -9,8 +9,8 @@ import torch
 
 from oversmoothing.errors import InputError
 
-# Control groups of version 2 and 1: limit, use, and the line of memory.stat that counts files which
-# the kernel drops when it needs room.
+# Files of control groups, version 2 and 1: the limit, the usage, and the line of memory.stat that
+# counts cached files, which the kernel can drop.
 FILES = {
     "": ("memory.max", "memory.current", "inactive_file"),
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -18,10 +18,10 @@ FILES = {
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that this process can still use on a device; None if that is not known.
+    """Returns the bytes that this process can still use on a device; None if unknown.
 
-    Of a CPU under Linux: what the machine has, within the limits of the control groups of this
-    process, as a container or a scheduler sets them.
+    On a CPU under Linux this is the available memory within the limits of the process's control
+    groups, which containers and schedulers set.
     """
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -36,13 +36,13 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def in_gib(size: int) -> str:
-    """A number of bytes in words."""
+    """Formats a number of bytes in GiB."""
     gib = size / 2**30
     return f"{gib:,.0f} GiB" if gib > 100 else f"{gib:.3g} GiB"
 
 
 def left_in_groups(memberships: list[str], mount: Path) -> Iterator[int]:
-    """Yields what every limited control group of a process leaves.
+    """Yields the free bytes of every control group of a process that has a limit.
 
     Args:
         memberships: lines of /proc/self/cgroup.
@@ -72,7 +72,7 @@ def require_free(
     """Warns if more memory is needed than is free.
 
     Raises:
-        InputError: twice as much is needed.
+        InputError: more than twice the free memory is needed.
     """
     if free is None or needed <= free:
         return

@@ -1,9 +1,9 @@
 """The identity of a run: a hash of the options that affect its numbers.
 
-Runs with equal hashes are the same run. The hash leaves out seeds, device, paths and logger. Every
-part is hashed under the name that ``identity.yaml`` gives it, without the options that have the
-default frozen there. So code can move, options can be added and defaults can change, and existing
-hashes stay valid. A part whose random numbers have changed has a mark, which earlier runs lack.
+Runs with equal hashes are the same run. Seeds, device, paths and logger are not hashed. Every part
+is hashed under its name in ``identity.yaml``, without the options whose values are the defaults
+frozen there. So code can move, options can be added and defaults can change, and existing hashes
+stay valid. A part whose random numbers have changed has a mark, which earlier runs lack.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ Node = dict[str, Any]
 
 
 def run_id(config: DictConfig) -> str:
-    """Ten hex digits that name the run of a composed config."""
+    """Returns the id of a config's run, ten hex digits."""
     return hashed(identity(config))
 
 
 def hashed(identity: Node) -> str:
-    """The id that belongs to an identity."""
+    """Returns the id of an identity."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -41,13 +41,13 @@ def may_decide(key: str) -> bool:
 
 
 def former_id(config: DictConfig) -> str:
-    """The id that the run had before its parts got marks."""
+    """Returns the id that the run had before its parts got marks."""
     unmarked = {key: _unmarked(node) for key, node in identity(config).items()}
     return hashed(unmarked)
 
 
 def run_name(config: DictConfig) -> str:
-    """Folder of a run: task, data, aggregator, id."""
+    """Returns the name of a run's folder: task, data, aggregator, id."""
     parts = [short_name(config.task), config.data.get("name") or short_name(config.data)]
     parts += [short_name(config[key]) for key in ("aggregator", "then")]
     shown = [part for part in parts if part not in ("", "none")]
@@ -55,10 +55,9 @@ def run_name(config: DictConfig) -> str:
 
 
 def identity(config: DictConfig) -> Node:
-    """The part of a config that decides the numbers, in plain types.
+    """Returns the part of a config that decides the numbers, in plain types.
 
-    Interpolations stay unresolved, and the folders of data are left out: where the data lie does
-    not matter.
+    Interpolations stay unresolved, and the folders of data are left out.
     """
     plain = OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config
     nodes = {key: _canonical(plain.get(key) or {}) for key in IDENTITY}
@@ -66,20 +65,20 @@ def identity(config: DictConfig) -> Node:
 
 
 def part_name(node: Node | DictConfig) -> str:
-    """``aggregator/centered``; the dotted path of a part that is not ours; empty without a part."""
+    """Returns a name such as ``aggregator/centered``; for parts of other packages the path."""
     if not node:
         return ""
     return node.get("_part_") or _names().get(node["_target_"], node["_target_"])
 
 
 def short_name(node: Node | DictConfig) -> str:
-    """``centered`` of ours, the module's name of others."""
+    """Returns the short name of a part, such as ``centered``; the module's name for other parts."""
     name = part_name(node)
     return name.split("/")[-1] if "/" in name else ".".join(name.split(".")[-2:-1])
 
 
 def current(node: Any) -> Any:
-    """A config in plain types, every former path of a part replaced by today's."""
+    """Replaces former paths of parts in a config, in plain types, by the current ones."""
     if isinstance(node, list):
         return [current(item) for item in node]
     if not isinstance(node, dict):
@@ -97,13 +96,13 @@ def _table() -> Node:
 
 
 def part_targets() -> list[str]:
-    """Today's and former paths of all parts that a run can be made of."""
+    """Returns the current and former paths of all parts of runs."""
     return [*_names()]
 
 
 @functools.cache
 def _names() -> dict[str, str]:
-    """Today's and former paths of classes and functions -> names."""
+    """Maps current and former paths of classes and functions to names."""
     parts = _table()["parts"].items()
     return {target: name for name, part in parts for target in part["targets"]}
 
@@ -126,12 +125,12 @@ def _canonical(node: Any) -> Any:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """None means no options, as an empty mapping does."""
+    """Whether a value equals a default; None equals an empty mapping."""
     return value == _canonical(default) or (value is None and default == {})
 
 
 def _unmarked(node: Any) -> Any:
-    """An identity's node without the marks of its part; only whole parts have some."""
+    """Removes the marks from the node of a part in an identity."""
     if not isinstance(node, dict):
         return node
     marks = _table()["parts"].get(node.get("_part_"), {}).get("marks", {})
@@ -139,13 +138,13 @@ def _unmarked(node: Any) -> Any:
 
 
 def _is_neutral(key: str, value: Any) -> bool:
-    """Whether an option is not hashed: neutral, or weights that the first runs do not name."""
+    """Whether an option is not hashed, by its key or by its value in ``unnamed_files``."""
     return key in NEUTRAL or value in _table()["unnamed_files"]
 
 
 @functools.cache
 def _defaults(target: str) -> Node:
-    """Default values that a YAML could hold; of a dataclass also those that it makes anew."""
+    """Returns the defaults of a target that YAML can hold, including default factories."""
     made = get_method(current({"_target_": target})["_target_"])
     parameters = inspect.signature(made).parameters.values()
     given = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}

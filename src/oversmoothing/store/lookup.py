@@ -32,7 +32,7 @@ def find(run: str | Path) -> Path:
 
 
 def config_of(folder: Path, tasks: Sequence[str], trust: bool = False) -> DictConfig:
-    """Reads the config of a run; ``paths.outputs`` becomes the folder that it lies in now.
+    """Reads the config of a run; sets ``paths.outputs`` to the folder where the run is now.
 
     Args:
         folder: of the run.
@@ -51,7 +51,7 @@ def config_of(folder: Path, tasks: Sequence[str], trust: bool = False) -> DictCo
         raise InputError(f"{path}: cannot be read as a run's config; run it again") from error
     if task not in tasks:
         raise InputError(f"{folder}: a run of task={task}; expected task={' or '.join(tasks)}")
-    OmegaConf.update(config, "paths.outputs", str(folder.parent))  # wherever it was moved to
+    OmegaConf.update(config, "paths.outputs", str(folder.parent))  # it may have been moved
     return config
 
 

@@ -1,4 +1,4 @@
-"""Numbers in results, by the name of a metric."""
+"""Looks up numbers in results by the name of a metric."""
 
 import math
 import statistics
@@ -9,14 +9,15 @@ from oversmoothing.errors import InputError, meant
 
 
 def look_up(result: dict[str, Any], metric: str, where: str) -> float:
-    """A number in a seed's result.
+    """Returns a number from a seed's result.
 
     Args:
-        metric: a key of the result; ``layers.cosine.-1`` goes into mappings and lists.
-        where: begins the error message.
+        result: of a seed.
+        metric: a key of the result; ``layers.cosine.-1`` indexes mappings and lists.
+        where: beginning of the error message.
 
     Returns:
-        NaN where the result says null (a class that no image has).
+        The number; NaN if it is null in the result (a class that no image has).
 
     Raises:
         InputError: there is no such number; the message names similar keys.
@@ -35,7 +36,7 @@ def look_up(result: dict[str, Any], metric: str, where: str) -> float:
 
 
 def mean(result: dict[str, Any], metric: str, seeds: Iterable[int], where: str) -> float:
-    """The mean of a metric over seeds.
+    """Returns the mean of a metric over seeds.
 
     Args:
         result: content of ``result.json``.

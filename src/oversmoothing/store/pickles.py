@@ -1,8 +1,8 @@
-"""Reads pickles of unknown origin: no code, no crash, and memory in proportion to the file.
+"""Reads pickles of unknown origin without running code, crashing or using unbounded memory.
 
-Python's compiled unpickler trusts what it reads: a few bytes make it allocate gigabytes, or call
-any function. This one is the one written in Python, with the opcodes of plain data only. Subclasses
-say which names a file may refer to.
+Python's compiled unpickler trusts its input: a few bytes can make it allocate gigabytes or call any
+function. This unpickler derives from the one written in Python, and accepts only opcodes of plain
+data. Subclasses define which names a file may refer to.
 """
 
 import io
@@ -10,18 +10,18 @@ import pickle
 from types import FunctionType
 from typing import Any, BinaryIO
 
-PLAIN = (str, int, float, bytes, type(None))  # keys; hashing deeply nested tuples would crash
-REFUSED = (  # opcodes of other objects, of sets, and of buffers that a file does not hold
+PLAIN = (str, int, float, bytes, type(None))  # allowed keys; hashing nested tuples could crash
+REFUSED = (  # opcodes of other objects, of sets, and of buffers outside the file
     *("INST", "OBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "EMPTY_SET", "ADDITEMS"),
     *("FROZENSET", "BYTEARRAY8", "NEXT_BUFFER", "READONLY_BUFFER"),
 )
 
 
 class Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
-    """Builds numbers, texts, tuples, lists and dicts, and what a subclass allows.
+    """Builds numbers, texts, tuples, lists, dicts, and objects that a subclass allows.
 
     Args:
-        file: read from where it stands.
+        file: read from its current position.
         options: of ``pickle.Unpickler``.
     """
 
@@ -32,7 +32,7 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
     }
 
     def load(self) -> Any:
-        """Reads one object. Raises pickle.UnpicklingError for whatever is wrong with it."""
+        """Reads one object; raises only pickle.UnpicklingError."""
         try:
             return super().load()
         except (pickle.UnpicklingError, OSError):
@@ -42,15 +42,15 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
             raise pickle.UnpicklingError(f"it is damaged ({reason})") from error
 
     def find_class(self, module: str, name: str) -> Any:
-        """Returns what a name stands for: a function, which the file may call, or any object."""
+        """Resolves a name in the file to an object, or to a function that the file may call."""
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
     def restore(self, made: Any, state: Any) -> None:
-        """Gives an object its state."""
+        """Sets the state of an object."""
         raise pickle.UnpicklingError(f"it changes a {type(made).__name__}")
 
     def make(self, kind: Any, arguments: tuple) -> Any:
-        """Makes an object of a class."""
+        """Creates an object of a class."""
         raise pickle.UnpicklingError(f"it makes a {kind}")
 
     def _reduce(self) -> None:
@@ -96,7 +96,7 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
 
 
 def in_memory(file: BinaryIO, most: int = 2**31) -> io.BytesIO:
-    """The rest of a file. Raises pickle.UnpicklingError beyond ``most`` bytes."""
+    """Reads the rest of a file; raises pickle.UnpicklingError beyond ``most`` bytes."""
     content = file.read(most + 1)
     if len(content) > most:
         raise pickle.UnpicklingError(f"it is larger than {most:,} bytes")
@@ -111,5 +111,5 @@ def _fill(made: Any, items: list) -> None:
 
 def _list(made: Any) -> list:
     if type(made) is not list:
-        raise pickle.UnpicklingError("it appends to what is no list")
+        raise pickle.UnpicklingError("it appends to an object other than a list")
     return made

@@ -1,8 +1,8 @@
-"""What a run writes into its folder: log, checkpoints, weights, arrays, pictures, results.
+"""Writes the files of a run: log, checkpoints, weights, arrays, pictures, results.
 
 A run folder holds ``config.yaml``, ``metrics.jsonl``, the last two checkpoints during training,
 ``result.json`` once there are results, and ``error.txt`` after a crash. Every file that is read
-again is written under a temporary name and then renamed, so it is whole after a crash or a kill.
+again is written under a temporary name and then renamed, so it is complete after a crash or a kill.
 """
 
 import json
@@ -34,8 +34,8 @@ class Recorder:
 
     Args:
         folder: of the run; created if it does not exist.
-        seeds: of the networks that are trained now. Every log line names them, and a checkpoint is
-            loaded only for the same seeds.
+        seeds: of the networks in training. Every log line contains them, and a checkpoint is loaded
+            only for the same seeds.
         checkpoint_seconds: minimum time between two checkpoints.
         logged_bytes: size of the part of ``metrics.jsonl`` that belongs to stored results.
         sink: also receives every log line (W&B).
@@ -80,7 +80,7 @@ class Recorder:
             state: tensors, numbers, strings, lists and dicts only.
         """
         if self._writes:
-            flush(self._metrics)  # before the checkpoint that counts its bytes
+            flush(self._metrics)  # before the checkpoint, which refers to its size
             logged = self._metrics.stat().st_size if self._metrics.exists() else 0
             payload = {"state": state, "seeds": self.seeds, "logged_bytes": logged}
             checkpoints.save(self.folder, payload)
@@ -89,14 +89,13 @@ class Recorder:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Loads the last state, tensors on the CPU; None if there is no checkpoint.
 
-        The log is cut back to the moment of the checkpoint. A damaged checkpoint, or one that
-        counts lines that the log has lost, is passed over with a warning, and the one before it is
-        loaded.
+        The log is truncated to its size at the checkpoint. A checkpoint that is damaged or refers
+        to missing lines of the log is skipped with a warning, and the one before it is loaded.
         """
         return distributed.from_first(self._load() if self._writes else None)
 
     def _load(self) -> dict[str, Any] | None:
-        checkpoints.exchange(self.folder, self.seeds, self._metrics, self._logged_bytes)
+        checkpoints.switch_seeds(self.folder, self.seeds, self._metrics, self._logged_bytes)
         payload = checkpoints.load(self.folder, self.seeds, self._metrics)
         logged = payload["logged_bytes"] if payload else self._logged_bytes
         if not checkpoints.holds(self._metrics, logged):
@@ -109,7 +108,7 @@ class Recorder:
     def _keep_other_seeds(self) -> None:
         """Rewrites a log that has lost lines of stored results, without lines of these seeds."""
         warnings.warn(
-            f"{self._metrics} has lost lines of finished seeds; their results are whole",
+            f"{self._metrics} has lost lines of finished seeds; their results are complete",
             stacklevel=2,
         )
         known = self._metrics.read_bytes() if self._metrics.exists() else b""
@@ -119,7 +118,7 @@ class Recorder:
     def _of_others(self, line: bytes) -> bool:
         try:
             return line.endswith(b"\n") and json.loads(line)["seeds"] != self.seeds
-        except (ValueError, LookupError, TypeError):  # half of a line
+        except (ValueError, LookupError, TypeError):  # an incomplete line
             return False
 
     def save_weights(self, weights: dict[str, Any]) -> Path:
@@ -152,7 +151,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     Returns None if there is neither, or if it is damaged.
 
     Raises:
-        InputError: it holds something else than results of seeds.
+        InputError: it does not hold results of seeds.
     """
     paths = [Path(folder) / name for name in ("result.json", "metrics.json")]
     return read_or_set_aside(next(filter(Path.exists, paths), paths[0]), _parse_result)
@@ -172,7 +171,7 @@ def _parse_result(path: Path) -> dict[str, Any]:
 
 
 def weights_path(folder: Path, *seeds: int) -> Path:
-    """Path of the trained weights of a seed."""
+    """Returns the path of the trained weights of a seed, or of seeds trained together."""
     return Path(folder) / f"weights-seed{'-'.join(map(str, seeds))}.pt"
 
 

@@ -1,4 +1,4 @@
-"""A result in one line."""
+"""Summarises a result in one line."""
 
 import math
 import statistics
@@ -26,7 +26,7 @@ def _spread(values: list[float]) -> str:
         shared = len(set(values)) == 1
         return str(values[0]).lower() if shared else f"true for {sum(values)} of {len(values)}"
     if len(set(values)) == 1 and isinstance(values[0], int):
-        return str(values[0])  # a count that all seeds share
+        return str(values[0])  # equal counts
     mean = statistics.fmean(values)
     if not math.isfinite(mean):
         return str(mean)

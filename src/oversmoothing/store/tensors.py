@@ -1,8 +1,8 @@
-"""Files of ``torch.save``, loaded after a look at what they hold.
+"""Loads files of ``torch.save`` after checking their contents.
 
 ``torch.load(weights_only=True)`` runs no code, but a file can make it allocate any amount of
-memory, by compressed storages, made-up sizes, or calls such as ``bytearray(10**12)``. So the file
-is first read once without tensors.
+memory, by compressed storages, false sizes, or calls such as ``bytearray(10**12)``. So the file is
+first read without tensors and checked.
 """
 
 import collections
@@ -16,7 +16,7 @@ import torch
 
 from oversmoothing.store.pickles import Unpickler, in_memory
 
-LARGE = 2**24  # elements of a tensor that repeats its storage
+LARGE = 2**24  # largest number of elements of a tensor that is larger than its storage
 LEGACY = 4  # pickles before the storages in a file of torch < 1.6: magic, version, system, content
 
 
@@ -24,9 +24,9 @@ def load(path: Path) -> Any:
     """Loads tensors, numbers, texts, lists and dicts to the CPU.
 
     Raises:
-        pickle.UnpicklingError: the file names anything else, its sizes do not fit it, or it is
+        pickle.UnpicklingError: the file names other objects, its sizes do not fit, or it is
             damaged.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -42,7 +42,7 @@ def load(path: Path) -> Any:
         return torch.load(path, "cpu", weights_only=True)
     except (OSError, pickle.UnpicklingError):
         raise
-    except (Exception, MemoryError) as error:  # whatever a damaged file makes torch raise
+    except (Exception, MemoryError) as error:  # torch may raise any error for a damaged file
         raise pickle.UnpicklingError(f"it is damaged ({error})") from error
 
 
@@ -64,7 +64,7 @@ def _look_into_zip(file: BinaryIO, size: int) -> None:
 
 
 class _Outline(Unpickler):
-    """Reads all but the tensors, and checks that these fit into the file.
+    """Reads everything except tensors, and checks that tensors fit into the file.
 
     Args:
         file: with the pickle.
@@ -86,7 +86,7 @@ class _Outline(Unpickler):
         try:
             return NAMED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is no tensor") from None
+            raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is not a tensor") from None
 
     def persistent_load(self, pid: Any) -> int:
         """Returns the number of elements of a storage."""

@@ -1,8 +1,8 @@
-"""Checks which names a config of unknown origin uses, before anything is built.
+"""Checks the names in a config of unknown origin before anything is built.
 
-Building a config calls the classes and functions that its ``_target_``s name, and resolving it
-evaluates its interpolations. So a config that was not composed here, such as that of a run folder,
-may name only parts of this package, and only the interpolations of the package's own configs.
+Building a config calls the classes and functions named by ``_target_``, and resolving it evaluates
+its interpolations. So a config that was not composed here, such as that of a run folder, may only
+name parts of this package, and may only use interpolations of the package's own configs.
 """
 
 import re
@@ -27,10 +27,10 @@ def read_config(path: Path, trust: bool = False) -> dict[str, Any]:
 
     Args:
         path: YAML file.
-        trust: let it name any class or function.
+        trust: allow any class and function.
 
     Raises:
-        InputError: it is no config, too large, or names code that is not this package's.
+        InputError: the file is not a config, is too large, or names code of other packages.
     """
     plain = _read(path)
     if not trust:
@@ -48,13 +48,13 @@ def _read(path: Path) -> dict[str, Any]:
         if not isinstance(plain, dict) or not plain:
             raise ValueError("it holds no keys")
         return plain
-    except Exception as error:  # whatever a damaged file makes the parsers raise
+    except Exception as error:  # parsers may raise any error for a damaged file
         why = reason_of(error)[:100]
         raise InputError(f"{path}: cannot be read as a run's config ({why})") from error
 
 
 def _bounded(content: bytes) -> str:
-    """The text of a YAML file without aliases, which could make it grow without bound."""
+    """Returns the text of a YAML file; refuses large sizes, deep levels and aliases."""
     if len(content) > LARGEST:
         raise ValueError(f"larger than {LARGEST:,} bytes")
     text, depth = content.decode(), 0
@@ -69,7 +69,7 @@ def _bounded(content: bytes) -> str:
 
 
 def _foreign(node: Any) -> Iterator[str]:
-    """What a config may not hold."""
+    """Yields a line for everything that a config must not contain."""
     if isinstance(node, str) and "${" in node and node not in _interpolations():
         yield f"interpolation {node!r} is none of this package's"
     if isinstance(node, dict):
@@ -78,7 +78,7 @@ def _foreign(node: Any) -> Iterator[str]:
                 yield f"key {key!r} would change how parts are built"
         target = node.get("_target_")
         if "_target_" in node and (not isinstance(target, str) or target not in own_targets()):
-            yield f"names {target}, which is no part of oversmoothing and could run any code"
+            yield f"names {target}, which is not part of oversmoothing and could run any code"
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     for child in children:
         yield from _foreign(child)
@@ -86,7 +86,7 @@ def _foreign(node: Any) -> Iterator[str]:
 
 @cache
 def own_targets() -> frozenset[str]:
-    """Dotted names of all parts of this package, today's and former ones."""
+    """Returns the current and former dotted names of all parts of this package."""
     return frozenset(re.findall(r"^ *_target_: *(oversmoothing\.[\w.]+)", _texts(), re.M)) | set(
         part_targets()
     )
@@ -99,5 +99,5 @@ def _interpolations() -> frozenset[str]:
 
 @cache
 def _texts() -> str:
-    """The YAML files of the package, one after the other."""
+    """Returns the concatenated YAML files of the package."""
     return "\n".join(path.read_text("utf-8") for path in sorted(CONFIGS.rglob("*.yaml")))

@@ -1,4 +1,4 @@
-"""Sends a run folder to Weights & Biases, as often as one likes."""
+"""Sends a run folder to Weights & Biases; this can be repeated."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def replay(folder: Path, project: str, mode: str, trust: bool = False) -> str:
         folder: of the run. If one of its files is damaged, nothing is sent.
         project: W&B project.
         mode: ``offline`` or ``online``.
-        trust: let the config name classes and functions of other packages, which are then imported.
+        trust: let the config name classes and functions of other packages; they are imported.
 
     Raises:
         InputError: the folder is missing or damaged, or W&B refuses the run.
@@ -37,14 +37,14 @@ def replay(folder: Path, project: str, mode: str, trust: bool = False) -> str:
 
 
 def _config(folder: Path, trust: bool) -> DictConfig:
-    """Reads the config of a run. InputError: it is missing, damaged, or no run's config."""
+    """Reads the config of a run; raises InputError if it is missing or damaged."""
     path = folder / "config.yaml"
     if not path.is_file():
         raise InputError(f"{folder}: no run folder (it has no config.yaml); give outputs/<run>")
     config = OmegaConf.create(read_config(path, trust))
     try:
         run_id(config)
-    except Exception as error:  # a damaged file, or one of other code, may raise anything
+    except Exception as error:  # a damaged file, or one of other code, may raise any error
         raise _damaged(path, error) from None
     if "task" not in config:
         raise InputError(f"{path}: no config of a run (it names no task); give outputs/<run>")
@@ -52,7 +52,7 @@ def _config(folder: Path, trust: bool) -> DictConfig:
 
 
 def _result(folder: Path) -> dict[str, Any] | None:
-    """Reads ``result.json``; None if the run has none yet. InputError: it is damaged."""
+    """Reads ``result.json``; None if there is none yet; raises InputError if it is damaged."""
     path = folder / "result.json"
     if not path.exists():
         return None

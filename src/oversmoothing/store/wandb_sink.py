@@ -15,12 +15,12 @@ from oversmoothing.store.identity import run_id
 
 
 class WandbSink:
-    """Sends log lines to W&B under the run's own id. The step of a row is its line number.
+    """Sends log lines to W&B under the id of the run. The step of a row is its line number.
 
     The rows are read from ``metrics.jsonl``. W&B cannot merge the segments of an interrupted
-    offline run. So the first log line sends all of the file, which a resumed run has cut back to
-    its checkpoint by then: the newest segment is always the whole run. Online, rows that W&B
-    already has are not sent again.
+    offline run. So the first log line sends the whole file, which a resumed run has truncated to
+    its checkpoint by then, and the newest segment always contains the whole run. Online, rows that
+    W&B already has are not sent again.
 
     Args:
         folder: run folder; W&B's files go to ``<folder>/wandb``.
@@ -65,7 +65,7 @@ class WandbSink:
             ) from error
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """Sends the lines that ``metrics.jsonl`` has gained; the given one is among them."""
+        """Sends all new lines of ``metrics.jsonl``, which include the given one."""
         self._send_new()
 
     def picture(self, name: str, path: Path) -> None:
@@ -102,13 +102,13 @@ def _settings(seconds: float) -> Any:
     import wandb
 
     wanted = {"init_timeout": seconds, "finish_timeout": seconds, "finish_timeout_raises": True}
-    wanted |= {"reinit": "create_new"}  # beside a run that failed, or one of the caller
+    wanted |= {"reinit": "create_new"}  # another run may still be open
     known = {key: value for key, value in wanted.items() if key in wandb.Settings.model_fields}
     return wandb.Settings(silent=True, console="off", x_disable_stats=True, **known)
 
 
 def _home() -> str:
-    """A folder for the caches of W&B where the environment names none."""
+    """Returns a folder for the caches of W&B if the environment does not set HOME."""
     home = os.path.expanduser("~")
     return home if os.path.isabs(home) else tempfile.gettempdir()
 
@@ -155,6 +155,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             flatten(lines[-1])
         except (ValueError, LookupError, TypeError, AttributeError):
             raise InputError(
-                f"{path}: line {number} is no log line; remove the folder and run its command again"
+                f"{path}: line {number} is not a log line; remove the folder and run its command "
+                "again"
             ) from None
     return lines

@@ -1,1 +1,1 @@
-"""What is trained or simulated, and measured: each task is one class with a method ``run``."""
+"""Tasks, which train or simulate networks and measure them; each is a class with ``run``."""

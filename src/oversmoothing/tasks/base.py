@@ -1,14 +1,14 @@
-"""The task contract: what a task needs, the network that it trains, and what a run of it returns.
+"""The interface of tasks: what a task needs, the network that it trains, and its results.
 
-A run is made of a task and of the parts that its config names. The launcher builds them and calls
+A run consists of a task and of the parts in its config. The launcher builds them and calls
 
 1. ``Task.network(parts, seeds, device)``, which draws the network,
 2. ``Task.check(network, parts)``, which refuses options that do not fit,
 3. ``Task.run(network, job)``, which trains and measures, and returns one result per seed.
 
-Before a sweep starts, steps 1 and 2 are tried for each of its runs with ``Task.toy`` in the place
-of the data, so that every mistake is found before any work. A task is a class, and its YAML names
-it as ``_target_``; the arguments of the class are the options of the task.
+Before a sweep starts, steps 1 and 2 are tried for all its runs with ``Task.toy`` instead of the
+data, so that every mistake is found before any work. A task is a class, which its YAML names as
+``_target_``; the arguments of the class are the options of the task.
 """
 
 from abc import ABC, abstractmethod
@@ -28,14 +28,14 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of besides its task.
+    """The parts of a run besides its task.
 
     Args:
         aggregators: factories, in the order in which the aggregators act.
-        backbone: factory of the network that hosts them; it takes ``aggregators`` and what the
-            task adds. None where the task needs none.
-        trainer: the training recipe; None where the task trains nothing.
-        data: the data set; None where the task needs none.
+        backbone: factory of the network with the aggregators; it takes ``aggregators`` and the
+            arguments that the task adds. None if the task needs no backbone.
+        trainer: the training recipe; None if the task trains nothing.
+        data: the data set; None if the task needs none.
     """
 
     aggregators: list[Callable[..., Aggregator]]
@@ -46,10 +46,10 @@ class Parts:
 
 @dataclass(frozen=True)
 class Job:
-    """What a task is asked to run.
+    """The arguments of a run.
 
     Args:
-        parts: as they were given to ``Task.network``.
+        parts: the same as for ``Task.network``.
         seeds: of the network; one, unless the task trains its seeds together.
         recorder: takes logs, checkpoints and trained weights, and shows progress.
         device: where the network is.
@@ -63,7 +63,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Labels:
-    """Stands for a data set of which only the labels are known.
+    """Replaces a data set if only its labels are known.
 
     Args:
         label_names: names of the labels 0, 1, …
@@ -78,13 +78,13 @@ class Labels:
 
 
 class Task(ABC):
-    """What is trained and measured.
+    """Base class of tasks.
 
     Attributes:
-        needs: groups of the config that the task needs, of ``data``, ``backbone`` and ``trainer``;
-            a config that names another one is refused.
-        seeds_together: whether all seeds are trained in one call of ``run``; if not, one by one.
-        toy: stands for the data while a config is checked.
+        needs: groups of the config that the task needs, among ``data``, ``backbone`` and
+            ``trainer``; a config with one of the others is refused.
+        seeds_together: whether one call of ``run`` trains all seeds; if not, each call trains one.
+        toy: replaces the data while a config is checked.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("data", "backbone", "trainer")
@@ -95,36 +95,39 @@ class Task(ABC):
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
         """Builds the network that ``run`` starts from.
 
-        It depends on the parts and seeds alone. Of the data it may use only what ``toy`` has, too.
+        The network depends only on parts and seeds. It may use only those attributes of the data
+        that ``toy`` also has.
 
         Raises:
-            InputError: parts that do not fit the task or each other.
+            InputError: parts do not fit the task or each other.
         """
 
     @classmethod  # noqa: B027 (most accept everything)
     def accept(cls, parts: Parts) -> None:
-        """Refuses data or a recipe of another kind than the task needs; called by ``network``.
+        """Checks that the data and the recipe are of the kind that the task needs.
+
+        It is called by ``network``.
 
         Raises:
-            InputError: naming the group, what the task needs, and the choices that have it.
+            InputError: they are not; the message names the group, what is needed and the choices.
         """
 
     def check(self, network: nn.Module, parts: Parts) -> None:  # noqa: B027 (most need no more)
-        """Refuses options that do not fit the network or the parts.
+        """Checks that the options fit the network and the parts.
 
         Raises:
-            InputError: naming the option, what was expected and the way out.
+            InputError: one does not; the message names it, what was expected and the way out.
         """
 
     def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
-        """Arguments of a call of the network in training, of any content.
+        """Returns arguments of any content for a call of the network in training.
 
-        The launcher counts with them what a step keeps in memory, if the recipe is a ``Recipe``.
+        If the recipe is a ``Recipe``, the launcher uses them to estimate the memory of a step.
 
         Args:
-            parts: as they were given to ``network``.
+            parts: the same as for ``network``.
             number: of examples.
-            device: where the network is.
+            device: of the network.
         """
         raise NotImplementedError
 
@@ -132,24 +135,24 @@ class Task(ABC):
     def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
         """Trains and measures.
 
-        A run can be killed at any time and is then started again with the same arguments: keep the
-        state in ``job.recorder``'s checkpoints.
+        A run can be killed at any time and is then started again with the same arguments, so the
+        state must be kept in checkpoints of ``job.recorder``.
 
         Args:
-            network: as ``network`` built it, on ``job.device``.
-            job: data, seeds, and where results go.
+            network: from ``network``, on ``job.device``.
+            job: parts, seeds, recorder and device.
 
         Returns:
-            Seed -> numbers by name, as JSON can hold them. The summary shows each number at the
-            top level; ``conditions`` says in words how numbers were measured.
+            Seed -> numbers by name, in types of JSON. The summary shows all numbers at the top
+            level; ``conditions`` describes how they were measured.
 
         Raises:
-            InputError: bad data, or training that diverges.
+            InputError: data are bad, or training diverges.
         """
 
 
 class OnBackbone(nn.Module):
-    """A network that a task trains: a ``backbone`` and what reads its features."""
+    """A network that a task trains: a ``backbone`` with heads."""
 
     def pretrained_parts(self) -> list[nn.Module]:
         """The modules that have pretrained weights."""
@@ -157,7 +160,7 @@ class OnBackbone(nn.Module):
 
 
 def require_trainer(trainer: Any, kind: type, task: str, choices: str) -> None:
-    """Raises InputError unless a recipe is of the kind that a task trains with, or None."""
+    """Raises InputError unless a recipe is None or of the kind that a task trains with."""
     if not isinstance(trainer, kind | None):
         raise InputError(
             f"trainer: task {task} cannot train with {type(trainer).__name__}; choose {choices}"
@@ -170,7 +173,7 @@ def require_data(data: Any, kinds: type | tuple[type, ...], wanted: str) -> None
     Args:
         data: a data set.
         kinds: accepted classes.
-        wanted: what the task needs and which data have it, for the message.
+        wanted: what the task needs and which data sets have it, for the message.
     """
     if not isinstance(data, kinds):
         raise InputError(f"data {getattr(data, 'name', type(data).__name__)}: {wanted}")
@@ -187,7 +190,7 @@ def require_backbone(backbone: nn.Module, kinds: type | tuple[type, ...], wanted
 
 
 def weights_of(backbone: nn.Module) -> str:
-    """Where a backbone's weights come from: ``pretrained`` or ``from scratch``."""
+    """Returns the origin of a backbone's weights: ``pretrained`` or ``from scratch``."""
     return "pretrained" if backbone.pretrained else "from scratch"
 
 
@@ -195,7 +198,8 @@ def require_patches(backbone: nn.Module, sizes: dict[str, int]) -> None:
     """Raises InputError unless every size is a multiple of the backbone's patch.
 
     Args:
-        sizes: option of the task, such as ``augment.crop`` -> pixels.
+        backbone: with an attribute ``patch``, or without patches.
+        sizes: options of the task, such as ``augment.crop``, and their pixels.
     """
     for key, size in sizes.items():
         if size < backbone.patch or size % backbone.patch:

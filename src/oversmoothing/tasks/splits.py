@@ -42,12 +42,13 @@ class SplitEvaluator(ABC):
     def counts(self, split: str) -> Mapping[str, Overlap]:
         """Counts this process's share of the pixels, for every stage.
 
-        A process without images returns every stage too: the processes add their counts up.
+        A process without images must return all stages, too, since counts are summed over
+        processes.
         """
 
     @abstractmethod
     def more(self, counts: Mapping[str, Any]) -> dict[str, float]:
-        """Further numbers of a split, from the counts of all processes."""
+        """Returns further numbers of a split, from the counts of all processes."""
 
     @abstractmethod
     def conditions(self, split: str) -> dict[str, str]:
@@ -92,17 +93,17 @@ class SplitEvaluator(ABC):
         return results | {f"{split}_{name}": value for name, value in self.more(counts).items()}
 
     def common(self) -> set[int] | None:
-        """Labels with a mean IoU of their own (``common_miou``); None: there is no such mean."""
+        """Returns the labels for the separate mean ``common_miou``; None: there is no such mean."""
         return None
 
     def ids(self, split: str, multi_scale: bool = False) -> list[str]:
-        """The images of a split that all processes together measure, evenly spaced."""
+        """Returns the evenly spaced images of a split that all processes measure together."""
         ev, every = self.evaluation, getattr(self.data, split)
         limits = (ev.limit, ev.ms_limit if multi_scale else None, len(every))
         return evenly_spaced(every, min(limit for limit in limits if limit is not None))
 
     def share(self, ids: Sequence[str]) -> Sequence[str]:
-        """The images that this process measures."""
+        """Returns the images that this process measures."""
         return ids[distributed.rank() :: distributed.world()]
 
     def items(self, ids: Sequence[str], text: str) -> Iterator[dict[str, Any]]:
@@ -113,10 +114,10 @@ class SplitEvaluator(ABC):
                 bar.update(1)
 
     def confusion(self, unsure: str = "wrong") -> Confusion:
-        """An empty confusion matrix of the data's labels."""
+        """Creates an empty confusion matrix for the labels of the data."""
         return Confusion(len(self.data.label_names), unsure)
 
 
 def listed(numbers: Sequence[float]) -> str:
-    """Numbers as they appear in conditions: ``0.5, 1``."""
+    """Formats numbers for conditions: ``0.5, 1``."""
     return ", ".join(f"{number:g}" for number in numbers)

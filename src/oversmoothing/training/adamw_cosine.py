@@ -29,7 +29,7 @@ class AdamWCosine(Recipe):
         min_lr: learning rate at the end of the decay.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     iterations: int = 375300

@@ -23,7 +23,7 @@ class AdamWLinear(Recipe):
         warmup: number of steps over which the rate grows linearly from 0.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     iterations: int = 1000
@@ -48,9 +48,9 @@ class AdamWLinear(Recipe):
             self.require_warmup(self.warmup)
 
     def over(self, examples: int) -> "AdamWLinear":
-        """Returns the recipe with ``epochs`` over so many examples converted to ``iterations``.
+        """Returns the recipe with ``epochs`` over ``examples`` converted to ``iterations``.
 
-        Warns of ``iterations`` that have no effect.
+        Warns if ``iterations`` was set and has no effect.
 
         Raises:
             InputError: the warm-up is longer than the training.
@@ -60,7 +60,7 @@ class AdamWLinear(Recipe):
         if self.iterations != AdamWLinear.iterations:
             warnings.warn(
                 f"trainer.iterations={self.iterations} has no effect with trainer.epochs="
-                f"{self.epochs:g}; set trainer.epochs=null to train for so many steps",
+                f"{self.epochs:g}; set trainer.epochs=null to train for this number of steps",
                 stacklevel=2,
             )
         steps = max(1, round(self.epochs * examples / self.batch_size))

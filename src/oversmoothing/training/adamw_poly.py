@@ -23,7 +23,7 @@ class AdamWPoly(Recipe):
         power: exponent of the decay (1 − t/iterations)^power.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     head_factor: float = 10.0

@@ -13,9 +13,9 @@ Batch = dict[str, Any]
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Moves the tensors of a batch to a device, and converts there what travels as uint8.
+    """Moves the tensors of a batch to a device.
 
-    That is ``image``, to float32 in [0, 1], and ``mask``, to int64.
+    There ``image`` is converted from uint8 to float32 in [0, 1], and ``mask`` to int64.
     """
     moved = {
         k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()
@@ -27,7 +27,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def split(batch: Batch, parts: int) -> list[Batch]:
-    """Splits tensors and lists with one entry per example into equal parts; all get the rest."""
+    """Splits tensors and lists with one entry per example into equal parts; copies other values."""
     B = len(batch["name"])
     size = math.ceil(B / parts)
     cuts = [slice(start, start + size) for start in range(0, B, size)]
@@ -40,7 +40,7 @@ def split(batch: Batch, parts: int) -> list[Batch]:
 
 
 def out_of_memory(trainer: Recipe, batch: Batch) -> str:
-    """Error message for a batch that does not fit into GPU memory."""
+    """Returns the error message for a batch that does not fit into GPU memory."""
     share = len(batch["name"])
     what, ways = "examples", []
     finer = (k for k in range(trainer.accumulate + 1, share + 1) if share % k == 0)

@@ -1,4 +1,4 @@
-"""``trainer.compile``: torch.compile for the time of the training."""
+"""``trainer.compile``: torch.compile during the training."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from torch import nn
 
 @contextlib.contextmanager
 def compiled(network: nn.Module, wanted: bool = True) -> Iterator[None]:
-    """Context in which the backbone of a network is compiled, whichever method calls it.
+    """Context in which the backbone of a network is compiled for all its callers.
 
-    So the passes behind pseudo labels are compiled, too. Evaluation comes after the training and
-    is not: it sees images of many sizes, each of which would be compiled anew.
+    So the passes for pseudo labels are compiled, too. Evaluation is outside the context, since it
+    has images of many sizes, each of which would be compiled anew.
 
-    Methods that a module names in ``uncompiled`` are called as they are. They are marked here and
-    not by a decorator, whose import takes longer than that of the network.
+    Methods listed in ``uncompiled`` of a module are not compiled. They are marked here and not by a
+    decorator, since importing the decorator takes longer than importing the network.
 
     Args:
-        network: its ``backbone`` is compiled; all of it where it has none.
+        network: its ``backbone`` is compiled, or the whole network if it has none.
         wanted: if false, nothing is compiled.
     """
     host = getattr(network, "backbone", network)

@@ -1,8 +1,8 @@
 """The training loop of all tasks except those on graphs: resumable, on any device.
 
-The batch, the dropout and all other random choices of a step depend only on the seed and on the
-step (see ``data/loading.py``). So a killed training continues bit-equally on a CPU, and several
-processes together see the batches that one process would see.
+The batch, the dropout and all other random numbers of a step depend only on the seed and the step
+(see ``data/loading.py``). So a killed training continues bit-identically on a CPU, and several
+processes together use the same batches as one process.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from oversmoothing.training.recipe import Recipe
 
 
 class Objective(Protocol):
-    """What a task minimizes."""
+    """The loss that a task minimizes."""
 
     def prepare(self, batch: Batch, step: int) -> Batch:
-        """Adds to a batch what its losses need, before it is split; without gradient."""
+        """Adds the inputs of the losses to a batch before it is split; runs without gradient."""
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
         """Returns weighted losses by name; summed over parts and processes they are the batch's."""
@@ -39,7 +39,7 @@ class Checks(NamedTuple):
     """Measurements of the network during its training.
 
     Args:
-        every: steps between two of them; after the last step there is none.
+        every: steps between two measurements; there is none after the last step.
         measure: returns numbers by name.
     """
 
@@ -52,18 +52,18 @@ class TrainingLoop:
 
     Args:
         network: its parameters are trained.
-        objective: what is minimized.
+        objective: the loss.
         loader: called with ``batch_size``, ``iterations``, ``start``, ``rank`` and ``world``;
             yields this process's share of the batches ``start`` … ``iterations − 1``.
         trainer: the recipe.
         recorder: takes logs and checkpoints.
         device: of the network.
-        phase: name of the training within the run; a phase that the run has finished is skipped.
-        before: steps of earlier phases, which count for the warm-up of aggregators.
-        checks: what to measure on the way; None: nothing.
+        phase: name of this training within the run; a finished phase is skipped.
+        before: number of steps in earlier phases, which count for the warm-up of aggregators.
+        checks: measurements during the training; None: none.
 
     Attributes:
-        history: what ``checks`` measured, each with its ``step``; kept by checkpoints.
+        history: results of ``checks``, each with its ``step``; saved in checkpoints.
     """
 
     def __init__(
@@ -102,19 +102,20 @@ class TrainingLoop:
                 losses = self._step(model, batch)
                 self.step, examples = self.step + 1, examples + self.trainer.batch_size
                 bar.update(1)
-                logs = self.step % self.trainer.log_every == 0 or self._last()
-                checks = self.checks and self.step % self.checks.every == 0 and not self._last()
-                saves = self._last() or checks or self.recorder.checkpoint_due()
-                if logs or saves:
+                last = self.step == self.trainer.iterations
+                should_log = last or self.step % self.trainer.log_every == 0
+                should_measure = self.checks and not last and self.step % self.checks.every == 0
+                should_save = last or should_measure or self.recorder.checkpoint_due()
+                if should_log or should_save:
                     self._check_finite()
-                if checks or self._last():
+                if last or should_measure:
                     distributed.share_buffers(self.network)
-                if logs:
+                if should_log:
                     self._log(losses, examples / (time.monotonic() - started))
                     started, examples = time.monotonic(), 0
-                if checks:
-                    self._check()
-                if saves:
+                if should_measure:
+                    self._measure()
+                if should_save:
                     self._save()
 
     def _batches(self) -> Iterator[Batch]:
@@ -122,9 +123,6 @@ class TrainingLoop:
         return self.loader(
             batch_size=trainer.batch_size, iterations=trainer.iterations, start=self.step, **share
         )
-
-    def _last(self) -> bool:
-        return self.step == self.trainer.iterations
 
     def _wrapped(self) -> nn.Module:
         if distributed.world() == 1:
@@ -172,15 +170,15 @@ class TrainingLoop:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
 
     def _note(self, losses: dict[str, Tensor], part: Batch) -> None:
-        """Keeps losses for the next check, which a CPU makes at once and a GPU before it logs."""
+        """Keeps losses for the next check, which is immediate on a CPU and deferred on a GPU."""
         self.unchecked.append((self.step, losses, part.get("name", [])))
         if self.device.type == "cpu":
             self._check_finite()
 
     def _check_finite(self) -> None:
-        """Raises InputError if a loss since the last check is not finite; a GPU is waited for.
+        """Raises InputError if a loss since the last check is not finite; synchronises with a GPU.
 
-        Every checkpoint comes after a check, so a run that diverges can go on from the last one.
+        It runs before every checkpoint, so a run that diverged can continue from the last one.
         """
         unchecked, self.unchecked = self.unchecked, []
         if not unchecked:
@@ -201,8 +199,8 @@ class TrainingLoop:
         shown["examples_per_second"] = [round(speed, 2)]
         self.recorder.log(step=self.step, lr=self.optimizer.param_groups[0]["lr"], **shown)
 
-    def _check(self) -> None:
-        """Measures the network, not compiled: images have many sizes."""
+    def _measure(self) -> None:
+        """Runs ``checks`` on the uncompiled network, since images have many sizes."""
         eager = torch.compiler.set_stance("force_eager") if self.trainer.compile else None
         with eager or contextlib.nullcontext():
             measured = self.checks.measure()

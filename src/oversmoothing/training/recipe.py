@@ -1,4 +1,4 @@
-"""What all training recipes share: an optimizer with its schedule."""
+"""The base classes of training recipes: an optimizer with its schedule."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Ranged:
     """Checks the ranges of a recipe's options."""
 
     def require(self, least: float, *keys: str) -> None:
-        """Raises InputError where one of these options is below ``least``; None is accepted."""
+        """Raises InputError if one of these options is below ``least``; None is accepted."""
         for key in keys:
             if (value := getattr(self, key)) is not None and not value >= least:
                 raise InputError(f"trainer.{key}: expected {least:g} or more, got {value}")
@@ -28,16 +28,16 @@ class Recipe(Ranged):
     Args:
         iterations: number of optimization steps.
         batch_size: examples per step, over all processes.
-        accumulate: parts that a batch is split into to save memory. The result is the same, but
-            for batch norms, which see one part at a time.
+        accumulate: number of parts into which a batch is split to save memory. It does not change
+            the result, except for batch norms, which see one part at a time.
         lr: learning rate.
         precision: fp32, or bf16 for autocast.
-        compile: train with the backbone run through ``torch.compile``.
-        workers: processes that load data, per training process; None: as many as there are cores.
+        compile: compile the backbone for the training with ``torch.compile``.
+        workers: processes that load data, per training process; None: one for each core.
         log_every: steps between two log lines.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     iterations: int = 20000
@@ -64,11 +64,11 @@ class Recipe(Ranged):
 
     @property
     def at_once(self) -> int:
-        """Number of examples that a process computes at once."""
+        """Number of examples in one forward pass of a process."""
         return self.batch_size // distributed.world() // self.accumulate
 
     def require_warmup(self, warmup: int) -> None:
-        """Raises InputError where the training ends before its full rate is reached."""
+        """Raises InputError unless the warm-up ends before the training."""
         if warmup >= self.iterations:
             raise InputError(
                 f"trainer.warmup: expected below trainer.iterations={self.iterations}, got "
@@ -76,7 +76,7 @@ class Recipe(Ranged):
             )
 
     def require_adam(self, betas: list[float], eps: float) -> None:
-        """Raises InputError for options that no Adam takes."""
+        """Raises InputError if options of Adam are out of range."""
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             raise InputError(f"trainer.betas: expected two numbers, 0 to below 1, got {betas}")
         if not eps >= 0:
@@ -87,7 +87,7 @@ class Recipe(Ranged):
         return self
 
     def factor(self, step: int) -> float:
-        """Learning rate at step ``step`` (from 0), relative to that of its group."""
+        """Returns the learning rate at a step, from 0, relative to that of its group."""
         raise NotImplementedError
 
     def optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
@@ -97,7 +97,7 @@ class Recipe(Ranged):
     def decay_groups(
         self, network: nn.Module, decay: float, decays: Callable[[str, nn.Parameter], bool]
     ) -> list[dict]:
-        """Groups the trained parameters: those that ``decays`` names with weight decay, others."""
+        """Groups the trained parameters into those with weight decay, by ``decays``, and others."""
         groups = [{"params": [], "lr": self.lr, "weight_decay": rate} for rate in (decay, 0.0)]
         for name, parameter in network.named_parameters():
             if parameter.requires_grad:

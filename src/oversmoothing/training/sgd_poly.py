@@ -27,7 +27,7 @@ class SGDPoly(Recipe):
         hold: number of steps for which the rate stays constant; EMANet's code: 10.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     iterations: int = 30000
@@ -74,7 +74,7 @@ class SGDPoly(Recipe):
             momentum=self.momentum,
             fused=True,
         )
-        # torch's fused step needs the buffer of a parameter whose first gradient comes later.
+        # torch's fused step needs buffers also for parameters without gradients in the first step.
         for parameter in sum(groups.values(), []):
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return optimizer

@@ -1,4 +1,4 @@
-"""Adam for a batch of networks that each have their own learning rate and weight decay."""
+"""Adam for a batch of networks, each with its own learning rate and weight decay."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from oversmoothing.backbones.per_seed import PerSeed
 
 BETAS, EPS = (0.9, 0.999), 1e-8
-BLOCK = 2**17  # numbers that stay in the cache of a core through all operations
+BLOCK = 2**17  # size of blocks in numbers; a block stays in the cache of a core
 
 
 class Rates(NamedTuple):
@@ -38,7 +38,7 @@ class StackedAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Makes one step with the gradients; a parameter without one stays as it is."""
+        """Makes one step with the gradients; parameters without a gradient do not change."""
         self.steps += 1
         for name, parameter in self.parameters.items():
             if parameter.grad is not None:
@@ -57,7 +57,7 @@ class StackedAdam:
 
 
 def rates_of(model: nn.Module, lr: Tensor, decays: Mapping[str, Tensor]) -> dict[str, Rates]:
-    """The rates of every parameter of a batch of networks.
+    """Returns the rates of every parameter of a batch of networks.
 
     Args:
         model: the networks.
@@ -76,7 +76,7 @@ def rates_of(model: nn.Module, lr: Tensor, decays: Mapping[str, Tensor]) -> dict
 
 
 def owned(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """Names in the state of a model that belong to one network, each with the network's number."""
+    """Yields the names in a model's state that belong to one network, with the network's number."""
     for path, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, PerSeed) and not module.stateless:
             for i, copy in enumerate(module.copies):
@@ -85,7 +85,7 @@ def owned(model: nn.Module) -> Iterator[tuple[str, int]]:
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Cuts a parameter of several networks, and all that belongs to it, into parts."""
+    """Splits a parameter of several networks and its optimizer state into blocks."""
     parameter, lr = tensors[0], tensors[-1]
     if lr.dim() == 0 or parameter.numel() <= BLOCK:
         return iter([tensors])

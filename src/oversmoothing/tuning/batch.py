@@ -1,4 +1,4 @@
-"""Networks of several configurations and seeds that are trained together on one graph."""
+"""Trains networks of several configurations and seeds together on one graph."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +16,11 @@ from oversmoothing.tasks.base import Task
 from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.tuning.networks import chosen, optimizer, require_searchable, stacked
 
-DIVERGED = -1.0  # score of a network whose loss was not finite: below every accuracy
+DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
 
 
 class Member(NamedTuple):
-    """A network: the number of its configuration, and its seed."""
+    """A network, identified by the number of its configuration and its seed."""
 
     trial: int
     seed: int
@@ -28,13 +28,13 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What all batches of a search have in common.
+    """The data that all batches of a search share.
 
     Args:
         configs: all configurations, by number.
         task: builds networks.
         graph: see ``without_test``.
-        device: where networks are trained.
+        device: of the training.
     """
 
     configs: Sequence[DictConfig]
@@ -44,18 +44,18 @@ class Work:
 
 
 class Batch:
-    """Networks of equal shape.
+    """A batch of networks of equal shape.
 
-    A network is trained no longer, and leaves the batch, once it has reached the epochs of its
-    recipe or its loss is not finite.
+    A network is removed from the batch when it reaches the epochs of its recipe or its loss is not
+    finite.
 
     Args:
         work: configurations, graph and device.
         members: the networks.
 
     Attributes:
-        scores: of each network that was ever in the batch, the highest validation accuracy of all
-            evaluations in percent, and its epoch.
+        scores: for each network that was ever in the batch, the highest validation accuracy in
+            percent, and its epoch.
 
     Raises:
         InputError: see ``require_searchable``.
@@ -96,7 +96,7 @@ class Batch:
             tick()
 
     def keep(self, members: Collection[Member]) -> None:
-        """Drops the other networks from the batch."""
+        """Keeps these networks and removes all others."""
         kept = [i for i, member in enumerate(self.members) if member in members]
         if len(kept) == len(self.members):
             return
@@ -109,7 +109,7 @@ class Batch:
             self.optimizer.load_state_dict({**moments, "steps": adam["steps"]})
 
     def state_dict(self) -> dict[str, Any]:
-        """All that ``load`` needs, in plain types and tensors."""
+        """Returns the state for ``load``, in plain types and tensors."""
         scores = [[*member, *score] for member, score in self.scores.items()]
         held = {"members": [[*m] for m in self.members], "epoch": self.epoch, "scores": scores}
         if self.members:
@@ -118,7 +118,7 @@ class Batch:
 
     @classmethod
     def load(cls, work: Work, state: dict[str, Any]) -> "Batch":
-        """Returns the batch that has a state."""
+        """Restores a batch from its state."""
         batch = cls(work, [Member(*member) for member in state["members"]])
         batch.epoch = state["epoch"]
         batch.scores = {Member(t, s): [value, epoch] for t, s, value, epoch in state["scores"]}
@@ -163,6 +163,6 @@ class Batch:
 
 
 def without_test(graph: Graph) -> Graph:
-    """The graph without the labels of all nodes that no network trains on or is validated with."""
+    """Removes the labels of all nodes that are neither training nor validation nodes."""
     seen = (graph.train | graph.val).view(-1, graph.num_nodes).any(dim=0)
     return replace(graph, y=graph.y.where(seen, -1), test=graph.test & False)

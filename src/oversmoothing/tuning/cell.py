@@ -19,13 +19,13 @@ from oversmoothing.tuning.space import Space
 
 @dataclass(frozen=True)
 class CellSearch:
-    """The search of a cell, and where its files are.
+    """The search for the settings of a cell.
 
     Args:
         table: name of the table.
         block, row, column: of the cell; the row by its key.
         words: overrides of the experiment for this cell, without tuned ones.
-        space: what is tried.
+        space: the search space.
         folder: of ``space.yaml``, trials and best settings.
         extra: overrides that say how to compute, such as ``device=cpu``.
     """
@@ -45,9 +45,9 @@ class CellSearch:
 
     @property
     def done(self) -> bool:
-        """Whether the best settings are known, and are those of this space.
+        """Whether the best settings are known and belong to this space.
 
-        Settings of earlier versions have no ``space``: they must be what this space draws.
+        Settings of earlier versions have no ``space``; they must be among those that it draws.
         """
         found = read_best(self.folder).get(self.block, {}).get(self.row, {}).get(self.column)
         if found is None or not found.get("trial", 0) < len(self._drawn):
@@ -58,7 +58,7 @@ class CellSearch:
         return found["overrides"] == self._settings(found.get("trial", 0))
 
     def configs(self) -> list[DictConfig]:
-        """The configurations, checked."""
+        """Returns the checked configurations."""
         own = [*self.words, *self.space.overrides, *self.extra]
         return [config for words in self._drawn for config in configs([*own, *words])]
 
@@ -67,7 +67,7 @@ class CellSearch:
 
         Args:
             most: see ``Search``.
-            fresh: search again, even if another process has found the settings by now.
+            fresh: search again even if another process has found the settings in the meantime.
 
         Raises:
             Busy: another process searches for the settings of this cell.
@@ -107,7 +107,7 @@ class CellSearch:
         write_best(self.folder, (self.block, self.row, self.column), settings)
 
     def _settings(self, trial: int) -> list[str]:
-        """The overrides of the final runs, if this configuration is the best one."""
+        """Returns the overrides of the final runs with the settings of a configuration."""
         seeds = ",".join(map(str, self.space.final_seeds))
         return [*self.space.overrides, *self._drawn[trial], f"seeds=[{seeds}]"]
 
@@ -116,7 +116,7 @@ class CellSearch:
         return self.space.drawn(self.row)
 
     def _write(self, every: Sequence[DictConfig], results: Sequence[Rung]) -> None:
-        """Writes what is known of the configurations so far."""
+        """Writes the results of the configurations so far."""
         names = [*(f"after {rung}" for rung in self.space.rungs), "end"]
         rungs = dict(zip(names, results))
         lines: list[dict[str, Any]] = []
@@ -132,20 +132,20 @@ class CellSearch:
 
 
 def work_of(every: Sequence[DictConfig]) -> Work:
-    """The graph without labels of test nodes, and what else a search needs, of configurations."""
+    """Returns the data that the batches of a search share; the graph has no test labels."""
     start = Start(every[0])
     graph = without_test(start.parts.data).to(start.device)
     return Work(every, start.task, graph, start.device)
 
 
 def _value(config: DictConfig, key: str, drawn: dict[str, str]) -> Any:
-    """What a configuration has for a key; for a group such as aggregator@then, what was drawn."""
+    """Returns the value of a key in a configuration; for a group, the drawn option."""
     value = OmegaConf.select(config, key)
     return drawn.get(key, "") if value is None or OmegaConf.is_config(value) else value
 
 
 def _text(of_seeds: list[list[float]] | None) -> str:
-    """Accuracies of the seeds, ``diverged`` where one has no finite loss."""
+    """Formats the accuracies of the seeds, with ``diverged`` if a loss was not finite."""
     if of_seeds is None:
         return ""
     return " ".join("diverged" if v == DIVERGED else f"{v:.2f}" for v, _ in of_seeds)

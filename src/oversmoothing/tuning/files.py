@@ -1,4 +1,4 @@
-"""The files of a search: all trials as CSV, and the best settings as YAML.
+"""Reads and writes the files of a search: all trials as CSV, and the best settings as YAML.
 
 A folder ``results/tuning/<table>`` holds ``space.yaml``, which ``Space`` describes; one CSV for
 each data set and method, with a line for each configuration; and ``best.yaml``, with the settings
@@ -36,7 +36,7 @@ def read_best(folder: Path) -> Best:
         settings = [s for rows in found.values() for cells in rows.values() for s in cells.values()]
         assert all(isinstance(s["overrides"], list) for s in settings)
         return found
-    except Exception as error:  # whatever a damaged file makes the reader raise
+    except Exception as error:  # the reader may raise any error for a damaged file
         why = reason_of(error)
         raise InputError(f"{path}: cannot be read ({why}); restore the file with git") from None
 
@@ -47,7 +47,7 @@ def write_best(folder: Path, place: tuple[str, str, str], settings: dict[str, An
     Args:
         folder: of the search.
         place: block, row and column of the cell.
-        settings: ``overrides``, ``trial`` and whatever else is worth knowing.
+        settings: ``overrides``, ``trial`` and further information.
     """
     block, row, column = place
     with _alone(folder):
@@ -60,7 +60,7 @@ def write_best(folder: Path, place: tuple[str, str, str], settings: dict[str, An
 
 
 def by_depth(column: str) -> tuple[int, str]:
-    """Sorts L=2 before L=16."""
+    """Returns a sort key that puts L=2 before L=16."""
     return len(column), column
 
 
@@ -68,7 +68,7 @@ def write_trials(path: Path, column: str, lines: list[dict[str, Any]]) -> None:
     """Writes the configurations of a cell into the CSV of its data set and method.
 
     Args:
-        path: of the CSV; those of other cells stay.
+        path: of the CSV; lines of other cells are kept.
         column: of the table.
         lines: one for each configuration.
     """

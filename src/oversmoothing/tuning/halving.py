@@ -17,30 +17,30 @@ from oversmoothing.tasks.nodes.memory import estimate
 from oversmoothing.tuning.batch import DIVERGED, Batch, Member, Work
 from oversmoothing.tuning.networks import BUILT, shape, stacked
 
-SHARE = 0.4  # of the free memory: two searches fit side by side
-ON_CPU = 12  # networks: with more of them, activations leave the caches and nothing is gained
+SHARE = 0.4  # of the free memory, so that two searches fit
+ON_CPU = 12  # networks; with more, activations do not fit into the caches, and nothing is gained
 Rung = dict[int, list[list[float]]]  # configuration -> for each seed, accuracy and epoch
 
 
 class Search:
-    """Trains all configurations, and halves their number after every rung.
+    """Trains all configurations and halves their number after every rung.
 
     Args:
         work: configurations, graph and device.
         seeds: of every configuration.
-        rungs: epochs after which the better half goes on.
-        most: networks that are trained together, at most; None: as many as fit into memory, and
-            on a CPU no more than are of use.
+        rungs: epochs after which the better half continues.
+        most: largest number of networks that are trained together; None: as many as fit into
+            memory, and on a CPU at most ``ON_CPU``.
         checkpoint: file of the state; a search continues from it.
-        seconds: least time between two checkpoints.
-        told: called with the results of all rungs after each rung.
+        seconds: shortest time between two checkpoints.
+        told: called after each rung with the results of all rungs.
 
     Attributes:
-        results: for each rung that is finished, and at last for the end, the scores of the
-            configurations that reached it.
+        results: for each finished rung, and finally for the end, the scores of the configurations
+            that reached it.
 
     Raises:
-        InputError: a rung before the first evaluation, or see ``Batch``.
+        InputError: a rung is before the first evaluation; also see ``Batch``.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Search:
 
     @property
     def seconds_spent(self) -> float:
-        """Duration of the search, over all its attempts."""
+        """Duration of the search, including attempts that were interrupted."""
         return self.spent + time.monotonic() - self._began
 
     def _require_evaluations(self) -> None:
@@ -97,7 +97,7 @@ class Search:
             )
 
     def _scores(self) -> Rung:
-        """The scores of the configurations that are still in the search."""
+        """Returns the scores of the configurations that are still in the search."""
         every = {m: value for batch in self.batches for m, value in batch.scores.items()}
         trials = range(len(self.work.configs))
         if self.results:
@@ -117,7 +117,7 @@ class Search:
             write(self.checkpoint, {**state, "batches": [b.state_dict() for b in self.batches]})
 
     def _resumed(self) -> bool:
-        """Whether there was a checkpoint of this search; one of another search is set aside."""
+        """Loads the checkpoint if there is one; sets a checkpoint of another search aside."""
         state = self.checkpoint and read_or_set_aside(self.checkpoint, tensors.load)
         if not state:
             return False
@@ -135,25 +135,25 @@ class Search:
         return True
 
     def _name(self) -> list[Any]:
-        """What a checkpoint must be of."""
+        """Returns the content that identifies this search in a checkpoint."""
         keys = (*BUILT, "trainer", "matmul")
         own = [[shape(c), *(str(c.get(key)) for key in keys)] for c in self.work.configs]
         return [own, [*self.seeds], self.rungs, self.work.device.type]
 
 
 def best(rung: Rung) -> list[int]:
-    """Configurations by falling mean of their seeds; of equals, the one drawn first."""
+    """Sorts configurations by descending score; equal ones in the order of their draw."""
     return sorted(rung, key=lambda trial: (-score(rung[trial]), trial))
 
 
 def score(of_seeds: list[list[float]]) -> float:
-    """Mean accuracy over the seeds, or ``DIVERGED`` if one of them has diverged."""
+    """Returns the mean accuracy over the seeds, or ``DIVERGED`` if one of them has diverged."""
     values = [value for value, _ in of_seeds]
     return DIVERGED if DIVERGED in values else statistics.fmean(values)
 
 
 def divided(work: Work, seeds: Sequence[int], most: int | None) -> Iterator[list[Member]]:
-    """Divides the networks into batches of equal shape, which fit into the free memory.
+    """Divides the networks into batches of equal shape that fit into the free memory.
 
     All seeds of a configuration are in one batch.
     """
@@ -163,13 +163,13 @@ def divided(work: Work, seeds: Sequence[int], most: int | None) -> Iterator[list
     for trials in groups.values():
         number = max(1, (most or fitting(work, trials[0])) // len(seeds))
         parts = math.ceil(len(trials) / number)
-        for part in range(parts):  # of sizes that differ by one at most
+        for part in range(parts):  # sizes differ by one at most
             own = trials[part * len(trials) // parts : (part + 1) * len(trials) // parts]
             yield [Member(trial, seed) for trial in own for seed in seeds]
 
 
 def fitting(work: Work, trial: int) -> int:
-    """How many networks like those of a configuration are worth a batch, and fit into memory."""
+    """Returns how many networks like those of a configuration to train in a batch."""
     free = free_memory(work.device)
     most = ON_CPU if work.device.type == "cpu" else 10**6
     if free is None:

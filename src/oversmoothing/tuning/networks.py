@@ -1,9 +1,8 @@
-"""Networks of several configurations in one module.
+"""Builds networks of several configurations in one module.
 
-Configurations have equal shape if they differ in nothing but the rates of the recipe, its epochs,
-and options that a backbone or aggregator takes as a tensor with one entry for each network: those
-that it declares as ``float | Tensor``. An aggregator of which each network has its own instance
-takes one value.
+Configurations have equal shape if they differ only in the rates of the recipe, its epochs, and
+options declared as ``float | Tensor``, which a backbone or aggregator takes as a tensor with one
+entry for each network. An aggregator with one instance per network takes one value.
 """
 
 import functools
@@ -33,7 +32,7 @@ OF_NETWORK = ("lr", "weight_decay", "dense_weight_decay", "epochs")  # of the re
 
 
 def shape(config: DictConfig) -> str:
-    """A text that is equal for configurations whose networks can be trained together."""
+    """Returns a text that is equal for configurations that can be trained together."""
     plain = OmegaConf.to_container(config, resolve=True)
     nodes = {key: dict(plain[key]) for key in (*BUILT, "trainer", "data", "task")}
     for key in BUILT:
@@ -53,13 +52,13 @@ def _shared(node: DictConfig, dim: int) -> bool:
 
 @functools.cache
 def per_network(target: Callable) -> frozenset[str]:
-    """The options of a class that can be a tensor with one entry for each network."""
+    """Returns the options of a class that can be a tensor with one entry for each network."""
     hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
     return frozenset(key for key, hint in hints.items() if set(get_args(hint)) == {float, Tensor})
 
 
 def stacked(configs: Sequence[DictConfig], data: Graph, device: torch.device) -> Parts:
-    """The parts of a batch of networks, one for each configuration.
+    """Builds the parts of a batch of networks, one for each configuration.
 
     Args:
         configs: of equal shape, one for each network.
@@ -73,7 +72,7 @@ def stacked(configs: Sequence[DictConfig], data: Graph, device: torch.device) ->
 
 
 def _together(factories: Sequence[partial], device: torch.device) -> partial:
-    """One factory with the options of several."""
+    """Merges several factories to one with their stacked options."""
     first = factories[0]
     given = {
         option: [float(factory.keywords[option]) for factory in factories]
@@ -89,10 +88,10 @@ def _together(factories: Sequence[partial], device: torch.device) -> partial:
 
 
 def require_searchable(model: torch.nn.Module, trainers: Sequence[Any]) -> None:
-    """Checks that a search can train these networks together, by these recipes.
+    """Checks that a search can train these networks together with these recipes.
 
     Raises:
-        InputError: networks of another kind, mini-batches, or a recipe that does not keep the
+        InputError: networks are of another kind, or a recipe uses mini-batches or does not keep the
             epoch of the highest validation accuracy.
     """
     other = "; search with `python train.py -m hydra/sweeper=optuna …` instead"
@@ -108,11 +107,11 @@ def require_searchable(model: torch.nn.Module, trainers: Sequence[Any]) -> None:
 
 
 def optimizer(model: torch.nn.Module, trainers: Sequence[Any]) -> StackedAdam:
-    """Adam with the rates of each network's recipe."""
+    """Creates Adam with the rates of each network's recipe."""
     device = next(model.parameters()).device
     make = partial(torch.tensor, device=device, dtype=torch.get_default_dtype())
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = zip(*(trainer.groups(model) for trainer in trainers))  # the same for all but the decay
+    groups = zip(*(trainer.groups(model) for trainer in trainers))  # equal except for decays
     decays = {}
     for of_networks in groups:
         decay = make([group["weight_decay"] for group in of_networks])
@@ -122,11 +121,11 @@ def optimizer(model: torch.nn.Module, trainers: Sequence[Any]) -> StackedAdam:
 
 
 def chosen(model: torch.nn.Module, state: dict[str, Any], keep: Sequence[int]) -> dict[str, Any]:
-    """The part of a state, by names of the model, that belongs to some of its networks.
+    """Selects the part of a state that belongs to some of the networks.
 
     Args:
-        model: of all networks.
-        state: of the model, or of its optimizer.
+        model: all networks.
+        state: of the model or of its optimizer, by names of the model.
         keep: numbers of the networks.
     """
     owners, places = dict(owned(model)), {old: new for new, old in enumerate(keep)}

@@ -1,4 +1,4 @@
-"""An estimate of the time that a search takes."""
+"""Estimates the time of a search."""
 
 import statistics
 import time
@@ -29,7 +29,7 @@ def estimate(search: CellSearch) -> float:
 
 
 def epochs(every: Sequence[DictConfig], rungs: Sequence[int]) -> float:
-    """Epochs of all configurations together, if each is as likely to go on as the others."""
+    """Returns the expected epochs of all configurations, if all are equally likely to continue."""
     lengths = [config.trainer.epochs for config in every]
     bounds = [0, *rungs, max(lengths)]
     return sum(

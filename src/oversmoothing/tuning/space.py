@@ -20,15 +20,15 @@ Values = dict[str, list[Any]]
 
 @dataclass(frozen=True)
 class Space:
-    """What a search tries, and how long.
+    """The settings that a search tries, and its length.
 
     Args:
-        trials: configurations of each search. The first one is that of the experiment itself.
-        rungs: epochs after which the better half of the configurations goes on, in rising order.
+        trials: number of configurations of each search. The first is that of the experiment itself.
+        rungs: epochs after which the better half of the configurations continues, ascending.
         seeds: of every configuration; their mean validation accuracy is its score.
         final_seeds: of the runs with the best settings; no search uses them.
         overrides: for all configurations and for the final runs.
-        common: for every method, key of the config -> values.
+        common: key of the config -> values, for all methods.
         methods: the same for single methods, by the key of the table's row.
         draw: seed of the draws.
     """
@@ -56,19 +56,19 @@ class Space:
             _require_lists(name, values)
 
     def values(self, method: str) -> Values:
-        """The values of each key that a method has."""
+        """Returns the values of each key for a method."""
         return {**self.common, **self.methods.get(method, {})}
 
     def fingerprint(self, method: str) -> str:
-        """Hash of all that decides what a search for this method finds."""
+        """Hashes all settings that decide the result of a search for a method."""
         decides = [self.drawn(method), self.overrides, self.seeds, self.rungs]
         return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:10]
 
     def drawn(self, method: str) -> list[list[str]]:
-        """Overrides of each configuration.
+        """Draws the overrides of each configuration.
 
         Each value of a key is drawn equally often, as far as possible (a Latin hypercube). A key
-        that several methods have is drawn alike for all of them.
+        that several methods share has the same draws for all of them.
         """
         columns = [self._column(key, of_key) for key, of_key in self.values(method).items()]
         return [[], *([*words] for words in zip(*columns))] if columns else [[]]
@@ -92,7 +92,7 @@ def read_space(path: Path) -> Space:
     """Reads a search space.
 
     Raises:
-        InputError: no such file, or it has another form than ``Space`` says.
+        InputError: the file does not exist, or does not have the form of ``Space``.
     """
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))

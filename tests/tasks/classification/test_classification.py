@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> dict:
-    """Result and weights of a run that nobody disturbed."""
+    """Returns result and weights of an uninterrupted run."""
     config = compose_config(words(folder / "plain"))
     return {"result": execute(config)["seeds"]["0"], "weights": weights(config)}
 

@@ -77,7 +77,7 @@ def test_pixels_are_erased_by_unit_noise_behind_the_normalisation() -> None:
 
 
 def test_each_image_of_a_batch_gets_its_own_noise() -> None:
-    """As if each image were erased by itself."""
+    """The result equals erasing each image separately."""
     augment = Augment(32, erase=0.7)
     torch.manual_seed(0)
     alone = [augmented(augment, picture()) for _ in range(6)]

@@ -86,7 +86,7 @@ def test_the_head_of_the_weights_gives_timms_logits(data_root: Path) -> None:
         assert not torch.allclose(classifier(factory, centered).eval()(images), expected, atol=0.1)
 
 
-def test_random_weights_and_weights_without_a_head_have_no_classifier_to_offer(
+def test_weights_without_a_head_give_no_classifier(
     tmp_path: Path,
 ) -> None:
     factory = partial(ViT, **SMALL)
@@ -99,7 +99,7 @@ def test_random_weights_and_weights_without_a_head_have_no_classifier_to_offer(
 
 
 def data(K: int = 7, n: int = 21) -> LabelledImages:
-    """Image i is of class i mod K, and grey in a shade of its own."""
+    """Image i has class i mod K and its own shade of grey."""
     ids = [f"im{i:02}" for i in range(n)]
     shades = torch.arange(n).mul(10).byte().view(n, 1, 1, 1).expand(n, 3, 32, 32).contiguous()
     held = InMemory(ids, shades, torch.arange(n) % K)

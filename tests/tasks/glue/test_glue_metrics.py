@@ -1,4 +1,4 @@
-"""GLUE's metrics against their definitions, counts by hand, and where they are undefined."""
+"""GLUE's metrics equal their definitions and counts by hand, also if they are undefined."""
 
 import pytest
 import torch

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(data_root: Path, folder: Path) -> dict:
-    """The result of a run that nobody disturbed, and its weights."""
+    """Returns result and weights of an uninterrupted run."""
     config = compose_config(words(data_root, folder / "plain"))
     result = execute(config)
     return {"result": result["seeds"]["0"], "weights": weights(config), "name": result["name"]}

@@ -98,7 +98,7 @@ class WholeNeighbourhoods(NeighborAdam):
         return sample
 
 
-def test_whole_neighbourhoods_with_exact_means_give_the_loss_of_the_full_batch(
+def test_whole_neighbourhoods_give_the_loss_of_the_full_batch(
     tmp_path: Path,
 ) -> None:
     """All batches in one step: sampling nothing, the loss and gradient are those of the graph."""
@@ -127,7 +127,7 @@ EACH = [
 def test_a_stopped_training_goes_on_bit_equally(trainer: Any, tmp_path: Path) -> None:
     whole, _ = trained(trainer, tmp_path / "whole", dropout=0.5)
     stop(trainer, tmp_path / "cut")
-    torch.rand(7)  # whatever was drawn in between
+    torch.rand(7)  # after other random numbers
     again, chosen = trained(trainer, tmp_path / "cut", dropout=0.5)
     assert torch.equal(again, whole) and chosen[0]["epoch"] == 6
 
@@ -153,7 +153,7 @@ def of_a_process(folder: str) -> None:
 
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
-    """Also when they are stopped and go on: weights, dropout, means over nodes, loss."""
+    """Also if they are stopped and resumed: weights, dropout, means over nodes, loss."""
     code = "import sys; from test_minibatch import of_a_process; of_a_process(*sys.argv[1:])"
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     running = [

@@ -1,4 +1,4 @@
-"""Parts of a graph: how batches are drawn, blocks of channels, and what is refused."""
+"""Parts of a graph: draws of batches, blocks of channels, and refusals."""
 
 import sys
 from typing import Any

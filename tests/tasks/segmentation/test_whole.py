@@ -52,7 +52,7 @@ def test_patches_lie_on_the_pixels_they_came_from():
 
 
 def test_a_flip_is_undone():
-    """What a mirrored image shows is added where it is; a network without sides doubles."""
+    """Logits of the mirror image are mirrored back; a symmetric network gives twice its logits."""
     image, network = picture(21, 30), Fake(one_by_one())
     twice = multi_scale(network, image, [1.0], flip=True)
     torch.testing.assert_close(twice, 2 * whole_image(network, image))

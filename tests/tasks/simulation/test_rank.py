@@ -1,4 +1,4 @@
-"""The rank task: what it saves and says, resuming, and its user errors."""
+"""The rank task: saved files, results, resuming, and refusals."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The exact filter beside the explicit matrix, the lattice beside the exact filter."""
+"""Compares the exact filter with the explicit matrix, and the lattice with the exact filter."""
 
 import numpy as np
 import pytest

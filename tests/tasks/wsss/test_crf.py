@@ -22,7 +22,7 @@ except InputError:
 
 
 def scene(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Two colours side by side, 12×10, and unsure probabilities of 4 labels."""
+    """Returns an image of two colours, 12×10, and uncertain probabilities of 4 labels."""
     random = np.random.default_rng(seed)
     left = np.broadcast_to(np.arange(10) < 5, (12, 10))
     colours = np.where(left[..., None], [200, 60, 40], [40, 90, 180])

@@ -1,4 +1,4 @@
-"""The dense energy loss beside its definition in float64."""
+"""Compares the dense energy loss with its definition in float64."""
 
 import pytest
 import torch

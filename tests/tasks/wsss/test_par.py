@@ -1,4 +1,4 @@
-"""PAR beside its formula in float64, and the laws that follow from the formula."""
+"""Compares PAR with its formula in float64, and tests laws that follow from the formula."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The pictures of task=wsss: each panel shows what its title says, and images are not picked."""
+"""The pictures of task=wsss: panels match their titles, and images are chosen by a rule."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The submission read back, and what it refuses."""
+"""The submission file: its content, and refusals."""
 
 import io
 import zipfile

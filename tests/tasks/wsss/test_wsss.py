@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> dict:
-    """The result of one process that nobody disturbed, and its weights."""
+    """Returns result and weights of an uninterrupted run of one process."""
     config = compose_config(words(folder / "plain"))
     result = execute(config)
     return {"result": result, "weights": weights(config)}
@@ -136,7 +136,7 @@ def test_two_processes_do_what_one_does(plain: dict, folder: Path) -> None:
 def test_a_process_without_images_has_every_stage_to_add(
     plain: dict, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it would miss an exchange, and the others would wait for it."""
+    """Otherwise it would miss an exchange, and the others would wait for it."""
     run = loading.load(next((folder / "plain").glob("wsss-*")), on="cpu")
     task = run.task
     log = Recorder(folder / "idle", [0])

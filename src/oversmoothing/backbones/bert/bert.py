@@ -1,7 +1,7 @@
 """BERT of transformers with aggregators in its layers (Devlin et al., NAACL 2019).
 
-The sites inside and instead lie in the self-attention of every layer; the site after lies at one
-or more of eight positions in the layer, see ``BERT``.
+The sites inside and instead are in the self-attention of every layer. The site after is at one or
+more of eight positions in the layer, see ``BERT``.
 """
 
 import re
@@ -63,8 +63,8 @@ class BERT(nn.Module):
         pretrained: whether weights were loaded.
 
     Raises:
-        InputError: transformers is not installed, a size out of range, weights that are missing or
-            do not fit, an unknown position, or aggregators that exclude each other.
+        InputError: transformers is not installed, a size is out of range, weights are missing or
+            do not fit, a position is unknown, or aggregators exclude each other.
     """
 
     layout: ClassVar[layouts.Layout] = layouts.BERT
@@ -128,13 +128,13 @@ class BERT(nn.Module):
         return list(states[1:])  # the first are the embeddings
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Loads a state, also of earlier versions, which wrapped the modules at the positions."""
+        """Loads a state, also of earlier versions, in which sites wrapped the modules."""
         own = self.state_dict(prefix=prefix)
         for old in [key for key in state_dict if key not in own]:
             inner = re.sub(r"(\.module)+\.", ".", old).replace(".sited.inside.", ".inside.")
             inner = inner.replace(".sited.instead.", ".instead.0.")
             sides = {inner.replace(".aggregators.", f".{side}.") for side in ("before", "after")}
-            # Of two sites at one module, the inner one was built first: both lists have that order.
+            # If two sites are at one module, both lists begin with the inner one.
             if new := [key for key in own if key in sides and key not in state_dict]:
                 state_dict[new[0]] = state_dict.pop(old)
         super()._load_from_state_dict(state_dict, prefix, *rest)

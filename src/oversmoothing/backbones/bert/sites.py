@@ -15,9 +15,9 @@ MIXING = ("query", "key", "value")
 
 
 class Padding(Current):
-    """The padding of the batch that a network computes; all its layers share it.
+    """The padding mask of the current batch, which all layers of a network share.
 
-    ContraNorm's code for language has no mask: padding takes part in the aggregation, so the
+    ContraNorm's code for language has no mask. Padding takes part in the aggregation there, so the
     result for a sentence depends on the other sentences of the batch. With ``masked``, no
     aggregator sees padding.
 
@@ -42,7 +42,7 @@ def equip(
     context: Context,
     padding: Padding,
 ) -> None:
-    """Puts new instances of the aggregators into a layer; without any, the layer stays as it is.
+    """Puts new instances of the aggregators into a layer; without aggregators it does not change.
 
     Args:
         layer: of transformers.

@@ -1,4 +1,4 @@
-"""Loads weights into BERT and ALBERT: published ones, those of a file, or none."""
+"""Loads published weights, or those of a file, into BERT and ALBERT."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,8 @@ def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth:
         depth: number of layers of the network.
 
     Raises:
-        InputError: the weights are not available, altered, or of another architecture.
+        InputError: the weights are not available, have another SHA-256, or are of another
+            architecture.
     """
     path = pretrained.chosen(weights, sha256, "hub", lambda: hub.published(name, "the hub's"))
     if path is not None:
@@ -50,7 +51,7 @@ def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def _fitted(
     state: dict[str, Tensor], network: nn.Module, name: str, path: Path, depth: int
 ) -> dict[str, Tensor]:
-    """Returns the state without surplus layers; checks that all other tensors fit."""
+    """Removes layers that the network does not have; checks that all other tensors fit."""
     own = network.state_dict()
     known = max([-1, *(_layer(key) for key in state)]) + 1
     state = {key: value for key, value in state.items() if _layer(key) < depth}

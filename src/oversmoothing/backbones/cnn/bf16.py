@@ -1,4 +1,4 @@
-"""Depthwise convolutions in fp32 on CPUs, where torch's bf16 kernels for some are slow."""
+"""Depthwise convolutions in fp32 on CPUs, where some of torch's bf16 kernels are slow."""
 
 import contextlib
 from typing import Any
@@ -14,8 +14,8 @@ from oversmoothing.backbones.precision import in_bf16_on_cpu
 def convolving(device: torch.device) -> contextlib.AbstractContextManager:
     """Context in which depthwise convolutions with a stride or a dilation are computed in fp32.
 
-    Forward and backward of these take 0.13 to 0.62 of the time in bf16 on a CPU with AVX512-BF16
-    (``benchmarks/seg_step.py``). The other convolutions are faster in bf16.
+    In fp32 their forward and backward passes take 0.13 to 0.62 of the time in bf16, on a CPU with
+    AVX512-BF16 (``benchmarks/seg_step.py``). All other convolutions are faster in bf16.
     """
     return _Float32() if in_bf16_on_cpu(device) else contextlib.nullcontext()
 
@@ -38,7 +38,7 @@ def _conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolves; in fp32 if that is faster, with an output in bf16."""
+    """Convolves, in fp32 if that is faster; the output is in bf16."""
     options = (bias, stride, padding, dilation, groups)
     if groups == 1 or stride in (1, (1, 1)) and dilation in (1, (1, 1)):
         return F.conv2d(x, weight, *options)

@@ -1,8 +1,8 @@
 """Convolutional networks of timm (ResNet, MobileNetV2) with aggregators on their features.
 
 Papers: He et al., CVPR 2016; Sandler et al., CVPR 2018. The layout is that of the code of EMANet
-and EANet. The sites lie in one residual unit on top of the features, see ``unit``: convolutions
-have no mixing matrix, so there is no site inside.
+and EANet. The sites are in one residual unit on top of the features, see ``unit``. There is no site
+inside, since convolutions have no mixing matrix.
 """
 
 from typing import Literal, Self
@@ -55,8 +55,8 @@ class CNN(nn.Module):
         unit: None without aggregators.
 
     Raises:
-        InputError: an unknown name, weights that are missing or do not fit, an option out of
-            range, or aggregators that a CNN has no site for.
+        InputError: the name is unknown, weights are missing or do not fit, an option is out of
+            range, or a CNN has no site for an aggregator.
     """
 
     patch = 1
@@ -116,7 +116,7 @@ class CNN(nn.Module):
             images: in [0, 1].
 
         Returns:
-            The features, and the output of the last stage but one, for an auxiliary head.
+            The features, and the output of the second-to-last stage, for an auxiliary head.
 
         Raises:
             InputError: images smaller than the output stride.
@@ -166,5 +166,5 @@ def synchronised(network: nn.Module) -> nn.Module:
     from timm.layers import convert_sync_batchnorm
 
     on_gpus = distributed.initialized() and "nccl" in dist.get_backend_config()
-    # timm's: torch's drops the activation that timm's MobileNets have in their batch norms
+    # timm's function, since torch's drops the activation in the batch norms of timm's MobileNets
     return convert_sync_batchnorm(network) if on_gpus and dist.get_world_size() > 1 else network

@@ -51,7 +51,7 @@ def set_multi_grid(stage: nn.Sequential, factors: list[int]) -> None:
         factors: one for each block; the first is 1.
 
     Raises:
-        InputError: other factors.
+        InputError: the factors are not of this form.
     """
     if len(factors) != len(stage) or factors[0] != 1 or min(factors) < 1:
         raise InputError(

@@ -14,10 +14,10 @@ class Unit(nn.Module):
 
     .. math:: x ← relu(x + BN(W₂ σ(A(W₁ x + b₁))))
 
-    A applies the aggregators. An aggregator of the site instead replaces a mixing that convolutions
-    do not have; those of the site after follow it. σ is ReLU if the aggregator asks for it by
-    ``relu_after``, which gives the EMA unit of EMANet (Li et al., ICCV 2019, Sec. 3.4, as in its
-    code); else σ is the identity, as in the unit of EANet's code (Guo et al., TPAMI 2022).
+    A applies the aggregators: first the one of the site instead, if any, then those of the site
+    after. σ is ReLU if the first has ``relu_after``, as in the EMA unit of EMANet (Li et al., ICCV
+    2019, Sec. 3.4, and its code). Otherwise σ is the identity, as in the unit of EANet's code (Guo
+    et al., TPAMI 2022).
 
     W₁ and W₂ are 1×1 convolutions, drawn from N(0, 2/C). W₁ and b₁ are frozen if no gradient flows
     through A.
@@ -45,7 +45,7 @@ class Unit(nn.Module):
         B, C, H, W = x.shape
         tokens = self.conv1(x).flatten(2).mT  # (B, H·W, C)
         mixed = self.aggregators(tokens, Context()).mT.unflatten(-1, (H, W))
-        if mixed.stride() != x.stride():  # batch norms and sums are slow if layouts differ
+        if mixed.stride() != x.stride():  # batch norms and sums of different layouts are slow
             mixed = torch.empty_like(x).copy_(mixed)
         mixed = mixed.relu() if self.relu else mixed
         return (x + self.norm(self.conv2(mixed))).relu_()

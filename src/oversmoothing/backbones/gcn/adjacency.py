@@ -32,7 +32,7 @@ class Adjacency:
         context: for aggregators.
 
     Raises:
-        InputError: another kind, or edges that are no pairs of these nodes.
+        InputError: the kind is unknown, or edges are not pairs of these nodes.
 
     Shapes: v (S, N, C) -> (S, N, C).
     """
@@ -70,7 +70,7 @@ class Adjacency:
 
     @cached_property
     def _pairs(self) -> tuple[Tensor, int]:
-        """Number of each entry's edge, the same for both directions, (E,); how many edges."""
+        """Numbers the edges, with one number for both directions: (E,), and their count."""
         low, high = self.edges.min(dim=0).values, self.edges.max(dim=0).values
         edges, number = (low * self.num_nodes + high).unique(return_inverse=True)
         return number, len(edges)
@@ -84,7 +84,7 @@ class Dropped(NamedTuple):
     """Adjacencies with fewer edges, one for each seed.
 
     Args:
-        product: with each seed's matrix.
+        product: multiplies by the matrix of each seed.
         context: for aggregators; ``row_sum`` (S, N, 1) is that of the remaining edges, and
             ``edges`` are those of the whole graph.
 

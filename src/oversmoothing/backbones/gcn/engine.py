@@ -20,7 +20,7 @@ Init = Literal["uniform", "glorot"]
 
 
 class Inputs(NamedTuple):
-    """What a task gives a graph network.
+    """The arguments that a task passes to a graph network.
 
     Args:
         aggregators: factories, applied in their order at their sites.
@@ -40,7 +40,7 @@ class Inputs(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What all these networks have in common; see ``GCN``."""
+    """The options that all these networks share; see ``GCN``."""
 
     depth: int
     hidden: int
@@ -49,6 +49,16 @@ class Options(NamedTuple):
     share_aggregators: bool
     drop_edge: float
     init: Init
+
+
+class _Drawn(NamedTuple):
+    """The parameters and aggregators of one seed's network, layer by layer."""
+
+    weights: list[Tensor]
+    biases: list[Tensor]
+    dense_weights: list[Tensor]
+    dense_biases: list[Tensor]
+    aggregators: list[list[Aggregator]]
 
 
 class Engine(nn.Module):
@@ -86,29 +96,36 @@ class Engine(nn.Module):
         dense: Sequence[tuple[int, int]] = (),
         bias: bool = True,
     ) -> None:
-        """Draws everything for one seed before the next, so that seeds stay independent.
+        """Draws parameters and aggregators seed by seed, so that seeds stay independent.
 
         Args:
-            maps: channels in and out of every graph convolution.
-            dense: the same of the linear layers before and after them. Without any, the last
-                convolution gives the logits: it is followed by no aggregator.
+            maps: input and output channels of every graph convolution.
+            dense: input and output channels of the linear layers before and after them. Without
+                linear layers, the last convolution returns the logits, and no aggregators act
+                after it.
             bias: whether convolutions have a bias; linear layers always have one.
         """
         self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
-        drawn: list[list[list[Tensor]]] = [[], [], [], []]  # each [seed][layer]
-        aggregators: list[list[list[Aggregator]]] = []
         widths = [c_out for _, c_out in maps]
         of_layers = _factories(factories, widths, self.share, plain_last=not dense)
-        for _ in self.seeds.seeded():
-            drawn[0].append([*starmap(self._weight, maps)])
-            drawn[1].append([*starmap(self._bias, maps)] if bias else [])
-            drawn[2].append([*starmap(self._weight, dense)])
-            drawn[3].append([*starmap(self._bias, dense)])
-            aggregators.append(_aggregators(of_layers, widths, self.share, plain_last=not dense))
-        self.weights, self.biases, *of_dense = map(self._stacked, drawn)
-        self.dense = nn.ModuleList(map(Dense, *of_dense))
+        drawn = [
+            _Drawn(
+                weights=[*starmap(self._weight, maps)],
+                biases=[*starmap(self._bias, maps)] if bias else [],
+                dense_weights=[*starmap(self._weight, dense)],
+                dense_biases=[*starmap(self._bias, dense)],
+                aggregators=_aggregators(of_layers, widths, self.share, plain_last=not dense),
+            )
+            for _ in self.seeds.seeded()
+        ]
+        self.weights = self._stacked([own.weights for own in drawn])
+        self.biases = self._stacked([own.biases for own in drawn])
+        dense_weights = self._stacked([own.dense_weights for own in drawn])
+        dense_biases = self._stacked([own.dense_biases for own in drawn])
+        self.dense = nn.ModuleList(map(Dense, dense_weights, dense_biases))
         self.aggregators = nn.ModuleList(
-            nn.ModuleList(PerSeed(copies) for copies in zip(*layer)) for layer in zip(*aggregators)
+            nn.ModuleList(PerSeed(copies) for copies in zip(*layer))
+            for layer in zip(*(own.aggregators for own in drawn))
         ).to(self.seeds.device)
 
     def _weight(self, c_in: int, c_out: int) -> Tensor:
@@ -118,7 +135,7 @@ class Engine(nn.Module):
         return torch.empty(c_in, c_out).uniform_(-bound, bound)
 
     def _bias(self, c_in: int, c_out: int) -> Tensor:
-        """Zeros with Glorot's weights, else from U(±1/√c_out)."""
+        """Returns zeros if the weights are Glorot's, else draws from U(±1/√c_out)."""
         bound = 0.0 if self.init == "glorot" else 1 / math.sqrt(c_out)
         return torch.empty(1, c_out).uniform_(-bound, bound)
 
@@ -128,14 +145,14 @@ class Engine(nn.Module):
 
     @property
     def rate(self) -> float | Tensor | None:
-        """Present rate of dropout; None: no dropout."""
+        """The rate of dropout in the current mode; None: no dropout."""
         return self.dropout if self.training and self._drops else None
 
     def _masks(self, read: list[int]) -> list[Sequence[int]]:
-        """Returns the shapes of all masks of dropout of a step, in their order.
+        """Returns the shapes of all dropout masks of a step, in the order of their use.
 
         Args:
-            read: channels that each map and linear layer reads.
+            read: input channels of every convolution and linear layer.
         """
         N, F = self.shape
         read.remove(F)
@@ -164,7 +181,7 @@ class Engine(nn.Module):
         if rate is None:
             return times(h.relu(), weight)
         h = relu_dropout(h, self.seeds.mask(h.shape[1:], rate))
-        return times(h, weight * (1 / (1 - rate)))  # what is kept is scaled here
+        return times(h, weight * (1 / (1 - rate)))  # the weights carry the scale of dropout
 
     def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
         """Applies the aggregators of a site of a layer."""

@@ -17,7 +17,7 @@ class Features:
         num_seeds: S.
 
     Attributes:
-        drawn: shape of a seed's mask of dropout.
+        drawn: shape of the dropout mask of one seed.
     """
 
     def __init__(self, x: Tensor, num_seeds: int) -> None:

@@ -3,7 +3,7 @@
 .. math:: h ← relu(after(inside(Ã · dropout(h) W, dropout(h) W) + b))
 
 for all layers but the last, whose output is ``inside(…) + b``. Here Ã is the normalised adjacency.
-There is no site instead: without the adjacency, the network would not use the graph.
+There is no site instead, since a network without the adjacency would not use the graph.
 """
 
 from itertools import pairwise
@@ -17,10 +17,10 @@ from oversmoothing.errors import InputError
 
 
 class Convolutions(Engine):
-    """What networks of plain graph convolutions share."""
+    """Base class of networks of plain graph convolutions."""
 
     def convolve(self, h: Tensor | None, layer: int) -> Tensor:
-        """Convolves dropout(relu(h)), with aggregators inside; without h, the input features."""
+        """Convolves dropout(relu(h)), or the input features if h is None; aggregates inside."""
         if h is None:
             v = self.features.matmul(self.weights[0], self.rate, self.seeds)
         else:
@@ -39,16 +39,16 @@ class GCN(Convolutions):
         seeds: one for each network; seeds its weights and its dropout.
         depth: number of graph convolutions L.
         hidden: channels of all layers but the last.
-        dropout: rate before every layer, also for input features. A tensor (S, 1, 1) has one for
-            each network.
-        residual: interval in layers at which the features of ``residual`` layers before are added;
-            0: never.
+        dropout: rate before every layer, also for input features. A tensor (S, 1, 1) has one rate
+            for each network.
+        residual: length of the residual connections in layers: after every ``residual`` layers, the
+            features from ``residual`` layers before are added; 0: none.
         adjacency: ``row``: D⁻¹(A + I), whose rows sum to 1; ``symmetric``: D^-½(A + I)D^-½.
         share_aggregators: one instance of each aggregator for all hidden layers, as in
             ContraNorm's code with its LayerNorm; otherwise one for each layer.
-        drop_edge: rate at which each training step drops edges of A, both directions together, for
-            all layers alike; Ã is normalised again (DropEdge: Rong et al., ICLR 2020).
-        init: initial weights. ``uniform``: U(±1/√c_out), as in ContraNorm's code; they shrink the
+        drop_edge: rate at which each training step drops edges of A, both directions together, the
+            same in all layers. Ã is normalised anew (DropEdge: Rong et al., ICLR 2020).
+        init: initial weights. ``uniform``: U(±1/√c_out), as in ContraNorm's code, which shrinks the
             features in every layer. ``glorot``: U(±√(6/(c_in + c_out))) and biases of 0, as in
             torch-geometric.
         weights: of the edges, (E,); None if all are 1.

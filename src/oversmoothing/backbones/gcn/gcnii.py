@@ -22,8 +22,8 @@ class GCNII(Engine):
 
     Args:
         alpha: α, the share of h_0 in every layer, 0 to 1.
-        lam: λ, which sets the weight of W_l against the identity, above 0. Tensors (S, 1, 1) have
-            one α or λ for each network.
+        lam: λ, above 0, which sets the weight of W_l relative to the identity. Tensors (S, 1, 1)
+            have one α or λ for each network.
         aggregators, x, edges, num_classes, seeds, depth, hidden, dropout, adjacency,
             share_aggregators, drop_edge, init, weights: see ``GCN``. The linear layers before and
             after the convolutions do not count in ``depth``; convolutions have no bias.

@@ -1,4 +1,4 @@
-"""What stands around the mixing in a layer: the product with the weights, ReLU and dropout.
+"""The product with the weights, ReLU and dropout of a graph convolution.
 
 These functions compute their own gradients, for speed on a CPU.
 """
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NARROW = 16  # below so many columns MKL's product takes several times as long as its transpose
+NARROW = 16  # with fewer columns, MKL's product takes several times as long as its transpose
 
 
 def times(x: Tensor, weight: Tensor) -> Tensor:
@@ -32,7 +32,8 @@ class _Times(torch.autograd.Function):
 def relu_dropout(x: Tensor, mask: Tensor) -> Tensor:
     """Computes relu(x) ⊙ mask; where the result is 0, so is the gradient.
 
-    The product that follows keeps the result as well, so this takes no memory of its own.
+    The product that follows saves the result for its backward pass anyway, so this needs no extra
+    memory.
 
     Args:
         x: of any shape.

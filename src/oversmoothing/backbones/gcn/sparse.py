@@ -10,9 +10,9 @@ from torch import Tensor
 class SparseMatrix:
     """Sparse matrices (R, K) of one pattern for S seeds, stored with their transposes, in CSR.
 
-    They are the blocks of one matrix (S·R, S·K), so one product serves all seeds. The backward pass
-    of torch's CSR product rebuilds the transpose at every step; here it is built once. Rows are
-    summed one by one, so the result for a column does not depend on the number of columns.
+    They are the blocks of one matrix (S·R, S·K), so one product computes all seeds. torch's CSR
+    product builds the transpose anew in every backward pass; here it is built once. Rows are summed
+    one by one, so the result for a column does not depend on the number of columns.
 
     Args:
         edges: row and column of every entry, (2, E), each pair at most once, in any order.
@@ -45,7 +45,7 @@ class SparseMatrix:
 
 
 class Product:
-    """Multiplies a sparse matrix by a tensor; it never changes, so copies share it.
+    """Multiplies a sparse matrix by a tensor; it is immutable, so copies share it.
 
     Shapes: (S, K, C) -> (S, R, C).
     """
@@ -95,7 +95,7 @@ class _Rows(NamedTuple):
         return self._replace(values=self.values.to(dtype))
 
     def __matmul__(self, dense: Tensor) -> Tensor:
-        dense = dense.detach().contiguous()  # or torch would prepare a backward pass of its own
+        dense = dense.detach().contiguous()  # autograd must not record this product
         return F.embedding_bag(
             self.columns,
             dense,
@@ -116,7 +116,7 @@ def _matrix(pattern: tuple[Tensor, Tensor], values: Tensor, shape: tuple[int, in
 
 
 def _pattern(edges: Tensor, shape: tuple[int, int], seeds: int) -> tuple[Tensor, Tensor]:
-    """Returns pointers to rows and columns of S blocks, in 32 bits, which products prefer.
+    """Returns the row pointers and columns of S blocks in CSR, in 32 bits for faster products.
 
     Args:
         edges: of one block, sorted by row.

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from oversmoothing.config.types import is_required, signature, signature_problems
 from oversmoothing.errors import InputError, meant
 
-GIVEN = ("in_channels", "out_channels", "channels", "nn", "deg")  # options that a network sets
-IDENTITY_MAP = ("alpha", "theta", "layer")  # those of GCN2Conv, which a network sets, too
-NODES = ("x", "x_0", "edge_index")  # arguments of a call that every network has
-EDGES = ("edge_attr", "edge_type")  # arguments that no graph here has; some convolutions need them
-EDGE_SIZES = ("dim", "edge_dim", "num_relations")  # what such convolutions are built with
+GIVEN = ("in_channels", "out_channels", "channels", "nn", "deg")  # options that the network sets
+IDENTITY_MAP = ("alpha", "theta", "layer")  # options of GCN2Conv that the network sets
+NODES = ("x", "x_0", "edge_index")  # arguments of a call that every network can give
+EDGES = ("edge_attr", "edge_type")  # arguments of a call that no graph here has
+EDGE_SIZES = ("dim", "edge_dim", "num_relations")  # options of convolutions that need those
 PRODUCTS = ("GINConv", "GraphConv", "SAGEConv")  # mix their input itself, by sums or means
 
 
@@ -32,14 +32,14 @@ class Convolution:
         own: the parameters of the constructor.
         given: those that the network sets.
         called: the parameters of a call.
-        resizes: whether the output may have other channels than the input.
+        resizes: whether input and output may differ in their number of channels.
         initial: whether it takes the initial features x_0, as GCN2Conv does.
         weighted: whether it takes edge weights.
-        normalizes: whether it takes edge weights, and can leave their normalisation out.
+        normalizes: whether it takes edge weights and its normalisation can be turned off.
 
     Raises:
         InputError: there is no such convolution, it needs more than node features and edges, or
-            an option is unknown, mistyped or missing.
+            an option is unknown, missing or of a wrong type.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -57,8 +57,8 @@ class Convolution:
     def build(self, c_in: int, c_out: int, logits: bool, **given: Any) -> nn.Module:
         """Builds the convolution of a layer.
 
-        Heads of attention are concatenated, each with c_out / heads channels. The heads of the
-        last layer are averaged, as in GAT; with the option ``concat=false`` those of all layers.
+        Attention heads are concatenated, each with c_out / heads channels. In the last layer they
+        are averaged, as in GAT; with ``concat=false`` they are averaged in all layers.
 
         Args:
             c_in: channels of the input.
@@ -79,7 +79,7 @@ class Convolution:
         own = {key: value for key, value in given.items() if key in {*self.own} & {*self.given}}
         try:
             return self.kind(**own, **options)
-        except Exception as error:  # whatever a convolution raises for a bad option
+        except Exception as error:  # a convolution may raise any error for a bad option
             raise self._misfit(error) from error
 
     def arguments(
@@ -88,7 +88,7 @@ class Convolution:
         """Returns the arguments of a call besides the node features.
 
         Raises:
-            InputError: there are edge weights, and the convolution takes none.
+            InputError: there are edge weights, but the convolution takes none.
         """
         arguments = {"edge_index": edge_index}
         if self.initial:
@@ -107,7 +107,7 @@ class Convolution:
         return self.name in PRODUCTS and conv.fuse and conv.aggr in ("add", "sum", "mean")
 
     def refusal(self, error: Exception) -> InputError:
-        """Explains why a call failed."""
+        """Returns the InputError for a call that failed."""
         missing = set(EDGES) & self.called.keys()
         return _needs(self.name, missing) if missing else self._misfit(error)
 
@@ -170,7 +170,7 @@ def degrees_of(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 def _library() -> ModuleType:
     try:
-        with warnings.catch_warnings():  # of torch.jit, which importing torch-geometric uses
+        with warnings.catch_warnings():  # importing torch-geometric warns of torch.jit
             warnings.simplefilter("ignore", FutureWarning)
             import torch_geometric.nn as library
     except ImportError as error:
@@ -187,7 +187,7 @@ def _find(name: str) -> type[nn.Module]:
         raise InputError(f"backbone.conv: torch_geometric.nn has no {name!r}; {meant(name, known)}")
     if not _is_convolution(kind):
         raise InputError(
-            f"backbone.conv: {name} is no convolution (MessagePassing) of torch_geometric.nn; "
+            f"backbone.conv: {name} is not a convolution (MessagePassing) of torch_geometric.nn; "
             "choose GCNConv, SAGEConv, GATConv, …"
         )
     return kind
@@ -212,6 +212,6 @@ def _needs(name: str, what: Collection[str]) -> InputError:
 
 
 def _mlp(c_out: int) -> nn.Module:
-    """Builds the network of GINConv and its kind; a first call tells its number of inputs."""
+    """Builds the network inside GINConv and the like; its first call sets the input channels."""
     linear = _library().Linear
     return nn.Sequential(linear(-1, c_out), nn.ReLU(), linear(c_out, c_out))

@@ -16,7 +16,7 @@ OF_SKIP = {"interval": ("residual", 1), "alpha": ("initial", 0.1), "lam": ("init
 
 @dataclass(frozen=True)
 class Design:
-    """The options that ``Networks`` explains.
+    """The options of ``Networks``, which explains them.
 
     Raises:
         InputError: an option is out of range, or options do not fit each other.
@@ -48,12 +48,12 @@ class Design:
             raise InputError(f"backbone.lam: expected 0 or more, got {self.lam}")
         if self.skip == "initial" and self.convolution.initial:
             raise InputError(
-                f"backbone.skip: {self.conv} takes the initial features by itself; use skip=none"
+                f"backbone.skip: {self.conv} already takes the initial features; use skip=none"
             )
         self._require_readers()
 
     def _require_readers(self) -> None:
-        """Refuses a value of an option that no part of this network reads."""
+        """Refuses values other than the default for options that have no effect."""
         initial = self.skip == "initial" or self.convolution.initial
         read = {"interval": self.skip == "residual", "alpha": initial, "lam": initial}
         for key, (skip, default) in OF_SKIP.items():
@@ -65,7 +65,7 @@ class Design:
 
     @cached_property
     def convolution(self) -> Convolution:
-        """The convolution; its own normalisation is off unless ``adjacency`` is ``conv``."""
+        """The convolution; it normalises the adjacency only if ``adjacency`` is ``conv``."""
         found = Convolution(self.conv, self.options)
         if self.adjacency == "conv":
             return found

@@ -7,10 +7,11 @@ _FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd
 
 
 def drop_edges(edge_index: Tensor, rate: float) -> Tensor:
-    """Draws which edges stay, boolean (E,): both directions of an edge together, self-loops always.
+    """Draws which edges to keep, boolean (E,), with equal results for both directions of an edge.
 
-    A pair of nodes is hashed with random numbers, the same for all pairs. So the two directions
-    need not be found, and the order of the edges does not matter.
+    Self-loops are always kept. Each pair of nodes is hashed with two random numbers that are the
+    same for all pairs. So no search for the reverse direction is needed, and the order of the edges
+    does not matter.
     """
     low, high = edge_index.amin(dim=0), edge_index.amax(dim=0)
     salts = torch.randint(1 << 62, (2,), device=edge_index.device)
@@ -32,7 +33,7 @@ def normalised(
 ) -> tuple[Tensor, Tensor]:
     """Returns edges and weights of D⁻¹(A + I) (``row``) or D^-½(A + I)D^-½ (``symmetric``).
 
-    D has the row sums of A + I. A self-loop of A counts beside that of I, as in ``backbone=gcn``.
+    D has the row sums of A + I. A self-loop of A is added to that of I, as in ``backbone=gcn``.
 
     Args:
         edge_index: source and target of every edge, (2, E).

@@ -15,16 +15,16 @@ class Layer(nn.Module):
 
     Args:
         conv: the convolution.
-        sites: where aggregators come from.
+        sites: builds the aggregators.
         mixed: channels that the convolution mixes; 0 if no aggregator asks for it.
         dim: channels of the output.
         dropout: rate before the convolution.
-        logits: whether the output are the logits, without aggregators after it and ReLU.
-        like: the layer whose aggregators this one shares.
+        logits: whether the output are the logits; then neither aggregators nor ReLU follow.
+        like: the layer whose aggregators this one shares; None: it has its own.
 
     Attributes:
-        identity: initial residual and identity map after the convolution, if any.
-        takes_sparse: whether the convolution takes sparse features; others get dense ones.
+        identity: initial residual and identity map after the convolution, or None.
+        takes_sparse: whether the convolution takes sparse features; if not, they are made dense.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Layer(nn.Module):
     def forward(
         self, h: Tensor, edges: dict[str, Tensor], initial: Tensor, context: Context
     ) -> Tensor:
-        """Applies dropout, the convolution and, unless it gives the logits, aggregators and ReLU.
+        """Applies dropout and the convolution, then aggregators and ReLU unless it returns logits.
 
         Args:
             h: output of the layer before.

@@ -19,12 +19,12 @@ PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # a graph of four
 
 
 class Network(nn.Module):
-    """The network of one seed, which runs on any graph with such features.
+    """The network of one seed; it runs on any graph with equally many features.
 
-    Its layers are those of ``backbone=gcn``: dropout, convolution, aggregators, ReLU; the last
-    convolution returns the logits. With ``jumping``, dropout and a linear layer come after the
+    Its layers are those of ``backbone=gcn``: dropout, convolution, aggregators, ReLU. The last
+    convolution returns the logits. With ``jumping``, dropout and a linear layer follow the
     convolutions. With ``skip=initial``, or a convolution that cannot change the number of channels,
-    dropout, a linear layer and ReLU come before them, too, as in GCNII.
+    dropout, a linear layer and ReLU also precede them, as in GCNII.
 
     Args:
         aggregators: factories, applied in their order at their sites.
@@ -85,14 +85,14 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def _try(self, x: Tensor, edge_weight: Tensor | None, expected: torch.Size) -> None:
-        """Runs on a small graph, which also gives lazy parameters their sizes."""
+        """Checks the network on a small graph; this also initialises lazy parameters."""
         try:
             out = self.eval()(x, PATH, edge_weight)
             if out.shape != expected:
-                raise ValueError(f"it returns {tuple(out.shape)} in the place of {expected}")
+                raise ValueError(f"it returns {tuple(out.shape)}, expected {tuple(expected)}")
         except InputError:
             raise
-        except Exception as error:  # whatever a convolution raises without what it needs
+        except Exception as error:  # a convolution may raise any error if an argument is missing
             raise self.design.convolution.refusal(error) from error
         self.train()
 
@@ -109,7 +109,7 @@ class Network(nn.Module):
             x: features, dense or CSR, (N, F).
             edge_index: source and target of every edge, (2, E).
             edge_weight: (E,); None: all 1.
-            hidden: takes the outputs.
+            hidden: list that the outputs are appended to.
         """
         context = self._context(edge_index, x.shape[0])
         edge_index, edge_weight = self._edges(edge_index, edge_weight, x)
@@ -130,7 +130,7 @@ class Network(nn.Module):
     def _convolve(
         self, h: Tensor, edges: dict[str, Tensor], context: Context, keeps: bool
     ) -> list[Tensor]:
-        """Returns the outputs of all layers, or that of the last one, which saves memory."""
+        """Returns the outputs of all layers; only the last one without ``keeps``."""
         interval = self.design.interval if self.design.skip == "residual" else 0
         initial, outputs, skipped = h, [], 0.0
         if self.design.reads_in:
@@ -143,7 +143,7 @@ class Network(nn.Module):
         return outputs
 
     def _first(self, x: Tensor, edges: dict[str, Tensor], context: Context) -> Tensor:
-        """Computes the first layer, with one matrix for the edges where that saves memory."""
+        """Computes the first layer, with the edges as one matrix if that saves memory."""
         layer = self.layers[0]
         try:
             return layer(x, self._wide(layer, x, edges), x, context)
@@ -151,9 +151,10 @@ class Network(nn.Module):
             return layer(x, edges, x, context)
 
     def _wide(self, layer: Layer, x: Tensor, edges: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the edges as one matrix if a convolution multiplies it by the raw features.
+        """Returns the edges as one matrix if the convolution multiplies it by the input features.
 
-        These have many channels, and need no gradient. A message for each edge would take E × F.
+        Input features need no gradient and often have many channels. Messages would take E × F
+        numbers; the product takes N × F.
         """
         mixes_features = not self.design.reads_in and self.design.convolution.multiplies(layer.conv)
         if not mixes_features or torch.compiler.is_compiling():
@@ -163,7 +164,7 @@ class Network(nn.Module):
     def _edges(
         self, edge_index: Tensor, edge_weight: Tensor | None, x: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Leaves out edges in training, and normalises unless the convolution does."""
+        """Drops edges in training, and normalises the adjacency unless the convolution does."""
         if self.training and self.design.drop_edge:
             kept = drop_edges(edge_index, self.design.drop_edge)
             edge_index = edge_index[:, kept]
@@ -183,9 +184,10 @@ class Network(nn.Module):
 
 @torch.enable_grad()
 def takes_sparse(conv: nn.Module, in_channels: int) -> bool:
-    """Whether a convolution returns the same for sparse features: if it starts with a product.
+    """Whether a convolution returns the same outputs and gradients for sparse features.
 
-    Most convolutions raise an error, but none declares it.
+    This is true if it begins with a product. It is found by a trial, since most other convolutions
+    raise an error and none declares it.
     """
     x, parameters, found = torch.eye(4, in_channels), [*conv.parameters()], []
     try:

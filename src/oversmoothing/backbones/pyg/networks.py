@@ -1,4 +1,4 @@
-"""The networks of several seeds, one after another."""
+"""The networks of several seeds on one graph, computed one after another."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,29 +22,29 @@ class Networks(nn.Module):
         x: node features, dense or CSR, (N, F).
         edges: row and column of every entry of the adjacency, (2, E).
         num_classes: number of outputs K.
-        seeds: one for each network; seeds its weights and what it draws in training.
+        seeds: one for each network; seeds its weights and its random numbers in training.
         conv: name of a class of ``torch_geometric.nn``.
         options: of the convolution.
         depth: number of convolutions L.
         hidden: channels of all layers but the last.
         dropout: rate before every layer, also for input features.
         skip: ``residual``: h + layer(h). ``initial``: GCNII's initial residual and identity map.
-        interval: of ``residual``: layers between two sums, as ``residual`` of ``backbone=gcn``.
-        alpha: of ``initial`` and of GCN2Conv: weight α of the initial features.
-        lam: of ``initial`` and of GCN2Conv: λ of the identity map, whose weight in layer l is
+        interval: for ``residual``: layers between two sums, as ``residual`` of ``backbone=gcn``.
+        alpha: for ``initial`` and GCN2Conv: weight α of the initial features.
+        lam: for ``initial`` and GCN2Conv: λ of the identity map, whose weight in layer l is
             log(λ/l + 1); 0: no identity map.
         jumping: how the outputs of all layers are combined for the readout (Xu et al., ICML 2018).
         drop_edge: rate at which a training step leaves out edges, the same in all layers, both
             directions of an edge together (Rong et al., ICLR 2020).
         adjacency: ``conv``: as the convolution normalises it; ``row``: D⁻¹(A + I);
             ``symmetric``: D^-½(A + I)D^-½.
-        share_aggregators: one instance of each aggregator for all layers with ``hidden`` channels
-            that also mix equally many, if that matters to it; otherwise one for each layer.
+        share_aggregators: use one instance of each aggregator in all layers that have the same
+            numbers of channels; otherwise each layer has its own.
         weights: of the edges, (E,); None if all are 1.
 
     Raises:
-        InputError: an option out of range, a convolution that does not exist or needs more than
-            the graph has, or aggregators that do not fit it.
+        InputError: an option is out of range, the convolution does not exist or needs more than
+            the graph has, or aggregators do not fit it.
 
     Shapes: ``forward()`` -> logits (S, N, num_classes).
     """
@@ -98,7 +98,7 @@ class Networks(nn.Module):
 
     @contextmanager
     def _drawing(self, index: int) -> Iterator[None]:
-        """Lets torch's global generator continue the random numbers of a seed."""
+        """Context in which torch's global generator continues the random numbers of a seed."""
         own, device = self.seeds.generators[index], self.seeds.device
         random = torch.cuda if device.type == "cuda" else torch.random
         of = (device,) if device.type == "cuda" else ()

@@ -119,7 +119,7 @@ class RandomTransformer:
         self.weights = RandomWeights(self.generators, dim, weights, weight_std, shared, value)
 
     def _sites(self, factories: list[Factory]) -> nn.ModuleDict:
-        """Builds the aggregators of every seed, ready to evaluate."""
+        """Builds the aggregators of every seed, in evaluation mode."""
         sites = Sites([once(factory) for factory in factories], self.dim, "backbone transformer")
         of_seed = [
             {site: sites.build(site, self.dim) for site in SITES} for _ in self.seeds.seeded()
@@ -154,7 +154,7 @@ class RandomTransformer:
         return self.sites["after"](x, context)
 
     def state_dict(self) -> dict:
-        """Returns the state from which ``load_state_dict`` continues at the present layer."""
+        """Returns the state at the current layer, for ``load_state_dict``."""
         state = {"layer": self.layer, "generators": [g.get_state() for g in self.generators]}
         return state | {"state": [part.cpu() for part in self.state]}
 

@@ -1,7 +1,7 @@
 """Sites for aggregators in the blocks of timm's vision transformers.
 
 A pre-norm block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``. ``Inside``
-and ``Instead`` act within the attention, ``After`` after it or in the place of LayerNorms.
+and ``Instead`` act within the attention. ``After`` acts after it or replaces LayerNorms.
 
 .. math:: x ← after(W · join(inside(M V, V)) + b),  M = softmax(Q Kᵀ/√d) per head
 
@@ -31,8 +31,8 @@ class InPlaceOfNorm(nn.Module):
     """Replaces a LayerNorm by aggregators of the site after; the residual stream stays as it is.
 
     The last aggregator that ends in a LayerNorm (attribute ``norm``, as in ContraNorm) takes over
-    epsilon of the replaced one, and weight and bias if it has them. So pretrained weights keep
-    their meaning, and ContraNorm with s = 0 leaves the network unchanged.
+    epsilon of the replaced one and, if it has them, weight and bias. So pretrained weights keep
+    their meaning, and ContraNorm with s = 0 does not change the network.
 
     Args:
         replaced: the LayerNorm.
@@ -67,9 +67,9 @@ def equip(
         factories: in the order in which the aggregators act.
         prefix: number of leading tokens that are not patches.
         after: where aggregators of the site after act. ``branch``: after the attention's
-            projection, before the residual sum. ``norm2``: in the place of the second LayerNorm of
-            each block, thus after attention and residual sum, as in ContraNorm's paper. ``norms``:
-            in the place of every LayerNorm, two in each block and the final one, as in
+            projection, before the residual sum. ``norm2``: instead of the second LayerNorm of each
+            block, thus after the attention and its residual sum, as in ContraNorm's paper.
+            ``norms``: instead of every LayerNorm (two in each block and the final one), as in
             ContraNorm's code for ViTs.
 
     Raises:
@@ -78,7 +78,7 @@ def equip(
     dim = network.embed_dim
     sites = Sites(factories, dim, "backbone vit")
     if after != "branch":
-        sites.build("instead", dim)  # not used; a seed gives the network it has always given
+        sites.build("instead", dim)  # unused, but keeps the random numbers of earlier versions
     here = SITES if after == "branch" else ("inside", "instead")
     for block in (network.blocks[i] for i in chosen):
         _in_attention(block.attn, sites, Context(prefix=prefix), here)
@@ -128,7 +128,7 @@ def _replace(owner: nn.Module, name: str, aggregators: Chain, prefix: int) -> No
 
 
 def _freeze_unreached(block: nn.Module) -> None:
-    """Freezes the norm before an aggregator that passes no gradient: it cannot learn."""
+    """Freezes the norm before an aggregator that passes no gradient, since it cannot learn."""
     instead = getattr(block.attn, "instead", ())
     if not all(aggregator.passes_gradient for aggregator in instead):
         block.norm1.requires_grad_(False)

@@ -10,10 +10,10 @@ from torch.overrides import TorchFunctionMode
 
 
 def resampling(device: torch.device) -> contextlib.AbstractContextManager:
-    """Context in which images are resampled deterministically, if the user asks for it.
+    """Context in which antialiased interpolation is deterministic if torch's setting requires it.
 
-    torch has no deterministic gradient of antialiased interpolation on GPUs, which timm applies to
-    position embeddings.
+    timm resamples position embeddings by antialiased interpolation, whose gradient in torch is not
+    deterministic on GPUs.
     """
     wanted = torch.are_deterministic_algorithms_enabled() and device.type != "cpu"
     return _ByMatrices() if wanted else contextlib.nullcontext()
@@ -32,7 +32,7 @@ class _ByMatrices(TorchFunctionMode):
 
 
 def interpolated(x: Tensor, size: tuple[int, int], **options: Any) -> Tensor:
-    """``F.interpolate`` of images, as matrix products in float64, which TF32 leaves alone.
+    """Computes ``F.interpolate`` of images by matrix products in float64, where TF32 is not used.
 
     Shapes: (B, C, H, W) -> (B, C, *size).
     """
@@ -41,7 +41,7 @@ def interpolated(x: Tensor, size: tuple[int, int], **options: Any) -> Tensor:
 
 
 def _matrix(n: int, m: int, x: Tensor, options: dict[str, Any]) -> Tensor:
-    """Weights of n old pixels in m new ones, (n, m) float64."""
+    """Returns the weights of n old pixels in m new pixels, (n, m) float64."""
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         pixels = torch.eye(n, device=x.device)[None, None]
         return F.interpolate(pixels, size=(n, m), **options)[0, 0].double()

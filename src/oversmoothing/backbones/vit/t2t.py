@@ -1,7 +1,7 @@
 """T2T-ViT (Yuan et al., ICCV 2021) with aggregators; with external attention it is EAMLP.
 
-EAMLP: Guo et al., TPAMI 2022, Beyond Self-attention. The sites lie in the chosen blocks, see
-``attention``; the tokens-to-token module before the blocks has none.
+EAMLP: Guo et al., TPAMI 2022, Beyond Self-attention. The sites are in the chosen blocks, see
+``attention``. The tokens-to-token module before the blocks has no sites.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from oversmoothing.backbones.vit.tokens import TokenStream
 
 
 class Size(NamedTuple):
-    """Channels, number of blocks, number of heads, and width of the MLP by that of the tokens."""
+    """Channels, number of blocks, number of heads, and ratio of MLP width to channels."""
 
     dim: int
     depth: int
@@ -54,7 +54,7 @@ class T2TViT(TokenStream):
     Args:
         aggregators: factories, as in ``vit.ViT``.
         name: ``t2t_vit_`` and the number of blocks: 7, 10, 12, 14, 19 or 24.
-        tokens: what mixes tokens between the splits of the image: ``external`` attention (EAMLP)
+        tokens: mixing of the tokens between the splits of the image: ``external`` attention (EAMLP)
             or softmax ``attention`` (T2T-ViT with transformer layers).
         blocks, mean, std, after, drop_path: as in ``vit.ViT``.
         norm: LayerNorm (``layer``) or BatchNorm over all tokens of a batch (``batch``), in the
@@ -95,7 +95,7 @@ class T2TViT(TokenStream):
         return x + self._positions(x)
 
     def _positions(self, x: Tensor) -> Tensor:
-        """The positions of tokens like x, kept for the next call. Shapes: -> (N, C)."""
+        """Returns the positions of tokens x, kept for the next call. (B, N, C) -> (N, C)."""
         N, C = x.shape[1:]
         kept = self._sinusoids
         if kept is None or (len(kept), kept.dtype, kept.device) != (N, x.dtype, x.device):

@@ -51,7 +51,7 @@ def create(
 
 
 def require_own(network: VisionTransformer, name: str) -> None:
-    """Checks that a network has the sizes for which the model has weights.
+    """Checks that a network has the sizes of the model's weights.
 
     Raises:
         InputError: depth, image_size or patch differ from the model's own.

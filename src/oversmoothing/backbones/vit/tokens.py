@@ -1,4 +1,4 @@
-"""What all vision transformers share: from images to tokens."""
+"""The base class of vision transformers: from images to tokens."""
 
 from collections.abc import Iterator, Sequence
 
@@ -51,7 +51,7 @@ class TokenStream(nn.Module):
 
     @property
     def num_prefix_tokens(self) -> int:
-        """``prefix``, by the name that timm gives it."""
+        """``prefix`` under timm's name."""
         return self.prefix
 
     def embed(self, images: Tensor) -> Tensor:
@@ -73,7 +73,8 @@ class TokenStream(nn.Module):
             ``take`` to the residual stream after those blocks, not normalised.
 
         Raises:
-            InputError: images of another size, or a block that does not exist.
+            InputError: the size of the images is not a multiple of the patch, or a block does not
+                exist.
 
         Shapes: images (B, 3, H, W) -> (B, N, C), each (B, N, C); N = prefix + H·W/patch².
         """
@@ -91,8 +92,8 @@ class TokenStream(nn.Module):
     def attention_maps(self, images: Tensor) -> Iterator[Tensor | None]:
         """Yields the softmax attention M of every block; None if an aggregator replaces it.
 
-        M is the matrix before aggregators of the site inside act. The blocks themselves do not
-        form it, so only one M is in memory at a time.
+        M is the matrix before aggregators of the site inside act. It is formed for one block at a
+        time, so only one M is in memory.
 
         Shapes: (B, 3, H, W) -> depth × (B, heads, N, N).
         """

@@ -1,7 +1,7 @@
 """Vision transformers of timm with aggregators: ViT, DeiT and DeiT III.
 
 Papers: Dosovitskiy et al., ICLR 2021; Touvron et al., ICML 2021; Touvron et al., ECCV 2022. The
-sites lie in the chosen blocks, see ``attention``.
+sites are in the chosen blocks, see ``attention``.
 """
 
 import warnings
@@ -42,7 +42,7 @@ class ViT(TokenStream):
         freeze_pos_embed: do not train the position embedding.
         mean, std: of R, G and B in [0, 1], to normalise images.
         after: where aggregators of the site after act: after the attention's projection
-            (``branch``), or in the place of norm2 or of every LayerNorm, see ``attention.equip``.
+            (``branch``), or instead of norm2 or of every LayerNorm, see ``attention.equip``.
         drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
         depth: number of blocks; null: the model's own. Another depth, image_size or patch than
             the model's own needs ``weights=none``.
@@ -51,8 +51,8 @@ class ViT(TokenStream):
         patch: side of a patch in pixels; null: the model's own.
 
     Raises:
-        InputError: an unknown name, weights that are missing or do not fit, sizes that differ from
-            those of the weights, blocks that do not exist, or aggregators that exclude each other.
+        InputError: the name is unknown, weights are missing or do not fit, sizes differ from those
+            of the weights, blocks do not exist, or aggregators exclude each other.
     """
 
     def __init__(

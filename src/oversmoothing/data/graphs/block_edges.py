@@ -11,19 +11,19 @@ def draw(
 
     One random number for each pair would take quadratic time. Instead, the number of edges is drawn
     from the binomial distribution, and then a uniformly random set of that many pairs. The
-    distribution of the graphs is the same. Pairs are drawn by their numbers. Some numbers stand for
-    no valid pair (a node that does not exist, or two nodes of one class among the pairs across);
-    they are drawn as well and then dropped.
+    distribution of the graphs is the same. Pairs are drawn by their numbers. Some numbers do not
+    stand for a valid pair (a node does not exist, or a pair across has two nodes of one class);
+    they are drawn and then dropped.
 
     Args:
         num_nodes: N.
-        num_classes: K; classes are equally large up to one node.
+        num_classes: K; class sizes differ by one node at most.
         inside: probability of an edge between two nodes of one class.
         across: probability of an edge between two nodes of different classes.
         generator: on the CPU.
 
     Returns:
-        (2, E): every edge in one direction, without order.
+        (2, E): every edge in one direction, in any order.
     """
     N, K = num_nodes, num_classes
     slots = -(-N // K)  # nodes of the largest class: k, k + K, k + 2K, …
@@ -52,9 +52,9 @@ def _pair(number: Tensor, n: int) -> Tensor:
 
 
 def _successes(trials: int, probability: float, generator: torch.Generator) -> Tensor:
-    """Draws independent trials; returns the indices of the successes, sorted, (E,).
+    """Returns the sorted indices of the successes in independent random trials, (E,).
 
-    The number of successes is binomial. Distinct indices are then drawn one after the other;
+    The number of successes is binomial. Distinct indices are then drawn one after another;
     repeated ones are ignored.
     """
     size = torch.tensor(trials, dtype=torch.float64)
@@ -63,7 +63,7 @@ def _successes(trials: int, probability: float, generator: torch.Generator) -> T
     if 2 * count > trials:  # most indices drawn would be repetitions
         return torch.randperm(trials, generator=generator)[:count].sort().values
     indices = torch.empty(0, dtype=torch.int64)
-    while missing := count - len(indices):  # never draws too many, so no draw has to be dropped
+    while missing := count - len(indices):  # never draws more than are missing
         more = torch.randint(trials, (missing,), generator=generator)
         indices = torch.cat([indices, more]).unique()
     return indices

@@ -1,4 +1,4 @@
-"""A graph from tensors as data sets have them: checked, converted, every entry of A once."""
+"""Builds a graph from the tensors of a data set: checks and converts them."""
 
 import hashlib
 import warnings
@@ -10,7 +10,7 @@ from torch import Tensor
 from oversmoothing.data.graphs.graph import Graph, check_graph, row_normalised, to_csr
 from oversmoothing.errors import InputError
 
-DENSITY = 0.1  # features with fewer entries than this fraction are kept as CSR, others dense
+DENSITY = 0.1  # features with a smaller fraction of non-zero entries are stored as CSR
 Masks = tuple[Tensor, Tensor, Tensor]
 FeatureKind = Literal["own", "degree", "identity"]
 
@@ -33,8 +33,8 @@ def build(
     Args:
         name: of the data set, for messages.
         x: features (N, F) of any real type, dense or sparse.
-        y: labels (N,) or (N, 1); -1 or nan: without label, which only nodes outside the masks may
-            be.
+        y: labels (N,) or (N, 1); -1 or nan for nodes without label, which must be outside the
+            masks.
         edge_index: source and target of every edge, (2, E), in any order. An edge or self-loop
             that is listed several times counts once, with its largest weight.
         masks: of training, validation and test nodes, boolean (N,) or (splits, N).
@@ -47,7 +47,7 @@ def build(
         checksum: of the raw files; None: that of features, labels, edges and weights.
 
     Raises:
-        InputError: tensors that do not fit, in one line.
+        InputError: tensors have wrong shapes, types or values.
     """
     y = labels(name, y, num_nodes)
     edges, weights = entries(name, edge_index, weights, num_nodes, undirected)
@@ -59,7 +59,7 @@ def build(
 
 
 def labels(name: str, y: Tensor | None, num_nodes: int) -> Tensor:
-    """Labels of one class per node, int64 (N,); -1: without label."""
+    """Checks and converts labels: int64 (N,), one class per node; -1: without label."""
     if y is None:
         raise InputError(f"data {name}: it has no labels; choose a data set of node classification")
     if y.dim() == 2 and y.shape[1] == 1:
@@ -78,8 +78,8 @@ def labels(name: str, y: Tensor | None, num_nodes: int) -> Tensor:
         y = y.nan_to_num(nan=-1.0)
         if (y != y.round()).any():
             raise InputError(
-                f"data {name}: labels are no whole numbers but {y[y != y.round()][0]:g}, …; choose "
-                "a data set of classification, not of regression"
+                f"data {name}: labels are not whole numbers but {y[y != y.round()][0]:g}, …; "
+                "choose a data set of classification, not of regression"
             )
     y = y.long().clamp(min=-1)
     if (known := y[y >= 0].unique().numel()) < 2:
@@ -94,7 +94,7 @@ def entries(
     num_nodes: int,
     undirected: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Row and column of the entries of A, each once, sorted (2, E'), and their weights (E',).
+    """Returns rows and columns of the distinct entries of A, sorted (2, E'), and weights (E',).
 
     Row i receives from column j: an edge from j to i.
     """
@@ -135,7 +135,7 @@ def _weights(name: str, weights: Tensor, num_edges: int) -> Tensor:
 
 
 def real(name: str, x: Tensor | None, num_nodes: int) -> Tensor:
-    """Features as float32 (N, F): CSR if they are sparse enough, else dense."""
+    """Checks and converts features: float32 (N, F), CSR if they are sparse enough, else dense."""
     if x is None or x.numel() == 0:
         raise InputError(
             f"data {name}: it has no node features; choose one-hot ones with data.features=degree "
@@ -156,7 +156,7 @@ def real(name: str, x: Tensor | None, num_nodes: int) -> Tensor:
 
 
 def normalised(name: str, x: Tensor) -> Tensor:
-    """Each row over its sum + 1e-6."""
+    """Divides each row by its sum + 1e-6."""
     if ((x.values() if x.is_sparse_csr else x) < 0).any():
         raise InputError(
             f"data {name}: features below 0 cannot be divided by their sum; set "
@@ -166,12 +166,12 @@ def normalised(name: str, x: Tensor) -> Tensor:
 
 
 def _one_hot(features: FeatureKind, edges: Tensor, num_nodes: int) -> Tensor:
-    """One-hot features of the nodes or of their number of neighbours, in CSR."""
+    """Returns one-hot features of the nodes or of their number of neighbours, in CSR."""
     columns = torch.arange(num_nodes)
     if features == "degree":
         columns = edges[0][edges[0] != edges[1]].bincount(minlength=num_nodes)
     ones, shape = torch.ones(num_nodes), (num_nodes, int(columns.max()) + 1)
-    with warnings.catch_warnings():  # that CSR is in beta
+    with warnings.catch_warnings():  # torch warns that CSR is in beta
         warnings.simplefilter("ignore", UserWarning)
         pointers = torch.arange(num_nodes + 1)
         return torch.sparse_csr_tensor(pointers, columns, ones, shape, check_invariants=True)

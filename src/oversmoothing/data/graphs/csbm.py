@@ -1,4 +1,4 @@
-"""A graph that needs no download: the contextual stochastic block model.
+"""Generates graphs of the contextual stochastic block model, without any download.
 
 Deshpande et al., 2018, "Contextual Stochastic Block Models" (https://arxiv.org/abs/1807.09596),
 with more than two classes.
@@ -32,31 +32,32 @@ def generate(
 ) -> Graph:
     r"""Draws a graph in time and memory linear in its nodes and edges.
 
-    The same arguments give the same graph, and in one process the same object, so nothing may
-    write into its tensors.
+    The same arguments give the same graph. Within a process they give the same object, so its
+    tensors must not be changed.
 
-    Classes are equally large up to one node. Every pair of nodes is joined independently, with one
-    probability inside a class and another across, which follow from ``degree`` and ``homophily``.
-    Features are class means under noise,
+    Class sizes differ by one node at most. Every pair of nodes is joined independently. The
+    probabilities inside a class and across follow from ``degree`` and ``homophily``. Features are
+    class means plus noise,
 
     .. math:: B_i = s\, u_{y_i} + Z_i / \sqrt F, \quad u_k \sim N(0, I / F), \; Z_i \sim N(0, I),
 
-    so that :math:`s` is the length of a class mean over the length of the noise
+    so :math:`s` is the length of a class mean divided by the length of the noise
     (:math:`\sqrt{\mu / n}` in the paper, which has two classes with means u and -u).
 
     Args:
         num_nodes: N.
         num_classes: 2 or more.
         degree: expected number of neighbours of a node.
-        homophily: expected fraction of edges inside a class; 1 / num_classes carries no label.
+        homophily: expected fraction of edges inside a class; at 1 / num_classes the edges contain
+            no information on the labels.
         features: F.
-        signal: s; 0 leaves the features without any label.
+        signal: s; at 0 the features contain no information on the labels.
         train_per_class: training nodes of every class, drawn at random.
         num_val: validation nodes, drawn from the others; the rest are test nodes.
         seed: of the graph, not of the networks that are trained on it.
 
     Raises:
-        InputError: an argument out of its range, or nodes or pairs that do not suffice.
+        InputError: an argument is out of range, or there are too few nodes or pairs.
     """
     arguments = dict(locals())
     text = json.dumps({"edges": "block_edges", **arguments}, sort_keys=True)
@@ -110,7 +111,7 @@ def _require_memory(N: int, F: int, degree: float) -> None:
 
 
 def _probabilities(N: int, K: int, degree: float, homophily: float) -> tuple[float, float]:
-    """Probability of an edge inside a class and across, from expected numbers of edges."""
+    """Returns the probabilities of an edge inside a class and across."""
     small, larger = N // K, N % K  # nodes of a class, and number of classes with one more
     pairs_inside = K * small * (small - 1) // 2 + larger * small
     pairs_across = N * (N - 1) // 2 - pairs_inside
@@ -125,7 +126,7 @@ def _probabilities(N: int, K: int, degree: float, homophily: float) -> tuple[flo
 
 
 def _features(y: Tensor, K: int, F: int, signal: float, generator: torch.Generator) -> Tensor:
-    """Class means under noise. Shapes: y (N,) -> (N, F)."""
+    """Draws features: class means plus noise. Shapes: y (N,) -> (N, F)."""
     u = torch.randn(K, F, generator=generator)
     Z = torch.randn(y.shape[0], F, generator=generator)
     return Z.add_((signal * u)[y]).div_(F**0.5)
@@ -134,12 +135,12 @@ def _features(y: Tensor, K: int, F: int, signal: float, generator: torch.Generat
 def _masks(
     y: Tensor, train_per_class: int, num_val: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Training, validation and test nodes: y (N,) -> three boolean (N,), disjoint and complete."""
+    """Draws a partition into training, validation and test nodes: y (N,) -> three boolean (N,)."""
     train, val = torch.zeros_like(y, dtype=torch.bool), torch.zeros_like(y, dtype=torch.bool)
     order = torch.randperm(y.shape[0], generator=generator)
     labels, by_class = y[order].sort(stable=True)
     sizes = labels.bincount()
-    place = torch.arange(y.shape[0]) - (sizes.cumsum(0) - sizes)[labels]  # within the class
+    place = torch.arange(y.shape[0]) - (sizes.cumsum(0) - sizes)[labels]  # index in the class
     train[order[by_class[place < train_per_class]]] = True
     val[order[~train[order]][:num_val]] = True
     return train, val, ~(train | val)

@@ -1,8 +1,9 @@
-"""Duplicate nodes of Chameleon and Squirrel, which leak from training to test nodes.
+"""Finds duplicate nodes of Chameleon and Squirrel, which leak test labels into the training set.
 
-Platonov et al., 2023, "A critical look at the evaluation of GNNs under heterophily"
-(https://arxiv.org/abs/2302.11640), have found them. Of the rules that the raw files allow, the one
-here comes nearest to the size of their filtered graphs: same class, and links from the same pages.
+They were found by Platonov et al., 2023, "A critical look at the evaluation of GNNs under
+heterophily" (https://arxiv.org/abs/2302.11640). Here, duplicates are nodes with the same class and
+links from the same pages. Of all rules that the raw files allow, this one gives graphs closest in
+size to those of the paper.
 """
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 
 def first_of_each(edge_index: Tensor, y: Tensor) -> Tensor:
-    """Which nodes are the first with their class and their set of incoming links.
+    """Marks the nodes that are the first with their class and their set of incoming links.
 
     Most duplicates are pages to which no other page of the graph links.
 

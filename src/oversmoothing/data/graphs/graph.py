@@ -14,15 +14,14 @@ from oversmoothing.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """One graph and one way to divide its nodes; shared, so never write into its tensors.
+    """One graph with masks; it is shared, so its tensors must not be changed.
 
     Args:
         name: of the data set.
         x: features, CSR sparse or dense, float32 (N, F).
         y: labels (N,), int64; -1 for a node without label, which is in no mask.
-        edges: row and column of the entries of A, (2, E), each once, sorted; an undirected edge has
-            both directions. Self-loops of the raw data are kept and none is added (a backbone adds
-            its I).
+        edges: rows and columns of the distinct entries of A, sorted, (2, E); an undirected edge has
+            both directions. Self-loops of the raw data are kept; backbones add I themselves.
         num_classes: labels are 0 … num_classes - 1.
         train: boolean (N,), or (splits, N): several ways to divide the nodes.
         val: like ``train``.
@@ -43,7 +42,7 @@ class Graph:
     weights: Tensor | None = None
 
     def masks(self, seeds: Sequence[int]) -> dict[str, list[Tensor]]:
-        """Training, validation and test nodes of each seed's network.
+        """Returns the training, validation and test nodes of the network of each seed.
 
         Args:
             seeds: seed s uses split s modulo the number of splits.
@@ -64,7 +63,7 @@ class Graph:
         return self.y.shape[0]
 
     def to(self, device: torch.device | str) -> "Graph":
-        """The same graph with its tensors on a device."""
+        """Returns the graph with its tensors on a device."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         tensors = {key: value.to(device) for key, value in fields.items() if torch.is_tensor(value)}
         return dataclasses.replace(self, **tensors)
@@ -80,8 +79,8 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
         without_training: what to do about a class without training node.
 
     Raises:
-        InputError: fewer than 2 nodes, nodes of a mask without label, a class without training
-            node, no validation or test node, or features that are not finite.
+        InputError: there are fewer than 2 nodes, a node in a mask has no label, a class has no
+            training node, there is no validation or test node, or features are not finite.
     """
     name, N = graph.name, graph.num_nodes
     if N < 2:
@@ -120,27 +119,27 @@ def _check_mask(graph: Graph, part: str) -> None:
 
 
 def count_isolated(edges: Tensor, num_nodes: int) -> int:
-    """How many nodes receive nothing but, at most, from themselves. Shapes: edges (2, E)."""
+    """Counts the nodes that no other node has an edge to. Shapes: edges (2, E)."""
     rows, columns = edges
     return int((rows[rows != columns].bincount(minlength=num_nodes) == 0).sum())
 
 
 def symmetrised(edges: Tensor, num_nodes: int) -> Tensor:
-    """Each edge once in both directions, sorted; self-loops stay. Shapes: (2, E) -> (2, E')."""
+    """Adds the reverse of every edge, removes duplicates and sorts. Shapes: (2, E) -> (2, E')."""
     rows, columns = torch.cat([edges, edges.flip(0)], dim=1)
     keys = (rows * num_nodes + columns).unique()
     return torch.stack([keys // num_nodes, keys % num_nodes])
 
 
 def to_csr(x: Tensor) -> Tensor:
-    """Shapes: dense (N, F) -> CSR (N, F)."""
-    with warnings.catch_warnings():  # that CSR is in beta: only products with dense ones are used
+    """Converts a dense matrix to CSR. Shapes: (N, F) -> (N, F)."""
+    with warnings.catch_warnings():  # torch warns that CSR is in beta
         warnings.simplefilter("ignore", UserWarning)
         return x.to_sparse_csr()
 
 
 def row_normalised(x: Tensor) -> Tensor:
-    """Each row over its sum + 1e-6, as in the ContraNorm code. Shapes: CSR (N, F) -> CSR (N, F)."""
+    """Divides each row by its sum + 1e-6, as in ContraNorm's code. Shapes: CSR (N, F) -> (N, F)."""
     counts = x.crow_indices().diff()
     rows = torch.repeat_interleave(counts)
     sums = x.values().new_zeros(x.shape[0]).index_add_(0, rows, x.values())

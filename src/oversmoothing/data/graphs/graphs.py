@@ -1,4 +1,4 @@
-"""Cora, CiteSeer, Chameleon and Squirrel, through torch-geometric's own data sets."""
+"""Cora, CiteSeer, Chameleon and Squirrel, read by torch-geometric's data set classes."""
 
 import difflib
 import warnings
@@ -16,7 +16,7 @@ from oversmoothing.data.graphs.duplicates import first_of_each
 from oversmoothing.data.graphs.graph import Graph, check_graph, row_normalised, symmetrised, to_csr
 from oversmoothing.errors import InputError
 
-if TYPE_CHECKING:  # importing torch-geometric takes seconds: only where a graph is read
+if TYPE_CHECKING:  # importing torch-geometric takes seconds
     from torch_geometric.data import Data, InMemoryDataset
 
 Name = Literal["cora", "citeseer", "chameleon", "squirrel"]
@@ -44,26 +44,27 @@ def load(
 ) -> Graph:
     """Loads one of the four graphs; raw files are downloaded if missing, and always verified.
 
-    The same arguments give the same object, so nothing may write into its tensors. The 15 nodes
-    of CiteSeer that its raw files lack have no features and label 0, as torch-geometric has it.
+    The same arguments give the same object, so its tensors must not be changed. CiteSeer has 15
+    nodes that are missing in its raw files; as in torch-geometric, they have no features and the
+    label 0.
 
     Args:
         name: the data set.
         protocol: ``public``: the masks that come with the data (Chameleon and Squirrel: those of
-            ``split``); ``complement``: the same training and validation nodes, all others are test
-            nodes, as in the ContraNorm code; ``geom-gcn``: the 48/32/20 % splits of Pei et al.,
+            ``split``). ``complement``: the same training and validation nodes, but all others are
+            test nodes, as in ContraNorm's code. ``geom-gcn``: the 48/32/20 % splits of Pei et al.,
             2020 (https://arxiv.org/abs/2002.05287).
         split: which of the ten splits; Cora and CiteSeer have only one unless ``geom-gcn``.
             ``each``: all ten, and the network of seed s is trained on split s modulo 10.
         row_normalize: divide each feature row by its sum + 1e-6.
-        root: folder with the data; only read, unless something must be downloaded.
+        root: folder with the data; it is only read, unless files must be downloaded.
         cache: folder for torch-geometric's processed files.
         filtered: Chameleon and Squirrel without duplicate nodes; see ``duplicates``. The masks are
             those of the remaining nodes.
 
     Raises:
-        InputError: unknown name or protocol, no such split, no filtered form, or raw files that are
-            missing, altered or truncated.
+        InputError: the name or protocol is unknown, the split or the filtered form does not exist,
+            or raw files are missing, altered or truncated.
     """
     _require(name, protocol, split, filtered)
     folder = FOLDERS[name][protocol == "geom-gcn"]
@@ -96,7 +97,11 @@ def _require(name: Name, protocol: Protocol, split: int | str, filtered: bool) -
 
 
 def folders(name: Name) -> list[str]:
-    """A data set's folders of raw files, keys of ``fetch.catalogue``. InputError: unknown name."""
+    """Returns the folders of raw files of a data set, as keys of ``fetch.catalogue``.
+
+    Raises:
+        InputError: the name is unknown.
+    """
     _check("data set", name, get_args(Name))
     return [f"{folder}/raw" for folder in dict.fromkeys(FOLDERS[name])]
 
@@ -109,8 +114,11 @@ def _check(key: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _dataset(folder: str) -> Callable[..., "InMemoryDataset"]:
-    """torch-geometric's class for a folder such as ``Planetoid/Cora/geom-gcn``, without root."""
-    with warnings.catch_warnings():  # of torch.jit, which importing torch-geometric uses
+    """Returns torch-geometric's data set for a folder such as ``Planetoid/Cora/geom-gcn``.
+
+    It takes only the argument ``root``.
+    """
+    with warnings.catch_warnings():  # importing torch-geometric warns of torch.jit
         warnings.simplefilter("ignore", FutureWarning)
         from torch_geometric.datasets import Planetoid, WikipediaNetwork
 
@@ -140,7 +148,7 @@ def _graph(
 
 
 def _of_split(mask: Tensor, split: int | str) -> Tensor:
-    """One or all splits of a mask. Shapes: (N,) or (N, splits) -> (N,) or (splits, N)."""
+    """Selects one or all splits of a mask. Shapes: (N,) or (N, splits) -> (N,) or (splits, N)."""
     if mask.dim() == 1:
         return mask
     return mask.T.contiguous() if split == "each" else mask[:, split]

@@ -17,8 +17,8 @@ LIMIT = 2**30  # bytes
 def kept(make: Callable[P, Graph]) -> Callable[P, Graph]:
     """Wraps a function so that it returns the same object for the same arguments.
 
-    A sweep builds its graphs when it is checked and again when it is run. Graphs of up to 1 GiB
-    together are kept; the last one is kept whatever its size.
+    A sweep builds its graphs when it is checked and again when it runs. Graphs of up to 1 GiB in
+    total are kept; the last one is always kept.
     """
     known: dict[str, Graph] = {}  # in the order of their last use
 
@@ -37,7 +37,7 @@ def kept(make: Callable[P, Graph]) -> Callable[P, Graph]:
 
 
 def _size(graph: Graph) -> int:
-    """Bytes of a graph's tensors."""
+    """Returns the bytes of a graph's tensors."""
     parts = [value for value in vars(graph).values() if torch.is_tensor(value)]
     if graph.x.is_sparse_csr:
         parts += [graph.x.crow_indices(), graph.x.col_indices(), graph.x.values()]

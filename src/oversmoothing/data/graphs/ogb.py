@@ -1,7 +1,7 @@
 """Node classification of the Open Graph Benchmark (Hu et al., 2020), from its raw files.
 
-https://arxiv.org/abs/2005.00687. The package ``ogb`` is not used: it asks questions on the terminal
-and unpickles its files without restriction.
+https://arxiv.org/abs/2005.00687. The package ``ogb`` is not used, since it asks questions on the
+terminal and unpickles its files without restriction.
 """
 
 import warnings
@@ -26,13 +26,13 @@ PARTS = ("train", "valid", "test")
 
 @dataclass(frozen=True)
 class Published:
-    """What a data set holds, as its authors have published it.
+    """The published properties of a data set.
 
     Args:
         counts: nodes, edges (rows of the file), features, classes.
         splits: training, validation and test nodes.
-        kind: of the split: its folder.
-        archive: name of the zip file, without ending, which is also its folder.
+        kind: folder of the split.
+        archive: name of the zip file without suffix, which is also the name of the folder in it.
     """
 
     counts: tuple[int, int, int, int]
@@ -66,20 +66,21 @@ def load(
 ) -> Graph:
     """Loads ogbn-arxiv or ogbn-products; the same arguments give the same object.
 
-    The raw files must be there. They are verified by the published numbers of nodes, edges,
-    features, classes and nodes of each split. Reading the text takes seconds (arxiv) or minutes
-    (products), and is done once: the tensors are cached under the SHA-256 of all files, which is
-    also the checksum of the graph.
+    The raw files must exist; they are not downloaded. They are compared with the published numbers
+    of nodes, edges, features, classes and nodes of each split. Reading the text takes seconds
+    (arxiv) or minutes (products), so the tensors are cached under the SHA-256 of all files, which
+    is also the checksum of the graph.
 
     Args:
         name: of the data set.
-        undirected: add the other direction of every edge, as usual in the field; False keeps the
-            direction of citations.
-        root: raw files are in ``<root>/graphs/ogbn_arxiv/raw`` and ``split``; only read.
+        undirected: add the reverse of every edge, as is usual; False keeps the direction of
+            citations.
+        root: raw files are in ``<root>/graphs/ogbn_arxiv/raw`` and ``split``; it is only read.
         cache: folder for the tensors.
 
     Raises:
-        InputError: another data set, or files that are missing, damaged or of another version.
+        InputError: the data set is not supported, or files are missing, damaged or of another
+            version.
     """
     if name in OTHERS:
         raise InputError(f"data.name: {name} cannot be used here, as {OTHERS[name]}; {_known()}")
@@ -126,7 +127,7 @@ def _checksum(name: str, folder: Path, files: dict[str, Path]) -> str:
 
 
 def _cached(folder: Path, name: str, files: dict[str, Path]) -> dict[str, Tensor]:
-    """The tensors of the files, read from the text once. One process at a time writes them."""
+    """Returns the tensors of the files; the text is read once, by one process at a time."""
     path = folder / "tensors.pt"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,8 +135,8 @@ def _cached(folder: Path, name: str, files: dict[str, Path]) -> dict[str, Tensor
             if path.exists():
                 try:
                     return load_tensors(path)
-                except Exception:  # a damaged archive raises errors of many types
-                    warnings.warn(f"{path}: unreadable, made again", stacklevel=2)
+                except Exception:  # a damaged archive may raise any error
+                    warnings.warn(f"{path}: unreadable; it is written anew", stacklevel=2)
             read = _read(name, files)
             temporary = path.with_suffix(".tmp")
             torch.save(read, temporary)

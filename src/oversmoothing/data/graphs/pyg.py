@@ -1,4 +1,4 @@
-"""torch-geometric's data sets over verified raw files, with its processed files kept elsewhere."""
+"""Reads torch-geometric's data sets from verified raw files; processed files are in the cache."""
 
 import importlib.metadata
 import os
@@ -14,21 +14,21 @@ from filelock import FileLock
 from oversmoothing.data.unpickle import restricted
 from oversmoothing.errors import InputError
 
-if TYPE_CHECKING:  # importing torch-geometric takes seconds: only where a graph is read
+if TYPE_CHECKING:  # importing torch-geometric takes seconds
     from torch_geometric.data import Data, InMemoryDataset
 
 
 def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache: Path) -> "Data":
     """Opens a data set of torch-geometric.
 
-    torch-geometric writes ``processed`` beside ``raw``, which fails where the data are read-only;
-    so it is given a tree in ``cache`` whose ``raw`` is a link. One process at a time works there.
+    torch-geometric writes ``processed`` next to ``raw``, which fails if the data are read-only. So
+    it gets a tree in ``cache`` whose ``raw`` is a link. Only one process at a time works there.
 
     Args:
         dataset: builds the data set from ``root``.
-        raw: folder with the raw files, verified before.
-        inner: the folder under its root in which torch-geometric looks for ``raw``.
-        cache: a folder of this data set alone; made if need be.
+        raw: folder with the raw files, already verified.
+        inner: folder below the root in which torch-geometric looks for ``raw``.
+        cache: a folder of this data set alone; it is created if missing.
 
     Raises:
         InputError: the cache cannot be written, or a raw file would run code.
@@ -48,18 +48,18 @@ def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache
         ) from error
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"{raw}: a raw file is no array, list or dict ({error}), so it is not read; "
+            f"{raw}: a raw file is not an array, list or dict ({error}), so it is not read; "
             "delete the folder to download it again"
         ) from error
 
 
 def version() -> str:
-    """The installed version of torch-geometric; each writes processed files of its own."""
+    """Returns the version of torch-geometric; each version has its own processed files."""
     return importlib.metadata.version("torch-geometric")
 
 
 def _link(link: Path, target: Path) -> None:
-    """Makes ``link`` a symbolic link to ``target``; one to another place is replaced."""
+    """Makes ``link`` a symbolic link to ``target``; replaces a link to another place."""
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.is_symlink() and os.readlink(link) != str(target):
         link.unlink()
@@ -68,16 +68,16 @@ def _link(link: Path, target: Path) -> None:
 
 
 def _drop_bad(processed: Path) -> None:
-    """Throws away what torch-geometric would stumble over, so that it makes it again."""
-    # Notes on transforms, of which there are none; torch-geometric unpickles them unrestricted.
+    """Removes processed files that torch-geometric cannot read, so that it writes them anew."""
+    # Notes on transforms are not needed, and torch-geometric unpickles them without restriction.
     for note in processed.glob("pre_*.pt"):
         note.unlink()
     path = processed / "data.pt"
     if not path.exists():
         return
     try:
-        # Also keeps torch-geometric from its fallback to an unrestricted load.
+        # If this fails, torch-geometric would fall back to an unrestricted load.
         torch.load(path, weights_only=True)
-    except Exception:  # a damaged archive raises errors of many types
-        warnings.warn(f"{path}: unreadable, thrown away and made again", stacklevel=2)
+    except Exception:  # a damaged archive may raise any error
+        warnings.warn(f"{path}: unreadable; it is deleted and written anew", stacklevel=2)
         path.unlink()

@@ -18,7 +18,7 @@ from oversmoothing.data.unpickle import restricted
 from oversmoothing.errors import InputError, meant, reason_of
 from oversmoothing.store.offline import FORBIDDEN, offline
 
-if TYPE_CHECKING:  # importing torch-geometric takes seconds: only where a graph is read
+if TYPE_CHECKING:  # importing torch-geometric takes seconds
     from torch_geometric.data import Dataset
 
 OURS = ("root", "transform", "pre_transform", "pre_filter", "force_reload", "log")
@@ -32,7 +32,7 @@ class DatasetClass:
         options: of its constructor.
 
     Raises:
-        InputError: no such class, or options that it does not have or that lack.
+        InputError: there is no such class, or an option is unknown or missing.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -51,12 +51,13 @@ class DatasetClass:
     def read(self, root: Path, processed: Path, seed: int) -> "Dataset":
         """Builds the data set; raw files are downloaded if missing.
 
-        Pickles among its files may hold arrays and tensors only. One process at a time builds it.
+        Pickles among its files may hold arrays and tensors only. Only one process at a time builds
+        it.
 
         Args:
-            root: folder of the raw files; written only to download.
+            root: folder of the raw files; it is written only to download.
             processed: folder for torch-geometric's processed files, of this data set alone.
-            seed: of a data set that draws its graph.
+            seed: used if the data set draws its graph.
 
         Raises:
             InputError: files are missing, cannot be downloaded or would run code, a folder cannot
@@ -76,7 +77,7 @@ class DatasetClass:
                 raise
             except (OSError, http.client.HTTPException) as error:
                 raise _absent(self.name, root, error) from error
-            except Exception as error:  # whatever torch-geometric raises
+            except Exception as error:  # torch-geometric may raise any error
                 if "weights only" in str(error).lower() or "it names" in str(error):
                     raise InputError(
                         f"data {self.name}: a file below {root} holds more than arrays and tensors "
@@ -88,7 +89,7 @@ class DatasetClass:
                 ) from error
 
     def _built(self, root: Path, processed: Path) -> "Dataset":
-        """Builds the data set; damaged processed files are thrown away and made again."""
+        """Builds the data set; damaged processed files are deleted and written anew."""
         kind = _relocated(self.kind, root, processed)
         where = {"root": str(root)} if self.has_root else {}
         present = processed.exists()
@@ -100,7 +101,7 @@ class DatasetClass:
                 if not present:
                     raise
                 shutil.rmtree(processed)
-        warnings.warn(f"{processed}: unreadable, thrown away and made again", stacklevel=2)
+        warnings.warn(f"{processed}: unreadable; it is deleted and written anew", stacklevel=2)
         return kind(**where, **self.options)
 
 
@@ -113,7 +114,7 @@ def all_seeded(seed: int) -> Iterator[None]:
 
 
 def _find(name: str) -> type["Dataset"]:
-    with warnings.catch_warnings():  # of torch.jit, which importing torch-geometric uses
+    with warnings.catch_warnings():  # importing torch-geometric warns of torch.jit
         warnings.simplefilter("ignore", FutureWarning)
         import torch_geometric.datasets as library
         from torch_geometric.data import Dataset
@@ -128,7 +129,7 @@ def _find(name: str) -> type["Dataset"]:
 
 
 def _relocated(kind: type["Dataset"], root: Path, processed: Path) -> type["Dataset"]:
-    """The class with its processed files in another folder, and with downloads that may fail."""
+    """Derives a class with its processed files in another folder and checked downloads."""
     from torch_geometric.data import Dataset
 
     def download(self: "Dataset") -> None:
@@ -148,8 +149,8 @@ def _relocated(kind: type["Dataset"], root: Path, processed: Path) -> type["Data
 
 
 def _remove_empty(folder: Path, root: Path) -> None:
-    """Removes the empty folders that torch-geometric has made for a download, up to ``root``."""
-    with contextlib.suppress(OSError):  # the first one that is not empty stays
+    """Removes the empty folders that torch-geometric created for a download, up to ``root``."""
+    with contextlib.suppress(OSError):  # stops at the first folder that is not empty
         while folder.is_relative_to(root):
             folder.rmdir()
             folder = folder.parent

@@ -1,4 +1,4 @@
-"""Any data set of torch-geometric that is one graph with a class for each node."""
+"""Loads data sets of torch-geometric that are one graph with a class for each node."""
 
 import json
 import warnings
@@ -15,7 +15,7 @@ from oversmoothing.data.graphs.kept import kept
 from oversmoothing.data.graphs.pyg_class import DatasetClass
 from oversmoothing.errors import InputError
 
-if TYPE_CHECKING:  # importing torch-geometric takes seconds: only where a graph is read
+if TYPE_CHECKING:  # importing torch-geometric takes seconds
     from torch_geometric.data import Data, Dataset
 
 
@@ -36,8 +36,8 @@ def load(
 ) -> Graph:
     """Loads a data set of ``torch_geometric.datasets``; the same arguments give the same object.
 
-    torch-geometric downloads missing raw files and does not verify them; the checksum of the graph
-    is that of its features, labels and edges.
+    torch-geometric downloads missing raw files and does not verify them. The checksum of the graph
+    is computed from its features, labels, edges and weights.
 
     Args:
         dataset: a class, such as ``HeterophilousGraphDataset``, ``WikiCS``, ``Actor``.
@@ -45,21 +45,21 @@ def load(
         name: of the graph in messages; None: ``dataset``.
         split: which of several splits; ``each``: all of them, and the network of seed s is trained
             on split s modulo their number.
-        split_sizes: None: the data set's own masks. Otherwise ten random splits: fractions of every
-            class, such as [0.6, 0.2, 0.2], or numbers, such as [20, 500, 1000]: training nodes of
-            every class, validation and test nodes.
+        split_sizes: None: the data set's own masks. Otherwise ten random splits are drawn, by
+            fractions of every class, such as [0.6, 0.2, 0.2], or by numbers of training nodes of
+            every class, validation nodes and test nodes, such as [20, 500, 1000].
         features: ``own``, or one-hot features: ``degree`` of the number of neighbours, ``identity``
             of the node.
         row_normalize: divide each feature row by its sum + 1e-6.
-        undirected: add the other direction of every edge; False keeps the data set's directions.
+        undirected: add the reverse of every edge; False keeps the data set's directions.
         weights: use edge weights, if there are any.
         seed: of random splits, and of a data set that draws its graph.
-        root: raw files are in ``<root>/graphs/<dataset>``; written only to download.
+        root: raw files are in ``<root>/graphs/<dataset>``; it is written only to download.
         cache: folder for torch-geometric's processed files.
 
     Raises:
-        InputError: unknown names or options, files that are not available, or a data set of another
-            kind.
+        InputError: a name or an option is unknown, files are not available, or the data set is of
+            another kind.
     """
     chosen = DatasetClass(dataset, options or {})
     key = json.dumps([dataset, options or {}, seed], sort_keys=True)
@@ -86,7 +86,7 @@ def load(
 
 
 def _one_graph(name: str, dataset: "Dataset") -> "Data":
-    """The only graph of a data set, with labels and edges."""
+    """Returns the only graph of a data set; checks that it has nodes and edges of one type."""
     from torch_geometric.data import Data, HeteroData
 
     if len(dataset) != 1:
@@ -102,12 +102,14 @@ def _one_graph(name: str, dataset: "Dataset") -> "Data":
             "and edges are all of one type"
         )
     if not isinstance(data, Data):
-        raise InputError(f"data {name}: it is no graph of nodes and edges; choose another data set")
+        raise InputError(
+            f"data {name}: it is not a graph of nodes and edges; choose another data set"
+        )
     return data
 
 
 def _own_masks(name: str, data: "Data") -> splits.Masks:
-    """The masks of a data set, (splits, N)."""
+    """Returns the masks of a data set, (splits, N)."""
     masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
     if any(mask is None for mask in masks):
         lacks = "no masks" if all(mask is None for mask in masks) else "not all three masks"
@@ -122,7 +124,7 @@ def _own_masks(name: str, data: "Data") -> splits.Masks:
 
 
 def _weights(name: str, data: "Data") -> Tensor | None:
-    """Edge weights: ``edge_weight``, or ``edge_attr`` of one column."""
+    """Returns the edge weights: ``edge_weight``, or ``edge_attr`` if it has only one column."""
     attributes = data.edge_attr if data.edge_attr is not None else data.edge_weight
     columns = 1 if attributes is None else attributes.shape[1:].numel()
     if data.edge_weight is None and columns > 1:

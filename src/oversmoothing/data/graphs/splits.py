@@ -1,4 +1,4 @@
-"""Random ways to divide the nodes of a graph into training, validation and test nodes."""
+"""Random splits of the nodes of a graph into training, validation and test nodes."""
 
 from collections.abc import Sequence
 
@@ -17,17 +17,17 @@ def drawn(name: str, y: Tensor, sizes: Sequence[float], seed: int) -> Masks:
     Args:
         name: of the data set, for messages.
         y: labels (N,); below 0: without label.
-        sizes: of training, validation and test: fractions of every class, such as 0.6, 0.2, 0.2
-            (https://arxiv.org/abs/2002.05287 has 0.48, 0.32, 0.2), or whole numbers, such as
-            20, 500, 1000: training nodes of every class, validation and test nodes of the others
-            (https://arxiv.org/abs/1603.08861).
-        seed: of all ten.
+        sizes: of the training, validation and test sets, as fractions of every class or as numbers
+            of nodes. Fractions: such as 0.6, 0.2, 0.2 (https://arxiv.org/abs/2002.05287 has 0.48,
+            0.32, 0.2). Numbers: training nodes of every class, then validation and test nodes among
+            the others, such as 20, 500, 1000 (https://arxiv.org/abs/1603.08861).
+        seed: of all ten splits.
 
     Returns:
         Three boolean (10, N), disjoint in every split.
 
     Raises:
-        InputError: sizes that are no fractions or numbers, or too few nodes.
+        InputError: sizes are neither fractions nor numbers, or there are too few nodes.
     """
     fractions = len(sizes) == 3 and all(0 < size < 1 for size in sizes) and sum(sizes) < 1 + 1e-6
     counts = len(sizes) == 3 and all(size >= 1 and size == int(size) for size in sizes)
@@ -47,7 +47,7 @@ def drawn(name: str, y: Tensor, sizes: Sequence[float], seed: int) -> Masks:
 
 
 def _fractions(y: Tensor, sizes: Sequence[float], generator: torch.Generator) -> Tensor:
-    """The part of every node, (N,): 0, 1, 2, or 3 for none."""
+    """Assigns every node to training (0), validation (1), test (2) or none of them (3), (N,)."""
     place, size = _places(y, generator)
     ends = torch.tensor(sizes, dtype=torch.float64).cumsum(0)
     ends = (ends[:, None] * size + 1e-6).round()  # the first nodes of a class are for training
@@ -66,7 +66,7 @@ def _counts(y: Tensor, sizes: list[int], generator: torch.Generator) -> Tensor:
 
 
 def _places(y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Place of every node in a random order of its class, and size of the class, (N,)."""
+    """Returns every node's index in a random order of its class, and the class size, (N,)."""
     order = torch.randperm(y.shape[0], generator=generator)
     classes, by_class = y[order].sort(stable=True)
     _, index, sizes = classes.unique_consecutive(return_inverse=True, return_counts=True)
@@ -88,7 +88,7 @@ def _check_counts(name: str, y: Tensor, sizes: list[int]) -> None:
 
 
 def chosen(name: str, masks: Masks, split: int | str) -> Masks:
-    """One split, or all of them.
+    """Selects one split, or all of them.
 
     Args:
         name: of the data set, for messages.

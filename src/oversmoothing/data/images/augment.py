@@ -1,4 +1,4 @@
-"""Augments training images as ToCo does (Ru et al., CVPR 2023); its defect is an option."""
+"""Augments training images as ToCo does (Ru et al., CVPR 2023); its error is an option."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,8 +16,8 @@ from oversmoothing.data.images.image_set import ImageSet
 class Augment:
     """Scales, flips, crops, jitters colours, turns grey and blurs, in this order.
 
-    A scaled image that is smaller than the crop is placed at a random offset on black; the steps
-    that change colours treat the black as image. All draws come from torch's global generator.
+    A scaled image that is smaller than the crop is placed at a random offset on black. Changes of
+    colour apply to the black, too. All random numbers come from torch's global generator.
 
     Args:
         crop: S, side of the square.
@@ -31,7 +31,7 @@ class Augment:
             ToCo's code does. Half of the boxes of narrow images are then wrong.
 
     Raises:
-        InputError: a value out of its range.
+        InputError: a value is out of range.
     """
 
     def __init__(
@@ -95,7 +95,15 @@ class Augment:
         return canvas, [row0, row1, col0, col1]
 
     def _window(self, side: int) -> tuple[int, int, int]:
-        """Draws one axis: first image pixel shown; first and last + 1 crop pixel that show it."""
+        """Draws the position of the crop along one axis.
+
+        Args:
+            side: length of the scaled image.
+
+        Returns:
+            The first image pixel in the crop, and the range of crop pixels that show the image,
+            half-open.
+        """
         offset = int(torch.randint(abs(self.crop - side) + 1, ()))
         if side < self.crop:
             return 0, offset, offset + side

@@ -36,8 +36,8 @@ def load(
         on_error: at a damaged training image: stop, or skip it with a warning.
 
     Raises:
-        InputError: no such folder or list, a class without images, or a class of ``val`` or of the
-            list that is not in ``train``.
+        InputError: a folder or the list does not exist, a class has no images, or a class of
+            ``val`` or of the list is not in ``train``.
     """
     base = Path(root) / folder
     found = {part: _folders(base / part) for part in PARTS}

@@ -1,4 +1,4 @@
-"""One image in four forms: PIL, uint8 tensor, uint8 array, float tensor."""
+"""Converts images between PIL, uint8 tensor, uint8 array and float tensor."""
 
 import numpy as np
 import torch
@@ -7,17 +7,17 @@ from torch import Tensor
 
 
 def to_tensor(image: Image.Image) -> Tensor:
-    """Shapes: RGB image -> (3, H, W), uint8."""
+    """Converts an image to a tensor. Shapes: RGB image -> (3, H, W), uint8."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def to_array(image: Tensor) -> np.ndarray:
-    """Shapes: (3, H, W) uint8 -> (H, W, 3) uint8."""
+    """Converts a tensor to an array. Shapes: (3, H, W) uint8 -> (H, W, 3) uint8."""
     return image.permute(1, 2, 0).contiguous().cpu().numpy()
 
 
 def to_pil(image: Tensor) -> Image.Image:
-    """Shapes: (3, H, W) uint8 -> RGB image."""
+    """Converts a tensor to an image. Shapes: (3, H, W) uint8 -> RGB image."""
     return Image.fromarray(to_array(image))
 
 

@@ -48,7 +48,7 @@ def load(name: str = "digits", size: int = 32) -> LabelledImages:
 
 
 def _bundled() -> tuple[np.ndarray, np.ndarray]:
-    """Shapes: -> (n, 8, 8) uint8, 0 … 16, and (n,) int64."""
+    """Reads scikit-learn's file. Shapes: -> (n, 8, 8) uint8, 0 … 16, and (n,) int64."""
     try:
         from sklearn.datasets import load_digits  # optional: nothing else needs it
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Image and mask files: list, read, write. A damaged file gives an error of one line."""
+"""Lists, reads and writes image and mask files; a damaged file raises an InputError."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ def listing(folder: Path, suffix: str) -> dict[str, str]:
     A file in a subfolder has two names: ``subfolder/name`` and ``name``.
 
     Args:
-        folder: may be missing; then nothing is found.
+        folder: may be missing; the result is then empty.
         suffix: with the dot; removed from the names.
     """
     files = {}
@@ -49,7 +49,7 @@ def opened(path: Path | str) -> Iterator[Image.Image]:
             yield image
     except InputError:
         raise
-    except Exception as error:  # PIL raises errors of many types for damaged files
+    except Exception as error:  # PIL may raise any error for a damaged file
         raise InputError(
             f"{path}: cannot be read as an image ({reason_of(error)}); expected a whole JPEG or "
             "PNG, fetch it again"
@@ -57,7 +57,11 @@ def opened(path: Path | str) -> Iterator[Image.Image]:
 
 
 def read_pil(path: Path | str) -> Image.Image:
-    """Decodes an image as RGB. InputError: see ``opened``; or more than 8 bits a channel."""
+    """Decodes an image as RGB.
+
+    Raises:
+        InputError: see ``opened``; or the image has more than 8 bits per channel.
+    """
     with opened(path) as image:
         if image.mode[0] in "IF":
             raise InputError(
@@ -70,7 +74,7 @@ def read_mask(path: Path | str) -> Tensor:
     """Reads the indices of a palette image or the values of a grey one. Shapes: -> (H, W), uint8.
 
     Raises:
-        InputError: see ``opened``; or the image holds colours.
+        InputError: see ``opened``; or the image has colours instead of label values.
     """
     with opened(path) as image:
         require_values(image, path)
@@ -78,7 +82,7 @@ def read_mask(path: Path | str) -> Tensor:
 
 
 def require_values(image: Image.Image, path: Path | str) -> None:
-    """Raises InputError unless an image has 8-bit values, which can be labels."""
+    """Raises InputError unless an image has 8-bit values that can be labels."""
     if image.mode not in ("P", "L"):
         raise InputError(
             f"{path}: expected a palette or grey image of label values, got mode "

@@ -1,4 +1,4 @@
-"""Images with masks and image-level labels, to segment."""
+"""Data sets of images with masks and image-level labels, for segmentation."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -35,8 +35,7 @@ class ImageSet:
         mask_files: id -> palette PNG; ids may be missing.
         present: id -> label values of the classes in the image; ids of ``val`` may be missing.
         checksum: short hash of names, lists and labels; pixels are not hashed.
-        on_error: what to do with a damaged training image: ``stop``, or ``skip`` it and take
-            another one.
+        on_error: what to do at a damaged training image: ``stop``, or ``skip`` it and use another.
         zero: meaning of value 0 in a mask file: ``background``, a label before the classes;
             ``ignored``; or the first ``class``, so that value k is ``classes[k]``. 255 is always
             ignored. Without background, :meth:`mask` counts the classes from 0.
@@ -64,18 +63,19 @@ class ImageSet:
         return ("background", *self.classes) if self.background else self.classes
 
     def pil_image(self, id: str) -> Image.Image:
-        """The image as RGB. InputError: the file is missing or damaged."""
+        """Reads the image as RGB; raises InputError if the file is missing or damaged."""
         return read_pil(self.image_files[id])
 
     def image(self, id: str) -> Tensor:
-        """The image as a tensor. Shapes: -> (3, H, W), uint8, RGB. InputError: as above."""
+        """Reads the image as a tensor (3, H, W), uint8, RGB; raises as ``pil_image``."""
         return to_tensor(self.pil_image(id))
 
     def mask(self, id: str) -> Tensor:
-        """Label values, 0 for the first of ``label_names``, and 255. Shapes: -> (H, W), uint8.
+        """Reads label values, 0 for the first of ``label_names``, and 255. -> (H, W), uint8.
 
         Raises:
-            InputError: no mask, a damaged one, another size than the image, or other values.
+            InputError: the mask is missing or damaged, has another size than the image, or holds
+                other values.
         """
         if id not in self.mask_files:
             raise InputError(f"data {self.name}: {id} has no mask; check data.masks")
@@ -90,7 +90,7 @@ class ImageSet:
         return mask
 
     def label(self, id: str) -> Tensor:
-        """1 for each class in the image. Shapes: -> (K,), float32. InputError: it has no label."""
+        """Returns 1 for each class in the image, (K,) float32; raises InputError if unlabelled."""
         if id not in self.present:
             raise InputError(f"data {self.name}: {id} has no image-level label; check data.labels")
         label = torch.zeros(len(self.classes))
@@ -120,7 +120,7 @@ class ImageSet:
         """Raises InputError unless every mask has the size of its image.
 
         Only headers are read, about a millisecond per image, so that a wrong mask is found before
-        the training. Ids without a mask are passed over.
+        the training. Ids without a mask are ignored.
         """
         for id in ids:
             if id in self.mask_files:
@@ -136,5 +136,5 @@ class ImageSet:
 
 
 def short_hash(content: object) -> str:
-    """Twelve hex digits that identify what JSON can hold."""
+    """Hashes content that JSON can hold to twelve hex digits."""
     return short_sha256(json.dumps(content).encode())

@@ -16,9 +16,9 @@ MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB; a network that subtracts it se
 class JointAugment:
     """Scales, pads to the right and at the bottom, crops and flips, in this order.
 
-    Scaling aligns the corners. Pixels are interpolated linearly without antialiasing; a label is
-    that of the pixel nearest to the same place, so that image and mask stay aligned at every
-    scale. Colours do not change. All draws come from torch's global generator.
+    Scaling aligns the corners. Images are interpolated bilinearly without antialiasing, masks by
+    nearest neighbour at the same positions, so that both stay aligned at every scale. Colours do
+    not change. All random numbers come from torch's global generator.
 
     Args:
         crop: S, side of the square.
@@ -29,7 +29,7 @@ class JointAugment:
         fill: RGB in [0, 1] of the padding; its label is 255.
 
     Raises:
-        InputError: a value out of its range.
+        InputError: a value is out of range.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ def masked_crop(data: ImageSet, augment: JointAugment, id: str) -> dict[str, Any
     """Reads and augments an image and its mask: ``name``, ``image`` (3, S, S), ``mask`` (S, S).
 
     Raises:
-        InputError: no mask, or a damaged file.
+        InputError: there is no mask, or a file is damaged.
     """
     image, mask = augment(data.image(id), data.mask(id))
     return {"name": id, "image": image, "mask": mask}
@@ -96,7 +96,7 @@ class _Places(NamedTuple):
 
 
 def _places(side: int, scaled: int, crop: int) -> _Places:
-    """Draws a window of one side that is scaled from ``side`` to ``scaled`` pixels."""
+    """Draws the position of the crop along one axis, scaled from ``side`` to ``scaled`` pixels."""
     start = int(torch.randint(max(scaled - crop, 0) + 1, ()))
     shown = torch.arange(start, start + min(scaled, crop), dtype=torch.float64)
     place = shown * ((side - 1) / max(scaled - 1, 1))
@@ -106,7 +106,7 @@ def _places(side: int, scaled: int, crop: int) -> _Places:
 
 
 def _interpolated(image: Tensor, y: _Places, x: _Places) -> Tensor:
-    """Shapes: (3, H, W) uint8 -> (3, n, m) float32 in [0, 1]."""
+    """Interpolates an image. Shapes: (3, H, W) uint8 -> (3, n, m) float32 in [0, 1]."""
     first = int(x.low[0])
     image = image[:, :, first : int(x.high[-1]) + 1]  # the columns in the crop
     above, below = image[:, y.low].float(), image[:, y.high].float()

@@ -1,4 +1,4 @@
-"""Images with one class each, to classify."""
+"""Data sets of images with one class each, for classification."""
 
 import hashlib
 import json
@@ -23,9 +23,8 @@ class LabelledImages:
         val: ids, none of them in ``train``.
         pil_image: id -> RGB image; raises InputError at a damaged file.
         target: id -> k.
-        checksum: short hash of everything that numbers depend on, see ``checksum``.
-        on_error: what to do with a damaged training image: ``stop``, or ``skip`` it and take
-            another one.
+        checksum: short hash of all content that results depend on, see ``checksum``.
+        on_error: what to do at a damaged training image: ``stop``, or ``skip`` it and use another.
     """
 
     name: str
@@ -62,7 +61,7 @@ class InMemory:
 
 
 def checksum(*parts: object) -> str:
-    """Short hash of lists and plain values."""
+    """Hashes lists and plain values to twelve hex digits."""
     digest = hashlib.sha256()
     for part in parts:
         for line in part if isinstance(part, (list, tuple)) else [part]:

@@ -9,7 +9,7 @@ from oversmoothing.data.images.image_set import ImageSet, OnError, Zero, short_h
 from oversmoothing.data.images.voc_lists import find_base, list_path, read_list, require_files
 from oversmoothing.errors import InputError
 
-LOOKED_AT = 8  # masks that are read when the set is opened: wrong class names show early
+LOOKED_AT = 8  # masks that are checked when the set is opened, to find wrong class names early
 
 
 def load(

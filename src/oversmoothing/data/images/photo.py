@@ -73,7 +73,7 @@ def _id(word: str, data: ImageSet | None) -> str | None:
 def _shrunk(
     image: Tensor, truth: Tensor | None, longest: int | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Shrinks both until no side is longer than ``longest``."""
+    """Shrinks image and mask until no side is longer than ``longest``."""
     factor = (longest or max(image.shape[1:])) / max(image.shape[1:])
     if factor >= 1:
         return image, truth

@@ -70,7 +70,7 @@ def load(
 def _crops(
     path: Path, counts: dict[str, int], size: int, seed: int, easy: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (n, 3, S, S) and classes (n,), drawn if their file is missing or damaged."""
+    """Returns pixels (n, 3, S, S) and classes (n,); draws them if their file is unreadable."""
     try:
         pixels, targets = arrays.load(path, ("pixels", "targets")).values()
         return pixels, targets

@@ -86,7 +86,7 @@ def scene(
         areas.append(int(inside.sum()))
         seen = np.bincount(after.ravel(), minlength=len(areas))
         if (seen[1:] < LEAST_SEEN * np.array(areas[1:])).any() or not areas[-1]:
-            areas.pop()  # it hides too much or is invisible: draw another one
+            areas.pop()  # it hides too much or is hidden itself; another one is drawn
             continue
         owner, mask[inside] = after, label
         two = colours(CLASSES[label - 1] if easy else None, random)
@@ -107,7 +107,7 @@ def _background(height: int, width: int, random: np.random.Generator) -> np.ndar
 def _placed(
     rows: np.ndarray, columns: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws place, size and angle of a thing; returns pixels' coordinates in its frame, (H, W)."""
+    """Draws place, size and angle of a thing; returns pixel coordinates relative to it, (H, W)."""
     height, width = rows.shape
     radius = random.uniform(0.16, 0.36) * min(height, width)
     y = random.uniform(0.6 * radius, height - 0.6 * radius)
@@ -139,7 +139,7 @@ def _write(
         base.chmod(0o755)
         os.rename(base, folder)
     except OSError:
-        if not folder.is_dir():  # if it exists, another process has made it
+        if not folder.is_dir():  # otherwise another process has just written it
             raise
     finally:
         shutil.rmtree(base, ignore_errors=True)

@@ -35,7 +35,7 @@ def texture(kind: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def colours(kind: str | None, random: np.random.Generator) -> np.ndarray:
-    """Draws two colours: shades of a kind's hue; None: any two that differ. Shapes: -> (2, 3)."""
+    """Draws two shades of a kind's hue, or for None two different colours. Shapes: -> (2, 3)."""
     if kind is not None:
         hue = CLASSES.index(kind) / len(CLASSES) + random.uniform(-0.05, 0.05)
         shades = (random.uniform(0.8, 1), random.uniform(0.2, 0.45))

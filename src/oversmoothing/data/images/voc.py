@@ -43,7 +43,7 @@ def load(
         train: list of training images, ImageSets/Segmentation/<train>.txt.
         val: list of validation images.
         num_train: number of training images to use, evenly spaced in their list; null: all.
-        masks: folder of the masks; null: none, and nothing can be measured.
+        masks: folder of the masks; null: there are no masks, so mIoU cannot be measured.
         labels: source of the image-level labels. ``masks``: classes with a pixel. ``xml``: classes
             with a box in Annotations, difficult ones included. Else the name of a JSON file, see
             ``voc_labels.from_file``. null: no labels; every training image must have a mask.
@@ -83,7 +83,7 @@ def load(
 
 
 def _chosen(ids: tuple[str, ...], number: int | None) -> tuple[str, ...]:
-    """Chooses as many of the ids, evenly spaced; all without a number."""
+    """Chooses ``number`` of the ids, evenly spaced; None: all."""
     if number is None:
         return ids
     known = f"1 to {len(ids)}, the images of data.train, or null for all"
@@ -92,7 +92,7 @@ def _chosen(ids: tuple[str, ...], number: int | None) -> tuple[str, ...]:
 
 
 def _require_without_masks(labels: str | None) -> None:
-    """Raises InputError for image-level labels that masks would have to give."""
+    """Raises InputError if the image-level labels need masks."""
     if labels == "masks":
         raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
     if labels is None:

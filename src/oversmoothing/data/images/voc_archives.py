@@ -1,8 +1,9 @@
 """Makes VOC 2012 with the masks of SBD from the two official archives.
 
-SegmentationClassAug, the usual training set, has no official download. It is made here from its
-description: VOC's own masks where they exist, those of SBD (Hariharan et al., ICCV 2011) for the
-other images; ``train_aug`` is VOC's training list plus SBD's images minus VOC's validation list.
+SegmentationClassAug, the usual training set, has no official download. It is built here from its
+description: it has VOC's own masks if they exist, and those of SBD (Hariharan et al., ICCV 2011)
+for all other images. ``train_aug`` is VOC's training list plus SBD's images minus VOC's validation
+list.
 """
 
 import io
@@ -34,7 +35,7 @@ def sources() -> list[Source]:
 
 
 def prepare(root: Path, archives: Sequence[Source]) -> str:
-    """Downloads, unpacks and merges what is missing under ``root``; returns a line of counts.
+    """Downloads, unpacks and merges the missing data under ``root``; returns a line of counts.
 
     Archives are kept in ``root/archives``; you may delete them afterwards. Each step writes to a
     temporary folder and renames it when it is complete: after an interruption, call this again.
@@ -88,7 +89,7 @@ def _merge(archive: Path, base: Path) -> None:
         ids = _write_sbd(archive, masks, set(own))
         for path in own.values():
             shutil.copy(path, masks)
-        shutil.rmtree(base / MASKS, ignore_errors=True)  # from a call that was interrupted
+        shutil.rmtree(base / MASKS, ignore_errors=True)  # left by an interrupted call
         masks.rename(base / MASKS)
     names = sorted(ids.union(read_list(base, "train")).difference(read_list(base, "val")))
     write_text(list_path(base, "train_aug"), "".join(f"{name}\n" for name in names))

@@ -83,7 +83,7 @@ def from_file(path: Path, classes: Sequence[str]) -> Labels:
     ``scripts/convert_labels.py`` makes one from the pickled ``cls_labels_onehot.npy``.
 
     Raises:
-        InputError: no such file, no JSON of this form, or an unknown class.
+        InputError: the file is missing, is not JSON of this form, or names an unknown class.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -124,7 +124,7 @@ def read_onehot(path: Path) -> dict[str, list[str]]:
             f"{path}: more than arrays and dicts ({error}), so it is not read; set data.labels to "
             "masks or xml instead"
         ) from error
-    except (Exception, MemoryError) as error:  # whatever a damaged file makes numpy raise
+    except (Exception, MemoryError) as error:  # numpy may raise any error for a damaged file
         why = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: expected a .npy file with a pickled dict ({why})") from error
 
@@ -143,10 +143,9 @@ def cached(
     classes: Sequence[str],
     cache: Path,
 ) -> Labels:
-    """Returns ``compute(files, classes)`` and keeps it as JSON in ``cache``.
+    """Returns ``compute(files, classes)`` and caches it as JSON.
 
-    A kept result is used again for the same files, as long as none of them changes its size or the
-    time of its last change.
+    The cached result is used as long as the files have the same sizes and modification times.
     """
     stats = {os.path.realpath(path): os.stat(path) for path in files.values()}
     changed = {path: (found.st_size, found.st_mtime_ns) for path, found in stats.items()}
@@ -155,7 +154,7 @@ def cached(
     try:
         kept = json.loads(path.read_text("utf-8"))
         return {name: tuple(kept[name]) for name in files}
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, or a damaged one
+    except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
         pass
     labels = compute(files, classes)
     with writing(path, "paths.cache"):

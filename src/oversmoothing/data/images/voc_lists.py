@@ -14,7 +14,7 @@ def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
     """Finds ``root/folder``, or ``root/VOCdevkit/folder`` as in VOC's archive.
 
     Args:
-        way_out: for the error: the alternative to setting ``paths.data``.
+        way_out: the alternative to setting ``paths.data``, for the error message.
 
     Raises:
         InputError: neither folder exists.
@@ -36,7 +36,7 @@ def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
     """Reads the ids in ``base/lists/part.txt``, one per line.
 
     Raises:
-        InputError: no such list, or an empty one.
+        InputError: the list is missing or empty.
     """
     path = list_path(base, part, lists)
     try:
@@ -74,7 +74,7 @@ def require_files(lists: Mapping[Path, Sequence[str]], folder: Path, suffix: str
 
 
 def require_labels(path: Path, ids: Sequence[str], present: Mapping[str, Collection[int]]) -> None:
-    """Raises InputError if an image of a list has no class: a classifier cannot learn from it."""
+    """Raises InputError if an image of a list has no class, since classifiers need at least one."""
     if bare := [id for id in ids if not present.get(id)]:
         raise InputError(
             f"{path}: {_some(bare, ids)} have no image-level label; remove them from the list or "

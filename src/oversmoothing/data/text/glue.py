@@ -35,11 +35,12 @@ def load(
         name: name of the data set.
         vocabulary: WordPiece vocabulary, a file in ``folder``; None: the hub's tokenizer of the
             backbone, which also replaces a missing file if the task comes from the hub.
-        on_error: what to do at a broken line of the training file (QQP's has some): stop, or skip
-            it with a warning.
+        on_error: what to do at a broken line of the training file (QQP has some): stop, or skip it
+            with a warning.
 
     Raises:
-        InputError: a missing file or column, a broken line, or neither files nor hub.
+        InputError: a file or column is missing, a line is broken, or neither files nor hub are
+            available.
     """
     glue, base = TASKS[task], Path(root) / folder
     source = base / glue.folder

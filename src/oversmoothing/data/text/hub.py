@@ -50,7 +50,7 @@ def _download(task: str, folder: Path) -> Any:
         return load_dataset(REPOSITORY, task)
     except ModuleNotFoundError as error:
         reason = f"it needs {error.name}: {install('text')}"
-    except Exception as error:  # the hub, the HTTP library and pyarrow have many kinds
+    except Exception as error:  # the hub, the HTTP library and pyarrow may raise any error
         reason = str(error) if isinstance(error, InputError) else described(error)
     raise InputError(
         f"{folder}: no such folder, and {REPOSITORY} cannot be loaded from the Hugging Face hub "

@@ -13,7 +13,7 @@ def rows(
 ) -> Iterator[tuple[int, Row | InputError]]:
     """Yields the line numbers, which start at 1, and rows of a file.
 
-    For a broken line an error is yielded, not raised, so that the caller can skip the line.
+    For a broken line, an error is yielded instead of raised, so that the caller can skip the line.
 
     Args:
         path: file in UTF-8, with or without a byte order mark.

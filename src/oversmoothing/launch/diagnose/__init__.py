@@ -1,1 +1,1 @@
-"""The command ``python -m oversmoothing diagnose``: which models it knows, and what it does."""
+"""The command ``python -m oversmoothing diagnose`` and its sources of models."""

@@ -46,7 +46,7 @@ def of_hf(name: str, request: Request) -> Subject:
 
 
 def _positions(model: Any) -> int:
-    """The number of tokens that a model has positions for, as far as its config says."""
+    """Returns the number of position embeddings of a model, as far as its config tells."""
     found = getattr(model.config, "max_position_embeddings", None)
     return found if isinstance(found, int) and found > 0 else LONGEST
 
@@ -86,7 +86,7 @@ def _images(name: str, files: list, request: Request) -> Iterator[dict[str, Any]
 def _loaded(name: str, kind: Any) -> Any:
     try:
         return kind.from_pretrained(name)
-    except Exception as error:  # the hub, its HTTP library and the tokenizers raise many types
+    except Exception as error:  # the hub, its HTTP library and tokenizers may raise any error
         reason = described(error)
         raise InputError(
             f"hf:{name}: {kind.__name__} cannot load it ({reason}); expected a name on the hub "

@@ -20,7 +20,7 @@ def of_run(request: Request) -> Subject:
     """Loads a trained network, and reads validation examples as its evaluation does.
 
     Raises:
-        InputError: no such run, no weights, or data that are missing.
+        InputError: the run, its weights or its data are missing.
     """
     refuse(request, images=request.images, text=request.text, weights=request.weights)
     device = str(request.device)
@@ -32,14 +32,14 @@ def of_run(request: Request) -> Subject:
 
 
 def _classified(run: Any, request: Request) -> Iterator[Tensor]:
-    """Images as the accuracy is measured on."""
+    """Yields images as they are prepared to measure the accuracy."""
     for ids in in_batches(evenly_spaced(run.data.val, request.limit), request.batch):
         images = [run.task.evaluation.prepared(run.data.pil_image(id)) for id in ids]
         yield to_float(torch.stack(images))
 
 
 def _squashed(run: Any, request: Request) -> Iterator[Tensor]:
-    """Images squashed to a square, as CAMs are measured on."""
+    """Yields images squashed to a square, as they are prepared to measure CAMs."""
     side = getattr(run.task.evaluation, "size", None) or SIDE
     for ids in in_batches(evenly_spaced(run.data.val, request.limit), request.batch):
         images = [to_float(run.data.image(id))[None] for id in ids]
@@ -47,7 +47,7 @@ def _squashed(run: Any, request: Request) -> Iterator[Tensor]:
 
 
 def _sentences(run: Any, request: Request) -> Iterator[tuple[Tensor, ...]]:
-    """Sentences one by one, so that none is padded."""
+    """Yields sentences one by one, without padding."""
     tokenizer = open_tokenizer(run.data.vocabulary, run.network.backbone)
     tokens = Tokens(run.data, tokenizer, run.task.max_length)
     for id in evenly_spaced(run.data.val, request.limit):

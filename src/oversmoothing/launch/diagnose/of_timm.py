@@ -17,7 +17,7 @@ def of_timm(name: str, request: Request) -> Subject:
     """Builds a model of timm, and reads images by the transform of its evaluation.
 
     Raises:
-        InputError: timm is not installed or has no such model or weights, or no images.
+        InputError: timm is not installed or has no such model or weights, or there are no images.
     """
     try:
         import timm.data
@@ -46,7 +46,7 @@ def _with_weights(name: str, weights: str | None) -> nn.Module:
         model = timm.create_model(name, pretrained=weights is None)
         if weights not in (None, "none"):
             load_checkpoint(model, weights, weights_only=True)
-    except Exception as error:  # the hub, its HTTP library and torch raise many types
+    except Exception as error:  # the hub, its HTTP library and torch may raise any error
         reason = described(error)
         which = "published weights" if weights is None else f"--weights {weights}"
         raise InputError(

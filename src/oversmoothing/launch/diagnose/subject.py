@@ -16,14 +16,14 @@ IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for.
+    """The options of the command.
 
     Args:
         source: ``timm:NAME``, ``hf:NAME_OR_FOLDER``, or a run of ours.
         images: folder of images.
         text: file with one text per line.
         weights: file of weights for timm's model, or ``none``; None: the published ones.
-        seed: of a run's network, or of random weights; None: the first that was trained, or 0.
+        seed: of a run's network, or of random weights; None: the first trained seed, or 0.
         batch: samples in a forward pass.
         limit: number of samples.
         device: of the model.
@@ -43,12 +43,12 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model, its inputs, and in words what they are.
+    """A model, its inputs, and a description of the inputs.
 
     Args:
-        model: that is measured.
-        batches: inputs, as ``diagnose`` takes them.
-        described: the inputs, in words.
+        model: to measure.
+        batches: inputs in a form that ``diagnose`` takes.
+        described: description of the inputs.
     """
 
     model: nn.Module

@@ -15,7 +15,7 @@ HEADER = ("block", "weights", "seed", "gamma", "depth", "rank", "first_depth_of_
 
 
 def write_claim(panels: Sequence[Panel], folder: Path) -> list[Path]:
-    """Writes ``fig1_claim.md``, a line a panel, and ``fig1_claim.csv``, a line a failing γ."""
+    """Writes ``fig1_claim.md``, one line per panel, and ``fig1_claim.csv``, one per failing γ."""
     paths = [folder / "fig1_claim.md", folder / "fig1_claim.csv"]
     write_text(paths[0], claim_table(panels))
     rows = [row.values() for panel in panels for row in failures(panel)]
@@ -26,8 +26,8 @@ def write_claim(panels: Sequence[Panel], folder: Path) -> list[Path]:
 def claim_table(panels: Sequence[Panel]) -> str:
     """Returns a Markdown table of the γ at which the claim fails, for each panel and seed.
 
-    It shows the final rank beside a γ > −1, and the first depth of rank 1 beside a γ ≤ −1.
-    Neighbouring γ are joined to a range.
+    It shows the final rank for γ > −1, and the first depth with rank 1 for γ ≤ −1. Neighbouring γ
+    are joined to ranges.
     """
     lines = [
         "| block | weights | seed | depth | claim "
@@ -70,10 +70,10 @@ def _how(gamma: float, final_rank: int) -> str | None:
 
 
 def _entries(panel: Panel, rows: list[dict[str, Any]], name: str) -> str:
-    """Joins neighbours with the range of their entries: ``−0.95 to −0.8 (2 to 4)``."""
+    """Formats neighbouring γ with the range of their entries: ``−0.95 to −0.8 (2 to 4)``."""
     grid = [float(f"{gamma:g}") for gamma in panel.gamma]
     places = [grid.index(row["gamma"]) for row in rows]
-    breaks = np.flatnonzero(np.diff(places) != 1) + 1  # between rows that are no neighbours
+    breaks = np.flatnonzero(np.diff(places) != 1) + 1  # between rows that are not neighbours
     groups = np.split(np.array(rows, dtype=object), breaks) if rows else []
     return ", ".join(_entry(list(group), name) for group in groups) or "none"
 

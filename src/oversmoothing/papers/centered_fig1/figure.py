@@ -1,4 +1,4 @@
-"""Figure 1: runs the panels that have no result, draws all, and checks the paper's claim.
+"""Runs the missing panels of Figure 1, draws all panels, and checks the paper's claim.
 
 python scripts/figure.py fig1 --jobs 2
 python scripts/figure.py fig1 --folder small -- backbone.depth=200 task.gammas=-1.5:1.5:0.5
@@ -41,7 +41,7 @@ LARGER = {"font.size": 11, "axes.titlesize": 12, "axes.labelsize": 11, "figure.d
 
 
 def main(argv: list[str]) -> int:
-    """Returns 1 if some run failed; its panel is left blank."""
+    """Draws the figure; returns 1 if a run failed, whose panel is left blank."""
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     parser.add_argument("--folder", type=Path, help="where the figure of another grid goes")
@@ -84,7 +84,7 @@ def draw_figures(panels: Sequence[Panel], folder: Path, pdf: bool = False) -> li
 
 @matplotlib.rc_context(STYLE | LARGER)
 def heat_maps(panels: Sequence[Panel], quantity: Literal["rank", "effective_rank"]) -> Figure:
-    """Draws blocks down and weights across; the colour is the mean over seeds, logarithmic."""
+    """Draws blocks as rows and weights as columns; colours are logarithmic means over seeds."""
     rows = sorted({panel.place[0] for panel in panels})
     columns = sorted({panel.place[1] for panel in panels})
     size = (1.7 + 2.9 * len(columns), 1.3 + 2.5 * len(rows))
@@ -116,7 +116,7 @@ def _draw(axes: Axes, seeds: list[Panel], quantity: str, norm: LogNorm) -> None:
 
 
 def _edges(centers: np.ndarray) -> np.ndarray:
-    """Returns the borders half way between the values of γ."""
+    """Returns the borders halfway between the values of γ."""
     if len(centers) == 1:
         return np.array([centers[0] - 0.5, centers[0] + 0.5])
     inner = (centers[1:] + centers[:-1]) / 2

@@ -19,11 +19,11 @@ SAMPLES = 300  # depths, evenly spaced in the logarithm: 194 distinct ones of 20
 
 @dataclass(frozen=True)
 class Panel:
-    """One seed of one network.
+    """A panel: the measurements of one seed of one network.
 
     Args:
         block: name of the block.
-        weights: distribution of the weights, in words.
+        weights: description of the distribution of the weights.
         seed: of the weights.
         gamma: offsets γ, (G,).
         depth: numbers of layers, (D,).
@@ -91,7 +91,7 @@ def _weights(backbone: DictConfig) -> str:
 
 
 def write_ranks(panels: Sequence[Panel], path: Path) -> Path:
-    """Writes all ranks without loss: a line holds from its depth to that of the next line."""
+    """Writes all ranks without loss: a line is valid from its depth to that of the next line."""
     rows = []
     for panel in panels:
         for gamma, rank in zip(panel.gamma, panel.rank):

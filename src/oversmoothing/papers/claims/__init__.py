@@ -1,3 +1,3 @@
-"""What the papers claim in words, each claim with what was measured and a computed verdict."""
+"""The claims of the papers, each with its measurement and a computed verdict."""
 
 from oversmoothing.papers.claims.main import main as main

@@ -34,7 +34,7 @@ TWENTY = {"table": "table5_readings", "reading": "20 seeds"}
 def gaps(
     evidence: Evidence, table: str, others: Sequence[str] = (*OTHERS,)
 ) -> dict[tuple[str, str], float]:
-    """Printed accuracy of centering above the best other row, by graph and depth."""
+    """Returns the printed gain of centering over the best other row, by graph and depth."""
     printed = evidence.published(table)
     places = [(block, column) for block, key, column in printed if key == "centered"]
     return {
@@ -57,7 +57,7 @@ def outperforms(evidence: Evidence, table: str) -> Finding:
 
 
 def rivals(cells: Cells, block: str, column: str) -> dict[str, Measured]:
-    """The measured other rows of a cell of centering, the best first."""
+    """Returns the other measured rows for a cell of centering, the best first."""
     found = {o: cells[block, o, column] for o in OTHERS if (block, o, column) in cells}
     return dict(sorted(found.items(), key=lambda row: -row[1].mean))
 
@@ -67,8 +67,7 @@ def best(
 ) -> Finding:
     """Compares centering with the best other row that is measured, cell by cell.
 
-    Which row is the best is known only after the measurement, so every other row counts as a
-    comparison.
+    The best row is known only after the measurement, so every other row counts as a comparison.
     """
     cells, compared, texts, missing = evidence.measured(table, reading), [], [], []
     comparisons = 0
@@ -115,7 +114,7 @@ def reproduced(evidence: Evidence, reading: str = "", table: str = "table5") -> 
 
 
 def _margin(published: float, measured: Measured) -> float:
-    """Largest difference that counts as agreement, as in the table: 5 published runs, 1 point."""
+    """Returns the largest difference that counts as agreement (5 published runs, 1 point)."""
     noise = published**2 / 5 + (measured.std or 0.0) ** 2 / measured.n
     return max(1.0, 2 * noise**0.5)
 

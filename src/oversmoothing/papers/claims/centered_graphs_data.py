@@ -48,7 +48,7 @@ def split(evidence: Evidence) -> Finding:
 
 
 def _is_share(percent: float, size: int) -> bool:
-    """Whether some number of that many nodes is this percentage, to two decimals."""
+    """Whether a whole number out of ``size`` gives this percentage, to two decimals."""
     return abs(100 * round(percent * size / 100) / size - percent) < 0.0051
 
 
@@ -68,7 +68,7 @@ def sizes(evidence: Evidence) -> Finding:
 
 
 def _edges(graph: Graph, root: str) -> int:
-    """Pairs of nodes in Cora and CiteSeer; lines of the file in the others, as the paper counts."""
+    """Counts edges as in the paper: node pairs in Cora and CiteSeer, file lines for others."""
     for folder in folders(graph.name):
         path = Path(root, "graphs", folder, "out1_graph_edges.txt")
         if path.exists():

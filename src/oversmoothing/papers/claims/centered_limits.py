@@ -21,12 +21,12 @@ WEIGHTS: dict[str, Callable[[torch.Generator], Tensor]] = {
 
 
 def layers(x: Tensor, draw: Callable[[], tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, bool]]:
-    """Applies attention LAYERS times, with the weights that ``draw`` gives for each layer.
+    """Applies attention LAYERS times, with weights of each layer from ``draw``.
 
     Returns:
-        The tokens after each layer, and whether the layer kept the bound that proves both
-        propositions: with o the overlap of the rows, Σⱼ minᵢ Sᵢⱼ > 0, the range of every channel
-        over the tokens shrinks to at most 1 − o of what it was.
+        The tokens after each layer, and whether the layer satisfies the bound that proves both
+        propositions: with the overlap of the rows o = Σⱼ minᵢ Sᵢⱼ > 0, the range of every channel
+        over the tokens is multiplied by at most 1 − o.
     """
     for _ in range(LAYERS):
         A = attention(x, *draw())
@@ -43,12 +43,12 @@ def _ratio(x: Tensor) -> float:
 
 
 def _converges(low: bool, kept: Sequence[bool]) -> bool | None:
-    """True at rank 1; False if a layer broke the bound; None: not yet after so many layers."""
+    """Returns True at rank 1, False if a layer violates the bound, else None (undecided)."""
     return False if not all(kept) else low or None
 
 
 def _proved(cases: Sequence[bool | None]) -> Verdict:
-    """Our proof covers the cases that are not decided, unless a case breaks its bound."""
+    """Returns the verdict; our proof decides all open cases unless its bound is violated."""
     return every(case for case in cases if case is not None)
 
 
@@ -74,9 +74,9 @@ def proposition1(evidence: Evidence) -> Finding:
 def limits(
     weights: Callable[[torch.Generator], Tensor],
 ) -> tuple[Tensor, Tensor, Sequence[bool]]:
-    """Outputs of one random input under many draws of the weights, and after one more layer.
+    """Returns outputs for one random input and many draws of the weights, and after another layer.
 
-    The last value says of each layer whether it kept the bound of ``layers``.
+    The last value says for each layer whether it satisfies the bound of ``layers``.
     """
     x = normal(N, D, torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)

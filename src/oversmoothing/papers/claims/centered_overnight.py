@@ -1,4 +1,4 @@
-"""Claims of Centered Self-Attention Layers (Ali et al., 4.2), from the training over a night."""
+"""Claims of Centered Self-Attention Layers (Ali et al., 4.2), tested by an overnight training."""
 
 import math
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ END = math.inf
 
 
 def rows(cells: Cells) -> list[str]:
-    """The rows with another γ than 0."""
+    """Returns the rows with γ ≠ 0."""
     return list(dict.fromkeys(key for _, key, _ in cells if key != BASE))
 
 
 def above_base(evidence: Evidence, columns: Sequence[str], only: Sequence[str] = ()) -> Finding:
-    """Compares rows (or some) with γ = 0, seed by seed, at the end of the training."""
+    """Compares all or some rows with γ = 0, seed by seed, at the end of the training."""
     cells, labels = evidence.measured(TABLE), evidence.labels(TABLE)
     found: dict[str, Comparison] = {
         f"{labels[row]}, {column}": compare(cells["", row, column], cells["", BASE, column])
@@ -38,7 +38,7 @@ def above_base(evidence: Evidence, columns: Sequence[str], only: Sequence[str] =
 
 
 def curves(evidence: Evidence, measured: Measured, metric: str) -> dict[str, Curve]:
-    """Seed -> the metric over the iterations; the trained network stands at END."""
+    """Maps seeds to the metric by iteration; that of the trained network is at END."""
     found: dict[str, Curve] = {}
     runs = {run["id"]: run["seeds"] for run in evidence.runs(TABLE)}
     for seed, result in runs[measured.run_id].items():

@@ -33,7 +33,7 @@ Panel = tuple[str, str, str]  # block, weights, seed
 
 
 def failures(evidence: Evidence, folder: str) -> dict[Panel, tuple[int, int]]:
-    """Counts by panel the γ ≤ −1 whose rank falls to 1, and the γ > −1 whose rank does not."""
+    """Counts for each panel the γ ≤ −1 with final rank 1, and the γ > −1 with a higher rank."""
     return {
         panel: (
             sum(gamma <= -1 and rank <= 1 for gamma, rank in by_gamma.items()),
@@ -44,7 +44,7 @@ def failures(evidence: Evidence, folder: str) -> dict[Panel, tuple[int, int]]:
 
 
 def ranks(evidence: Evidence, folder: str = "fig1") -> dict[Panel, dict[float, int]]:
-    """The rank after the last layer by panel and γ."""
+    """Returns the rank after the last layer by panel and γ."""
     found: dict[Panel, dict[float, int]] = {}
     path = evidence.path(f"{folder}/fig1_rank.csv.gz", COMMANDS[folder])
     with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -57,7 +57,7 @@ def ranks(evidence: Evidence, folder: str = "fig1") -> dict[Panel, dict[float, i
 def exclusively(evidence: Evidence, kinds: tuple[str, ...] = (), folder: str = "fig1") -> Finding:
     """Claim: the rank falls to 1 for every γ > −1 and for no γ ≤ −1.
 
-    A rank above 1 at γ > −1 decides nothing: it may fall later.
+    A rank above 1 at γ > −1 does not decide the claim, since it may fall later.
     """
     panels = failures(evidence, folder)
     panels = {p: n for p, n in panels.items() if not kinds or p[1].startswith(kinds)}

@@ -19,12 +19,12 @@ def normal(n: int, d: int, generator: torch.Generator) -> Tensor:
 
 
 def attention(x: Tensor, w_q: Tensor, w_k: Tensor) -> Tensor:
-    """softmax(X W_Q (X W_K)ᵀ/√d). Shapes: x (..., n, d) -> (..., n, n)."""
+    """Computes softmax(X W_Q (X W_K)ᵀ/√d). Shapes: x (..., n, d) -> (..., n, n)."""
     return ((x @ w_q) @ (x @ w_k).mT / x.shape[-1] ** 0.5).softmax(dim=-1)
 
 
 def maps() -> Iterator[Tensor]:
-    """Attention maps of random tokens and weights."""
+    """Draws attention maps of random tokens and weights."""
     for seed in range(DRAWS):
         generator = torch.Generator().manual_seed(seed)
         x, w_q, w_k = (normal(N, D, generator) for _ in range(3))
@@ -43,7 +43,7 @@ def largest(evidence: Evidence) -> Finding:
 
 
 def interval(evidence: Evidence) -> Finding:
-    """Rows that sum to 1 + γ: 11ᵀ/n moves the eigenvalue of the vector 1 only."""
+    """Claim: the eigenvalues change with γ; in fact 11ᵀ/n moves only that of the vector 1."""
     moved, radii = [], {gamma: [] for gamma in GAMMAS}
     for A, gamma in product(maps(), GAMMAS):
         others = _without(torch.linalg.eigvals(A), 1)
@@ -58,7 +58,7 @@ def interval(evidence: Evidence) -> Finding:
 
 
 def _without(eigenvalues: Tensor, known: float) -> Tensor:
-    """Moduli of all eigenvalues but the one nearest to a known one, in rising order."""
+    """Returns the moduli of all eigenvalues except the one nearest to a known one, ascending."""
     rest = eigenvalues[(eigenvalues - known).abs().argsort()][1:]
     return rest.abs().sort().values
 

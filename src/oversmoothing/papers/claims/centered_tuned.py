@@ -22,7 +22,7 @@ CONTROLS = {"residual": "the residual GCN", "gcnii": "GCNII"}
 
 
 def best_tuned(evidence: Evidence) -> Finding:
-    """Compares centering with the best other row, and says how often the search took γ = −1."""
+    """Compares centering with the best other row, and counts how often the search chose γ = −1."""
     found, words = best(evidence, "table6", columns=DEPTHS), evidence.overrides("table6")
     ours = [words[place].split() for place in evidence.measured("table6") if place[1] == "centered"]
     plain = [not {w for w in own if "gamma" in w} - {"aggregator.gamma=-1.0"} for own in ours]
@@ -70,7 +70,7 @@ Gap = tuple[Measured, Measured]  # centering and the best other row
 
 
 def _grows(before: Gap, after: Gap, comparisons: int) -> bool | None:
-    """Whether the gap after is larger; None if Welch's t-test of the four means cannot tell."""
+    """Whether the second gap is larger; None if Welch's t-test of four means is not significant."""
     parts = [*before, *after]
     noise = [(part.std or 0.0) ** 2 / part.n for part in parts]
     change = (after[0].mean - after[1].mean) - (before[0].mean - before[1].mean)

@@ -76,7 +76,7 @@ def paradox(evidence: Evidence) -> Finding:
 
 
 def _opposite(rises: bool | None, also: bool | None) -> bool | None:
-    """Whether the first rises and the second falls; None: it may."""
+    """Whether the first rises and the second falls; None if undecided."""
     if rises is False or also is True:
         return False
     return True if rises and also is False else None

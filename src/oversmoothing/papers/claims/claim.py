@@ -23,11 +23,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found about a claim.
+    """The result of measuring a claim.
 
     Args:
-        measured: the numbers, in words.
-        n: the number of draws, seeds, cells or runs behind them.
+        measured: description of the numbers.
+        n: number of draws, seeds, cells or runs.
     """
 
     verdict: Verdict
@@ -40,13 +40,13 @@ class Claim:
     """A statement of a paper.
 
     Args:
-        paper: its short name, or ``OWN`` for a statement that we wanted tested.
+        paper: its short name, or ``OWN`` for a statement of ours.
         name: key, unique over all papers.
-        place: where the paper says it.
-        statement: what it says, in our words.
-        experiment: what is measured; for a claim that is not run, what would be.
+        place: position in the paper.
+        statement: the claim in our words.
+        experiment: the experiment, also for a claim that is not run.
         measure: computes the finding from the results folder or by a small experiment.
-        missing: why nothing is measured; instead of ``measure``.
+        missing: why the claim is not measured; replaces ``measure``.
         command: reproduces the numbers; empty: `make claims` with the name.
         cheap: whether ``measure`` only reads results.
         scale: ``SMALL`` if the network, the data or the training is far smaller than the paper's.
@@ -74,7 +74,7 @@ class Claim:
 
 
 def every(cases: Iterable[bool]) -> Verdict:
-    """Verdict of a claim about all cases, such as a proposition: one counterexample refutes it."""
+    """Returns the verdict of a claim about all cases; one counterexample refutes it."""
     found = list(cases)
     if not found:
         return Verdict.UNDECIDED
@@ -82,18 +82,18 @@ def every(cases: Iterable[bool]) -> Verdict:
 
 
 def partly(cases: Iterable[bool]) -> Verdict:
-    """Verdict of a claim of a tendency, which can hold in all cases, in some or in none."""
+    """Returns the verdict of a tendency, which can hold in all cases, in some or in none."""
     found = list(cases)
     return Verdict.IN_PART if any(found) and not all(found) else every(found)
 
 
 def directions(comparisons: Sequence[Comparison]) -> Verdict:
-    """Verdict of the claim that the first of two is higher, in several comparisons."""
+    """Returns the verdict of the claim that the first of two is higher in all comparisons."""
     return tendency(judged(comparisons))
 
 
 def judged(comparisons: Sequence[Comparison]) -> list[bool | None]:
-    """Whether the first is higher in each comparison; None: not decided.
+    """Returns for each comparison whether the first is higher; None if undecided.
 
     Each is decided by a paired t-test over the seeds, at p < 0.05 divided by the number of
     comparisons that have two seeds or more.
@@ -121,7 +121,7 @@ def little(comparison: Comparison, points: float) -> bool | None:
 
 
 def below(comparison: Comparison, points: float) -> bool | None:
-    """Whether the 95 % interval lies below ``points``; None if it reaches beyond, or one seed."""
+    """Whether the 95 % interval is below ``points``; None if it contains it, or with one seed."""
     if comparison.n < 2 or comparison.low <= points <= comparison.high:
         return None
     return comparison.high < points
@@ -150,7 +150,7 @@ def tendency(cases: Iterable[bool | None], all_of_them: bool = False) -> Verdict
 
 
 def at_least_one(cases: Iterable[bool | None]) -> Verdict:
-    """Verdict of a claim that something may be so: one example shows it."""
+    """Returns the verdict of a claim of possibility, which one example proves."""
     found = list(cases)
     if any(found):
         return Verdict.HOLDS

@@ -30,7 +30,7 @@ Seeds = dict[int, Layers]
 
 
 def networks(evidence: Evidence) -> dict[tuple[str, int, float], dict[str, Seeds]]:
-    """Measurements after training, by network, layers and rate, then by aggregator and seed."""
+    """Returns measurements after training by network, layers and rate, then aggregator and seed."""
     found: dict[tuple[str, int, float], dict[str, Seeds]] = {}
     for table, name in TABLES.items():
         for run in evidence.runs(table):
@@ -47,7 +47,7 @@ def _depth(run: dict[str, Any]) -> int:
 
 
 def beside(evidence: Evidence) -> Iterator[tuple[str, Seeds, Seeds]]:
-    """Name of a network, its measurements with ContraNorm and without."""
+    """Yields the name of a network, and its measurements with and without ContraNorm."""
     for (name, depth, rate), by_aggregator in networks(evidence).items():
         if {"contranorm", "none"} <= by_aggregator.keys():
             label = f"{name}, {depth} layers at {rate:g}"
@@ -55,7 +55,7 @@ def beside(evidence: Evidence) -> Iterator[tuple[str, Seeds, Seeds]]:
 
 
 def after_last(seeds: Seeds, metric: str = "effective_rank") -> Measured:
-    """A measure after the last layer."""
+    """Returns a measure after the last layer."""
     values = tuple(layers[metric][-1] for layers in seeds.values())
     return Measured(values, "", 0.0, tuple(seeds))
 

@@ -30,7 +30,7 @@ def _seeds(evidence: Evidence) -> str:
 
 
 def near(measured: Measured, printed: float) -> bool:
-    """Within 1 point or the noise of the measured mean."""
+    """Whether the difference is within 1 point or the noise of the measured mean."""
     return abs(measured.mean - printed) <= max(1, 2 * (measured.std or 0) / measured.n**0.5)
 
 
@@ -87,7 +87,7 @@ def prevented(evidence: Evidence) -> Finding:
 
 
 def _since_two_layers(cells: Cells, pair: Pair, row: str) -> dict[int, float]:
-    """Change of the accuracy from 2 layers to those of a pair, by seed."""
+    """Returns the change of accuracy from 2 layers to those of a pair, by seed."""
     start, end = (
         dict(zip(cell.seeds, cell.values))
         for cell in (cells[pair.block, row, column] for column in ("L=2", pair.column))
@@ -140,7 +140,7 @@ SCALE = re.compile(r"s = ([\d.]+)")
 
 
 def by_scale(evidence: Evidence) -> dict[tuple[str, str], dict[float, Measured]]:
-    """The cells of ContraNorm that are run with several s: graph and depth -> s -> accuracy."""
+    """Returns cells of ContraNorm with several s: graph and depth -> s -> accuracy."""
     found: dict[tuple[str, str], dict[float, Measured]] = {}
     for reading in evidence.readings("table5_readings"):
         if named := SCALE.match(reading):

@@ -13,14 +13,14 @@ Layers = dict[str, list[float]]
 
 
 def pretrained(evidence: Evidence) -> Layers:
-    """Tokens and attention of the pretrained DeiT-Ti without an aggregator."""
+    """Returns token and attention measures of the pretrained DeiT-Ti without an aggregator."""
     runs = evidence.runs("cls_pretrained")
     plain = [run for run in runs if short_name(run["config"]["aggregator"]) == "none"]
     return next(iter(plain[0]["seeds"].values()))["layers_before"]
 
 
 def trained(evidence: Evidence, network: str) -> tuple[Layers, str]:
-    """Measures of a network by layer, means over seeds; and the number of seeds."""
+    """Returns measures of a network by layer, as means over seeds, and the number of seeds."""
     lines = evidence.csv("figures/contranorm_layers.csv", "make figure NAME=layers")
     found: Layers = {}
     own = [line for line in lines if line["row"] == network]

@@ -3,7 +3,7 @@
     python scripts/figure.py claims
     python scripts/figure.py claims --only 'contranorm_prop*'
 
-A finding that needs data or results that are not here stays as it is recorded.
+If data or results for a finding are missing, its recorded value is kept.
 """
 
 import argparse
@@ -98,10 +98,10 @@ def chosen(claims: Sequence[Claim], only: Iterable[str], recorded: bool = False)
     """The claims whose name or paper fits one of some patterns; without one, all.
 
     Args:
-        recorded: leave out those that need more than reading recorded results.
+        recorded: only claims that are computed from recorded results.
 
     Raises:
-        InputError: a pattern that fits none.
+        InputError: a pattern matches no claim.
     """
     found = []
     for pattern in only or ["*"]:
@@ -113,12 +113,12 @@ def chosen(claims: Sequence[Claim], only: Iterable[str], recorded: bool = False)
 
 
 def recorded(folder: Path) -> dict[str, Entry]:
-    """The entries of ``claims.json`` by name; none without the file."""
+    """Reads the entries of ``claims.json`` by name; empty if there is no file."""
     return {entry["name"]: entry for entry in read_claims(folder)}
 
 
 def findings(claim: Claim, evidence: Evidence, old: Entry | None) -> Entry:
-    """Measures a claim; what an old entry measured stands if data for it are not here."""
+    """Measures a claim; if data are missing, the measurement of the old entry is kept."""
     finding = claim.finding(evidence)
     lost = claim.measure is not None and finding.verdict is Verdict.NOT_RUN
     if lost and old is not None and old["verdict"] != Verdict.NOT_RUN:
@@ -127,7 +127,7 @@ def findings(claim: Claim, evidence: Evidence, old: Entry | None) -> Entry:
 
 
 def entry(claim: Claim, found: Mapping[str, str]) -> Entry:
-    """The entry of a claim in ``claims.json``."""
+    """Returns the entry of a claim for ``claims.json``."""
     told = {key: getattr(claim, key) for key in ABOUT}
     command = claim.command or f"make claims ONLY={claim.name}"
     return told | {key: found[key] for key in FOUND} | {"command": command}

@@ -1,4 +1,4 @@
-"""Rows of a table compared cell by cell."""
+"""Compares rows of a table cell by cell."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ UNCLEAR = "?: Welch's t-test does not tell"
 
 @dataclass(frozen=True)
 class Pair:
-    """Two measured cells of one block and column, one of a number of comparisons."""
+    """Two measured cells of the same block and column, as one of several comparisons."""
 
     block: str
     column: str
@@ -27,7 +27,7 @@ class Pair:
 
     @property
     def above(self) -> bool | None:
-        """Whether ours is higher; None if the seeds cannot tell."""
+        """Whether ours is higher; None if Welch's t-test is not significant."""
         return above(self.ours, self.base, self.comparisons)
 
     @property
@@ -59,7 +59,7 @@ def pairs(
 def against(
     cells: Cells, row: str, others: Sequence[str], columns: Sequence[str] = ()
 ) -> dict[str, list[Pair]]:
-    """The pairs of a row with each of others, as comparisons of one claim."""
+    """Returns the pairs of a row with each of the others, as comparisons of one claim."""
     found = {other: pairs(cells, row, other, columns) for other in others}
     tested = sum(each[0].comparisons for each in found.values() if each)
     return {
@@ -68,5 +68,5 @@ def against(
 
 
 def differences(found: Iterable[Pair]) -> str:
-    """The differences of all pairs; ``none`` without one."""
+    """Formats the differences of all pairs; ``none`` if there are none."""
     return ", ".join(pair.text for pair in found) or "none"

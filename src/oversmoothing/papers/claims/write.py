@@ -36,7 +36,7 @@ def publish(entries: Sequence[Mapping[str, Any]], results: Path) -> list[Path]:
 
 
 def counts(entries: Sequence[Mapping[str, Any]]) -> str:
-    """How many claims of each paper have each verdict, as a table; our questions come last."""
+    """Returns a table of the number of claims by paper and verdict; our questions come last."""
     papers = dict.fromkeys(entry["paper"] for entry in entries)
     numbers = Counter((entry["paper"], entry["verdict"]) for entry in entries)
     rows = [[paper, *(str(numbers[paper, verdict]) for verdict in Verdict)] for paper in papers]

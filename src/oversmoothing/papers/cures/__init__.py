@@ -4,8 +4,8 @@
     python scripts/figure.py cures --graphs Cora --layers 2 8 --methods none residual
     python scripts/figure.py cures --plan
 
-Cells that are measured, in ``results/cures.csv`` or in the output folder, are not run again. After
-every cell the CSV is written; table and figure follow at the end, also when the study is stopped.
+Cells with results in ``results/cures.csv`` or in the output folder are skipped. The CSV is written
+after every cell; table and figure are written at the end, also if the study is stopped.
 """
 
 from oversmoothing.papers.cures.main import main

@@ -1,4 +1,4 @@
-"""Paired comparisons of every method with the network without one, corrected for their number."""
+"""Paired comparisons of methods with the network without a method, corrected for their number."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ RATE = 0.05  # of false discoveries
 
 
 class Comparison(NamedTuple):
-    """A method against the baseline on the same graph, network and depth.
+    """The comparison of a method with the baseline on the same graph, network and depth.
 
     Args:
         difference: of the mean test accuracies, in points.
@@ -33,7 +33,7 @@ class Comparison(NamedTuple):
 
 
 def compare(measured: Mapping[Cell, Measured]) -> dict[Cell, Comparison]:
-    """Compares every measured cell with its baseline, where that is measured, too."""
+    """Compares every measured cell with its baseline if that is also measured."""
     pairs = {cell: measured.get(cell._replace(method=BASELINE)) for cell in measured}
     pairs = {cell: base for cell, base in pairs.items() if base and cell.method != BASELINE}
     p = {cell: paired(measured[cell].test, base.test).p for cell, base in pairs.items()}

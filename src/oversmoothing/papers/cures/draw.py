@@ -1,4 +1,4 @@
-"""The figure of the study: test accuracy by depth, a panel for each graph."""
+"""Draws the figure of the study: test accuracy by depth, with one panel per graph."""
 
 from collections.abc import Mapping
 

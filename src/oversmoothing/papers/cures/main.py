@@ -1,4 +1,4 @@
-"""The command of the study: what to run, and what to write."""
+"""The command of the study, which runs its cells and writes its files."""
 
 import sys
 from argparse import Namespace
@@ -20,7 +20,7 @@ Task = tuple[Study, Cell, list[Record], list[str]]  # what measures a cell: what
 
 
 def main(argv: list[str]) -> int:
-    """Runs what is missing, then writes CSV, table and figure; returns 1 if some run failed."""
+    """Runs the missing cells, then writes CSV, table and figure; returns 1 if a run failed."""
     options = arguments(argv)
     same_runs(options.overrides)
     whole, path = study(), RESULTS / "cures.csv"
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 def _missing(whole: Study, wanted: Sequence[Cell], known: Sequence[Record]) -> list[Cell]:
-    """The cells without a measurement, the smallest first."""
+    """Returns the cells without a measurement, the smallest first."""
     done = records.measured(whole, known)
     return sorted((cell for cell in wanted if cell not in done), key=whole.cost)
 

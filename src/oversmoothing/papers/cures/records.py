@@ -1,4 +1,4 @@
-"""What is measured: ``results/cures.csv``, one line for each seed of each run."""
+"""Reads and writes ``results/cures.csv``, which has one line for each seed of each run."""
 
 import csv
 import statistics
@@ -34,7 +34,7 @@ Runs = Mapping[str, list[Record]]  # candidate -> its seeds
 
 
 class Measured(NamedTuple):
-    """A cell with the candidate that was chosen on validation nodes.
+    """The measurement of a cell with the candidate that was chosen on validation nodes.
 
     Args:
         test: test accuracy by seed, in percent.
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
 
 
 def read(path: Path) -> list[Record]:
-    """Reads the records; none if there is no file.
+    """Reads the records; empty if there is no file.
 
     Raises:
         InputError: the file has another form.
@@ -68,7 +68,7 @@ def read(path: Path) -> list[Record]:
         with path.open(encoding="utf-8", newline="") as file:
             return [_record(line) for line in csv.DictReader(file)]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: a line is no record ({error}); restore it with git") from None
+        raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
 
 
 def write(path: Path, records: Iterable[Record]) -> Path:
@@ -77,7 +77,7 @@ def write(path: Path, records: Iterable[Record]) -> Path:
 
 
 def by_cell(records: Iterable[Record]) -> dict[Cell, dict[str, list[Record]]]:
-    """Cell -> candidate -> records."""
+    """Groups records: cell -> candidate -> records."""
     found: dict[Cell, dict[str, list[Record]]] = {}
     for record in records:
         found.setdefault(record.cell, {}).setdefault(record.candidate, []).append(record)
@@ -85,9 +85,9 @@ def by_cell(records: Iterable[Record]) -> dict[Cell, dict[str, list[Record]]]:
 
 
 def chosen(study: Study, cell: Cell, runs: Runs) -> str | None:
-    """The candidate of the highest mean validation accuracy over the tuning seeds.
+    """Returns the candidate with the highest mean validation accuracy over the tuning seeds.
 
-    The first of equals wins. None while a candidate lacks a seed.
+    If several are equal, it is the first. It is None until all candidates have all seeds.
     """
     means = {}
     for words in study.candidates(cell):
@@ -100,7 +100,7 @@ def chosen(study: Study, cell: Cell, runs: Runs) -> str | None:
 
 
 def measured(study: Study, records: Sequence[Record]) -> dict[Cell, Measured]:
-    """The cells that are measured with all seeds."""
+    """Returns the measurements of the cells with all seeds."""
     found = {}
     for cell, runs in by_cell(records).items():
         if (

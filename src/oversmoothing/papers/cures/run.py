@@ -16,8 +16,8 @@ def run_cell(
     """Measures a cell and returns its records.
 
     Args:
-        known: records of the cell; a run whose seeds are all known is not started. Those of other
-            runs, as of an earlier version, do not count.
+        known: records of the cell; a run with all seeds in them is skipped. Records of other runs,
+            such as those of an earlier version, are ignored.
         extra: overrides that say how to compute, such as ``device=cpu``.
 
     Raises:
@@ -34,7 +34,7 @@ def run_cell(
 
 
 def today(study: Study, known: Sequence[Record]) -> list[Record]:
-    """Leaves out records of runs that the present version would not repeat."""
+    """Removes records of runs that are not runs of this version."""
     keys = {(record.cell, record.candidate) for record in known}
     ids = {key: run_id(compose_config(study.words(key[0], key[1].split()))) for key in keys}
     return [record for record in known if record.run == ids[record.cell, record.candidate]]

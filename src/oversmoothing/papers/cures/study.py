@@ -12,7 +12,7 @@ from oversmoothing.errors import InputError, meant
 
 
 class Cell(NamedTuple):
-    """A method on a graph, in a network of some depth."""
+    """A cell of the study: a method on a graph, in a network of one depth."""
 
     graph: str
     network: str
@@ -21,7 +21,7 @@ class Cell(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command that measures the cell."""
+        """Command that measures the cell."""
         return (
             f"make cures GRAPHS={self.graph} NETWORKS={self.network} LAYERS={self.layers} "
             f"METHODS={self.method}"
@@ -30,7 +30,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """What ``study.yaml`` says; its comments explain the fields."""
+    """The content of ``study.yaml``; its comments explain the fields."""
 
     common: list[str]
     tuning: list[int]
@@ -52,12 +52,12 @@ class Study:
         ]
 
     def candidates(self, cell: Cell) -> list[list[str]]:
-        """The words that tell the candidates of a cell apart."""
+        """Returns the overrides in which the candidates of a cell differ."""
         second = self._method(cell)["second"]
         return [[f"backbone.dropout={d}", *words] for d in self.dropouts for words in second]
 
     def words(self, cell: Cell, candidate: Sequence[str]) -> list[str]:
-        """Overrides of ``train.py`` for a candidate of a cell."""
+        """Returns the overrides of ``train.py`` for a candidate of a cell."""
         graph, network = self.graphs[cell.graph], self.networks[cell.network]
         own = network["overrides"] + self._method(cell)["overrides"]
         groups = [word for word in own if "." not in word.split("=")[0]]
@@ -66,13 +66,13 @@ class Study:
         return [*self.common, *graph["overrides"], *groups, size, *values, *candidate]
 
     def cost(self, cell: Cell) -> float:
-        """A cell's work in arbitrary units: small for what is worth running first."""
+        """Estimates the cost of a cell in arbitrary units; cheap cells are run first."""
         entries = self.graphs[cell.graph]["entries"] + 30_000  # dense products of a small graph
         factors = (self.networks[cell.network], self._method(cell))
         return cell.layers * entries * factors[0].get("cost", 1) * factors[1].get("cost", 1)
 
     def _method(self, cell: Cell) -> dict[str, Any]:
-        """What ``study.yaml`` says of a method, in the network of a cell."""
+        """Returns the entry of ``study.yaml`` for the method in the network of a cell."""
         replaced = self.networks[cell.network].get("replace", {})
         return self.methods[cell.method] | replaced.get(cell.method, {})
 

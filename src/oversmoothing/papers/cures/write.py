@@ -40,7 +40,7 @@ def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool)
 def summary(
     study: Study, found: Mapping[Cell, Measured], compared: Mapping[Cell, Comparison]
 ) -> str:
-    """How much each method adds to the first network, by depth, for each kind of graphs."""
+    """Returns the gains of each method in the first network, by depth and kind of graph."""
     network = next(iter(study.networks))
     own = {cell: c for cell, c in compared.items() if cell.network == network}
     plain = {cell: m for cell, m in found.items() if cell[1::2] == (network, BASELINE)}
@@ -55,7 +55,7 @@ def summary(
 
 
 def _earlier(study: Study, records: Sequence[Record], found: Mapping[Cell, Measured]) -> str:
-    """How many of the measured cells are of an earlier version."""
+    """Says how many of the measured cells are of an earlier version."""
     shown = [r for r in records if r.cell in found and r.candidate == found[r.cell].candidate]
     cells = {record.cell for record in set(shown) - set(today(study, shown))}
     if not cells:
@@ -92,7 +92,7 @@ def _of_kind(
 
 
 def _effect(compared: Sequence[Comparison]) -> str:
-    """Mean difference over graphs; significantly better and worse graphs of all."""
+    """Returns the mean difference over graphs, and the counts of significant differences."""
     if not compared:
         return "missing"
     better = sum(c.significant and c.difference > 0 for c in compared)
@@ -104,7 +104,7 @@ def _effect(compared: Sequence[Comparison]) -> str:
 def _every_graph(
     study: Study, found: Mapping[Cell, Measured], compared: Mapping[Cell, Comparison]
 ) -> str:
-    """A table for each network and graph: methods × depths, with the commands of what lacks."""
+    """Returns a table of methods × depths for each network and graph, with missing commands."""
     parts = [
         f"# Which method at which depth\n\nTest accuracy, %: mean ± std (ddof = 1), n = "
         f"{len(study.seeds)}. ↑ ↓: better or worse than {BASELINE}, paired t-test at a false "

@@ -2,8 +2,8 @@
 
     python scripts/figure.py cost
 
-Operations are counted, not computed, so no GPU, weights or data are needed. The paper does not say
-how it counted. The table therefore names the way of counting that comes closest to each column.
+Operations are counted and not computed, so no GPU, weights or data are needed. The paper does not
+describe its way of counting, so the table names the closest one for each column.
 """
 
 import json
@@ -84,7 +84,7 @@ def _costs(dim: int, aggregator: str, head_dim: int = HEADS[0]) -> Costs:
 def _fits(
     source: str, measured: dict[tuple[int, str], Costs], narrow: dict[int, Cost]
 ) -> list[dict[str, Any]]:
-    """Finds the closest way of counting for each column: ResNet-101, then the addition."""
+    """Finds the closest way of counting for each column: ResNet-101, then the added unit."""
     costs = [measured[dim, PROPOSED[source]] for dim in DIMS]
     both = [c["reduction"] + c["unit"] for c in costs]
     added = {

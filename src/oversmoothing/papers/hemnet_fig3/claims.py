@@ -11,7 +11,7 @@ SIMILAR = 2.0  # ratio of the largest to the smallest total gradient
 
 
 def numbers(step_size: float, profile: Profile) -> dict[str, float | int]:
-    """Returns the numbers that the claims are about, at one step size η.
+    """Returns the numbers for the claims at one step size η.
 
     Returns:
         ``e_over_n``: ratio of the gradient through the E-steps to that through the N-steps;

@@ -27,7 +27,7 @@ class Augment:
             backbone's normalisation, so its pixels may be outside [0, 1].
 
     Raises:
-        InputError: a value out of its range, or a name that timm does not know.
+        InputError: a value is out of range, or timm does not know the policy.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Augment:
         from timm.data import create_transform  # takes seconds
         from timm.data.random_erasing import RandomErasing
 
-        name = "a name as rand-m9-mstd0.5-inc1, or null for none"
+        name = "a name such as rand-m9-mstd0.5-inc1, or null for none"
         shares = _in_order(scale) and scale[1] <= 1
         require(
             "task.augment",
@@ -67,10 +67,10 @@ class Augment:
         self.erase = RandomErasing(erase, mode="pixel", device="cpu")
 
     def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor, Tensor]:
-        """Augments an image; ``erased`` puts the noise into it.
+        """Augments an image; the noise is added later, by ``erased``.
 
         Returns:
-            The image; where it is erased, (row0, row1, col0, col1), half-open; and the noise.
+            The image; the erased rectangle (row0, row1, col0, col1), half-open; and its noise.
 
         Shapes: RGB image -> (3, S, S) uint8, (4,) int64, (3, rows, columns) float32.
         """
@@ -83,7 +83,7 @@ class Augment:
 
 
 def erased(batch: dict[str, Any], mean: Tensor, std: Tensor) -> Tensor:
-    """Returns the images of a batch, with the noise where they are erased; on their device.
+    """Returns the images of a batch with noise in the erased rectangles, on their device.
 
     Args:
         batch: ``image``, ``box`` and ``noise``, as from ``collate``.
@@ -103,8 +103,8 @@ def labelled_image(data: LabelledImages, augment: Augment, id: str) -> dict[str,
     """Reads and augments a training image.
 
     Returns:
-        ``name``, ``image`` (3, S, S) uint8, ``target`` (), and ``box`` and ``noise`` of what is
-        erased.
+        ``name``, ``image`` (3, S, S) uint8, ``target`` (), and ``box`` and ``noise`` of the erased
+        rectangle.
     """
     image, box, noise = augment(data.pil_image(id))
     target = torch.tensor(data.target(id))
@@ -118,7 +118,7 @@ def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _range(chosen: Tensor) -> tuple[int, int]:
-    """First and last + 1 of the true entries, which are neighbours; 0 and 0 without any."""
+    """Returns the half-open range of the true entries, which are contiguous; (0, 0) without any."""
     places = chosen.nonzero()[:, 0].tolist()
     return (places[0], places[-1] + 1) if places else (0, 0)
 

@@ -12,7 +12,7 @@ from oversmoothing.data.images.convert import to_tensor
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Settings that an ``Evaluator`` follows.
+    """Settings of an ``Evaluator``.
 
     An image's shorter side is resized to S / ``crop`` (bicubic); then an S × S square is cut from
     its centre.
@@ -23,11 +23,10 @@ class Evaluation:
         layer_images: number of validation images, evenly spaced, whose tokens are compared after
             every block; 0: none.
         batch: number of images per forward pass.
-        workers: number of processes that read images;
-            None: as many as there are cores.
+        workers: number of processes that read images; None: one for each core.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     size: int = 224
@@ -53,6 +52,6 @@ class Evaluation:
         return to_tensor(TF.center_crop(resized, self.size))
 
     def described(self) -> str:
-        """Describes the preparation in words."""
+        """Describes the preparation of images."""
         side = math.floor(self.size / self.crop)
         return f"shorter side resized to {side} px (bicubic), middle {self.size}×{self.size} px"

@@ -23,11 +23,11 @@ TOP = (1, 5)
 
 @dataclass(eq=False)
 class Evaluator:
-    """Measures networks on the validation images of a data set, as an ``Evaluation`` says.
+    """Measures networks on the validation images of a data set.
 
     Args:
-        data: only ``accuracy`` needs classes.
-        evaluation: what to measure.
+        data: images; only ``accuracy`` needs classes.
+        evaluation: the settings.
         device: of the networks.
     """
 
@@ -37,10 +37,10 @@ class Evaluator:
 
     @torch.no_grad()
     def accuracy(self, network: nn.Module) -> dict[str, float]:
-        """``val_acc1`` in percent, and ``val_acc5`` if there are more than 5 classes.
+        """Returns ``val_acc1`` in percent, and ``val_acc5`` if there are more than 5 classes.
 
         Raises:
-            InputError: a damaged image.
+            InputError: an image is damaged.
         """
         network.eval()
         top = self._top()
@@ -59,10 +59,9 @@ class Evaluator:
 
     @torch.no_grad()
     def layers(self, backbone: nn.Module) -> dict[str, list[float | None]]:
-        """Similarity of the tokens of an image after every block, means over images.
+        """Measures the similarity of an image's tokens after every block, averaged over images.
 
-        It is measured on the patch tokens of the residual stream and on whole attention maps, for
-        each image by itself.
+        It is measured on the patch tokens of the residual stream and on whole attention maps.
 
         Returns:
             ``cosine``, ``effective_rank`` and ``attention_similarity``, None for a block without
@@ -78,14 +77,14 @@ class Evaluator:
         return smoothness.by_block(tokens) | {"attention_similarity": similarity}
 
     def layer_ids(self) -> list[str]:
-        """The validation images for ``layers``; if sorted by class, they are of all classes."""
+        """Returns evenly spaced validation images for ``layers``, and so images of many classes."""
         return evenly_spaced(self.data.val, self.evaluation.layer_images)
 
     def conditions(self, head: str) -> dict[str, Any]:
         """Describes how the numbers are measured.
 
         Args:
-            head: describes the classifier; empty: there is none.
+            head: description of the classifier; empty if there is none.
         """
         how = self.evaluation.described()
         layers = f"{len(self.layer_ids())} images of {self.data.name} val, evenly spaced, {how}"
@@ -97,7 +96,7 @@ class Evaluator:
         return [k for k in TOP if k == 1 or k < len(self.data.classes)]
 
     def _images(self) -> Iterator[Tensor]:
-        """Images for ``layers``, one by one, as their N×N attention maps need much memory."""
+        """Yields images for ``layers``, one by one, since N×N attention maps need much memory."""
         for id in self.layer_ids():
             image = self.evaluation.prepared(self.data.pil_image(id))
             yield to_float(image[None].to(self.device))

@@ -20,7 +20,7 @@ class Mix:
         smoothing: share of the target that is spread over all classes.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     mixup: float = 0.8
@@ -45,7 +45,7 @@ class Mix:
     def __call__(
         self, images: Tensor, target: Tensor, num_classes: int, seed: int
     ) -> tuple[Tensor, Tensor]:
-        """Mixes images and makes soft targets; everything random depends on ``seed``.
+        """Mixes images and computes soft targets; all random numbers depend on ``seed``.
 
         Shapes: images (b, 3, H, W), target (b,) -> (b, 3, H, W), (b, K).
         """

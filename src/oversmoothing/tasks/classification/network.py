@@ -32,7 +32,7 @@ class Classifier(OnBackbone):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images: Tensor, with_tokens: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Computes logits and, if asked for, the last tokens without CLS.
+        """Computes logits and, with ``with_tokens``, the last tokens without CLS.
 
         Shapes: images (B, 3, H, W) in [0, 1] -> (B, K), or (B, K) and (B, N, C).
         """
@@ -46,13 +46,13 @@ class Classifier(OnBackbone):
         return features[:, self.backbone.prefix :]
 
     def _pooled(self, features: Tensor) -> Tensor:
-        """Shapes: (B, N, C) or (B, C, h, w) -> (B, C)."""
+        """Pools features to one vector. Shapes: (B, N, C) or (B, C, h, w) -> (B, C)."""
         if features.ndim == 4:
             return features.mean(dim=(2, 3))
         return features[:, 0] if self.backbone.prefix else features.mean(dim=1)
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
-        """The backbone at ``lr``, the classifier at ``head_factor`` times ``lr``."""
+        """Returns the backbone at ``lr`` and the classifier at ``head_factor`` times ``lr``."""
         old = [p for p in self.backbone.parameters() if p.requires_grad]
         new = {"params": [*self.head.parameters()], "lr": lr * head_factor}
         return [{"params": old, "lr": lr}, new]
@@ -66,7 +66,7 @@ def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | No
         host: the backbone with pretrained weights and aggregators.
 
     Raises:
-        InputError: weights with a head of another size.
+        InputError: the head in the weights has another size.
     """
     if not isinstance(backbone, partial) or type(host) is not ViT or not host.pretrained:
         return None

@@ -45,7 +45,7 @@ class Objective:
         return batch | {"image": images, "soft": soft}
 
     def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
-        """The loss of a part; the sum over parts and processes is the batch's loss."""
+        """Returns the losses of a part; summed over parts and processes they are the batch's."""
         share = len(part["image"]) / part["batch_size"]
         if not self.uniformity:
             return {"cls": share * F.cross_entropy(model(part["image"]).float(), part["soft"])}

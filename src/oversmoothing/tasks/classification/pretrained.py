@@ -1,4 +1,4 @@
-"""Aggregators put into pretrained weights without training: tokens by block, and accuracy."""
+"""Measures pretrained networks with aggregators, without training."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,10 +25,10 @@ from oversmoothing.tasks.classification.network import IMAGENET, classifier
 
 @dataclass(frozen=True)
 class Pretrained(Task):
-    """Measures a network as it is built, on any images that can be validated on.
+    """Measures an untrained or pretrained network on validation images.
 
-    Accuracy is measured where the images have the 1000 classes of ImageNet, by the classifier of
-    the weights.
+    Accuracy is measured if the images have the 1000 classes of ImageNet, with the classifier in the
+    weights.
 
     Args:
         evaluation: what is measured, and how.
@@ -44,11 +44,11 @@ class Pretrained(Task):
         require_data(parts.data, (LabelledImages, ImageSet), wanted)
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> TokenStream:
-        """The seed draws what has no weights.
+        """Builds the network; the seed draws the parts without pretrained weights.
 
         Raises:
-            InputError: data without images, a backbone without tokens, or what backbone and
-                aggregators refuse.
+            InputError: the data are not images, the backbone has no tokens, or backbone or
+                aggregators refuse their options.
         """
         self.accept(parts)
         [seed] = seeds
@@ -62,7 +62,7 @@ class Pretrained(Task):
         return host.to(device)
 
     def check(self, network: TokenStream, parts: Parts) -> None:
-        """Refuses data without validation images, and a size that is no whole number of patches."""
+        """Refuses data without validation images, and sizes that are not multiples of the patch."""
         if not parts.data.val:
             raise InputError(f"data {parts.data.name}: has no validation images; choose other data")
         require_patches(network, {"evaluation.size": self.evaluation.size})
@@ -71,11 +71,11 @@ class Pretrained(Task):
         """Measures one network.
 
         Returns:
-            ``layers_before`` (see ``Evaluator.layers``), ``val_acc1`` and ``val_acc5`` where they
-            can be measured, ``conditions``, which say so, and the origin of the ``weights``.
+            ``layers_before`` (see ``Evaluator.layers``), ``val_acc1`` and ``val_acc5`` if they can
+            be measured, ``conditions``, and the origin of the ``weights``.
 
         Raises:
-            InputError: a damaged file.
+            InputError: a file is damaged.
         """
         [seed], data = job.seeds, job.parts.data
         evaluator = Evaluator(data, self.evaluation, job.device)

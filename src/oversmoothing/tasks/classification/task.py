@@ -46,8 +46,9 @@ class Classification(Task):
         augment: makes training images.
         mix: mixes the images of a batch.
         evaluation: what is measured, and how.
-        repeats: how often an image is repeated in a row, augmented anew; an epoch keeps its length,
-            so it sees 1/repeats of the images (repeated augmentation: Hoffer et al., CVPR 2020).
+        repeats: number of consecutive repetitions of an image, each augmented anew. An epoch keeps
+            its length, so it has 1/repeats of the images (repeated augmentation: Hoffer et al.,
+            CVPR 2020).
         uniformity: weight of the uniformity loss of the last tokens (ContraNorm, B.2), which is
             added to the cross-entropy.
     """
@@ -74,8 +75,8 @@ class Classification(Task):
         Batch norms are synchronised where GPUs share batches.
 
         Raises:
-            InputError: data without classes, a backbone that reads no images, or what backbone and
-                aggregators refuse.
+            InputError: the data have no classes, the backbone reads no images, or backbone or
+                aggregators refuse their options.
         """
         self.accept(parts)
         [seed] = seeds
@@ -85,7 +86,7 @@ class Classification(Task):
         return synchronised(Classifier(host, len(parts.data.classes))).to(device)
 
     def check(self, network: Classifier, parts: Parts) -> None:
-        """Refuses sizes that are no whole number of patches, and batches that cannot be mixed."""
+        """Refuses sizes that are not multiples of the patch, and batches that cannot be mixed."""
         if self.repeats < 1:
             raise InputError(f"task.repeats: expected 1 or more, got {self.repeats}")
         if not 0 <= self.uniformity < math.inf:
@@ -113,7 +114,7 @@ class Classification(Task):
             the ``weights``.
 
         Raises:
-            InputError: a damaged file.
+            InputError: a file is damaged.
         """
         [seed], data = job.seeds, job.parts.data
         trainer = job.parts.trainer.over(len(data.train))
@@ -135,7 +136,7 @@ class Classification(Task):
 
 
 def _last_loss(recorder: Recorder) -> float | None:
-    """From the log, which a resumed run has, too; None in processes that write none."""
+    """Reads the last loss from the log, which resumed runs also have; None without a log."""
     if distributed.rank() > 0:
         return None
     lines = (recorder.folder / "metrics.jsonl").read_text("utf-8").splitlines()

@@ -34,7 +34,7 @@ class GLUE(Task):
     Args:
         max_length: tokens of a text, CLS and SEP included.
         dropout: before the classifier.
-        eval_batch: texts at a time; matters where padding takes part in what aggregators do.
+        eval_batch: texts per batch in evaluation; it affects results if aggregators see padding.
     """
 
     toy: ClassVar[Any] = TextSet("toy", 2, (), {}, (), {"val": ()}, None, "")
@@ -51,8 +51,8 @@ class GLUE(Task):
         """Builds the network; the seed draws all weights that are not pretrained.
 
         Raises:
-            InputError: another kind of data, recipe or backbone, an option out of range, or what
-                backbone and aggregators refuse.
+            InputError: data, recipe or backbone are of another kind, an option is out of range, or
+                backbone or aggregators refuse their options.
         """
         self.accept(parts)
         [seed] = seeds

@@ -21,7 +21,7 @@ class Tokens:
         data: texts.
         tokenizer: tokenizer of transformers.
         max_length: largest number of tokens of a text, CLS and SEP included. Longer texts are
-            truncated at the end, of two sentences the longer one.
+            truncated at the end; of two sentences, the longer one is truncated.
     """
 
     def __init__(self, data: TextSet, tokenizer: Any, max_length: int) -> None:
@@ -99,7 +99,7 @@ def _published(name: str) -> Any:
     tokenizers = imported().AutoTokenizer
     try:
         return tokenizers.from_pretrained(name, local_files_only=offline())
-    except Exception as error:  # the hub, the HTTP library and the tokenizers have many kinds
+    except Exception as error:  # the hub, its HTTP library and tokenizers may raise any error
         reason = described(error)
         raise InputError(
             f"{name}: the hub's tokenizer cannot be loaded ({reason}); set data.vocabulary to a "

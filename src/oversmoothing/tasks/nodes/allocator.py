@@ -1,4 +1,4 @@
-"""The allocator of a process that trains on a CPU."""
+"""Configures the memory allocator of a process that trains on a CPU."""
 
 import contextlib
 import ctypes
@@ -9,10 +9,10 @@ LARGEST = 2**25  # bytes, the largest threshold that glibc takes
 
 
 def keep_freed_memory() -> None:
-    """Lets glibc keep what is freed, for the next step; nothing elsewhere.
+    """Makes glibc keep freed memory for the next step; does nothing with other C libraries.
 
-    By default it returns activations of some MB to the system after every step, which then clears
-    each page anew.
+    By default glibc returns the memory of large activations to the system after every step, which
+    then has to clear each page anew.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""Graph convolutions of all nodes with little memory."""
+"""Computes graph convolutions over whole graphs with little memory."""
 
 import inspect
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ def in_blocks(model: nn.Module) -> Iterator[None]:
     """Context in which convolutions compute their messages in up to 8 blocks of channels.
 
     The messages (E, C) are the largest tensors of a pass over a whole graph without gradient. This
-    sets ``decomposed_layers`` of torch-geometric's convolutions. Those whose messages need all
-    channels at once, such as TransformerConv, are left as they are.
+    sets ``decomposed_layers`` of torch-geometric's convolutions. Convolutions whose messages need
+    all channels at once, such as TransformerConv, are not changed.
     """
     convs = [module for module in model.modules() if _divides(module)]
     held = [vars(conv).get("propagate") for conv in convs]
@@ -36,12 +36,12 @@ def in_blocks(model: nn.Module) -> Iterator[None]:
 
 
 def _divides(module: nn.Module) -> bool:
-    """Whether each channel of the messages depends on this channel of x_j only."""
+    """Whether each channel of the messages depends only on the same channel of x_j."""
     if not hasattr(module, "decomposed_layers"):
         return False
-    from torch_geometric.nn.aggr import MultiAggregation  # installed: the module is a convolution
+    from torch_geometric.nn.aggr import MultiAggregation  # installed, since module is from it
 
-    several = isinstance(module.aggr_module, MultiAggregation)  # it would sort channels by block
+    several = isinstance(module.aggr_module, MultiAggregation)  # blocks would reorder its channels
     if several or [*module.aggr_module.parameters()]:
         return False
     of_nodes = {n for n in inspect.signature(module.message).parameters if n[-2:] in ("_i", "_j")}
@@ -49,9 +49,9 @@ def _divides(module: nn.Module) -> bool:
 
 
 def _of_sources(_: nn.Module, arguments: tuple) -> tuple:
-    """Leaves out the features of targets: no message reads them, and they cannot be divided.
+    """Removes the features of targets, which no message reads and which cannot be divided.
 
-    A sparse matrix in the place of the edges forms no messages, and is left alone.
+    Arguments with a sparse matrix instead of edges are not changed, since it forms no messages.
     """
     edges, size, kwargs = arguments
     x = kwargs["x"]
@@ -61,7 +61,7 @@ def _of_sources(_: nn.Module, arguments: tuple) -> tuple:
 
 
 def _number(conv: nn.Module) -> int:
-    """Largest number k of blocks that input and output have channels for: C ≥ k (k − 1)."""
+    """Returns the largest number k of blocks that input and output allow: C ≥ k (k − 1)."""
     names = ("in_channels", "out_channels", "channels")
     sizes = [getattr(conv, name, None) for name in names]
     least = min((size for size in sizes if isinstance(size, int) and size > 0), default=1)

@@ -1,4 +1,4 @@
-"""Cluster-GCN (Chiang et al., KDD 2019): batches are parts of the graph with few edges between."""
+"""Cluster-GCN (Chiang et al., KDD 2019): batches are parts of a graph with few edges in between."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from oversmoothing.tasks.nodes.parts import Sample, shuffled, to_data
 
 @dataclass(frozen=True)
 class ClusterAdam(MiniBatchAdam):
-    """Adam on batches of torch-geometric's ClusterLoader, on parts that METIS makes.
+    """Adam on batches of torch-geometric's ClusterLoader, on parts made by METIS.
 
-    A batch has the nodes of some parts and all edges between these nodes. The degrees that
-    normalise the adjacency are those in the batch, as in the paper.
+    A batch has the nodes of some parts and all edges between these nodes. The adjacency is
+    normalised by the degrees in the batch, as in the paper.
 
     Args:
-        num_parts: into how many parts METIS divides the graph.
-        parts_per_batch: drawn anew in every epoch.
+        num_parts: number of parts into which METIS divides the graph.
+        parts_per_batch: number of parts in a batch; they are drawn anew in every epoch.
     """
 
     num_parts: int = 50
@@ -54,7 +54,7 @@ class ClusterAdam(MiniBatchAdam):
 
 
 def metis(edge_index: Tensor, num_nodes: int, num_parts: int) -> Tensor:
-    """Returns the part of every node, (N,); directions of edges and self-loops do not count.
+    """Returns the part of every node, (N,); ignores directions of edges and self-loops.
 
     Raises:
         InputError: pymetis is missing.
@@ -77,7 +77,7 @@ def metis(edge_index: Tensor, num_nodes: int, num_parts: int) -> Tensor:
 
 
 def too_many_parts(num_parts: int, graph: Graph) -> InputError:
-    """The error of more parts than nodes."""
+    """Returns the error for more parts than nodes."""
     return InputError(
         f"trainer.num_parts: expected at most the {graph.num_nodes} nodes of data {graph.name}, "
         f"got {num_parts}"

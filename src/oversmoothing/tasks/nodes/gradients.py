@@ -1,4 +1,4 @@
-"""Gradients of several batches and processes."""
+"""Averages gradients over several batches and processes."""
 
 from collections.abc import Iterable
 
@@ -9,16 +9,16 @@ from oversmoothing import distributed
 
 
 def average(nets: Iterable[nn.Module], sums: Tensor) -> Tensor:
-    """Turns gradients of summed losses into those of the mean loss, over all processes.
+    """Converts gradients of summed losses to gradients of the mean loss over all processes.
 
-    A network without training node gets no gradient, so that Adam leaves it alone.
+    A network without training nodes in these batches gets no gradient, so Adam does not change it.
 
     Args:
         nets: S networks.
-        sums: for each network the sum of the losses and the number of training nodes, (2, S).
+        sums: the sum of the losses and the number of training nodes of each network, (2, S).
 
     Returns:
-        ``sums`` of all processes together.
+        ``sums``, summed over all processes.
     """
     held = [[p for p in net.parameters() if p.requires_grad] for net in nets]
     every = [p for of_net in held for p in of_net]

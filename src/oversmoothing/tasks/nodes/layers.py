@@ -6,7 +6,7 @@ from oversmoothing.metrics import smoothness
 
 
 def of_layers(hidden: list[Tensor], edges: Tensor) -> list[dict[str, list[float]]]:
-    """Smoothness metrics by layer.
+    """Measures smoothness metrics by layer.
 
     Args:
         hidden: outputs of the layers, each (S, N, C).
@@ -21,7 +21,7 @@ def of_layers(hidden: list[Tensor], edges: Tensor) -> list[dict[str, list[float]
 
 
 def _measure(h: Tensor, edges: Tensor) -> dict[str, list[float]]:
-    """Metric -> one value per seed."""
+    """Measures a layer: metric -> one value per seed."""
     measured = {
         "effective_rank": smoothness.effective_rank(h),
         "mean_cosine": smoothness.mean_cosine(h),

@@ -50,7 +50,7 @@ class FullBatchLoop:
     def fit(self) -> None:
         self._resume()
         if self.trainer.compile:
-            self._accuracies()  # sorts neighbours and the like, once, which cannot be compiled
+            self._accuracies()  # runs initialisation that cannot be compiled, such as sorting
         progress = self.recorder.progress(self.trainer.epochs, self.recorder.folder.name)
         with compiled(self.model, self.trainer.compile), progress as bar:
             bar.update(self.epoch)
@@ -64,11 +64,11 @@ class FullBatchLoop:
                 bar.update(1)
 
     def _stopped(self) -> bool:
-        """Whether no seed can improve any more."""
+        """Whether the patience is over for all seeds."""
         return bool(self.chosen) and all(map(self._exhausted, self.chosen))
 
     def _exhausted(self, chosen: dict[str, Any]) -> bool:
-        """Whether a seed has gone without a better evaluation for too long."""
+        """Whether a seed had no better evaluation for ``patience`` epochs."""
         patience = self.trainer.patience
         return patience is not None and self.epoch - chosen["epoch"] >= patience
 
@@ -127,10 +127,10 @@ class FullBatchLoop:
         if self.trainer.selection == "last" or not self.chosen:
             self.chosen = now
         else:
-            self.chosen = [self._better(*pair) for pair in zip(self.chosen, now)]
+            self.chosen = [self._select(*pair) for pair in zip(self.chosen, now)]
 
-    def _better(self, chosen: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-        """The evaluation to keep of a seed."""
+    def _select(self, chosen: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+        """Returns the newer evaluation of a seed if it is better and within the patience."""
         better = now["val_accuracy"] > chosen["val_accuracy"]
         late = self.trainer.patience and now["epoch"] - chosen["epoch"] > self.trainer.patience
         return now if better and not late else chosen
@@ -142,8 +142,9 @@ class FullBatchLoop:
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
+        # A state from another device cannot be used, since generators differ.
         with restoring(self.recorder.folder, self.optimizer):
-            if state and state["device"] == self.graph.y.device.type:  # generators' states differ
+            if state and state["device"] == self.graph.y.device.type:
                 self.model.load_state_dict(state["model"])
                 self.optimizer.load_state_dict(state["optimizer"])
                 self.epoch, self.chosen = int(state["epoch"]), state["chosen"]

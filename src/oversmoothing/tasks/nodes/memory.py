@@ -1,4 +1,4 @@
-"""Memory that training on a whole graph takes, estimated before anything large is built.
+"""Estimates the memory of training on a whole graph before anything large is built.
 
 With S seeds, N nodes, E entries of A + I, L layers of C channels and K classes, training takes
 about
@@ -6,10 +6,11 @@ about
 .. math:: 4 S N (a (C (L - 1) + K) + 2.25 F) + 60 E \\; \\text{bytes}, \\quad a = 6 + 5 \\cdot
     \\text{aggregators},
 
-and 16 a parameter, for gradient and Adam's two moments. F counts dense features; each entry of
-sparse ones takes 60 S bytes instead. A convolution of torch-geometric holds 2 E C floats while it
-acts, and attention keeps 1.25 E C of each layer. The factors were fitted to the largest resident
-size on a CPU, which they meet within a factor of 2 (``benchmarks/memory.py``).
+and 16 bytes per parameter, which include the gradient and Adam's two moments. F counts dense
+features; sparse features take 60 S bytes per entry instead. A convolution of torch-geometric holds
+2 E C floats during its call, and attention saves 1.25 E C floats in each layer. The factors were
+fitted to the peak resident size on a CPU, which they meet within a factor of 2
+(``benchmarks/memory.py``).
 """
 
 import inspect
@@ -28,16 +29,16 @@ WITH_ATTENTION = ("GAT", "Transformer")
 def require_memory(
     graph: Graph, backbone: Callable, factories: Sequence, num_seeds: int, device: torch.device
 ) -> None:
-    """Checks that training on a whole graph fits into the memory that is free.
+    """Checks that training on a whole graph fits into the free memory.
 
-    Warns if the estimate exceeds it.
+    Warns if the estimate exceeds the free memory.
 
     Args:
         graph: to train on.
-        backbone: factory of the networks; its options say how large they are.
+        backbone: factory of the networks, whose options give their sizes.
         factories: of the aggregators.
-        num_seeds: networks that are trained together.
-        device: where they are trained.
+        num_seeds: number of networks that are trained together.
+        device: of the training.
 
     Raises:
         InputError: not even half of the estimate fits.

@@ -1,4 +1,4 @@
-"""Adam on parts of a graph: what the recipes of all loaders share."""
+"""Adam on parts of a graph: the base of the recipes of all loaders."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -15,32 +15,32 @@ from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 @dataclass(frozen=True)
 class MiniBatchAdam(FullBatchAdam):
-    """Adam on subgraphs. Subclasses choose these with a loader of torch-geometric.
+    """Adam on subgraphs; subclasses choose the subgraphs with a loader of torch-geometric.
 
-    An epoch goes through all batches once, in an order that depends on seed and epoch. The graph
-    stays in the host's memory; networks and batches are on the device. Evaluation runs on the whole
-    graph, on the host.
+    An epoch uses all batches once, in an order that depends on seed and epoch. The graph stays in
+    the host's memory; networks and batches are on the device. Evaluation runs on the whole graph,
+    on the host.
 
-    The arguments of ``FullBatchAdam`` are here, too. In addition:
+    These arguments are added to those of ``FullBatchAdam``.
 
     Args:
-        mean: which mean ``aggregator=centered`` subtracts in training. Its gradient is always that
-            of the batch's own mean.
+        mean: the mean that ``aggregator=centered`` subtracts in training. Its gradient is always
+            that of the batch's own mean.
 
             - ``running``: a moving average of the means of batches. It lags about 1/momentum steps
-              behind the weights. Like the batches, it does not see the edges between parts, so it
+              behind the weights. Like the batches, it does not use the edges between parts, so it
               centers a batch around 0. On METIS parts it trains as well as ``batch``, with less
-              noise from step to step; so it is the default.
+              noise from step to step, so it is the default.
             - ``batch``: the mean over the batch. It does not lag, but changes with every batch.
             - ``exact``: the mean over the whole graph, with all edges and without dropout, from a
               pass without gradient before every epoch. It lags by up to one epoch. Batches lack the
               edges between parts, so their means differ from it; METIS parts train worse with it.
         momentum: weight of the newest batch in ``running``, as in torch's BatchNorm.
-        accumulate: batches whose gradients make one step. The processes of torchrun divide them, so
-            that the result does not depend on the number of processes.
+        accumulate: number of batches per optimization step. The processes of torchrun share them,
+            so the result does not depend on the number of processes.
 
     Raises:
-        InputError: an option out of range, or batches that do not divide among the processes.
+        InputError: an option is out of range, or batches do not divide among the processes.
     """
 
     on_host: ClassVar[bool] = True
@@ -49,7 +49,7 @@ class MiniBatchAdam(FullBatchAdam):
     mean: Literal["running", "batch", "exact"] = "running"
     momentum: float = 0.1
     accumulate: int = 1
-    compile: bool = field(default=False, init=False)  # parts have other sizes each time
+    compile: bool = field(default=False, init=False)  # batches have different sizes
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +74,7 @@ class MiniBatchAdam(FullBatchAdam):
             )
 
     def batches(self, graph: Graph, train: Tensor, generator: torch.Generator) -> list[Tensor]:
-        """Draws what ``sampler`` makes the batches of an epoch from.
+        """Draws the arguments of ``sampler`` for the batches of an epoch.
 
         Args:
             graph: to be trained on.
@@ -82,16 +82,16 @@ class MiniBatchAdam(FullBatchAdam):
             generator: of random numbers.
 
         Raises:
-            InputError: the graph is too small for the batches that are asked for.
+            InputError: the graph is too small for such batches.
         """
         raise NotImplementedError
 
     def sampler(self, graph: Graph) -> Sample:
-        """Returns the function that makes an entry of ``batches`` a batch.
+        """Returns the function that converts an entry of ``batches`` to a batch.
 
-        Its attributes are those of torch-geometric's loaders: ``edge_index``, ``n_id`` (the nodes)
-        and, if only the first nodes count, ``batch_size``; if the graph has weights also
-        ``edge_weight``.
+        A batch has the attributes of torch-geometric's loaders: ``edge_index``, ``n_id`` (the
+        nodes), ``batch_size`` if only the first nodes are for training, and ``edge_weight`` if the
+        graph has weights.
 
         Raises:
             InputError: a package is missing.

@@ -29,14 +29,14 @@ HOST = torch.device("cpu")
 
 
 class MiniBatchLoop(FullBatchLoop):
-    """Trains the networks of all seeds, each on batches of its own.
+    """Trains the networks of all seeds, each on its own batches.
 
-    Batches and dropout depend on seed, epoch and the number of the batch only. So a killed training
-    continues bit-equally, and several processes compute what one would.
+    Batches and dropout depend only on the seed, the epoch and the number of the batch. So a killed
+    training continues bit-identically, and the result does not depend on the number of processes.
 
     Args:
-        model: has a network for each seed in ``nets``, on the device, and the whole graph in ``x``,
-            ``edge_index`` and ``edge_weight``, on the host.
+        model: its ``nets`` are the networks of the seeds, on the device; ``x``, ``edge_index`` and
+            ``edge_weight`` are the whole graph, on the host.
         graph: on the host.
         trainer: the recipe.
         recorder: takes logs and checkpoints; its seeds are those of the networks.
@@ -83,7 +83,7 @@ class MiniBatchLoop(FullBatchLoop):
         return losses / counts
 
     def _plans(self) -> list[list[Tensor]]:
-        """Draws the batches of this epoch, for each seed."""
+        """Draws the batches of this epoch for each seed."""
         plans = []
         for seed, train in zip(self.seeds, self.nodes["train"]):
             generator = torch.Generator().manual_seed(mixed_seed("batches", seed, self.epoch))
@@ -94,11 +94,11 @@ class MiniBatchLoop(FullBatchLoop):
         """Makes one optimization step.
 
         Args:
-            plans: for each seed the batches of the step.
-            start: number of the first one in the epoch.
+            plans: the batches of the step for each seed.
+            start: number of the first batch in the epoch.
 
         Returns:
-            For each seed the sum of the losses and the number of the training nodes, (2, S).
+            The sum of the losses and the number of training nodes for each seed, (2, S).
         """
         self.optimizer.zero_grad()
         sums = torch.zeros(2, len(plans), device=self.device)
@@ -113,7 +113,7 @@ class MiniBatchLoop(FullBatchLoop):
         return sums
 
     def _backward(self, i: int, batch: "Data") -> Tensor:
-        """Adds a batch's gradient of the summed loss; returns that loss and the number of nodes."""
+        """Accumulates the gradient of a batch's summed loss; returns loss and number of nodes."""
         nodes, first = batch.n_id, batch.get("batch_size")
         for mean in self.means[i]:
             mean.first = first

@@ -15,13 +15,13 @@ from oversmoothing.tasks.nodes.parts import Sample, shuffled, to_data
 class NeighborAdam(MiniBatchAdam):
     """Adam on batches of torch-geometric's NeighborLoader.
 
-    Only the training nodes that begin a batch count, for the loss and for the means ``running`` and
-    ``batch``: these are then means over training nodes. ``exact`` is the mean over all nodes.
+    The loss and the means ``running`` and ``batch`` use only the training nodes, with which a batch
+    begins. ``exact`` is the mean over all nodes.
 
     Args:
-        fanouts: for each layer how many neighbours of a node are sampled, from the last layer to
-            the first; -1: all.
-        batch_size: training nodes of a batch.
+        fanouts: number of sampled neighbours of a node for each layer, from the last layer to the
+            first; -1: all.
+        batch_size: number of training nodes in a batch.
     """
 
     fanouts: list[int] = field(default_factory=lambda: [10, 10])

@@ -1,4 +1,4 @@
-"""Parts of a graph, as torch-geometric's loaders take and give them."""
+"""Converts graphs and parts of graphs for torch-geometric's loaders."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ def shuffled(indices: Tensor, size: int, generator: torch.Generator) -> list[Ten
 
 
 def to_data(graph: Graph) -> "Data":
-    """The edges of a graph as torch-geometric's data, with the numbers of the nodes."""
+    """Converts the edges of a graph to torch-geometric's ``Data``, with indices of the nodes."""
     from torch_geometric.data import Data
 
     N = graph.num_nodes
@@ -30,7 +30,7 @@ def to_data(graph: Graph) -> "Data":
 
 
 def rows(x: Tensor, nodes: Tensor) -> Tensor:
-    """Rows of features as a dense tensor. Shapes: x, dense or CSR, (N, F), nodes (n,) -> (n, F)."""
+    """Returns rows of features, dense. Shapes: x, dense or CSR, (N, F), nodes (n,) -> (n, F)."""
     if x.layout == torch.strided:
         return x[nodes]
     starts, counts = x.crow_indices()[nodes].long(), x.crow_indices().diff()[nodes].long()

@@ -19,7 +19,7 @@ class RandomNodeAdam(MiniBatchAdam):
     Every epoch divides the nodes anew. A part keeps 1 / num_parts of a node's edges on average.
 
     Args:
-        num_parts: into how many parts of equal size the nodes are divided, one a batch.
+        num_parts: number of parts of equal size into which the nodes are divided; each is a batch.
     """
 
     num_parts: int = 10

@@ -16,23 +16,22 @@ class FullBatchAdam(Ranged):
     Args:
         epochs: number of optimization steps.
         lr: learning rate.
-        weight_decay: L2 penalty of Adam, on every parameter but those that ``dense_weight_decay``
-            names.
+        weight_decay: L2 penalty of Adam, for all parameters without ``dense_weight_decay``.
         compile: use torch.compile.
         dense_weight_decay: L2 penalty on the linear layers before and after the graph
-            convolutions, as GCNII's code has it; None: ``weight_decay``.
-        selection: ``last`` epoch's weights, or those of the ``best-val`` accuracy (the earliest
-            of equals), per seed.
+            convolutions, as in GCNII's code; None: ``weight_decay``.
+        selection: results of each seed are those of the ``last`` epoch, or of the epoch with the
+            highest validation accuracy (``best-val``; the earliest if several are equal).
         eval_every: epochs between two evaluations; ``best-val`` chooses among these.
-        patience: with ``best-val``, a seed is no longer improved once its validation accuracy has
-            not risen for so many epochs; training ends when this holds for every seed. None: train
+        patience: with ``best-val``, number of epochs without a higher validation accuracy after
+            which the result of a seed is final. Training ends when all seeds are final. None: train
             all epochs.
 
     Attributes:
-        on_host: whether the graph stays in the host's memory and is trained on in parts.
+        on_host: whether the graph stays in the host's memory, and parts of it move to the device.
 
     Raises:
-        InputError: a value out of range, or a patience that ends before the second evaluation.
+        InputError: a value is out of range, or the patience ends before the second evaluation.
     """
 
     on_host: ClassVar[bool] = False
@@ -62,10 +61,10 @@ class FullBatchAdam(Ranged):
             )
 
     def fits(self, network: nn.Module) -> None:
-        """Refuses a network that the loop cannot train.
+        """Checks that the loop can train a network.
 
         Raises:
-            InputError: naming the way out.
+            InputError: it cannot; the message names the way out.
         """
         if self.dense_weight_decay is not None and not self.groups(network)[1]["params"]:
             raise InputError(
@@ -74,10 +73,10 @@ class FullBatchAdam(Ranged):
             )
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """Parameters with their weight decay.
+        """Groups the parameters by weight decay.
 
         Args:
-            model: its parameters with a part ``dense`` in their names are those of linear layers.
+            model: parameters with a part ``dense`` in their names are those of linear layers.
         """
         if self.dense_weight_decay is None:
             return [{"params": [*model.parameters()], "weight_decay": self.weight_decay}]

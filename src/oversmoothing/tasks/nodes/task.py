@@ -15,7 +15,7 @@ from oversmoothing.tasks.nodes.recipe import FullBatchAdam
 
 
 def _two_nodes() -> Graph:
-    """The smallest graph that a network can be built on."""
+    """Returns the smallest graph that a network can be built for."""
     x, y, mask = to_csr(torch.eye(2)), torch.arange(2), torch.ones(2, dtype=torch.bool)
     return Graph("toy", x, y, torch.tensor([[0, 1], [1, 0]]), 2, mask, mask, mask, "")
 
@@ -25,7 +25,7 @@ class Nodes(Task):
     """Trains one graph network per seed on one graph.
 
     Args:
-        layer_metrics: measure how alike the nodes are after every layer at every evaluation.
+        layer_metrics: measure the smoothness after every layer at every evaluation.
     """
 
     seeds_together: ClassVar[bool] = True
@@ -39,14 +39,14 @@ class Nodes(Task):
         require_trainer(parts.trainer, FullBatchAdam, "nodes", "trainer=adam or minibatch_cluster")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
-        """A batch of networks, one per seed.
+        """Builds the networks, one per seed.
 
         Raises:
-            InputError: data that are no graph, too large a graph, or what backbone and aggregators
-                refuse.
+            InputError: the data are not a graph, the graph is too large, or backbone or aggregators
+                refuse their options.
         """
         self.accept(parts)
-        if parts.trainer is None or not parts.trainer.on_host:  # these train on the whole graph
+        if parts.trainer is None or not parts.trainer.on_host:  # trains on the whole graph
             require_memory(parts.data, parts.backbone, parts.aggregators, len(seeds), device)
         graph = _held(parts, device)
         model = parts.backbone(
@@ -68,7 +68,8 @@ class Nodes(Task):
 
         Returns:
             Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, the
-            ``epoch`` they are from, and ``layers`` (metric -> value per layer) when asked for.
+            ``epoch`` they are from, and with ``layer_metrics`` also ``layers`` (metric -> value per
+            layer).
         """
         graph, trainer = _held(job.parts, job.device), job.parts.trainer
         loop = loop_of(trainer)(network, graph, trainer, job.recorder, self.layer_metrics)
@@ -82,6 +83,6 @@ def loop_of(trainer: FullBatchAdam) -> type[FullBatchLoop]:
 
 
 def _held(parts: Parts, device: torch.device) -> Graph:
-    """The graph where the recipe wants it."""
+    """Returns the graph on the device that the recipe needs."""
     on_host = parts.trainer is not None and parts.trainer.on_host
     return parts.data.to("cpu" if on_host else device)

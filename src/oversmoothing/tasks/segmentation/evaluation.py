@@ -8,10 +8,10 @@ from oversmoothing.data.checks import at_least, require
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Settings that an ``Evaluator`` follows.
+    """Settings of an ``Evaluator``.
 
     Args:
-        splits: splits to measure, of ``train`` and ``val``.
+        splits: splits to measure, among ``train`` and ``val``.
         ms_scales: scales of multi-scale segmentation (``seg_ms``), by default EANet's; empty: it is
             not measured.
         flip: whether each of these scales is also used with the mirror image.
@@ -19,13 +19,13 @@ class Evaluation:
         limit: number of images, evenly spaced; None: all.
         ms_limit: number of images for multi-scale, which takes about 20 times as long; None: as
             ``limit``.
-        em_iterations: numbers T of EM iterations to measure single-scale as well (``seg_t<T>``),
-            whatever T the network was trained with (HEMNet, Table 2); other aggregators ignore it.
-        workers: number of processes that read images;
-            None: as many as there are cores.
+        em_iterations: numbers T of EM iterations for further single-scale measurements
+            (``seg_t<T>``); they may differ from T in training (HEMNet, Table 2). Other aggregators
+            ignore them.
+        workers: number of processes that read images; None: one for each core.
 
     Raises:
-        InputError: no split, or a size, scale or count out of range.
+        InputError: there is no split, or a size, scale or count is out of range.
     """
 
     splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])

@@ -17,13 +17,14 @@ from oversmoothing.tasks.splits import SplitEvaluator, listed
 
 
 class Evaluator(SplitEvaluator):
-    """Measures a ``Segmenter`` as an ``Evaluation`` says; see ``SplitEvaluator``."""
+    """Measures a ``Segmenter`` with the settings of an ``Evaluation``; see ``SplitEvaluator``."""
 
     def predict(self, image: Tensor, multi_scaled: bool = False, T: int | None = None) -> Tensor:
         """Labels an image.
 
         Args:
-            multi_scaled: use the scales of the evaluation; if not, scale 1 without mirror image.
+            image: the image.
+            multi_scaled: use the scales of the evaluation; if false, scale 1 without mirror image.
             T: iterations of EM aggregators; None: their own.
 
         Shapes: (3, H, W) in [0, 1], on any device -> (H, W), int64.
@@ -49,11 +50,11 @@ class Evaluator(SplitEvaluator):
         return counts
 
     def more(self, counts: Mapping[str, Any]) -> dict[str, Any]:
-        """Percent of the labelled pixels that single-scale segmentation gets right."""
+        """Returns the accuracy of single-scale segmentation in percent of the labelled pixels."""
         return {"seg_accuracy": counts["seg"].accuracy()}
 
     def _stages(self) -> dict[str, tuple[bool, int | None]]:
-        """Stage -> whether it is multi-scale, and T of EM aggregators; None: their own."""
+        """Maps stages to whether they are multi-scale, and T of EM aggregators; None: their own."""
         ev = self.evaluation
         stages: dict[str, tuple[bool, int | None]] = {"seg": (False, None)}
         stages |= {"seg_ms": (True, None)} if ev.ms_scales else {}

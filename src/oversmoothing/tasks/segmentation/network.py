@@ -34,7 +34,7 @@ class Segmenter(OnBackbone):
         auxiliary: add a second head on an earlier stage, for training only.
 
     Raises:
-        InputError: ``dim`` or ``dropout`` out of range.
+        InputError: ``dim`` or ``dropout`` is out of range.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Segmenter(OnBackbone):
             set_momentum(self, backbone.bn_momentum)
 
     def forward(self, images: Tensor) -> Outputs:
-        """Shapes: images (B, 3, H, W) in [0, 1]."""
+        """Computes the logits of both heads. Shapes: images (B, 3, H, W) in [0, 1]."""
         features, earlier = self.features(images)
         return Outputs(self.head(features), self.auxiliary(earlier) if self.auxiliary else None)
 
     def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Feature maps of the last and of an earlier stage, for a ViT its middle block."""
+        """Returns feature maps of the last and an earlier stage, or of a ViT's middle block."""
         if not self.patches:
             return self.backbone(images)
         H, W = images.shape[-2:]
@@ -74,11 +74,11 @@ class Segmenter(OnBackbone):
         return tuple(self.backbone.to_map(x, H, W) for x in (tokens, taken[middle]))
 
     def segment(self, images: Tensor) -> Tensor:
-        """Logits (B, classes, h, w). Shapes: images (B, 3, H, W) in [0, 1]."""
+        """Computes the logits of the head. Shapes: (B, 3, H, W) -> (B, classes, h, w)."""
         return self.head(self.features(images)[0])
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
-        """Pretrained parts at ``lr``, the others at ``head_factor`` times ``lr``."""
+        """Returns pretrained parts at ``lr`` and the others at ``head_factor`` times ``lr``."""
         old = {id(p) for part in self.pretrained_parts() for p in part.parameters()}
         trained = [p for p in self.parameters() if p.requires_grad]
         return [
@@ -101,7 +101,9 @@ def upsampled(logits: Tensor, size: tuple[int, int], aligned: bool = True) -> Te
     """Upsamples logits to ``size``.
 
     Args:
-        aligned: the first and last logits lie on the first and last pixels, as in EMANet; else in
-            the middle of their patches, as in a ViT.
+        logits: (B, classes, h, w).
+        size: height and width of the result.
+        aligned: if true, the first and last logits lie on the first and last pixels, as in EMANet;
+            if false, logits lie in the centres of their patches, as in a ViT.
     """
     return F.interpolate(logits.float(), size, mode="bilinear", align_corners=aligned)

@@ -14,10 +14,10 @@ from oversmoothing.training.batch import Batch
 
 @dataclass(frozen=True)
 class PixelCrossEntropy:
-    """Sum of the labelled pixels' cross-entropy, divided by the number of all pixels.
+    """Sum of the cross-entropy of the labelled pixels, divided by the number of all pixels.
 
-    The division follows EMANet's code and includes padding. A mean over labelled pixels would give
-    small images more weight.
+    As in EMANet's code, the number includes padding. A mean over labelled pixels would give small
+    images more weight.
 
     Args:
         aux_weight: weight of the auxiliary head's loss; 0: there is no such head.
@@ -28,11 +28,11 @@ class PixelCrossEntropy:
     aligned: bool = True
 
     def prepare(self, batch: Batch, step: int) -> Batch:
-        """Changes nothing."""
+        """Returns the batch unchanged."""
         return batch
 
     def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
-        """Losses of a part; their sum over parts and processes is the batch's loss.
+        """Returns the losses of a part; summed over parts and processes they are the batch's.
 
         Shapes: ``image`` (b, 3, S, S), ``mask`` (b, S, S), 255 where the label is unknown.
         """
@@ -44,7 +44,7 @@ class PixelCrossEntropy:
         return losses
 
     def _summed(self, logits: Tensor, mask: Tensor) -> Tensor:
-        """Sums image by image on a CPU, where the upsampled logits of one fit into the cache."""
+        """Sums image by image on a CPU, since the logits of one image fit into the cache."""
         images = 1 if logits.device.type == "cpu" else len(logits)
         parts = zip(logits.split(images), mask.split(images))
         return torch.stack([self._summed_at_once(*part) for part in parts]).sum()

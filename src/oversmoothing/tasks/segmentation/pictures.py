@@ -1,4 +1,4 @@
-"""Pictures that a run of ``task=segmentation`` leaves in its folder."""
+"""Saves pictures in the folder of a run of ``task=segmentation``."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ NUMBER = 6  # images
 
 
 def leave_pictures(evaluator: Evaluator, recorder: Recorder, seed: int) -> None:
-    """Leaves ``pictures-seed<seed>.png``: evenly spaced validation images, truth and mask."""
+    """Saves ``pictures-seed<seed>.png``: evenly spaced validation images, truth and mask."""
 
     def draw() -> dict[str, Any]:
         rows = [_row(evaluator, id) for id in evenly_spaced(evaluator.data.val, NUMBER)]

@@ -58,10 +58,12 @@ class Segmentation(Task):
         require_trainer(parts.trainer, Recipe, "segmentation", "trainer=emanet")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Segmenter:
-        """The seed draws the head. Batch norms are synchronised where processes share batches.
+        """Builds the network; the seed draws all weights that are not pretrained.
+
+        Batch norms are synchronised if several processes share batches.
 
         Raises:
-            InputError: a weight below 0, or what backbone, aggregators and head refuse.
+            InputError: a weight is below 0, or backbone, aggregators or head refuse their options.
         """
         if self.aux_weight < 0:
             raise InputError(f"task.aux_weight: expected 0 or more, got {self.aux_weight}")
@@ -75,7 +77,7 @@ class Segmentation(Task):
         return network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
 
     def check(self, network: Segmenter, parts: Parts) -> None:
-        """Refuses a crop that is no whole number of patches; warns of one off a CNN's grid."""
+        """Refuses crops that are not multiples of a ViT's patch; warns if they misfit a CNN."""
         backbone, crop = network.backbone, self.augment.crop
         require_patches(backbone, {"augment.crop": crop})
         if not network.patches and (fit := fitting(backbone, crop)) != crop:
@@ -103,7 +105,7 @@ class Segmentation(Task):
             ``conditions``, and the origin of the ``weights``.
 
         Raises:
-            InputError: a mask that is missing or of another size than its image.
+            InputError: a mask is missing or has another size than its image.
         """
         from oversmoothing.tasks.segmentation.pictures import leave_pictures  # matplotlib
 
@@ -116,7 +118,7 @@ class Segmentation(Task):
         evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder)
         for split in self.evaluation.splits:
             data.require_sizes(evaluator.ids(split))
-        # All crops have one size, so a GPU's convolutions may be timed once and chosen by speed.
+        # All crops have the same size, so cuDNN can choose the fastest convolutions once.
         torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
         objective = PixelCrossEntropy(self.aux_weight, aligned=not network.patches)
         TrainingLoop(network, objective, loader, trainer, *own).fit()

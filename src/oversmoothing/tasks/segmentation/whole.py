@@ -11,7 +11,7 @@ from oversmoothing.tasks.segmentation.network import Segmenter, upsampled
 
 @torch.no_grad()
 def whole_image(network: Segmenter, image: Tensor) -> Tensor:
-    """Logits at an image's own size.
+    """Computes the logits of an image at its own size.
 
     The image is padded to the right and at the bottom to a size that fits the backbone, with the
     colour that the backbone normalises to 0. The logits are upsampled, then cut to the image.
@@ -34,7 +34,7 @@ def multi_scale(
     flip: bool = True,
     size: int | None = None,
 ) -> Tensor:
-    """Sum of the logits of an image at several scales (EANet's test script).
+    """Sums the logits of an image at several scales (EANet's test script).
 
     Args:
         image: (3, H, W) in [0, 1].
@@ -49,7 +49,7 @@ def multi_scale(
     height, width = (side * longer / max(H, W) for side in own)
     total: Tensor | float = 0.0
     for scale in scales:
-        # round down; 1e-6 is for products just below a whole number
+        # rounds down; 1e-6 corrects products just below a whole number
         sides = [max(1, int(side * scale + 1e-6)) for side in (height, width)]
         scaled = _resized(image, sides)
         total = total + _resized(whole_image(network, scaled), own)
@@ -59,7 +59,7 @@ def multi_scale(
 
 
 def fitting(backbone: nn.Module, side: int) -> int:
-    """Returns the smallest side from ``side`` up that fits a backbone.
+    """Returns the smallest size of at least ``side`` that fits a backbone.
 
     For a ViT this is a multiple of the patch. For a CNN it is a multiple of the output stride plus
     1, so that the first and last features lie on the first and last pixels (EMANet).
@@ -70,7 +70,7 @@ def fitting(backbone: nn.Module, side: int) -> int:
 
 
 def _resized(maps: Tensor, size: Sequence[int]) -> Tensor:
-    """Shapes: (C, h, w) -> (C, *size)."""
+    """Resizes maps. Shapes: (C, h, w) -> (C, *size)."""
     if maps.shape[-2:] == tuple(size):
         return maps
     return F.interpolate(maps[None], tuple(size), mode="bilinear", align_corners=True)[0]

@@ -16,10 +16,10 @@ Gammas = list[float] | str | None
 
 
 def gamma_grid(gammas: Gammas) -> list[float] | None:
-    """Returns the values of γ: of a list, of ``start:stop:step`` (both ends included), or None.
+    """Returns the values of a list or of ``start:stop:step`` (both ends included); None for None.
 
     Raises:
-        InputError: no value, one that is not finite, or a grid that leads nowhere.
+        InputError: there is no value, a value is not finite, or the grid is not ascending.
     """
     if gammas is None:
         return None
@@ -46,10 +46,10 @@ def _steps(grid: str) -> list[float]:
 
 
 def with_gamma(aggregators: Factories, gamma: Tensor) -> Factories:
-    """Passes γ (G, 1, 1), one value per copy, to the one aggregator that has a gamma.
+    """Passes γ (G, 1, 1), one value per copy, to the aggregator that has a gamma.
 
     Raises:
-        InputError: none has, or several.
+        InputError: not exactly one aggregator has a gamma.
     """
     has_gamma = ["gamma" in inspect.signature(make).parameters for make in aggregators]
     if sum(has_gamma) != 1:

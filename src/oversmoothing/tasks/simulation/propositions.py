@@ -5,8 +5,8 @@ Both are about ``X ← softmax(X W_Q (X W_K)ᵀ/√d) X`` without residual or no
 1. with the same W_Q, W_K in all layers, X converges to a matrix of rank ≤ 1;
 2. with fresh random ones, the mean of the limit over the weights has rank ≤ 1.
 
-Both are taken as statements on the mean over draws of the weights; Proposition 1 has one draw. A
-proposition holds where that mean has rank ≤ 1 after the last layer at γ = 0.
+Both are tested as statements on the mean over draws of the weights; Proposition 1 has one draw. A
+proposition holds if this mean has rank ≤ 1 after the last layer at γ = 0.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from oversmoothing.tasks.base import Job, Parts, Result, Task
 from oversmoothing.tasks.simulation import simulate
 from oversmoothing.tasks.simulation.gammas import Gammas, gamma_grid
 
-RESOLVED = 1e3  # a layer's output this many roundings of its input above 0 is no rounding error
+RESOLVED = 1e3  # outputs above this many rounding errors of the input are taken as non-zero
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Propositions(Task):
 
     Args:
         proposition: 1 or 2.
-        draws: of the weights, for each seed; 1 for Proposition 1. Seed s takes the draws
-            s·draws … s·draws + draws − 1.
-        gammas: the propositions speak of 0; None takes the aggregators as they are.
+        draws: number of draws of the weights for each seed; 1 for Proposition 1. Seed s uses the
+            draws s·draws … s·draws + draws − 1.
+        gammas: values of γ, of which the propositions concern 0; None: use the aggregators' own.
         dtype: float64 or float32.
     """
 
@@ -46,10 +46,10 @@ class Propositions(Task):
     dtype: Literal["float64", "float32"] = "float64"
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> RandomTransformer:
-        """Each draw of each seed is a network of its own.
+        """Builds one network for each draw of each seed.
 
         Raises:
-            InputError: a backbone that the proposition does not speak of, or draws out of range.
+            InputError: the proposition does not concern the backbone, or draws are out of range.
         """
         _check_draws(self.proposition, self.draws)
         draws = [seed * self.draws + draw for seed in seeds for draw in range(self.draws)]
@@ -58,10 +58,10 @@ class Propositions(Task):
         return model
 
     def run(self, network: RandomTransformer, job: Job) -> dict[int, Result]:
-        """Simulates and judges.
+        """Simulates the networks and tests the proposition.
 
-        Leaves ``curves-seed{seed}.npz`` with gamma (G,), depth (L,), and (G, L) rank, ratio
-        (σ₂/σ₁) and size (largest entry) of the mean, and draw_rank (the highest of a draw).
+        Saves ``curves-seed{seed}.npz`` with gamma (G,), depth (L,), and (G, L) rank, ratio
+        (σ₂/σ₁) and size (largest entry) of the mean, and draw_rank (the highest rank of a draw).
         """
         grid = gamma_grid(self.gammas)
         curves = simulate.simulate(network, job.recorder, lambda y: _measure(y, self.draws), grid)
@@ -79,7 +79,7 @@ class Propositions(Task):
 
 
 def _measure(output: Tensor, draws: int) -> dict[str, Tensor]:
-    """Each (S, G), of outputs (S·draws, G, n, d)."""
+    """Measures the outputs of a layer. Shapes: (S·draws, G, n, d) -> each (S, G)."""
     output = output.unflatten(0, (-1, draws))
     mean = output.mean(dim=1)
     sigma = smoothness.singular_values(mean, exact=True)
@@ -92,9 +92,9 @@ def _measure(output: Tensor, draws: int) -> dict[str, Tensor]:
 
 
 def _verdicts(grid: list[float] | None, curves: dict[str, Tensor], eps: float) -> list[dict]:
-    """For every γ, the numbers after the last layer whose output is more than rounding errors.
+    """Returns, for every γ, the numbers after the last layer with an output above rounding errors.
 
-    Centering lets this network shrink to 0 within some layers: then there is no rank to speak of.
+    With centering the output shrinks to 0 within some layers, and its rank is then meaningless.
     """
     verdicts = []
     for g, gamma in enumerate(grid or [None]):
@@ -102,8 +102,9 @@ def _verdicts(grid: list[float] | None, curves: dict[str, Tensor], eps: float) -
         last = max(depth - 1, 0)
         at = {name: simulate.numbers(v[g, last : last + 1])[0] for name, v in curves.items()}
         holds = at["rank"] is not None and at["rank"] <= 1
-        verdicts.append({"gamma": gamma, "depth": depth, **at, "holds": holds})
-        verdicts[-1]["verdict"] = _in_words(verdicts[-1], len(curves["size"][g]))
+        verdict = {"gamma": gamma, "depth": depth, **at, "holds": holds}
+        words = _in_words(verdict, len(curves["size"][g]))
+        verdicts.append({**verdict, "verdict": words})
     return verdicts
 
 
@@ -116,7 +117,7 @@ def _in_words(verdict: dict, layers: int) -> str:
 
 
 def _resolved(size: Tensor, eps: float) -> int:
-    """Number of leading layers (L,) whose output is above their input's rounding; X₁ = I."""
+    """Counts the leading layers whose output is above the rounding errors of the input; X₁ = I."""
     before = torch.cat([size.new_ones(1), size[:-1]])
     lost = ~(size > RESOLVED * eps * before)
     return int(lost.int().argmax()) if lost.any() else len(size)
@@ -129,7 +130,7 @@ def _check_draws(proposition: int, draws: int) -> None:
 
 
 def _check_backbone(model: RandomTransformer, proposition: int) -> None:
-    """Refuses a backbone that the proposition does not speak of."""
+    """Refuses a backbone that the proposition does not concern."""
     needed = {
         "block=plain": model.block is BLOCKS["plain"],
         "value=identity": model.weights.value == "identity",

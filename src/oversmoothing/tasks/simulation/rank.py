@@ -26,10 +26,10 @@ class Rank(Task):
     """Simulates all γ and seeds at once and measures the output after the layers.
 
     Args:
-        gammas: a list, ``start:stop:step``, or None to take the aggregators as they are; they are
-            for the one aggregator that has a gamma.
-        dtype: float64 or float32, of the simulation; the measuring is in float64.
-        every: measure at every so many layers, and at the last.
+        gammas: values for the aggregator with a gamma: a list or ``start:stop:step``; None: use the
+            aggregators' own.
+        dtype: of the simulation, float64 or float32; measurements are in float64.
+        every: number of layers between measurements; the last layer is always measured.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("backbone",)
@@ -39,23 +39,23 @@ class Rank(Task):
     every: int = 1
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> RandomTransformer:
-        """Each seed draws its own weights, the same for every γ.
+        """Builds the networks; each seed draws its own weights, the same for every γ.
 
         Raises:
-            InputError: gammas out of range, or gammas that no aggregator takes.
+            InputError: gammas are out of range, or no aggregator has a gamma.
         """
         grid = gamma_grid(self.gammas)
         return simulate.build(parts, seeds, grid, device, self.dtype)
 
     def check(self, network: RandomTransformer, parts: Parts) -> None:
-        """Refuses ``every`` out of range."""
+        """Checks the range of ``every``."""
         simulate.measured_depths(network.depth, self.every)
 
     def run(self, network: RandomTransformer, job: Job) -> dict[int, Result]:
-        """Simulates and measures.
+        """Simulates the networks and measures their outputs.
 
-        Leaves ``curves-seed{seed}.npz`` with gamma (G,), depth (D,), and rank, effective_rank,
-        mean_cosine, token_variance (G, D); rank −1: not finite.
+        Saves ``curves-seed{seed}.npz`` with gamma (G,), depth (D,), and rank, effective_rank,
+        mean_cosine, token_variance (G, D); a rank of −1 means not finite.
         """
         grid = gamma_grid(self.gammas)
         depths = simulate.measured_depths(network.depth, self.every)
@@ -70,7 +70,7 @@ class Rank(Task):
 
 
 def _measure(output: Tensor) -> dict[str, Tensor]:
-    """Each (S, G); one decomposition serves both ranks."""
+    """Measures the outputs of a layer, each (S, G), with one decomposition for both ranks."""
     sigma = smoothness.singular_values(output)
     return {
         "rank": smoothness.rank_of(sigma),
@@ -90,7 +90,7 @@ def _save(
 
 
 def _summary(grid: list[float] | None, depths: list[int], curves: dict[str, Tensor]) -> dict:
-    """What the result says of one seed; lists go by γ."""
+    """Returns the result of one seed; lists are by γ."""
     rank, final = curves["rank"], curves["rank"][:, -1]
     summary = {f"final_{name}": simulate.numbers(v[:, -1]) for name, v in curves.items()}
     summary["first_depth_of_rank_1"] = [
@@ -102,10 +102,10 @@ def _summary(grid: list[float] | None, depths: list[int], curves: dict[str, Tens
 
 
 def contradictions(grid: list[float], final_rank: list[float]) -> dict:
-    """Whether the claim holds, and the γ against it by how they are.
+    """Returns whether the claim holds, and lists the γ that contradict it.
 
-    They are ``stays_above_1`` (γ > −1), ``falls_to_1`` (γ ≤ −1, a rank of 0 included) and
-    ``not_finite`` (the output overflowed; there is no rank).
+    The lists are ``stays_above_1`` (γ > −1), ``falls_to_1`` (γ ≤ −1, including rank 0) and
+    ``not_finite`` (the output overflowed, so there is no rank).
     """
     pairs = list(zip(grid, final_rank))
     against = {

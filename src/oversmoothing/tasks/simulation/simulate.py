@@ -1,4 +1,4 @@
-"""What the simulations share: the network for a grid of γ, and the loop over its layers."""
+"""Builds the network of a simulation for a grid of γ, and runs it layer by layer."""
 
 import math
 import sys
@@ -26,8 +26,8 @@ def build(
     """Builds the simulated network, with one copy per γ.
 
     Raises:
-        InputError: another kind of backbone, one that refuses its arguments or aggregators, or a
-            grid of γ for none or several of the aggregators.
+        InputError: the backbone is of another kind or refuses its arguments or aggregators, or not
+            exactly one aggregator has a gamma.
     """
     kind, aggregators = getattr(parts.backbone, "func", parts.backbone), parts.aggregators
     if kind is not RandomTransformer:
@@ -46,7 +46,7 @@ def build(
         dtype=DTYPES[dtype],
     )
     for site in model.sites.values():
-        advance(site, sys.maxsize)  # nothing is trained: warm-ups are over
+        advance(site, sys.maxsize)  # ends warm-ups, since nothing is trained
     return model
 
 
@@ -54,7 +54,7 @@ def measured_depths(depth: int, every: int) -> list[int]:
     """Returns every ``every``-th depth, and the last one.
 
     Raises:
-        InputError: ``every`` below 1.
+        InputError: ``every`` is below 1.
     """
     if every < 1:
         raise InputError(f"task.every: expected 1 or more layers, got {every}")
@@ -102,13 +102,13 @@ def simulate(
 
 
 class Curves:
-    """Measured values by depth, in tensors of their final size.
+    """Measured values by depth, in preallocated tensors.
 
-    A small tensor for each layer would lie between the large ones of the simulation and keep their
-    memory from being used again: 10 MB per layer with 61 γ and three seeds.
+    A new small tensor for each layer would fragment the memory, so that large tensors of the
+    simulation could not reuse it: 10 MB per layer with 61 γ and three seeds.
 
     Args:
-        depths: at which something is measured.
+        depths: at which values are measured.
 
     Attributes:
         values: by name, (S, G, D).
@@ -121,14 +121,14 @@ class Curves:
         self.count = 0
 
     def put(self, depth: int, values: dict[str, Tensor]) -> None:
-        """Takes the values (S, G) at a depth; the depths come in order."""
+        """Stores the values (S, G) at a depth; depths must come in order."""
         for name, value in values.items():
             whole = self.values.setdefault(name, value.new_empty(*value.shape, len(self.place)))
             whole[..., self.place[depth]] = value
         self.count = self.place[depth] + 1
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What is measured so far; a copy, because a slice would be saved as a whole."""
+        """Returns copies of the values measured so far; slices would be saved as whole tensors."""
         return {name: whole[..., : self.count].clone() for name, whole in self.values.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

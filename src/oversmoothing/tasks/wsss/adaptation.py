@@ -1,8 +1,8 @@
 """Adapts pretrained weights to an aggregator before the training, without labels.
 
-In the paper, weights trained without centering are used with it at once. Here the network with the
-aggregator (student) first learns to output the patch tokens that the same weights give without it
-(teacher). This is an extension of the paper and off by default.
+In the paper, weights trained without centering are used directly with it. Here the network with the
+aggregator (student) first learns to output the patch tokens of the same weights without it
+(teacher). This extension of the paper is off by default.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,12 +30,12 @@ def adapt(
     recorder: Recorder,
     device: torch.device,
 ) -> None:
-    """Trains the student in place; does nothing in a resumed run that is past this phase.
+    """Trains the student in place; does nothing if a resumed run has finished this phase.
 
     Args:
         student: with the aggregator.
         teacher: the same weights without the aggregator.
-        iterations: number of optimisation steps; the other settings are those of ``trainer``.
+        iterations: number of optimisation steps; all other settings come from ``trainer``.
         loader, trainer, recorder, device: see ``TrainingLoop``.
     """
     own = replace(trainer, iterations=iterations)
@@ -44,7 +44,7 @@ def adapt(
 
 
 class Student(OnBackbone):
-    """A backbone without heads, as the training loop takes it."""
+    """A backbone without heads, in a form for the training loop."""
 
     def __init__(self, backbone: ViT) -> None:
         super().__init__()
@@ -54,12 +54,12 @@ class Student(OnBackbone):
         return self.backbone(images)[0]
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict[str, Any]]:
-        """All trained parameters, at ``lr``."""
+        """Returns all trained parameters, at ``lr``."""
         return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
 
 
 class Imitation:
-    """Mean squared difference of the final tokens; the last norm gives them unit variance."""
+    """Mean squared difference of the final tokens, which the last norm scales to unit variance."""
 
     def __init__(self, teacher: ViT) -> None:
         self.teacher = teacher.eval().requires_grad_(False)
@@ -70,7 +70,7 @@ class Imitation:
         return batch | {"tokens": self.teacher(batch["image"])[0]}
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
-        """The loss of a part; the sum over parts and processes is the batch's loss."""
+        """Returns the loss of a part; summed over parts and processes it is the batch's loss."""
         share = len(part["image"]) / part["batch_size"]
         tokens = model(part["image"])
         return {"imitation": share * F.mse_loss(tokens.float(), part["tokens"].float())}

@@ -14,14 +14,14 @@ from torch import Tensor
 from oversmoothing.tasks.wsss.permutohedral import Lattice
 
 Filter = Literal["lattice", "exact", "toco"]
-CPU_BLOCK = 2**20  # entries of A computed at once; they fit the cache
+CPU_BLOCK = 2**20  # entries of A computed at once; they fit into the cache
 GPU_BLOCK = 2**26
 SAMPLE = 256  # pixels that calibrate the lattice
-LOG_SMALLEST = -50.0  # of A's entries: CPUs are slow on numbers near underflow
+LOG_SMALLEST = -50.0  # smallest logarithm of A's entries; CPUs are slow near underflow
 
 
 def position_and_colour(images: Tensor, sigma_rgb: float, sigma_xy: float) -> Tensor:
-    """Features f = (x/σ_xy, y/σ_xy, rgb/σ_rgb) of every pixel, row by row.
+    """Computes the features f = (x/σ_xy, y/σ_xy, rgb/σ_rgb) of every pixel, row by row.
 
     Args:
         images: in [0, 1].
@@ -39,7 +39,7 @@ def position_and_colour(images: Tensor, sigma_rgb: float, sigma_xy: float) -> Te
 
 @torch.no_grad()
 def exact(features: Tensor, values: Tensor) -> Tensor:
-    """A S, exact; time grows with N². Shapes: (..., N, D), values (..., N, C) -> (..., N, C)."""
+    """Computes A S exactly in time O(N²). (..., N, D), values (..., N, C) -> (..., N, C)."""
     return between(features, features, values)
 
 
@@ -68,12 +68,12 @@ def between(to: Tensor, features: Tensor, values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def lattice(features: Tensor, values: Tensor) -> Tensor:
-    """Computes A S on the permutohedral lattice, calibrated; time grows with N.
+    """Computes A S on the permutohedral lattice in time O(N), calibrated.
 
-    One factor per image makes the sum of A's rows over ``SAMPLE`` pixels exact. Measured on
-    photographs and noise (112² and 160² pixels, 21 classes, σ_rgb 15, σ_xy 50): relative L2 error
-    6 to 12 %, ⟨S, A S⟩ 0 to 2.2 % too small. It is 8 (112²) to 29 (224²) times as fast as ``exact``
-    on one CPU core.
+    One factor per image makes the sum of A's rows over ``SAMPLE`` pixels exact. On photographs and
+    noise (112² and 160² pixels, 21 classes, σ_rgb 15, σ_xy 50) the relative L2 error is 6 to 12 %,
+    and ⟨S, A S⟩ is 0 to 2.2 % too small. It is 8 (112²) to 29 (224²) times as fast as ``exact`` on
+    one CPU core.
 
     Shapes: features (B, N, D), values (B, N, C) -> (B, N, C).
     """
@@ -101,7 +101,7 @@ def toco(features: Tensor, values: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def _all_bits() -> Iterator[None]:
-    """Turns TF32 off: its 11 bits are too few for a difference of squares."""
+    """Context without TF32, whose 11 bits are too few for a difference of squares."""
     chosen = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

@@ -27,7 +27,7 @@ class Present(NamedTuple):
     valid: Tensor
 
     def part(self, images: slice) -> "Present":
-        """The classes of some images of the batch."""
+        """Returns the classes of some images of the batch."""
         return Present(self.index[images], self.valid[images])
 
 
@@ -35,7 +35,8 @@ def present_classes(labels: Tensor, most: int | None = None) -> Present:
     """Lists the classes of image-level labels (B, K), in ascending order.
 
     Args:
-        most: number of classes of the image that has most; None: counted, and waited for on a GPU.
+        labels: (B, K), 0 or 1.
+        most: largest number of classes of an image; None: count it, which synchronises with a GPU.
     """
     M = max(1, int((labels > 0).sum(dim=1).max()) if most is None else most)
     order = (labels > 0).int().argsort(dim=1, descending=True, stable=True)[:, :M]
@@ -47,7 +48,7 @@ def present_classes(labels: Tensor, most: int | None = None) -> Present:
 def multi_scale_cams(
     network: Network, images: Tensor, present: Present, scales: Sequence[float] = (1.0, 0.5, 1.5)
 ) -> tuple[Tensor, Tensor]:
-    """CAMs of the last and of the auxiliary layer, values in [0, 1], 0 at padded classes.
+    """Computes CAMs of the last and the auxiliary layer in [0, 1], with 0 at padded classes.
 
     Args:
         network: runs in evaluation mode; the mode of each module is restored.
@@ -76,7 +77,7 @@ def normalised(maps: Tensor) -> Tensor:
 
 
 def _one_scale(network: Network, images: Tensor, index: Tensor, scale: float) -> Tensor:
-    """relu of the maximum over the image and its mirror image; (B, 2M, H, W): last, auxiliary."""
+    """Computes relu of the maximum over image and mirror image: last, auxiliary (B, 2M, H, W)."""
     B, _, H, W = images.shape
     patch = network.backbone.patch
     size = [patch * max(1, round(scale * side / patch)) for side in (H, W)]

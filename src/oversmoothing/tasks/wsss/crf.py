@@ -23,7 +23,7 @@ FLOOR = 1e-5  # lowest probability, as in pydensecrf
 
 @dataclass(frozen=True)
 class CRF:
-    """Settings of the dense CRF; the defaults are ToCo's.
+    """Settings of the dense CRF, by default ToCo's.
 
     Args:
         iterations: number of mean-field iterations.
@@ -54,10 +54,10 @@ class CRF:
 
 
 def load_pydensecrf() -> ModuleType:
-    """Imports the optional package pydensecrf; call this before long work.
+    """Imports the optional package pydensecrf; call it first, to fail early.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the package is not installed.
     """
     try:
         return importlib.import_module("pydensecrf.densecrf")
@@ -78,7 +78,7 @@ def dense_crf(image: np.ndarray, probabilities: np.ndarray, crf: CRF = CRF()) ->
     Shapes: -> float32 (C, H, W).
 
     Raises:
-        InputError: pydensecrf is missing, or arrays of another type, shape or range.
+        InputError: pydensecrf is missing, or arrays have a wrong type, shape or range.
     """
     C, H, W = _checked(image, probabilities).shape
     field = load_pydensecrf().DenseCRF2D(W, H, C)

@@ -31,16 +31,16 @@ def crf_labels(
     """Yields names and the most probable labels after the CRF, uint8 (H, W), in the jobs' order.
 
     Args:
-        jobs: name, image and probabilities as :func:`dense_crf` takes them; read on demand, so
-            that at most two per process are in memory.
+        jobs: name, image and probabilities, see :func:`dense_crf`; they are read on demand, so that
+            at most two per process are in memory.
         crf: settings.
         processes: number of worker processes; 0: work in this process; None: one for each core.
-        desc: text of the progress bar, which is shown on a terminal only.
+        desc: text of the progress bar, which is shown only on a terminal.
         total: number of jobs, for the estimate of the remaining time.
 
     Raises:
-        InputError: see :func:`dense_crf`; names the image.
-        RuntimeError: any other failure; names the image.
+        InputError: see :func:`dense_crf`; the message names the image.
+        RuntimeError: any other failure; the message names the image.
     """
     load_pydensecrf()
     if processes is None:
@@ -62,9 +62,9 @@ def _label(job: Job, crf: CRF) -> tuple[str, np.ndarray]:
 
 
 def _in_parallel(jobs: Iterable[Job], crf: CRF, processes: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields results in order; uses a fork server, as forking a process with torch can hang.
+    """Yields results in order; uses a fork server, since forking a process with torch can hang.
 
-    Windows has none, and spawns every process.
+    On Windows, which has no fork server, processes are spawned.
     """
     how = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
     pool = ProcessPoolExecutor(processes, get_context(how), initializer=_follow_parent)

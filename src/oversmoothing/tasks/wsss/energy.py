@@ -25,7 +25,7 @@ def dense_energy(
     filter: Filter = "lattice",
     num_images: int | None = None,
 ) -> Tensor:
-    r"""Dense energy: low if pixels that are near and similar in colour have similar predictions.
+    r"""Computes the dense energy; it is low if near pixels of similar colour are predicted alike.
 
     .. math:: L = -\frac1N ⟨S, g · A S⟩
 
@@ -71,11 +71,11 @@ def dense_energy(
             AS = FILTERS[filter](features, (S * within[:, None]).flatten(2).mT)
             gated = gate[:, None] * AS.mT.view_as(S)
         energy = -(S * gated).sum() / (num_images or len(images))
-        return 2 * energy - energy.detach()  # the value once, the gradient twice
+        return 2 * energy - energy.detach()  # doubles the gradient but not the value
 
 
 def _nearest(mask: Tensor, size: list[int]) -> Tensor:
-    """Shapes: bool (B, H, W) -> bool (B, *size)."""
+    """Resizes a mask by nearest neighbour. Shapes: bool (B, H, W) -> bool (B, *size)."""
     return F.interpolate(mask[:, None].to(torch.uint8), size)[:, 0].bool()
 
 

@@ -10,15 +10,15 @@ from oversmoothing.tasks.wsss.method import Method
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Settings that an ``Evaluator`` follows.
+    """Settings of an ``Evaluator``.
 
     Args:
-        splits: splits to measure, of ``train`` and ``val``.
+        splits: splits to measure, among ``train`` and ``val``.
         size: side of the square that images are squashed to for CAMs, pseudo labels and ``seg``.
-        background: pixels whose CAMs are at most this are background.
-        ms_splits: those of ``splits`` for multi-scale and CRF, which take seconds per image.
+        background: threshold; pixels whose CAMs are all at most this are background.
+        ms_splits: subset of ``splits`` for multi-scale and CRF, which take seconds per image.
         ms_scales: scales of multi-scale segmentation (``seg_ms``); empty: it is not measured. Sides
-            are rounded to whole patches, and from the middle between two to the even number.
+            are rounded to whole patches; halves are rounded to even numbers.
         ms_size: side of the image at scale 1; None: the image's own size.
         fusion: how scales and mirror images are fused, see ``segment.py``.
         crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: it is not measured.
@@ -26,19 +26,20 @@ class Evaluation:
         ms_limit: number of images for multi-scale and CRF; None: as ``limit``.
         cam_scales: scales of the CAMs that are measured; None: those of ``Method``.
         backgrounds: thresholds for a curve of the CAMs' mIoU; empty: no curve.
-        common: labels with at least this many training images, and background, get a mean IoU of
-            their own; 0: no such mean.
+        common: also measure the mean IoU over background and the labels with at least this many
+            training images; 0: do not.
         boundary: also measure the boundary IoU of CAM, pseudo label and ``seg``.
-        known: also measure ``seg_known``: ``seg`` among the classes of the image's label, as CAMs
-            are. Its gain over ``seg`` is what confused classes cost.
-        every: iterations between two evaluations during the training, on ``val``; None: only the
-            trained network is measured.
+        known: also measure ``seg_known``, which is ``seg`` restricted to the classes in the image's
+            label, as for CAMs. Its gain over ``seg`` is the cost of confused classes.
+        every: iterations between two evaluations during the training, on ``val``; None: measure
+            only the trained network.
         batch: number of squashed images per forward pass.
-        workers: number of processes that read images, and of processes that run the CRF;
-            None: as many as there are cores.
+        workers: number of processes that read images, and of processes that run the CRF; None: one
+            for each core.
 
     Raises:
-        InputError: no split, one that is not measured, or a value out of range.
+        InputError: there is no split, ``ms_splits`` is not a subset of ``splits``, or a value is
+            out of range.
     """
 
     splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])
@@ -61,12 +62,12 @@ class Evaluation:
     workers: int | None = None
 
     def multi_scale(self, method: Method, split: str | None = None) -> bool:
-        """Whether a split, or any, is segmented at several scales."""
+        """Whether a split is segmented at several scales; None: whether any is."""
         splits = self.ms_splits if split is None else {*self.ms_splits} & {split}
         return method.segments and bool(self.ms_scales) and bool(splits)
 
     def shown(self, method: Method) -> Method:
-        """The method with this evaluation's CAM scales."""
+        """Returns the method with the CAM scales of this evaluation."""
         return replace(method, cam_scales=self.cam_scales) if self.cam_scales else method
 
     def __post_init__(self) -> None:

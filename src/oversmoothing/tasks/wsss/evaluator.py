@@ -1,8 +1,8 @@
 """mIoU of every stage: CAM, auxiliary CAM, pseudo label, segmentation; multi-scale; dense CRF.
 
-Stages and settings follow ToCo. CAMs, pseudo labels and single-scale segmentation are made of
-images squashed to a square, as in its validation during training; multi-scale segmentation and CRF
-follow its inference scripts. Labels are compared at the mask's own size.
+Stages and settings follow ToCo. CAMs, pseudo labels and single-scale segmentation are computed on
+images squashed to a square, as in ToCo's validation during training. Multi-scale segmentation and
+CRF follow its inference scripts. Labels are compared at the mask's own size.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ TOKEN_IMAGES = 64  # for token similarity
 
 @dataclass(eq=False)
 class Evaluator(SplitEvaluator):
-    """Measures a ``Network`` as an ``Evaluation`` says.
+    """Measures a ``Network`` with the settings of an ``Evaluation``.
 
     Args:
         method: CAM scales and constants of pseudo labels; its losses decide which stages exist.
@@ -53,18 +53,18 @@ class Evaluator(SplitEvaluator):
         return super().split(split) | self._curves(split)
 
     def during_training(self) -> dict[str, Any]:
-        """The numbers of the validation images, without those of single classes."""
+        """Measures the validation images; leaves out the numbers of single classes."""
         return {k: v for k, v in self.split("val").items() if not k.endswith("_iou")}
 
     def common(self) -> set[int] | None:
-        """Background and the labels with as many training images as the evaluation asks for."""
+        """Returns background and the labels with enough training images, by ``common``."""
         if not self.evaluation.common:
             return None
         images = Counter(label for id in self.data.train for label in self.data.present[id])
         return {0} | {label for label, n in images.items() if n >= self.evaluation.common}
 
     def _curves(self, split: str) -> dict[str, Any]:
-        """mIoU of the CAMs by threshold, the best of them, and the threshold that gave it."""
+        """Returns the mIoU of the CAMs by threshold, the best mIoU, and its threshold."""
         results: dict[str, Any] = {}
         for stage, curve in self.curves.items():
             curve.all_reduce()
@@ -85,15 +85,17 @@ class Evaluator(SplitEvaluator):
         return counts
 
     def more(self, counts: Mapping[str, Any]) -> dict[str, float]:
-        """Percent of the pixels that pseudo labels decide."""
+        """Returns the percentage of pixels that pseudo labels decide."""
         return {"pseudo_coverage": counts["pseudo"].decided()}
 
     @torch.no_grad()
     def layers(self) -> dict[str, list[float]]:
-        """Token similarity after every block, on the first validation images, squashed.
+        """Measures token similarity after every block, on the first validation images, squashed.
 
-        Patch tokens of the residual stream, each image by itself; ``cosine`` and
-        ``effective_rank``, one mean over images per block.
+        It is measured on the patch tokens of the residual stream, separately for each image.
+
+        Returns:
+            ``cosine`` and ``effective_rank``, each with one mean over images per block.
         """
         backbone = self.network.backbone
         training = backbone.training
@@ -122,7 +124,7 @@ class Evaluator(SplitEvaluator):
         return counts
 
     def _stages(self) -> dict[str, str]:
-        """Stages on squashed images -> how an unsure pixel counts."""
+        """Maps the stages on squashed images to the way an unsure pixel counts."""
         segments = self.method.segments
         exists = {"aux_cam": self.method.aux_weight, "seg": segments}
         exists["seg_known"] = segments and self.evaluation.known
@@ -131,7 +133,7 @@ class Evaluator(SplitEvaluator):
         return {stage: "drop" if stage == "pseudo" else "wrong" for stage in stages}
 
     def _bounded(self) -> dict[str, str]:
-        """The stages whose boundary IoU is measured -> how an unsure pixel counts."""
+        """Maps the stages with a boundary IoU to the way an unsure pixel counts."""
         stages = self._stages() if self.evaluation.boundary else {}
         bounded = ("cam", "pseudo", "seg")
         return {stage: unsure for stage, unsure in stages.items() if stage in bounded}
@@ -143,30 +145,36 @@ class Evaluator(SplitEvaluator):
 
     @torch.no_grad()
     def _predict(self, items: list[Item]) -> dict[str, list[Tensor]]:
-        """Stage -> labels of every image at its own size."""
+        """Maps every stage to the labels of every image, at the image's own size."""
         images = self._squashed([to_float(item["image"].to(self.device)) for item in items])
         label = torch.stack([item["label"] for item in items]).to(self.device)
         present = present_classes(label)
-        other = F.pad(label == 0, (1, 0))[..., None, None]  # background is never another class
+        absent = F.pad(label == 0, (1, 0))[..., None, None]  # background is always present
         last, aux = self.labeller.cams(images, present)
+        cams = {"cam": last, "aux_cam": aux}
         pseudo = self.labeller.pseudo(last, present, images)
         logits = self.network.segment(images).float() if self.method.segments else None
-        at_own_size = {
-            "cam": lambda one, truth: self._by_cam("cam", last, present, one, truth),
-            "aux_cam": lambda one, truth: self._by_cam("aux_cam", aux, present, one, truth),
-            "pseudo": lambda one, truth: resized_labels(pseudo[one], truth.shape),
-            "seg": lambda one, truth: resized(logits[one], truth.shape).max(1).indices,
-            "seg_known": lambda one, truth: (
-                resized(logits[one], truth.shape).masked_fill(other[one], -torch.inf).max(1).indices
-            ),
+
+        def labels(stage: str, i: int, truth: Tensor) -> Tensor:
+            one = slice(i, i + 1)
+            if stage in cams:
+                return self._by_cam(stage, cams[stage], present, one, truth)
+            if stage == "pseudo":
+                return resized_labels(pseudo[one], truth.shape)
+            scores = resized(logits[one], truth.shape)
+            if stage == "seg_known":
+                scores = scores.masked_fill(absent[one], -torch.inf)
+            return scores.max(1).indices
+
+        return {
+            stage: [labels(stage, i, item["mask"])[0] for i, item in enumerate(items)]
+            for stage in self._stages()
         }
-        places = [(slice(i, i + 1), item["mask"]) for i, item in enumerate(items)]
-        return {stage: [at_own_size[stage](*p)[0] for p in places] for stage in self._stages()}
 
     def _by_cam(
         self, stage: str, cams: Tensor, present: Present, one: slice, truth: Tensor
     ) -> Tensor:
-        """Labels at the evaluation's threshold; the stage's curve counts the other thresholds."""
+        """Returns labels at the evaluation's threshold; counts other thresholds in the curve."""
         scores, classes = strongest(resized(cams[one], truth.shape), present.part(one))
         if stage in self.curves:
             self.curves[stage].update(scores[0], classes[0], truth)
@@ -188,7 +196,7 @@ class Evaluator(SplitEvaluator):
     def _jobs(
         self, items: Iterator[Item], counts: Confusion, masks: dict[str, Tensor]
     ) -> Iterator[Job]:
-        """Segments images for the CRF; counts the result without CRF, and keeps the masks."""
+        """Segments images for the CRF; also counts the results without CRF, and keeps the masks."""
         for item in items:
             job = segmented(self.network, item["name"], item["image"], self.evaluation)
             counts.update(job[-1].argmax(axis=0), item["mask"], item["name"])
@@ -225,5 +233,5 @@ class Evaluator(SplitEvaluator):
 
 
 def _boundary(stage: str) -> str:
-    """The name of a stage's boundary IoU among the results."""
+    """Returns the name of a stage's boundary IoU in the results."""
     return f"{stage}_boundary"

@@ -21,7 +21,7 @@ from oversmoothing.tasks.wsss.evaluation import Evaluation
 from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.segment import segmented
 
-COMPETITION = "comp6"  # allows any training data (ImageNet weights); comp5 only VOC's
+COMPETITION = "comp6"  # allows any training data, such as ImageNet; comp5 allows only VOC
 NUM_LABELS = 21
 EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that equal predictions give equal files
 
@@ -37,7 +37,7 @@ def export(
 
     Args:
         network: in evaluation mode, with a trained decoder.
-        data: VOC; measured only if every image has a mask.
+        data: VOC; the mIoU is measured only if every image has a mask.
         evaluation: scales, fusion and CRF.
         folder: for the zip; made when missing.
         split: name of the split for the server.
@@ -46,7 +46,8 @@ def export(
         Path of the zip, and its mIoU in percent; None unless every image has a mask.
 
     Raises:
-        InputError: other classes than VOC's, a damaged image, no pydensecrf, or a full disk.
+        InputError: classes are not VOC's, an image is damaged, pydensecrf is missing, or the disk
+            is full.
     """
     if data.classes != class_names("voc"):
         raise InputError(
@@ -99,8 +100,8 @@ def write_submission(
         split: of the predictions.
 
     Raises:
-        InputError: labels of another type or size; an image that is predicted twice, unknown or
-            missing; or a full disk.
+        InputError: labels have a wrong type or size; an image is predicted twice, unknown or
+            missing; or the disk is full.
     """
     inside = f"results/VOC2012/Segmentation/{COMPETITION}_{split}_cls"
     seen: set[str] = set()

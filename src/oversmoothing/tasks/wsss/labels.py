@@ -1,8 +1,8 @@
-"""Pixel labels from CAMs: pseudo labels of two background scores, and plain thresholds.
+"""Pixel labels from CAMs: pseudo labels with two background scores, and simple thresholds.
 
-A pseudo label (ToCo) is made of two runs, one with a high and one with a low background score; PAR
-refines both. A pixel is background if both runs say so. It is unsure (255) if only the run with the
-high score says background. Otherwise it has the class that this run found.
+A pseudo label (ToCo) combines two label maps, one with a high and one with a low background score;
+PAR refines both. A pixel is background if it is background in both maps. It is unsure (255) if it
+is background only with the high score. Otherwise it has its class in the map with the high score.
 """
 
 import torch
@@ -20,7 +20,7 @@ class Labeller:
     """Makes CAMs and pseudo labels of images, for training, evaluation and pictures.
 
     Args:
-        network: makes the CAMs.
+        network: computes the CAMs.
         method: scales of CAMs and constants of pseudo labels.
     """
 
@@ -30,13 +30,13 @@ class Labeller:
         self.par = par.to(next(network.parameters()).device)
 
     def cams(self, images: Tensor, present: Present) -> tuple[Tensor, Tensor]:
-        """CAMs of the last and of the auxiliary layer, see ``multi_scale_cams``."""
+        """Computes CAMs of the last and the auxiliary layer, see ``multi_scale_cams``."""
         return multi_scale_cams(self.network, images, present, self.method.cam_scales)
 
     def pseudo(
         self, cam: Tensor, present: Present, images: Tensor, box: Tensor | None = None
     ) -> Tensor:
-        """See ``pseudo_labels``; without a ``box``, the image fills the crop."""
+        """Computes pseudo labels, see ``pseudo_labels``; box=None: the image fills the crop."""
         if box is None:
             B, _, H, W = images.shape
             box = torch.tensor([0, H, 0, W], device=images.device).expand(B, 4)
@@ -53,7 +53,7 @@ def pseudo_labels(
     high: float = 0.7,
     low: float = 0.25,
 ) -> Tensor:
-    """Labels 0…K; 255 for unsure pixels and for pixels outside the image.
+    """Computes labels 0…K, with 255 for unsure pixels and pixels outside the image.
 
     Args:
         cam: (B, M, H, W) in [0, 1], 0 at padded classes.
@@ -78,7 +78,7 @@ def pseudo_labels(
 
 
 def strongest(cam: Tensor, present: Present) -> tuple[Tensor, Tensor]:
-    """The highest CAM of every pixel and its label 1…K.
+    """Returns the highest CAM of every pixel and its label 1…K.
 
     Shapes: cam (B, M, H, W) -> twice (B, H, W).
     """
@@ -105,13 +105,13 @@ def inside(box: Tensor, height: int, width: int) -> Tensor:
 
 
 def _with_background(cam: Tensor, valid: Tensor, score: float) -> Tensor:
-    """Probabilities (B, 1 + M, h, w) of background and present classes."""
+    """Returns the probabilities (B, 1 + M, h, w) of background and present classes."""
     scores = cam.masked_fill(~valid[:, :, None, None], -torch.inf)
     return torch.cat([torch.full_like(cam[:, :1], score), scores], dim=1).softmax(dim=1)
 
 
 def _classes(scores: Tensor, index: Tensor) -> Tensor:
-    """Labels with the highest score, of background and present classes."""
+    """Returns the labels with the highest score among background and present classes."""
     best = scores.max(dim=1).indices  # several times as fast as argmax on a CPU
     return torch.where(best > 0, _named((best - 1).clamp(min=0), index), 0)
 

@@ -1,6 +1,6 @@
-"""Shows what a network makes of one image: CAMs, refined label, segmentation mask.
+"""Computes CAMs, refined label and segmentation mask of one image.
 
-They are made as the ``Evaluator`` makes them: CAMs and refined label of the image squashed to a
+This follows the ``Evaluator``: CAMs and refined label are computed on the image squashed to a
 square, the mask by multi-scale segmentation. All are returned at the image's own size.
 """
 
@@ -46,10 +46,10 @@ class Look:
 
 @dataclass(eq=False)
 class Viewer:
-    """Looks at images through a network.
+    """Computes the outputs of a network for images.
 
     Args:
-        network: trained; runs in evaluation mode, its mode is restored.
+        network: trained; it runs in evaluation mode, and its mode is restored.
         method: CAM scales and constants of pseudo labels; decides whether there is a decoder.
         evaluation: sizes and scales.
         crf: refines masks; None: no CRF.
@@ -69,10 +69,13 @@ class Viewer:
     def look(
         self, name: str, image: Tensor, label: Tensor | None = None, truth: Tensor | None = None
     ) -> Look:
-        """Looks at one image.
+        """Computes the outputs for one image.
 
         Args:
-            label: classes whose CAMs to make; None: those that the classifier finds.
+            name: of the image.
+            image: the image.
+            label: classes whose CAMs are computed; None: those that the classifier finds.
+            truth: mask, or None.
 
         Shapes: image (3, H, W) uint8, label (K,), truth (H, W) uint8.
         """
@@ -98,12 +101,12 @@ class Viewer:
         return found
 
     def _found(self, square: Tensor) -> Tensor:
-        """Classes of probability ½ or more, or else the most probable one. Shapes: -> (1, K)."""
+        """Returns classes of probability ≥ ½, or else the most probable one. Shapes: -> (1, K)."""
         scores = self.network(square, segment=False).cls
         return ((scores >= 0) | (scores == scores.amax(dim=1, keepdim=True))).float()
 
     def _mask(self, name: str, image: Tensor, label: Tensor) -> np.ndarray:
-        """Shapes: image (3, H, W), label (1, K) -> (H, W)."""
+        """Segments an image. Shapes: image (3, H, W), label (1, K) -> (H, W)."""
         _, pixels, p = segmented(self.network, name, image, self.evaluation)
         if self.known:
             p[1:][label[0].cpu().numpy() == 0] = 0
@@ -112,17 +115,17 @@ class Viewer:
 
 
 def look_at(viewer: Viewer, data: ImageSet, id: str) -> Look:
-    """Looks at an image of a data set, with its label and mask, if any. InputError: damaged."""
+    """Computes the outputs for an image of a data set, with its label and mask if it has them."""
     label = data.label(id) if id in data.present else None
     truth = data.mask(id) if id in data.mask_files else None
     return viewer.look(id, data.image(id), label, truth)
 
 
 def distinct_classes(data: ImageSet, number: int) -> list[str]:
-    """Chooses ``number`` validation images of many classes by a rule, not by hand.
+    """Chooses ``number`` validation images of many classes.
 
-    First come the images, in the order of the list, with a class that no image before them has;
-    if these are too few, the first of the others. The result keeps the order of the list.
+    In the order of the list, these are the images with a class that no image before them has. If
+    there are too few, the first other images are added. The result keeps the order of the list.
     """
     seen: set[int] = set()
     first = []

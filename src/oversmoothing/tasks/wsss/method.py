@@ -15,11 +15,11 @@ class Method:
         seg_weight: weight of L_seg; if this and ``reg_weight`` are 0, the decoder is not trained.
         reg_weight: weight of L_reg.
         start: first iteration with L_seg and L_reg; until then only the classifiers are trained.
-        zero_gradients: until ``start`` the decoder's gradients are 0 instead of None, as in ToCo's
-            code: AdamW's weight decay acts on it, and its bias correction is over at ``start``, so
-            the first steps are larger.
-        aux_labels_until: up to this iteration pseudo labels come from the auxiliary CAM, after it
-            from the last layer's (ToCo's COCO schedule; 0 on VOC).
+        zero_gradients: until ``start``, set the decoder's gradients to 0 instead of None, as in
+            ToCo's code. AdamW's weight decay then acts on the decoder, and its bias correction is
+            over at ``start``, so the first steps are larger.
+        aux_labels_until: up to this iteration, pseudo labels come from the auxiliary CAM, and
+            afterwards from the CAM of the last layer (ToCo's COCO schedule; 0 on VOC).
         high, low: the two background scores behind a pseudo label.
         cam_scales: scales of the input; each is used with its mirror image.
         par_iterations: iterations of pixel-adaptive refinement.
@@ -32,7 +32,8 @@ class Method:
             that is NaN without background or without foreground pixels.
 
     Raises:
-        InputError: a weight below 0, background scores out of order, or a scale or σ of 0 or less.
+        InputError: a weight is below 0, background scores are not ascending, or a scale or σ is not
+            above 0.
     """
 
     aux_weight: float = 1.0

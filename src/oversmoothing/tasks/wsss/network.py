@@ -51,22 +51,22 @@ class Network(OnBackbone):
         return Outputs(cls, aux, self.decoder(last) if segment else None)
 
     def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Feature maps of the last and of the auxiliary layer, both (B, C, h, w)."""
+        """Returns feature maps of the last and the auxiliary layer, both (B, C, h, w)."""
         H, W = images.shape[-2:]
         tokens, taken = self.backbone(images, take=(self.aux_block,))
         return tuple(self.backbone.to_map(x, H, W) for x in (tokens, taken[self.aux_block]))
 
     def class_maps(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Raw CAMs of the last and of the auxiliary layer, both (B, K, h, w)."""
+        """Returns raw CAMs of the last and the auxiliary layer, both (B, K, h, w)."""
         last, aux = self.features(images)
         return self.classifier(last), self.aux_classifier(aux)
 
     def segment(self, images: Tensor) -> Tensor:
-        """Segmentation logits (B, 1 + K, h, w)."""
+        """Computes segmentation logits (B, 1 + K, h, w)."""
         return self.decoder(self.features(images)[0])
 
     def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
-        """The backbone at ``lr``; classifiers and decoder at ``head_factor`` times ``lr``."""
+        """Returns the backbone at ``lr``, and heads and decoder at ``head_factor`` times ``lr``."""
         heads = (self.classifier, self.aux_classifier, self.decoder)
         new = [p for head in heads for p in head.parameters()]
         old = [p for p in self.backbone.parameters() if p.requires_grad]
@@ -74,7 +74,7 @@ class Network(OnBackbone):
 
 
 def _pooled(x: Tensor) -> Tensor:
-    """Maximum over pixels; unlike that of pooling, its gradient is deterministic on GPUs.
+    """Computes the maximum over pixels; unlike in max pooling, gradients are deterministic on GPUs.
 
     Shapes: (B, C, h, w) -> (B, C, 1, 1).
     """

@@ -22,7 +22,7 @@ class Objective:
 
     Args:
         method: weights and schedule.
-        network: makes the CAMs behind pseudo labels.
+        network: computes the CAMs for pseudo labels.
     """
 
     def __init__(self, method: Method, network: Network) -> None:
@@ -36,7 +36,7 @@ class Objective:
     def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
         """Adds the pseudo labels ``pseudo`` (B, H, W) and their ``counts``, for L_seg.
 
-        Before that, it sets the decoder's gradients to 0 if the method says so.
+        It also sets the decoder's gradients to 0 if the method has ``zero_gradients``.
         """
         if not self.joined(step):
             if self.method.zero_gradients:
@@ -51,7 +51,7 @@ class Objective:
         return batch | {"pseudo": pseudo, "counts": count_labels(pseudo)}
 
     def losses(self, model: torch.nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
-        """Weighted losses of a part; the sum over parts and processes is the batch's loss."""
+        """Returns weighted losses of a part; their sum over parts and processes is the batch's."""
         method, joined = self.method, self.joined(step)
         out = model(part["image"], segment=joined)
         share = len(part["image"]) / part["batch_size"]
@@ -84,7 +84,7 @@ class Objective:
 
 
 class Counts(NamedTuple):
-    """Numbers of background and foreground pixels in the batch of all processes."""
+    """Numbers of background and foreground pixels in the whole batch, over all processes."""
 
     background: Tensor
     foreground: Tensor
@@ -99,7 +99,7 @@ def count_labels(labels: Tensor) -> Counts:
 def segmentation_loss(
     logits: Tensor, labels: Tensor, counts: Counts, toco_compat: bool = False
 ) -> Tensor:
-    """½ (mean cross-entropy over background pixels + mean over foreground pixels).
+    """Computes ½ (mean cross-entropy over background pixels + mean over foreground pixels).
 
     A mean over no pixels is 0, or NaN with ``toco_compat``, as in ToCo's code.
 
@@ -112,7 +112,7 @@ def segmentation_loss(
     Shapes: -> scalar.
     """
     each = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE, reduction="none")
-    background = each.where(labels == 0, 0).sum()  # an index of booleans would wait for a GPU
+    background = each.where(labels == 0, 0).sum()  # boolean indexing synchronises GPUs
     foreground = each.where((labels > 0) & (labels != IGNORE), 0).sum()
     least = 0 if toco_compat else 1
     parts = (background, foreground), (n.clamp(min=least) for n in counts)

@@ -1,4 +1,4 @@
-"""Pictures: images with CAMs, refined labels and masks, side by side."""
+"""Draws images with CAMs, refined labels and masks side by side."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +19,9 @@ NUMBER = 4  # images that a run shows
 def leave_pictures(
     evaluator: Evaluator, recorder: Recorder, seed: int, result: dict[str, Any]
 ) -> None:
-    """Leaves ``pictures-seed<seed>.png`` and ``tokens-seed<seed>.png`` in a run's folder.
+    """Saves ``pictures-seed<seed>.png`` and ``tokens-seed<seed>.png`` in a run's folder.
 
-    They show validation images that ``distinct_classes`` chooses, and token similarity by block.
+    They show validation images chosen by ``distinct_classes``, and token similarity by block.
 
     Args:
         result: of the seed, with ``layers_before`` and ``layers_after``.
@@ -51,10 +51,11 @@ def draw_looks(
 
 
 def columns_of(looks: Sequence[Look], cams: Sequence[Column] = ()) -> list[Column]:
-    """Returns image, truth, CAMs, refined label and mask, without columns that are empty.
+    """Returns the columns image, truth, CAMs, refined label and mask, without empty ones.
 
     Args:
-        cams: columns that take the place of the strongest CAM.
+        looks: one for each row.
+        cams: columns that replace the strongest CAM.
     """
     found = [
         ("image", [look.image for look in looks]),
@@ -67,15 +68,15 @@ def columns_of(looks: Sequence[Look], cams: Sequence[Column] = ()) -> list[Colum
 
 
 def _filled(columns: Sequence[Column]) -> list[Column]:
-    """Leaves out columns that are empty."""
+    """Removes empty columns."""
     return [column for column in columns if any(cell is not None for cell in column[1])]
 
 
 def draw_pair(pair: Sequence[tuple[str, Sequence[Look]]], label_names: Sequence[str]) -> Figure:
-    """Draws the same images through several networks: image, truth, their CAMs, their masks.
+    """Draws the outputs of several networks for the same images: image, truth, CAMs and masks.
 
     Args:
-        pair: title of a network, and its looks.
+        pair: title and looks of each network.
         label_names: names of the labels 0, 1, …
     """
     first = pair[0][1]
@@ -90,7 +91,7 @@ def draw_pair(pair: Sequence[tuple[str, Sequence[Look]]], label_names: Sequence[
 
 
 def strongest(look: Look) -> np.ndarray:
-    """Lays the maximum of an image's CAMs on the image. Shapes: -> (H, W, 3) uint8."""
+    """Overlays the maximum of an image's CAMs on the image. Shapes: -> (H, W, 3) uint8."""
     return heat(look.image, look.cams.max(axis=0, initial=0.0))
 
 

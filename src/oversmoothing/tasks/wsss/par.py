@@ -38,11 +38,11 @@ class PAR(nn.Module):
     Args:
         dilations: distances of the rings of neighbours.
         iterations: number of averaging steps.
-        toco_compat: make rows sum to 1 + w2, as in ToCo's and AFA's code, not to 1; the argmax is
-            the same.
+        toco_compat: make rows sum to 1 + w2 instead of 1, as in the code of ToCo and AFA; this does
+            not change the argmax.
 
     Raises:
-        InputError: no dilation, or one below 1; images and masks whose shapes do not fit.
+        InputError: there is no dilation, a dilation is below 1, or shapes do not fit.
 
     Shapes: images (B, 3, H, W), masks (B, K, H, W) -> (B, K, H, W).
     """
@@ -97,7 +97,7 @@ class PAR(nn.Module):
         return affinity.mul_(self.colour_share).add_(self.position.to(images.dtype))
 
     def _around(self, H: int, W: int) -> Tensor:
-        """Indices of the neighbours of every pixel, in the order of ``shifts``.
+        """Returns the indices of the neighbours of every pixel, in the order of ``shifts``.
 
         Shapes: -> (H·W·neighbours,), int32.
         """
@@ -115,7 +115,9 @@ class PAR(nn.Module):
 
 
 def _log_affinity(colours: Tensor, centre: Tensor) -> Tensor:
-    """Mean over RGB of −(ΔI / (σ w_1))². σ takes two passes; one would cancel on flat regions.
+    """Computes the mean over RGB of −(ΔI / (σ w1))².
+
+    σ is computed in two passes, since one pass suffers from cancellation in flat regions.
 
     Shapes: colours (n, B, 3, rows, W), overwritten; centre (B, 3, rows, W) -> (n, B, rows, W).
     """

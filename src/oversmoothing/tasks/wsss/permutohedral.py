@@ -7,8 +7,8 @@ Points are lifted into the hyperplane Σx = 0 of D+1 dimensions. Its lattice poi
 vectors whose coordinates are all congruent modulo D+1. Each point lies in a simplex of D+1 lattice
 points; its D+1 barycentric weights give its position in the simplex. Filtering has three steps:
 splat (points → lattice), blur by [½ 1 ½] along each of the D+1 axes, slice (lattice → points).
-As in the authors' code, only lattice points next to an input point exist. What would pass through
-other lattice points is lost, so the result has a factor that depends on the data: at D = 5 about
+As in the authors' code, only lattice points next to an input point exist. Contributions through
+other lattice points are lost. So the result has a factor that depends on the data, at D = 5 about
 0.55 to 0.63 on photographs.
 """
 
@@ -29,7 +29,7 @@ class Lattice:
         features: (B, N, D) in units of standard deviations; images of a batch are independent.
 
     Raises:
-        InputError: features so far apart that 63 bits cannot number the lattice points.
+        InputError: features are so far apart that 63 bits cannot number the lattice points.
     """
 
     def __init__(self, features: Tensor) -> None:
@@ -123,15 +123,16 @@ def _keys(base: Tensor, rank: Tensor, B: int) -> tuple[Tensor, Tensor]:
 
 
 def _steps(radix: Tensor) -> list[Tensor]:
-    """Differences of keys from a lattice point to the next, along each of the D+1 axes."""
+    """Returns the difference of keys to the next lattice point along each of the D+1 axes."""
     D = len(radix)
     return [*(radix.sum() - (D + 1) * radix), radix.sum()]
 
 
 def _neighbours(lattice: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices of the lattice points one step after and before each; their number for none.
+    """Returns the indices of the next and the previous lattice points along one axis.
 
-    The point that stands for no point is its own neighbour. The host waits for nothing.
+    A missing point has the number of points as index; it is its own neighbour. This does not
+    synchronise with a GPU.
     """
     n, target = len(lattice), lattice + step
     after = torch.searchsorted(lattice, target)
@@ -149,5 +150,5 @@ def _blur(nodes: Tensor, after: Tensor, before: Tensor) -> Tensor:
 
 
 def _gather(x: Tensor, index: Tensor, weight: Tensor, start: Tensor | None = None) -> Tensor:
-    """Weighted sums of rows: one per row of ``index``, or per segment that begins at ``start``."""
+    """Computes weighted sums of rows, per row of ``index`` or per segment from ``start`` on."""
     return F.embedding_bag(index, x, start, mode="sum", per_sample_weights=weight)

@@ -1,4 +1,4 @@
-"""Measures the trained network of a wsss run again, with other settings of the evaluation."""
+"""Measures the trained network of a wsss run again with other evaluation settings."""
 
 import copy
 import dataclasses
@@ -25,18 +25,18 @@ from oversmoothing.tasks.wsss.evaluator import Evaluator
 from oversmoothing.tasks.wsss.network import Network
 from oversmoothing.tasks.wsss.task import WSSS
 
-HOW = ("batch", "workers")  # settings that change no number
+HOW = ("batch", "workers")  # settings that do not change results
 
 
 def configured(config: DictConfig, words: list[str]) -> DictConfig:
     """Returns a run's config with other settings.
 
     Args:
-        config: of the run; not changed.
+        config: of the run; it is not changed.
         words: ``evaluation.<key>=<value>`` and ``paths.data=<folder>``.
 
     Raises:
-        Problems: an unknown key, one that only training uses, or a value of another type.
+        Problems: a key is unknown or used only in training, or a value has a wrong type.
     """
     config = copy.deepcopy(config)
     overrides, problems = parse(words)
@@ -56,7 +56,7 @@ def configured(config: DictConfig, words: list[str]) -> DictConfig:
 
 
 def _keys() -> list[str]:
-    """Keys that may be set; the option --split sets ``splits`` and ``ms_splits``."""
+    """Lists the keys that can be set; ``splits`` and ``ms_splits`` are set by --split."""
     own = [field.name for field in dataclasses.fields(Evaluation) if "splits" not in field.name]
     crf = [f"crf.{field.name}" for field in dataclasses.fields(CRF)]
     return [*(f"evaluation.{name}" for name in own + crf), "paths.data"]
@@ -73,8 +73,8 @@ def checked(config: DictConfig, network: Network) -> WSSS:
     """Builds the task of a config and checks that its options fit the network.
 
     Raises:
-        InputError: values out of range, an evaluation size that is not a multiple of the patch, or
-            no pydensecrf.
+        InputError: a value is out of range, the evaluation size is not a multiple of the patch, or
+            pydensecrf is missing.
     """
     task: WSSS = build(config.task)
     task.check(network, Parts([]))
@@ -82,7 +82,7 @@ def checked(config: DictConfig, network: Network) -> WSSS:
 
 
 def stored(folder: Path, data: ImageSet, evaluation: Evaluation) -> tuple[Path, dict[str, Any]]:
-    """Path and content of the file for the numbers of some settings; no ``seeds`` if it is new.
+    """Returns path and content of the results file for some settings; a new one has no ``seeds``.
 
     Args:
         folder: of the run.
@@ -101,7 +101,7 @@ def stored(folder: Path, data: ImageSet, evaluation: Evaluation) -> tuple[Path, 
 def measure(
     file: Path, seed: int, network: Network, data: ImageSet, task: WSSS
 ) -> tuple[Path, dict[str, Any]]:
-    """Measures a seed and stores the numbers; does nothing if they exist for the same weights.
+    """Measures a seed and stores the numbers, unless they exist for the same weights.
 
     Args:
         file: weights of the network, in the folder of its run.

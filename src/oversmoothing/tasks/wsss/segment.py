@@ -34,12 +34,12 @@ def multi_scale_probabilities(
     size: int | None = None,
     fusion: Fusion = "voc",
 ) -> Tensor:
-    """Softmax of the fused logits of several scales, each with its mirror image.
+    """Computes the softmax of the fused logits of several scales, each with its mirror image.
 
     Args:
         image: (3, H, W) in [0, 1].
         scales: of the input; sides are rounded to whole patches.
-        size: scale 1 is size × size, as in ToCo on COCO; None: the image's own size, as on VOC.
+        size: side of the square at scale 1, as in ToCo on COCO; None: the image's size, as on VOC.
         fusion: ``voc``: sum of image and mirror image, then maximum over scales; ``coco``: maximum
             of image and mirror image, then sum over scales (ToCo's two scripts).
 
@@ -54,7 +54,7 @@ def multi_scale_probabilities(
 
 
 def _both(network: Network, image: Tensor, sides: list[float]) -> Tensor:
-    """Logits of an image and of its mirror image, mirrored back: (2, 1 + K, H, W)."""
+    """Computes logits of an image and of its mirror image, mirrored back: (2, 1 + K, H, W)."""
     patch = network.backbone.patch
     sides = [patch * max(1, round(side / patch)) for side in sides]
     scaled = F.interpolate(image[None], sides, mode="bilinear")

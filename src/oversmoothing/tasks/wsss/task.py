@@ -41,8 +41,8 @@ class WSSS(Task):
         method: losses and pseudo labels.
         augment: makes training crops.
         evaluation: what is measured.
-        adaptation: iterations of a stage before the training that gets the pretrained weights used
-            to the aggregator, without labels.
+        adaptation: number of iterations, before the training, that adapt the pretrained weights to
+            the aggregator without labels; 0: none.
         aux_block: block whose output feeds the auxiliary classifier.
     """
 
@@ -61,11 +61,11 @@ class WSSS(Task):
         require_trainer(parts.trainer, Recipe, "wsss", "trainer=toco")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Network:
-        """The seed draws the classifiers and the decoder.
+        """Builds the network; the seed draws all weights that are not pretrained.
 
         Raises:
-            InputError: data without background, a block that does not exist, or what backbone and
-                aggregators refuse.
+            InputError: the data have no background, a block does not exist, or backbone or
+                aggregators refuse their options.
         """
         [seed] = seeds
         torch.manual_seed(seed)
@@ -80,7 +80,7 @@ class WSSS(Task):
         return Network(vit, len(parts.data.label_names) - 1, self.aux_block).to(device)
 
     def check(self, network: Network, parts: Parts) -> None:
-        """Refuses sizes that are no whole number of patches, and a CRF without pydensecrf."""
+        """Refuses sizes that are not multiples of the patch, and a CRF without pydensecrf."""
         if self.evaluation.crf and self.evaluation.multi_scale(self.method):
             load_pydensecrf()
         if self.adaptation < 0:
@@ -103,7 +103,7 @@ class WSSS(Task):
             warnings.warn(
                 f"task.method.start={self.method.start}: the training has only "
                 f"{iterations} iterations, so the decoder is not trained, and its "
-                "mIoU means nothing; lower it",
+                "mIoU is meaningless; lower it",
                 stacklevel=2,
             )
         sizes = {"augment.crop": self.augment.crop, "evaluation.size": self.evaluation.size}
@@ -159,11 +159,12 @@ class WSSS(Task):
         return {seed: results}
 
     def viewer(self, network: Network, crf: bool = False, known: bool = False) -> Viewer:
-        """Looks at images as the evaluation does.
+        """Returns a viewer with the settings of the evaluation.
 
         Args:
             network: trained.
-            crf: refine masks by the evaluation's dense CRF, by the default one where it has none.
+            crf: refine masks by the dense CRF of the evaluation, or by the default one if it has
+                none.
             known: limit masks to the classes of the image's label.
         """
         own = (self.evaluation.crf or CRF()) if crf else None
