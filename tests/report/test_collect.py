@@ -23,7 +23,7 @@ from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.plan import describe, estimate, tables_with
 from oversmoothing.report.publish import markdown
-from oversmoothing.store.identity import former_id, run_id
+from oversmoothing.store.identity import ids, run_id
 from oversmoothing.store.recorder import write_result
 
 ROOT = Path(__file__).parents[2]
@@ -137,7 +137,7 @@ def test_an_earlier_record_is_shown_until_the_run_is_repeated(tmp_path: Path, ce
     words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
     config = collect(cells, words, None)[0].config
     seeds = {"0": {"test_accuracy": 1.0}, "1": {"test_accuracy": 3.0}}
-    earlier = {"id": former_id(config), "name": "x", "seconds": 1.0, "seeds": seeds, "config": {}}
+    earlier = {"id": ids(config)[1], "name": "x", "seconds": 1.0, "seeds": seeds, "config": {}}
     path = tmp_path / "small.jsonl"
     path.write_text(json.dumps(earlier) + "\n")
     run_all([compose_config([f"experiment={cells[0].experiment}", *cells[0].overrides, *words,

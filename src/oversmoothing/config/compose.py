@@ -44,10 +44,10 @@ def compose_config(words: list[str]) -> DictConfig:
 
 def parse(words: list[str]) -> tuple[list[Override], list[str]]:
     """Parses overrides; returns them, and one line for every word that is not an override."""
-    parser, parsed, problems = OverridesParser.create(), [], []
+    parsed, problems = [], []
     for word in words:
         try:
-            override = parser.parse_override(word)
+            override = _parse(word)
         except (HydraException, ValueError):  # a number of thousands of digits
             hint = _QUOTE if "=" in word else "expected key=value, without spaces"
             problems.append(f"{word!r}: {hint}")
@@ -57,6 +57,11 @@ def parse(words: list[str]) -> tuple[list[Override], list[str]]:
         else:
             problems.append(f"{word!r}: expected key=value, without spaces")
     return parsed, problems
+
+
+@lru_cache(maxsize=4096)
+def _parse(word: str) -> Override:
+    return OverridesParser.create().parse_override(word)
 
 
 @cache

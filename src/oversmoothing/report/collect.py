@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from oversmoothing.report.cells import Cell
 from oversmoothing.report.verdict import Measured, Pair
 from oversmoothing.store.environment import shared_environment
 from oversmoothing.store.files import write_text
-from oversmoothing.store.identity import former_id, identity, run_id
+from oversmoothing.store.identity import identity, ids, run_id
 from oversmoothing.store.metric import look_up
 
 Records = Mapping[str, dict[str, Any]]  # run id -> result
@@ -102,7 +102,7 @@ class Planned:
 
     def with_best_result(self, found: dict[str, Any] | None, records: Records) -> "Planned":
         """Chooses among ``found``, ``self.result`` and the recorded results, in this order."""
-        names = run_id(self.config), former_id(self.config)
+        names = ids(self.config)
         results = [*filter(None, (found, self.result, *map(records.get, names)))]
         of_versions = [[result for result in results if result["id"] == name] for name in names]
         merged = [reduce(merged_seeds, of_version) for of_version in of_versions if of_version]
@@ -137,12 +137,13 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
             use only the output folder.
     """
     records = records_beside(recorded) if recorded else {}
-    compose = cache(lambda *words: compose_config([*words]))
+    runs: dict[tuple[str, ...], Planned] = {}  # a run often measures several cells
     planned = []
     for cell in cells:
         words = (f"experiment={cell.experiment}", *cell.overrides, *extra)
-        config = compose(*words) if cell.runnable else None
-        planned.append(Planned(cell, config).looked_up(records))
+        if cell.runnable and words not in runs:
+            runs[words] = Planned(cell, compose_config([*words])).looked_up(records)
+        planned.append(replace(runs[words], cell=cell) if cell.runnable else Planned(cell, None))
     return planned
 
 
@@ -151,11 +152,17 @@ def read_records(path: Path) -> Records:
     if not path.exists():
         return {}
     try:
-        return {line["id"]: line for line in map(json.loads, path.read_text("utf-8").splitlines())}
+        return _parsed(path.read_text("utf-8"))
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: a line is not a recorded result ({error}); restore the file with git"
         ) from None
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Records:
+    """Parses the lines of a file, which the reports of many tables read. Do not change them."""
+    return {line["id"]: line for line in map(json.loads, text.splitlines())}
 
 
 def records_beside(path: Path) -> Records:

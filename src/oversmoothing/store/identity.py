@@ -40,10 +40,10 @@ def may_decide(key: str) -> bool:
     return part in (*IDENTITY, "seeds") and not neutral
 
 
-def former_id(config: DictConfig) -> str:
-    """Returns the id that the run had before its parts got marks."""
-    unmarked = {key: _unmarked(node) for key, node in identity(config).items()}
-    return hashed(unmarked)
+def ids(config: DictConfig) -> tuple[str, str]:
+    """Returns the id of a config's run, and the id that it had before its parts got marks."""
+    found = identity(config)
+    return hashed(found), hashed({key: _unmarked(node) for key, node in found.items()})
 
 
 def run_name(config: DictConfig) -> str:
