@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from oversmoothing.adapters.groups import Graphs, Groups, Sentences
+from oversmoothing.adapters.groups import Graphs, Groups, Sentences, recorded
 from oversmoothing.errors import InputError
 
 
@@ -126,7 +126,7 @@ def sentences(mask: Tensor | None) -> Sentences | None:
             f"attention_mask: expected one for tokens, (B, N), got {tuple(mask.shape)}; "
             "aggregators after the mixing cannot follow other masks"
         )
-    if mask.all():
+    if not recorded() and mask.all():
         return None
     return Sentences(mask)
 

@@ -33,7 +33,7 @@ class Sentences:
         self.shape, self.lengths = mask.shape, mask.sum(dim=1)
         # Tokens first, padding after them.
         self.mask = torch.arange(mask.shape[1], device=mask.device) < self.lengths[:, None]
-        in_order = bool((self.mask == mask).all())
+        in_order = not recorded() and bool((self.mask == mask).all())
         self.order = None if in_order else (~mask).long().argsort(dim=1, stable=True)
 
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
@@ -115,6 +115,14 @@ class Graphs:
                 piece = aggregator(*(x[..., some, :] for x in tensors), of_group)
                 out = out.index_copy(-2, some.flatten(), piece.flatten(-3, -2).to(out.dtype))
         return out
+
+
+def recorded() -> bool:
+    """Returns whether the call is traced, compiled or exported for other inputs, too.
+
+    What a call does must not depend on the values of its inputs then.
+    """
+    return torch.jit.is_tracing() or torch.compiler.is_compiling()
 
 
 def _take(x: Tensor, order: Tensor) -> Tensor:
