@@ -1,11 +1,13 @@
 """Laws of the smoothness metrics."""
 
 import math
+import re
 
 import pytest
 import torch
 from torch import Tensor
 
+from oversmoothing.errors import InputError
 from oversmoothing.metrics import smoothness
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
@@ -187,3 +189,19 @@ def test_the_mean_norm_is_euclidean() -> None:
     x = draw(3, 50, 8)
     expected = x.square().sum(dim=-1).sqrt().mean(dim=-1)
     torch.testing.assert_close(smoothness.mean_norm(x), expected)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (90, 4)])
+def test_ranks_have_gradients(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smoothness, "AT_ONCE", 64)  # the longest is in pieces
+    x = torch.randn(2, *shape, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(smoothness.effective_rank, x)
+    assert torch.autograd.gradcheck(smoothness.singular_values, x)
+    assert torch.autograd.gradcheck(lambda x: smoothness.singular_values(x, exact=True), x)
+
+
+@pytest.mark.parametrize("measure", [smoothness.dirichlet_energy, smoothness.mean_average_distance])
+@pytest.mark.parametrize("shape", [(3, 2), (2,), (1, 2, 3)])
+def test_edges_of_another_shape_are_refused(measure, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=f"edges: expected .*got {re.escape(str(shape))}; .*edges"):
+        measure(torch.randn(5, 4), torch.zeros(shape, dtype=torch.long))

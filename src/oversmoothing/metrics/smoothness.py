@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.errors import InputError
+
 GRAM_FLOOR = 1e-6  # relative size below which singular values of the Gram matrix are inaccurate
 AT_ONCE = 1 << 16  # entries of a piece in float64, or 1/PIECES of the matrix if that is more
 PIECES = 32
@@ -21,7 +23,8 @@ def singular_values(x: Tensor, exact: bool = False) -> Tensor:
 
     They are computed from the eigenvalues of the smaller Gram matrix, which is faster than an SVD.
     Rounding changes an eigenvalue by about 1e-15 and a singular value σ by
-    5e-16/σ: 5e-13 at the threshold 1e-3. Values below about 5e-8 are noise.
+    5e-16/σ: 5e-13 at the threshold 1e-3. Values below about 5e-8 are noise. There is no gradient
+    where one of them is 0.
 
     Args:
         exact: use an SVD, for ratios of singular values below 1e-6.
@@ -33,9 +36,9 @@ def singular_values(x: Tensor, exact: bool = False) -> Tensor:
     else:
         x, finite = _unit(x if x.shape[-2] <= x.shape[-1] else x.mT)
         if exact:
-            return torch.linalg.svdvals(x).masked_fill_(~finite[..., None], torch.nan)
+            return torch.linalg.svdvals(x).masked_fill(~finite[..., None], torch.nan)
         gram = x @ x.mT
-    sigma = torch.linalg.eigvalsh(gram).clamp_min_(0).sqrt_().flip(-1)
+    sigma = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt().flip(-1)
     return sigma.masked_fill_(~finite[..., None], torch.nan)
 
 
@@ -55,7 +58,8 @@ def rank_of(sigma: Tensor, eps: float = 1e-3) -> Tensor:
 def effective_rank(x: Tensor) -> Tensor:
     """exp(H(p)), p = σ/Σσ (Roy, Vetterli 2007): 1 for rank one, N for N equal singular values.
 
-    The Gram matrix's noise (see :func:`singular_values`) adds at most 1e-4 at N = 100.
+    The Gram matrix's noise (see :func:`singular_values`) adds at most 1e-4 at N = 100. There is no
+    gradient where a singular value is 0.
 
     Shapes: x (..., N, C) -> (...); 0 for x = 0.
     """
@@ -66,7 +70,7 @@ def effective_rank_of(sigma: Tensor) -> Tensor:
     """:func:`effective_rank` from the :func:`singular_values`. Shapes: (..., K) -> (...)."""
     total = sigma.sum(dim=-1, keepdim=True)
     entropy = torch.special.entr(sigma / _nonzero(total)).sum(dim=-1)
-    return entropy.exp().masked_fill_(total[..., 0] == 0, 0.0)
+    return entropy.exp().masked_fill(total[..., 0] == 0, 0.0)
 
 
 def mean_cosine(x: Tensor) -> Tensor:
@@ -245,6 +249,15 @@ def _at_once(x: Tensor) -> int:
 
 
 def _pieces(edges: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields rows and columns of the edges in pieces, without self-loops."""
+    """Yields rows and columns of the edges in pieces, without self-loops.
+
+    Raises:
+        InputError: the edges are not (2, E).
+    """
+    if edges.dim() != 2 or edges.shape[0] != 2:
+        raise InputError(
+            f"edges: expected (2, E), both directions of every edge, got {tuple(edges.shape)}; "
+            "give pairs (E, 2) as edges.T"
+        )
     for piece in edges[:, edges[0] != edges[1]].split(_at_once(x), dim=1):
         yield piece[0], piece[1]
