@@ -187,3 +187,10 @@ def test_a_state_of_a_warm_up_is_a_tensor_and_no_warm_up_ignores_it() -> None:
         again = Centered(warmup=10)
         again.load_state_dict({"_extra_state": of_version})
         assert again.progress == 0.3
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_padding_mask_of_two_dimensions_is_refused_with_its_shape(causal: bool) -> None:
+    mask, x = torch.ones(2, N, dtype=torch.bool), torch.randn(2, N, D)
+    with pytest.raises(InputError, match=r"got \(2, 12\); a padding mask .* mask\[:, None, :\]"):
+        Centered()(x, x, Context(mask=mask, causal=causal))

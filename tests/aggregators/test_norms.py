@@ -130,3 +130,10 @@ def test_the_epsilon_of_pairnorm_is_inside_the_root(mode: str) -> None:
     squares = y.square().sum(dim=-1, keepdim=True)
     root = (0.3 + (squares.mean() if mode == "PN" else squares)).sqrt()
     assert torch.allclose(PairNorm(mode, 2.0, eps=0.3)(x, Context()), 2 * y / root, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [PairNorm, partial(ContraNorm, 7), partial(ContraNormD, 7)])
+def test_a_padding_mask_of_two_dimensions_is_refused_with_its_shape(make) -> None:
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    with pytest.raises(InputError, match=r"got \(2, 5\); a padding mask .* mask\[:, None, :\]"):
+        make()(torch.randn(2, 5, 7), Context(mask=mask))

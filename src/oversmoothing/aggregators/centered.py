@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
-from oversmoothing.aggregators.checks import check_finite, like
+from oversmoothing.aggregators.checks import PADDING, check_finite, like
 from oversmoothing.aggregators.running_mean import RunningMean
 from oversmoothing.errors import InputError
 
@@ -98,12 +98,20 @@ def _mean(v: Tensor, skipped: int, num_queries: int, context: Context) -> Tensor
 
     Causal sums of half-precision values are in float32. A token that sees no values gets 0.
 
+    Raises:
+        InputError: the mask has another number of tokens.
+
     Shapes: v (..., N, C) -> (..., N_q or 1, C).
     """
     N, counted = v.shape[-2], v[..., skipped:, :]
     precise = torch.promote_types(v.dtype, torch.float32)
     if context.mask is not None:
         seen = torch.atleast_2d(context.mask)
+        if seen.shape[-2] not in (1, num_queries):
+            raise InputError(
+                f"context.mask: expected (..., 1, {N}) or (..., {num_queries}, {N}), got "
+                f"{tuple(seen.shape)}; {PADDING}"
+            )
         if context.causal:
             seen = seen & seen.new_ones(num_queries, N).tril(N - num_queries)
         seen = seen[..., skipped:].to(precise)

@@ -8,6 +8,8 @@ from torch import Tensor
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
+PADDING = "a padding mask (B, N) needs the shape (B, 1, N): mask[:, None, :]"
+
 
 def check_choice(option: str, value: object, choices: Any) -> None:
     """Raises InputError unless an option is one of the values of a ``Literal``."""
@@ -39,6 +41,6 @@ def padding(context: Context) -> Tensor | None:
         got = "causal=True" if mask is None or context.causal else str(tuple(mask.shape))
         raise InputError(
             f"context.mask: expected (..., 1, N), which hides the same tokens from all, got {got}; "
-            "choose an aggregator that can be causal, such as centered"
+            f"{PADDING}, or choose an aggregator that can be causal, such as centered"
         )
     return mask
