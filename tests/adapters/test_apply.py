@@ -22,9 +22,11 @@ from applied_models import (
     gpt2,
     vit,
 )
+from guide import ROOT
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.adapters.names import PRESETS
 from oversmoothing.aggregators.base import PLAIN, Context, Inside, advance
 
 
@@ -218,3 +220,35 @@ def test_a_module_that_is_never_called_is_refused() -> None:
         osm.apply(encoder, "pairnorm", where="layers.*.self_attn.out_proj")
     with pytest.raises(osm.InputError, match=r"^model: expected a torch\.nn\.Module, got str"):
         osm.remove("encoder")
+
+
+@pytest.mark.parametrize("where", [None, "layers.*", "layers.*.linear2"])
+@pytest.mark.parametrize("method", ["centered", osm.Centered, partial(osm.Centered, gamma=-0.5)])
+def test_inside_an_unknown_mixing_the_module_is_the_way(method, where: str | None) -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+    said = (
+        r"^aggregator Centered acts inside .* in TransformerEncoder, call it in .*\(attn @ v, v\)$"
+    )
+    with pytest.raises(osm.InputError, match=said):
+        osm.apply(encoder, method, where=where)
+
+
+def test_presets_are_answered_with_the_method() -> None:
+    names = {path.stem for path in (ROOT / "configs/aggregator").glob("*.yaml")}
+    modules = {path.stem for path in (ROOT / "src/oversmoothing/aggregators").glob("*.py")}
+    assert set(PRESETS) == names - modules
+    for preset, name in PRESETS.items():
+        said = f"^aggregator: {preset} is a preset of train.py; use '{name}' with"
+        with pytest.raises(osm.InputError, match=said):
+            osm.apply(vit(), preset)
+    with pytest.raises(osm.InputError, match="did you mean 'contranorm'"):
+        osm.apply(vit(), "contranorm_video")
+
+
+def test_negative_indices_count_from_the_end() -> None:
+    model = osm.apply(vit(), "pairnorm", blocks=[-1])
+    assert [name for name, m in model.named_modules() if isinstance(m, osm.PairNorm)] == [
+        "blocks.1.attn.after.0"
+    ]
+    with pytest.raises(osm.InputError, match=r"indices from 0 to 1 \(-1: the last\), got 'last'"):
+        osm.apply(vit(), "pairnorm", blocks="last")

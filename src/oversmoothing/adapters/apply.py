@@ -45,7 +45,8 @@ def apply(
         aggregator: a name (``centered``, ``contranorm``, …), an aggregator class, a function or
             ``functools.partial`` that builds one, or a list of those, which act in the order of
             the list.
-        blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0.
+        blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0; negative indices
+            count from the end.
         where: the place of aggregators that act after the mixing. The names of places depend on
             the library, see the guide. In any model, ``where`` can also be a pattern of module
             names such as ``layers.*.linear2``, where a ``*`` matches no dot: aggregators then act
@@ -73,6 +74,8 @@ def apply(
 
 def remove(model: nn.Module) -> nn.Module:
     """Takes all aggregators out of a model and so undoes :func:`apply`.
+
+    A model without aggregators is refused, so a second call raises, too.
 
     Returns:
         The model.
@@ -152,6 +155,8 @@ def _placed(
 ) -> list[Placed]:
     """Builds the sites and the hooks that read their groups of tokens; changes nothing."""
     current = Current()
+    if _library([model]) is None:
+        _require_outside(model, wanted)
     if names := pattern.matching(model, where):
         _require_all(blocks, names)
         modules = {name: model.get_submodule(name) for name in names}
@@ -165,6 +170,7 @@ def _placed(
         _require_free(choice.blocks)
         names, library = list(choice.blocks), _library(choice.blocks.values())
         if library is None:
+            _require_outside(model, wanted)
             raise InputError(
                 f"model: {type(model).__name__} has no blocks of {', '.join(LIBRARIES)}; give "
                 "where= as a pattern of names of modules whose outputs are tokens (B, N, C)"
@@ -178,6 +184,19 @@ def _placed(
     if library is None or not any(place.site.current is current for place in placed):
         return placed
     return placed + library.readers(model, names, current)
+
+
+def _require_outside(model: nn.Module, wanted: Sequence[Factory]) -> None:
+    """Checks that no aggregator acts inside the mixing of a model where it is not known."""
+    for factory in wanted:
+        kind = getattr(factory, "func", factory)
+        if getattr(kind, "site", None) == "inside":
+            name = kind.__name__
+            raise InputError(
+                f"aggregator {name} acts inside the mixing, which apply finds only in blocks of "
+                f"{', '.join(LIBRARIES)}; in {type(model).__name__}, call it in the model's own "
+                f"attention: self.method = {name}(…), then self.method(attn @ v, v)"
+            )
 
 
 def _require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:

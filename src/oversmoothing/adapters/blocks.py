@@ -51,7 +51,8 @@ def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list
     """Returns the indices, from 0, of the blocks that an option names.
 
     Args:
-        blocks: ``all``, ``last-half`` (of 13 blocks: 6), ``last-k``, or a list of indices.
+        blocks: ``all``, ``last-half`` (of 13 blocks: 6), ``last-k``, or a list of indices;
+            negative ones count from the end.
         depth: number of blocks.
         key: of the option, for error messages.
 
@@ -65,7 +66,7 @@ def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list
     if not indices:
         raise InputError(
             f"{key}: expected all, last-half, last-1 to last-{depth}, or a list of "
-            f"indices from 0 to {depth - 1}, got {blocks!r}"
+            f"indices from 0 to {depth - 1} (-1: the last), got {blocks!r}"
         )
     return sorted({block_index(key, index, depth) for index in indices})
 
