@@ -10,6 +10,8 @@ import torch
 import torch_geometric.nn as pyg
 import transformers as hf
 from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
 
 import oversmoothing as osm
 from oversmoothing.adapters.prefix import prefix_of
@@ -162,6 +164,16 @@ def test_the_nodes_of_a_graph() -> None:
         mad = smoothness.mean_average_distance(hidden, edges).item()
         assert report["mad"][i] == pytest.approx(mad)
     assert report.unit == "nodes" and len(report.layers) == 4
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_isolated_nodes_are_counted_in_all_batches(size: int) -> None:
+    torch.manual_seed(0)
+    edges = torch.tensor([[0, 1], [1, 0]])
+    graphs = [Data(x=torch.randn(4, 5), edge_index=edges) for _ in range(4)]
+    report = osm.diagnose(pyg.GCN(5, 8, 2), batches=DataLoader(graphs, batch_size=size))
+    assert report.notes == ("Left out: 8 nodes without neighbours, of MAD only.",)
+    assert report.samples == 4
 
 
 def test_one_layer_that_is_called_several_times_has_a_row_a_call() -> None:

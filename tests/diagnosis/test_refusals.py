@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch_geometric.data as pyg_data
 import torch_geometric.nn as pyg
+import transformers as hf
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -187,3 +188,21 @@ def test_an_option_that_is_an_argument_of_the_model_too_is_named() -> None:
     assert note not in osm.diagnose(Masked(), X, mask, mask=mask).notes
     with pytest.raises(osm.InputError, match=r"^edges: WithEdges has an argument of this name"):
         osm.diagnose(WithEdges(), NODES, edges=EDGES)
+
+
+def test_a_dictionary_of_arguments_is_answered_with_keywords() -> None:
+    config = hf.BertConfig(
+        hidden_size=8, num_attention_heads=2, num_hidden_layers=2, intermediate_size=8
+    )
+    with pytest.raises(
+        osm.InputError, match=r"^inputs: .*BertModel.* diagnose\(model, \*\*inputs\)"
+    ):
+        osm.diagnose(hf.BertModel(config), {"input_ids": torch.ones(1, 3, dtype=torch.long)})
+
+
+def test_a_model_may_expect_a_dictionary() -> None:
+    class OfDictionary(Blocks):
+        def forward(self, x: dict[str, Tensor]) -> Tensor:
+            return super().forward(x["x"])
+
+    assert osm.diagnose(OfDictionary(), {"x": X}).samples == 2

@@ -1,6 +1,7 @@
 """Measures how alike tokens or nodes are after every layer of a model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
@@ -81,10 +82,26 @@ def diagnose(
     with observable([subject.model for subject in subjects]), same_random_numbers(model):
         for call in calls(model, inputs, kwargs, batches, batch, _device(model)):
             for subject in subjects:
-                subject.run(call, options)
+                with _explained(model, inputs):
+                    subject.run(call, options)
     own, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
     own = replace(own, notes=(*own.notes, *notes))
     return beside(own, others[0]) if others else own
+
+
+@contextmanager
+def _explained(model: nn.Module, inputs: tuple[Any, ...]) -> Iterator[None]:
+    """Context in which an error of a model that got a dictionary names the way out."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        known = signature(model.forward).parameters
+        if len(inputs) != 1 or not isinstance(inputs[0], Mapping) or not known.keys() & inputs[0]:
+            raise
+        raise InputError(
+            f"inputs: expected arguments of {type(model).__name__}, got a dictionary of them; give "
+            "them as keywords, diagnose(model, **inputs)"
+        ) from error
 
 
 def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:

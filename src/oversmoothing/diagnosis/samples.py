@@ -23,6 +23,7 @@ class Sequences:
     """
 
     unit: ClassVar[Literal["tokens"]] = "tokens"
+    isolated: ClassVar[int] = 0
     prefix: int = 0
     keep: Tensor | None = None
 
@@ -64,6 +65,9 @@ class Graphs:
         batch: the graph of every node, (N,); None: one graph.
         edges: (2, E), both directions of every edge; None: unknown.
 
+    Attributes:
+        isolated: number of nodes without neighbours, 0 if the edges are unknown.
+
     Raises:
         InputError: the batch vector or the edges do not fit the nodes.
     """
@@ -95,9 +99,8 @@ class Graphs:
         return sizes * (x.shape[0] if x.dim() == 3 else 1)
 
     def left_out(self) -> list[str]:
-        """Describes which nodes are left out."""
-        nodes = f"{self.isolated} node{'s' * (self.isolated > 1)} without neighbours, of MAD only"
-        return [nodes] if self.isolated else []
+        """Describes which nodes are left out of all measures: none."""
+        return []
 
     def check(self, name: str, x: Tensor) -> None:
         """Raises InputError if the layer has another number of nodes."""

@@ -28,7 +28,7 @@ class Watch:
     Attributes:
         values: one value per sample for every call of a layer, in their order, and every measure.
         sizes: the number of tokens of every sample, in the first layer.
-        left_out: descriptions of the tokens that are left out in the first layer.
+        isolated: number of nodes without neighbours, in the first layer.
         unit: what the tokens are.
     """
 
@@ -38,8 +38,15 @@ class Watch:
         self.layers, self.measures, self.layout = layers, measures, layout
         self.values: dict[Row, dict[str, list[Tensor]]] = {}
         self.sizes: list[int] = []
-        self.left_out: dict[str, None] = {}  # an ordered set
+        self.isolated = 0
+        self._left_out: dict[str, None] = {}  # an ordered set
         self.unit: Literal["tokens", "nodes"] = "tokens"
+
+    @property
+    def left_out(self) -> list[str]:
+        """Descriptions of the tokens that are left out in the first layer, of all calls."""
+        nodes = f"{self.isolated} node{'s' * (self.isolated > 1)} without neighbours, of MAD only"
+        return [*self._left_out, *[nodes] * bool(self.isolated)]
 
     @contextmanager
     def during(self, plan: Plan) -> Iterator[None]:
@@ -76,7 +83,8 @@ class Watch:
         samples = plan.samples(name, x)
         if sum(self.calls.values()) == 1:
             self.sizes += samples.sizes(x)
-            self.left_out |= dict.fromkeys(samples.left_out())
+            self.isolated += samples.isolated
+            self._left_out |= dict.fromkeys(samples.left_out())
             self.unit = samples.unit
         with without_autocast(x.device):
             found = measure(name, samples.split(x), self.measures)
