@@ -44,6 +44,13 @@ BAD = {
     "no test node": {"test": NOTHING},
     "no val node": {"val": NOTHING},
     "nan or inf": {"x": to_csr(INF)},
+    "2 nodes are in both the train and the test mask; .* test & ~train": {
+        "test": NOTHING.index_fill(0, torch.tensor([0, 1, 5]), True)
+    },
+    "1 node is in both the val and the test mask": {
+        "test": NOTHING.index_fill(0, torch.tensor([2, 4]), True).expand(3, 6)
+    },
+    "expected y of int64, got torch.float32; give y.long": {"y": torch.arange(6.0) % 2},
     "2 nodes or more, got 1": {"y": torch.zeros(1, dtype=torch.long)},
 }
 

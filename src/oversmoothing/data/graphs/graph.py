@@ -1,15 +1,19 @@
 """A graph with node features, labels and masks."""
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from oversmoothing.errors import InputError
+
+PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +83,19 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
         without_training: what to do about a class without training node.
 
     Raises:
-        InputError: there are fewer than 2 nodes, a node in a mask has no label, a class has no
-            training node, there is no validation or test node, or features are not finite.
+        InputError: there are fewer than 2 nodes, labels are not int64, a node in a mask has no
+            label, a class has no training node, there is no validation or test node, two masks have
+            a node in common, or features are not finite.
     """
     name, N = graph.name, graph.num_nodes
     if N < 2:
         raise InputError(f"data {name}: expected a graph of 2 nodes or more, got {N}")
-    for part in ("train", "val", "test"):
+    if graph.y.dtype != torch.int64:
+        raise InputError(f"data {name}: expected y of int64, got {graph.y.dtype}; give y.long()")
+    for part in PARTS:
         _check_mask(graph, part)
+    for one, other in combinations(PARTS, 2):
+        _check_disjoint(graph, one, other)
     for train in graph.train.view(-1, N):
         per_class = torch.bincount(graph.y[train], minlength=graph.num_classes)
         if (per_class == 0).any():
@@ -116,6 +125,20 @@ def _check_mask(graph: Graph, part: str) -> None:
             f"data {name}: {unlabelled} {part} nodes have no label; draw other nodes with "
             "data.split_sizes=[0.6,0.2,0.2] or fix the raw data"
         )
+
+
+def _check_disjoint(graph: Graph, one: str, other: str) -> None:
+    """Refuses a node that is in both masks of one split."""
+    pair = [getattr(graph, part).view(-1, graph.num_nodes) for part in (one, other)]
+    for split in range(math.lcm(*map(len, pair))):  # seeds pair the splits of both in this way
+        first, second = (mask[split % len(mask)] for mask in pair)
+        if common := int((first & second).sum()):
+            nodes = "1 node is" if common == 1 else f"{common} nodes are"
+            raise InputError(
+                f"data {graph.name}: {nodes} in both the {one} and the {other} mask; expected "
+                f"disjoint masks; take {other} & ~{one}, or with data=pyg draw others with "
+                "data.split_sizes=[0.6,0.2,0.2]"
+            )
 
 
 def count_isolated(edges: Tensor, num_nodes: int) -> int:
