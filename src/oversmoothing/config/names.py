@@ -56,7 +56,7 @@ def _no_such_key(key: str, composed: Composed) -> str:
     if is_hydra:
         own = [name for name in composed if name.rpartition(".")[0] == part]
     else:
-        own = _leaves(composed, f"{part}.") if leaf else groups
+        own = _leaves(composed, f"{part}.") if leaf else [*groups, *_top_keys(composed)]
     near = {name.removeprefix(f"{part}."): name for name in own}
     last = {} if is_hydra else {name.rpartition(".")[2]: name for name in everywhere}
     option = "".join(f" with {p}={name}" for p, name in choices.items() if node_of(p) == part)
@@ -82,6 +82,11 @@ def _no_leaf(key: str, composed: Composed) -> str:
 def node_of(place: str) -> str:
     """Returns the node that a choice sets: ``then`` for ``aggregator@then``."""
     return place.lstrip("+~").split("@")[-1]
+
+
+def _top_keys(composed: Composed) -> list[str]:
+    """Lists the keys that stand in no part, such as ``seeds``."""
+    return [key for key in _leaves(composed) if "." not in key]
 
 
 def _leaves(composed: Composed, prefix: str = "") -> list[str]:
