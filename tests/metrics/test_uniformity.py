@@ -31,3 +31,11 @@ def test_equal_tokens_have_the_highest_value_and_opposite_ones_less() -> None:
     torch.testing.assert_close(uniformity(same, 0.5), torch.full((3,), 2.0).double())
     both = torch.cat([same, -same], dim=-2)
     assert (uniformity(one, 0.5) < 2.0).all() and (uniformity(both, 0.5) < 2.0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_long_tokens_in_half_precision_are_finite_and_as_exact_as_in_float32(dtype) -> None:
+    """300² is above the largest float16."""
+    x = (300 * torch.nn.functional.normalize(tokens(), dim=-1)).to(dtype)
+    assert torch.equal(uniformity(x), uniformity(x.float()))
+    assert uniformity(x).isfinite().all()

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 
@@ -10,7 +11,8 @@ def uniformity(x: Tensor, temperature: float = 1.0) -> Tensor:
 
     It measures how close the tokens lie. For tokens of norm 1, it is 1/τ if all are equal, and it
     falls as they spread more evenly. It is differentiable and can be added to a training loss. Its
-    gradient is (P + Pᵀ) x / (N τ) with P = softmax(x xᵀ/τ).
+    gradient is (P + Pᵀ) x / (N τ) with P = softmax(x xᵀ/τ). Tokens in half precision are converted
+    to float32, in which the loss is returned.
 
     Args:
         x: tokens; divide them by their norms to compare directions only.
@@ -19,4 +21,5 @@ def uniformity(x: Tensor, temperature: float = 1.0) -> Tensor:
     Shapes: x (..., N, C) -> (...,).
     """
     N = x.shape[-2]
+    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return (x @ x.mT / temperature).logsumexp(dim=-1).mean(dim=-1) - math.log(N)
