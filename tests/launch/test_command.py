@@ -48,6 +48,8 @@ MISTAKES = {
     "+trainer.epocs=3": "trainer.epocs: no such key with trainer=adam; did you mean 'trainer.epo",
     "++trainer.epocs=3": "trainer.epocs: no such key with trainer=adam; did you mean 'trainer.ep",
     "+trainer.epochs=3": "+trainer.epochs: it exists already; write trainer.epochs=… without",
+    "seed=3": "seed: no such key; did you mean 'seeds'?",
+    "thread=2": "thread: no such key; did you mean 'threads'?",
     "lr=0.1": "lr: no such key; did you mean 'trainer.lr'?",
     "task.nothing=1": "task.nothing: no such key with task=nodes; known: task.layer_metrics",
     "aggregator.gamma=1": "aggregator.gamma: no such key with aggregator=none, which has no keys",
@@ -87,7 +89,9 @@ MISTAKES = {
     "seeds=${seeds}": "an interpolation ${…} cannot be resolved: Recursive interpolation",
     # parts that do not fit
     "data=none": "data: task nodes needs one; choose with data=…",
-    "backbone=transformer": "backbone: RandomTransformer does not fit task nodes",
+    "backbone=transformer": "backbone: this task cannot train RandomTransformer, which",
+    "data=sbm backbone=deit_ti": "backbone: this task cannot train ViT, which takes no x and",
+    "data=sbm backbone=bert_base": "edges; choose backbone=gcn, gcnii, jknet or pyg",
     "task=rank data=none trainer=none": "backbone: this task simulates RandomTransformer, got GCN",
     # sweeps
     "backbone.depth=2,4": "backbone.depth=2,4 is a sweep: add -m, or write backbone.depth=[2,4]",

@@ -11,8 +11,9 @@ data, so that every mistake is found before any work. A task is a class, which i
 ``_target_``; the arguments of the class are the options of the task.
 """
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -187,6 +188,24 @@ def require_backbone(backbone: nn.Module, kinds: type | tuple[type, ...], wanted
     """
     if not isinstance(backbone, kinds):
         raise InputError(f"backbone: this task cannot train {type(backbone).__name__}; {wanted}")
+
+
+def require_arguments(make: Callable[..., nn.Module], names: Sequence[str], wanted: str) -> None:
+    """Raises InputError unless a factory of backbones takes the arguments that a task passes.
+
+    Args:
+        wanted: the choices that do, for the message.
+    """
+    taken = inspect.signature(make).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values()):
+        return
+    if missing := [name for name in names if name not in taken]:
+        kind = getattr(make, "func", make)
+        own = getattr(kind, "__name__", type(kind).__name__)
+        lacks = " and no ".join(missing)
+        raise InputError(
+            f"backbone: this task cannot train {own}, which takes no {lacks}; {wanted}"
+        )
 
 
 def weights_of(backbone: nn.Module) -> str:

@@ -7,7 +7,15 @@ import torch
 from torch import nn
 
 from oversmoothing.data.graphs.graph import Graph, to_csr
-from oversmoothing.tasks.base import Job, Parts, Result, Task, require_data, require_trainer
+from oversmoothing.tasks.base import (
+    Job,
+    Parts,
+    Result,
+    Task,
+    require_arguments,
+    require_data,
+    require_trainer,
+)
 from oversmoothing.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.tasks.nodes.memory import require_memory
 from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
@@ -42,10 +50,12 @@ class Nodes(Task):
         """Builds the networks, one per seed.
 
         Raises:
-            InputError: the data are not a graph, the graph is too large, or backbone or aggregators
-                refuse their options.
+            InputError: the data are not a graph, the backbone reads no graph, the graph is too
+                large, or backbone or aggregators refuse their options.
         """
         self.accept(parts)
+        wanted = "choose backbone=gcn, gcnii, jknet or pyg"
+        require_arguments(parts.backbone, ("x", "edges"), wanted)
         if parts.trainer is None or not parts.trainer.on_host:  # trains on the whole graph
             require_memory(parts.data, parts.backbone, parts.aggregators, len(seeds), device)
         graph = _held(parts, device)
