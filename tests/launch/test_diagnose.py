@@ -151,6 +151,7 @@ def test_a_run_has_the_numbers_of_its_own_evaluation(command, tmp_path: Path, ca
         (["hf:nowhere"], "expected one of --text FILE and --images DIR"),
         (["hf:nowhere", "--text", "nowhere"], "--text: cannot read nowhere"),
         (["nowhere"], "nowhere: no such run"),
+        (["vit_tiny", "--images", "."], "did you mean timm:vit_tiny or hf:vit_tiny"),
         (["nowhere", "--batch", "0"], "--batch: expected 1 or more, got 0"),
     ],
 )

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.convert import to_float
+from oversmoothing.errors import InputError
 from oversmoothing.launch.diagnose.subject import Request, Subject, in_batches, refuse
 from oversmoothing.launch.loading import load
+from oversmoothing.store.lookup import find
 from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer
 
 SIDE = 448  # pixels of images that the run evaluates at their own size
@@ -22,13 +24,26 @@ def of_run(request: Request) -> Subject:
     Raises:
         InputError: the run, its weights or its data are missing.
     """
-    refuse(request, images=request.images, text=request.text, weights=request.weights)
+    given = {"images": request.images, "text": request.text, "weights": request.weights}
+    if any(given.values()):
+        _require_run(request.source)
+    refuse(request, **given)
     device = str(request.device)
     run: Any = load(request.source, request.seed, device, tuple(BATCHES), request.trust)
     batches = BATCHES[run.task_name](run, request)
     count = min(request.limit, len(run.data.val))
     described = f"{count} examples of {run.data.name} val, seed {run.seed}"
     return Subject(run.network.backbone, batches, described)
+
+
+def _require_run(source: str) -> None:
+    """Raises InputError for a name that is no run of ours, such as that of a model."""
+    try:
+        find(source)
+    except InputError as error:
+        raise InputError(
+            f"{source}: no such run; did you mean timm:{source} or hf:{source}?"
+        ) from error
 
 
 def _classified(run: Any, request: Request) -> Iterator[Tensor]:
