@@ -38,7 +38,7 @@ def main() -> int:
     if checked.hydra is not None:
         run_by_hydra(checked.hydra)
     else:
-        run_all(checked.configs, start=checked.start)
+        run_all(checked.configs, start=checked.start, swept=checked.swept)
     return 1 if checked.configs and unfinished(checked.configs) else 0
 
 

@@ -28,6 +28,20 @@ def test_a_run_and_the_same_command_again(train, tmp_path: Path) -> None:
     assert again == [out[0].rpartition(", ")[0] + ", already there)"]
 
 
+def test_runs_of_a_sweep_are_told_apart_by_what_is_swept(train, tmp_path: Path) -> None:
+    words = ["-m", "backbone.depth=2,3", "aggregator=none,centered", "trainer.lr=0.02"]
+    for _ in range(2):
+        code, out, err = train(*SMALL, *words)
+        assert (code, err) == (0, [])
+        said = {line.split(": ")[0] for line in out}
+        assert said == {
+            f"{r['name']} backbone.depth={r['config']['backbone']['depth']} aggregator={kind}"
+            for r in results(tmp_path)
+            for kind in ["centered" if "-centered-" in r["name"] else "none"]
+        }
+        assert len(said) == 4
+
+
 def test_a_failing_run_leaves_the_others_their_results(train, tmp_path: Path) -> None:
     sweep = ["trainer.lr=0.01,1e30,0.02", "backbone.depth=4", "trainer.eval_every=1"]
     code, out, err = train(*SMALL, *sweep[:1], "-m", *sweep[1:])

@@ -30,6 +30,7 @@ class Plan:
         configs: one for each combination of values, composed without the overrides that have a
             mistake. If a sweeper of Hydra chooses the values, there is one for each combination of
             options of groups, for the checks only.
+        swept: for each config, the overrides that differ between the runs, in one string.
         unclear: parts whose option is unknown; their keys are not checked.
         new: keys that are added to empty mappings, such as ``backbone.options.heads``; Hydra needs
             a ``+`` before them.
@@ -39,6 +40,7 @@ class Plan:
 
     problems: list[str]
     configs: list[DictConfig] = field(default_factory=list)
+    swept: list[str] = field(default_factory=list)
     unclear: set[str] = field(default_factory=set)
     new: set[str] = field(default_factory=set)
     launcher: str = "basic"
@@ -132,6 +134,9 @@ def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
     refused = _refused_keys(plan, axes)
     kept = [values for key, values in axes.items() if key not in refused]
     fixed = [values for values in kept if not values[0].is_sweep_override()]
+    swept = [values for values in fixed if len(values) > 1]
+    combinations = itertools.product(*swept)
+    plan.swept = [" ".join(one.input_line for one in chosen) for chosen in combinations]
     return [assemble(list(chosen)) for chosen in itertools.product(*fixed)]
 
 

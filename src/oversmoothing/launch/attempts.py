@@ -21,7 +21,10 @@ BUSY = "left for later"
 
 
 def run_all(
-    configs: Sequence[DictConfig], jobs: int = 1, start: "Start | None" = None
+    configs: Sequence[DictConfig],
+    jobs: int = 1,
+    start: "Start | None" = None,
+    swept: Sequence[str] = (),
 ) -> list[str]:
     """Runs all configs without a result; a failure is reported and does not stop the other runs.
 
@@ -31,17 +34,21 @@ def run_all(
         configs: composed and checked.
         jobs: number of parallel processes.
         start: what the check of a single config has built.
+        swept: for each config, the overrides to print beside its name; none with several jobs.
 
     Returns:
         One line for each failed run.
     """
     if jobs > 1:
-        found = [*in_processes(attempt, configs, jobs, _died)]
+        done = in_processes(attempt, configs, jobs, _died)
+        found = [((config, ""), said) for config, said in done]
     else:
-        found = [(config, attempt(config, start=start)) for config in configs]
-    busy = [config for config, said in found if said == BUSY]
+        swept = swept or [""] * len(configs)
+        pairs = [*zip(configs, swept, strict=True)]
+        found = [((config, of), attempt(config, start=start, swept=of)) for config, of in pairs]
+    busy = [item for item, said in found if said == BUSY]
     outcomes = [said for _, said in found if said != BUSY]
-    outcomes += [attempt(config, wait=True, start=start) for config in busy]
+    outcomes += [attempt(config, wait=True, start=start, swept=of) for config, of in busy]
     return [said for said in outcomes if said is not None]
 
 
@@ -53,11 +60,14 @@ def _died(config: DictConfig) -> str:
     return problem
 
 
-def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None) -> str | None:
+def attempt(
+    config: DictConfig, wait: bool = False, start: "Start | None" = None, swept: str = ""
+) -> str | None:
     """Runs one config and prints its summary, or the error.
 
     Args:
         wait, start: as for ``execute``.
+        swept: overrides to print beside the name.
 
     Returns:
         None after a success; ``BUSY`` if another process holds the run and ``wait`` is false; else
@@ -67,9 +77,9 @@ def attempt(config: DictConfig, wait: bool = False, start: "Start | None" = None
     from oversmoothing.launch.execute import obtain, run_folder  # torch takes a second
     from oversmoothing.store.claims import Busy
 
-    name = run_folder(config).name
+    name = f"{run_folder(config).name} {swept}".rstrip()
     try:
-        print(summary(*obtain(config, wait, start)), flush=True)
+        print(summary(*obtain(config, wait, start), swept), flush=True)
         return None
     except Busy as other:
         print(f"{other}: {BUSY}", flush=True)

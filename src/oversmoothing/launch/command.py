@@ -35,11 +35,13 @@ class Command:
         hydra: the arguments for Hydra, flags first; None unless Hydra has to show something or to
             start runs by a launcher or sweeper other than its basic ones.
         start: the start of a single run, built by the check.
+        swept: for each config, the overrides that differ between the runs.
     """
 
     configs: list[DictConfig] = field(default_factory=list)
     hydra: list[str] | None = None
     start: "Start | None" = None
+    swept: list[str] = field(default_factory=list)
 
 
 def command(argv: list[str]) -> Command:
@@ -64,7 +66,7 @@ def command(argv: list[str]) -> Command:
     _stop_at(problems)
     _stop_at(_output_problems(planned.configs))
     known = planned.configs if planned.sweeper == "basic" else []
-    return Command(known, for_hydra if planned.by_hydra else None, start)
+    return Command(known, for_hydra if planned.by_hydra else None, start, planned.swept)
 
 
 def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:

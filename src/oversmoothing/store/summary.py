@@ -5,12 +5,13 @@ import statistics
 from typing import Any
 
 
-def summary(result: dict[str, Any], already: bool) -> str:
+def summary(result: dict[str, Any], already: bool, swept: str = "") -> str:
     """Returns name, numbers as mean ± std over seeds (ddof = 1), and time in one line.
 
     Args:
         result: content of ``result.json``.
         already: whether it was there before the command.
+        swept: overrides that tell the run from the others of a sweep.
     """
     seeds = list(result["seeds"].values())
     values = {key: [seed.get(key) for seed in seeds] for key in (seeds[0] if seeds else ())}
@@ -18,7 +19,8 @@ def summary(result: dict[str, Any], already: bool) -> str:
     shown = [f"{key} {_spread(over_seeds)}" for key, over_seeds in numbers.items()]
     shown = shown or ["no single number: see its result.json"]
     time = "already there" if already else f"{result['seconds']:.0f} s"
-    return f"{result['name']}: {', '.join(shown)} ({_counted(len(seeds), 'seed')}, {time})"
+    name = f"{result['name']} {swept}".rstrip()
+    return f"{name}: {', '.join(shown)} ({_counted(len(seeds), 'seed')}, {time})"
 
 
 def _spread(values: list[float]) -> str:
