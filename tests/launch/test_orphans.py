@@ -24,19 +24,22 @@ for item in read_ahead(read, range(2), workers=2):
 """
 SERVED = """
 import multiprocessing
-multiprocessing.set_start_method("forkserver")
 import time
 from oversmoothing.workers import follow_parent
 
-def work():
+def work(started):
     follow_parent()
+    time.sleep(1)
+    started.set()
     time.sleep(600)
 
 if __name__ == "__main__":
-    worker = multiprocessing.Process(target=work)
+    served = multiprocessing.get_context("forkserver")
+    started = served.Event()
+    worker = served.Process(target=work, args=(started,))
     worker.start()
-    time.sleep(3)
-    assert worker.is_alive()
+    while not started.wait(0.1):
+        assert worker.is_alive()
     worker.join()
 """
 POOL = """

@@ -115,4 +115,4 @@ def test_patience_ends_the_choice_of_an_epoch() -> None:
         {"val_accuracy": accuracy, "epoch": epoch}
         for accuracy, epoch in ((60, 10), (61, 20), (61, 22))
     )
-    assert loop._better(chosen, in_time) is in_time and loop._better(chosen, late) is chosen
+    assert loop._select(chosen, in_time) is in_time and loop._select(chosen, late) is chosen
