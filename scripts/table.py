@@ -7,7 +7,7 @@
 Runs with a result in the output folder or a committed result are skipped. With --fresh, only
 results in the output folder are used; with --earlier, results of earlier versions are not used.
 Other tables with the new runs are written, too. Words after -- are overrides for every run:
-`-- device=cpu threads=1`.
+`-- device=cpu threads=1`. --config-dir adds a folder of configs, as for train.py.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
-from oversmoothing.launch.flags import add_cells, whole
+from oversmoothing.launch.flags import add_cells, search_path, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.collect import Planned, collect, read_records, write_records
@@ -31,6 +31,7 @@ from oversmoothing.report.plan import describe, distinct, tables_with
 from oversmoothing.report.publish import publish
 
 RESULTS = Path(__file__).parents[1] / "results"
+EPILOG = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
 
 
 def main() -> int:
@@ -85,7 +86,7 @@ def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog=EPILOG)
     add_cells(parser, RESULTS)
     parser.add_argument("--seeds", type=whole(0), nargs="*", default=[], help="only these seeds")
     parser.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
@@ -97,9 +98,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("outputs/tables"), help="folder of LaTeX")
     parser.add_argument("--pdf", action="store_true", help="also save the figure as PDF")
     parser.add_argument("--jobs", type=whole(), default=1, help="processes side by side")
+    parser.add_argument("--config-dir", help="adds a folder of configs, as for train.py")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)
-    options.overrides = overrides
+    options.overrides = overrides + search_path(options.config_dir)
     return options
 
 

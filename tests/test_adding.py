@@ -39,7 +39,7 @@ def test_the_example_runs(
 
 def test_a_new_table_is_planned_run_and_written(tmp_path: Path) -> None:
     write("Adding a table", tmp_path)
-    plan, make = commands(section("Adding a table"))
+    plan, make, _ = commands(section("Adding a table"))
     done = run(make, tmp_path, "--", "logger=none", "threads=1")
     assert (done.returncode, done.stderr) == (0, "")
     results = tmp_path / "my_results"
@@ -48,6 +48,22 @@ def test_a_new_table_is_planned_run_and_written(tmp_path: Path) -> None:
     assert "4 of 4 cells measured" in text and "centered, γ = −1 against no method" in text
     assert (results / "figures" / "depth.png").exists()
     assert "nothing is missing" in run(plan, tmp_path).stdout
+
+
+def test_a_table_of_a_new_data_set(tmp_path: Path) -> None:
+    write("Adding a table", tmp_path)
+    write("Adding a data set", tmp_path)
+    table = tmp_path / "my_results/expected/depth.yaml"
+    text = table.read_text(encoding="utf-8").replace("  depth:", "  rings:")
+    text = text.replace("data=sbm, data.num_nodes=400", "data=rings")
+    table.write_text(text, encoding="utf-8")
+    make = next(words for words in commands(section("Adding a table")) if "--config-dir" in words)
+    plan = run(make, tmp_path, "--plan")
+    assert (plan.returncode, plan.stderr) == (0, "") and "4 runs are missing" in plan.stdout
+    done = run(make, tmp_path, "--columns", "L=2", "--", "logger=none", "threads=1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len((tmp_path / "my_results/rings.jsonl").read_text().splitlines()) == 2
+    assert "Words after --" in run(["python", "scripts/table.py", "--help"], tmp_path).stdout
 
 
 def test_mistakes_in_options_of_a_new_task_are_named(

@@ -39,6 +39,7 @@ def write(title: str, folder: Path) -> None:
 def run(words: list[str], folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """Runs a command of the guide from a folder outside the repository."""
     path, words = (words[0], words[1:]) if "=" in words[0] else ("", words)
-    env = os.environ | dict([path.split("=", 1)] if path else [])
+    key, _, own = path.partition("=")
+    env = os.environ | ({key: os.pathsep.join([own, os.environ.get(key, "")])} if path else {})
     command = [sys.executable, str(ROOT / words[1]), *words[2:], *more]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)

@@ -35,7 +35,7 @@ def read(argv: list[str]) -> argparse.Namespace:
     known = [flag.split()[0] for flag in (*SWITCHES, *WITH_VALUE)] + ["--cfg", "--info"]
     given.problems = [f"{word}: no such flag; {meant(word, known)}" for word in unknown]
     given.problems += _misused(given)
-    given.search_path = _search_path(given.config_dir)
+    given.search_path = search_path(given.config_dir)
     return given
 
 
@@ -94,7 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _search_path(folder: str | None) -> list[str]:
+def search_path(folder: str | None) -> list[str]:
+    """Returns ``--config-dir`` as an override, in a list; an empty list without a folder."""
     if folder is None:
         return []
     path = str(Path(folder).absolute()).replace("\\", "\\\\").replace("'", "\\'")
