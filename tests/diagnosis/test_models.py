@@ -14,7 +14,6 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 import oversmoothing as osm
-from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.metrics import attention, smoothness
 
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3, "vocab_size": 20}
@@ -90,20 +89,6 @@ MODELS["radio"] = (
     lambda: hf.RadioModel(hf.RadioConfig(**VIT, intermediate_size=8, patch_size=8)),
     *((), {"pixel_values": torch.rand(2, 3, 32, 32)}, 10, 2),
 )
-
-
-def test_every_branch_of_crossvit_has_a_class_token() -> None:
-    model = timm.create_model("crossvit_tiny_240", img_size=(48, 48), img_scale=(1.0, 0.75))
-    for branch, patches in (("blocks.0.blocks.0.0", 16), ("blocks.0.blocks.1.0", 4)):
-        report = osm.diagnose(model, torch.rand(1, 3, 48, 48), layers=[branch], metrics=["cosine"])
-        assert report.tokens == (patches, patches)
-
-
-def test_the_class_token_of_convit_comes_in_a_late_block() -> None:
-    model = timm.create_model("convit_tiny", img_size=32, depth=4, local_up_to_layer=2)
-    report = osm.diagnose(model, torch.rand(1, 3, 32, 32), metrics=["cosine"])
-    assert report.tokens == (4, 4)
-    assert [prefix_of(model, name) for name in report.layers] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.metrics import smoothness
+from oversmoothing.metrics.blocks import OF_BLOCKS, by_block
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 
@@ -143,9 +144,9 @@ def test_mean_average_distance() -> None:
 
 def test_means_by_block_do_not_depend_on_the_batches() -> None:
     blocks = [draw(5, 9, 4, seed=i) for i in range(3)]
-    whole = smoothness.by_block([blocks])
-    parts = smoothness.by_block([x[part] for x in blocks] for part in (slice(2), slice(2, None)))
-    for name, measure in smoothness.OF_BLOCKS.items():
+    whole = by_block([blocks])
+    parts = by_block([x[part] for x in blocks] for part in (slice(2), slice(2, None)))
+    for name, measure in OF_BLOCKS.items():
         expected = [measure(x).mean().item() for x in blocks]
         assert whole[name] == pytest.approx(expected) and parts[name] == pytest.approx(expected)
 

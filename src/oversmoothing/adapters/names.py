@@ -13,13 +13,6 @@ from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, meant
 
-PRESETS = {  # of train.py, in configs/aggregator, and the aggregators whose options they set
-    "contranorm_albert": "contranorm",
-    "contranorm_bert": "contranorm",
-    "contranorm_vit": "contranorm",
-    "em_gradient": "em",
-    "hem": "em",
-}
 VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
@@ -69,12 +62,8 @@ def _name(factory: Factory) -> str:
 def _named(name: str) -> type[Aggregator]:
     """Returns the aggregator class of a name."""
     known = _known()
-    if name in PRESETS:
-        raise InputError(
-            f"aggregator: {name} is a preset of train.py; use {PRESETS[name]!r} with the options "
-            f"in configs/aggregator/{name}.yaml"
-        )
     if name not in known:
+        # A preset of train.py, such as contranorm_vit, begins with its method.
         starts = [other for other in known if name.startswith(f"{other}_")]
         likely = [max(starts, key=len)] if starts else known
         raise InputError(f"aggregator: no aggregator {name!r}; {meant(name, likely)}")

@@ -159,30 +159,6 @@ def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
     return (total[..., connected] / degree[connected]).mean(dim=-1)
 
 
-def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
-    """Means over samples of :data:`OF_BLOCKS`, for every block.
-
-    Args:
-        batches: for every batch of samples, the tokens after each block in order, each (B, N, C).
-
-    Returns:
-        ``cosine``, ``effective_rank`` and ``token_variance``, one value per block.
-    """
-    found: dict[str, list[Tensor]] = {name: [] for name in OF_BLOCKS}
-    for blocks in batches:
-        each = zip(*([measure(x) for measure in OF_BLOCKS.values()] for x in blocks))
-        for name, values in zip(found, each):
-            found[name].append(torch.stack(values, dim=1))  # (B, depth)
-    return {name: torch.cat(values).mean(dim=0).tolist() for name, values in found.items()}
-
-
-OF_BLOCKS = {
-    "cosine": mean_cosine,
-    "effective_rank": effective_rank,
-    "token_variance": token_variance,
-}
-
-
 def _double(x: Tensor) -> Tensor:
     """Converts x to float64; on Apple's GPUs, which have no float64, it is moved to the CPU."""
     return x.cpu().double() if x.device.type == "mps" else x.double()
@@ -240,7 +216,7 @@ def _largest(x: Tensor) -> Tensor:
 
 def _zeros(x: Tensor) -> Tensor:
     """0 for every matrix, NaN for one with a non-finite entry. Shapes: (..., N, C) -> (...)."""
-    return 0 * _largest(x)[..., 0, 0]
+    return 0 * _largest(x.detach())[..., 0, 0]
 
 
 def _at_once(x: Tensor) -> int:

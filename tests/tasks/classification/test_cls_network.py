@@ -16,7 +16,7 @@ from oversmoothing.backbones.vit.t2t import T2TViT
 from oversmoothing.backbones.vit.vit import MEAN, STD, ViT
 from oversmoothing.data.images.labelled_images import InMemory, LabelledImages
 from oversmoothing.errors import InputError
-from oversmoothing.metrics import smoothness
+from oversmoothing.metrics import blocks, smoothness
 from oversmoothing.tasks.classification.evaluation import Evaluation
 from oversmoothing.tasks.classification.evaluator import Evaluator
 from oversmoothing.tasks.classification.network import Classifier, classifier
@@ -139,7 +139,7 @@ def test_layers_are_those_of_every_block_without_prefix() -> None:
         expected.append(float(smoothness.mean_cosine(x[:, 1:])))
     assert found["cosine"][-1] == pytest.approx(sum(expected) / 3)
     assert {len(values) for values in found.values()} == {2}
-    assert set(found) == {*smoothness.OF_BLOCKS, "attention_similarity"}
+    assert set(found) == {*blocks.OF_BLOCKS, "attention_similarity"}
     assert evaluator.layers(host("cnn")) == {}
 
 

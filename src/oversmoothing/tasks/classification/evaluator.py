@@ -15,7 +15,7 @@ from oversmoothing.data.images.convert import to_float
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.labelled_images import LabelledImages
 from oversmoothing.data.loading import read_ahead
-from oversmoothing.metrics import attention, smoothness
+from oversmoothing.metrics import attention, blocks
 from oversmoothing.tasks.classification.evaluation import Evaluation
 
 TOP = (1, 5)
@@ -74,7 +74,7 @@ class Evaluator:
         tokens = (
             [x[:, backbone.prefix :] for x in backbone.layers(image)] for image in self._images()
         )
-        return smoothness.by_block(tokens) | {"attention_similarity": similarity}
+        return blocks.by_block(tokens) | {"attention_similarity": similarity}
 
     def layer_ids(self) -> list[str]:
         """Returns evenly spaced validation images for ``layers``, and so images of many classes."""

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oversmoothing.metrics import smoothness
+from oversmoothing.metrics import blocks
 from oversmoothing.store.recorder import Recorder
 from oversmoothing.tasks.glue import metrics as glue
 from oversmoothing.tasks.glue.network import Network, predicted
@@ -63,7 +63,7 @@ class Evaluator:
             ``cosine``, ``effective_rank`` and ``token_variance``, one value per layer.
         """
         self.network.eval()
-        return smoothness.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
+        return blocks.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
 
     def _tokens(self, one: dict[str, Any]) -> list[Tensor]:
         """Returns the tokens of a sentence after every layer, without padding."""

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.data.images.convert import to_float
-from oversmoothing.metrics import smoothness
+from oversmoothing.metrics import blocks
 from oversmoothing.metrics.boundary import BoundaryIoU
 from oversmoothing.metrics.overlap import Overlap
 from oversmoothing.metrics.segmentation import Confusion
@@ -101,7 +101,7 @@ class Evaluator(SplitEvaluator):
         training = backbone.training
         backbone.eval()
         images = (to_float(self.data.image(id)) for id in self.data.val[:TOKEN_IMAGES])
-        found = smoothness.by_block(
+        found = blocks.by_block(
             [x[:, backbone.prefix :] for x in backbone.layers(self._squashed([image]))]
             for image in images
         )
