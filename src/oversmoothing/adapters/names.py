@@ -64,9 +64,9 @@ def _named(name: str) -> type[Aggregator]:
     known = _known()
     if name not in known:
         # A preset of train.py, such as contranorm_vit, begins with its method.
-        starts = [other for other in known if name.startswith(f"{other}_")]
-        likely = [max(starts, key=len)] if starts else known
-        raise InputError(f"aggregator: no aggregator {name!r}; {meant(name, likely)}")
+        starts = (other for other in known if name.startswith(f"{other}_"))
+        likely = max(starts, key=len, default=name)
+        raise InputError(f"aggregator: no aggregator {name!r}; {meant(likely, known)}")
     return known[name]
 
 
