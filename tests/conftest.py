@@ -30,3 +30,9 @@ def data_root() -> Path:
     if not (root / "graphs").is_dir():
         pytest.skip("no real data: set DATA_ROOT")
     return root
+
+
+@pytest.fixture(scope="session")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of generated images that tests share; give it as ``paths.cache``."""
+    return tmp_path_factory.mktemp("generated")

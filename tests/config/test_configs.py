@@ -89,14 +89,19 @@ BY_THE_TASK = {
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "config"])
 def test_every_yaml_composes_and_passes(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    tmp_path: Path,
+    generated: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     group, _, option = name.rpartition("/")
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     monkeypatch.setenv("OVERSMOOTHING_LIMITS", "off")  # other processes may hold the memory
     if name in PLUGINS:
         pytest.importorskip(f"hydra_plugins.hydra_{PLUGINS[name]}_launcher")
-    words = [f"{group}={option}", f"paths.outputs={tmp_path}"]  # where nothing is finished
+    words = [f"{group}={option}", f"paths.cache={generated}"]
+    words.append(f"paths.outputs={tmp_path}")  # where nothing is finished
     if NEEDS & {option, _data_of(name)} or "glue" in name or "bert" in name:
         words.append(f"paths.data={request.getfixturevalue('data_root')}")
     elif DATA in NOT_HERE.get(name, ()):

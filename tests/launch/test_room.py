@@ -101,6 +101,7 @@ def test_a_training_larger_than_the_memory_is_refused(
     ]
     words += [] if more else ["backbone.vocabulary=99"]
     monkeypatch.setattr(room, "free_memory", lambda device: free)
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")  # otherwise it tries to download the texts
     with pytest.raises(InputError) as refused:
         command([*words, f"paths.outputs={tmp_path}", f"paths.data={tmp_path}"])
     assert line in str(refused.value)
