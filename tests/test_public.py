@@ -16,3 +16,8 @@ def test_type_checkers_see_every_public_name() -> None:
     checked = next(n for n in tree.body if isinstance(n, ast.If))
     found = {alias.asname for node in checked.body for alias in node.names}
     assert found | {"__version__"} == set(osm.__all__)
+
+
+def test_metrics_are_found_without_their_modules() -> None:
+    assert osm.metrics.effective_rank is osm.metrics.smoothness.effective_rank
+    assert all(callable(getattr(osm.metrics, name)) for name in osm.metrics.__all__)

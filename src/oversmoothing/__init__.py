@@ -1,7 +1,8 @@
 """Methods against oversmoothing in deep attention and graph networks.
 
 ``diagnose`` measures how alike tokens or nodes are after every layer of a model. ``apply`` puts a
-method into a model, and ``remove`` takes it out again. Every method is a module, too.
+method into a model, and ``remove`` takes it out again. Every method is a module, and every measure
+a function of ``metrics``.
 
 Modules are imported at their first use, so that a command line can be checked without torch.
 """
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oversmoothing import metrics as metrics
     from oversmoothing.adapters.apply import apply as apply
     from oversmoothing.adapters.apply import remove as remove
     from oversmoothing.aggregators.base import After as After
@@ -54,10 +56,12 @@ _HOMES = {  # where each public name is defined
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-__all__ = [*_HOME, "__version__"]
+__all__ = [*_HOME, "metrics", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "metrics":
+        return import_module(f"{__name__}.metrics")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
@@ -66,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
