@@ -22,7 +22,7 @@ from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.pool import DIED, in_processes
 from oversmoothing.launch.script import run_script, split_words
 from oversmoothing.report.expected import load, select
-from oversmoothing.store.claims import Busy
+from oversmoothing.store.locks import Busy
 from oversmoothing.tuning.cell import CellSearch
 from oversmoothing.tuning.plan import estimate
 from oversmoothing.tuning.space import read_space

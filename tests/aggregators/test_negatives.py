@@ -5,14 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from strange_graph import C, N, both, dense, graph, tokens
+from dense_contranorm import C, N, both, dense, graph, tokens
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from oversmoothing.aggregators import strangers
+from oversmoothing.aggregators import non_neighbours
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.negatives import Negatives, begin_part
+from oversmoothing.aggregators.non_neighbours import average
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.errors import InputError
 
@@ -20,7 +21,7 @@ from oversmoothing.errors import InputError
 @pytest.fixture
 def strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several strips, the last of which is smaller."""
-    monkeypatch.setattr(strangers, "CELLS", 16 * N)
+    monkeypatch.setattr(non_neighbours, "CELLS", 16 * N)
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -32,7 +33,7 @@ def test_a_sample_is_the_formula_over_the_drawn(strips: None, directed: bool) ->
     columns = torch.arange(N)[hidden]
     more = torch.cartesian_prod(torch.arange(N), columns).mT
     subset = Context(edges=torch.cat([context.edges, more], dim=1), num_nodes=N)
-    found = both(lambda x: strangers.average(x, context.neighbours, 0.5, chosen=chosen), x)
+    found = both(lambda x: average(x, context.neighbours, 0.5, chosen=chosen), x)
     expected = both(lambda x: dense(x, subset, 0.5), x)
     assert torch.allclose(torch.stack(found), torch.stack(expected), atol=1e-10)
 

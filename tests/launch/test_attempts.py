@@ -12,8 +12,8 @@ from oversmoothing.config.compose import compose_config
 from oversmoothing.launch import attempts
 from oversmoothing.launch.attempts import BUSY, attempt, run_all
 from oversmoothing.launch.execute import finished, run_folder
-from oversmoothing.store.claims import claimed
 from oversmoothing.store.identity import run_id
+from oversmoothing.store.locks import locked
 from oversmoothing.store.recorder import write_result
 
 QUICK = ["data=sbm", "data.num_nodes=400", "seeds=[0]", "logger=none", "threads=1"]
@@ -56,7 +56,7 @@ def test_a_run_of_another_process_is_waited_for_at_the_end(configs: list[DictCon
     held = threading.Event()
 
     def hold() -> None:
-        with claimed(run_folder(first)):
+        with locked(run_folder(first)):
             held.set()
             while not finished(second):
                 time.sleep(0.05)
@@ -73,7 +73,7 @@ def test_what_another_process_has_finished_was_already_there(
     configs: list[DictConfig], capsys: pytest.CaptureFixture
 ) -> None:
     """The result comes while this process waits for the claim."""
-    with claimed(run_folder(configs[0])):
+    with locked(run_folder(configs[0])):
         waiting = threading.Thread(target=attempt, args=(configs[0],), kwargs={"wait": True})
         waiting.start()
         time.sleep(0.3)

@@ -18,7 +18,7 @@ from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all, unfinished
 from oversmoothing.launch.execute import run_folder
-from oversmoothing.store import claims
+from oversmoothing.store import locks
 from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
 
 GNN = ["data.num_nodes=400", "backbone=pyg", "trainer=minibatch_random", "trainer.num_parts=2"]
@@ -140,11 +140,11 @@ def test_a_wait_for_a_busy_run_is_no_long_exchange(
 ) -> None:
     """The processes meet in every round, so that no exchange reaches its time limit."""
     rounds = []
-    monkeypatch.setattr(claims, "ROUND", 0.05)
+    monkeypatch.setattr(locks, "ROUND", 0.05)
     folder = run_folder(sweep[0])
-    with claims.claimed(folder):
-        monkeypatch.setattr(claims.distributed, "from_first", _freeing(rounds, folder))
-        with claims.claimed(folder, wait=True):
+    with locks.locked(folder):
+        monkeypatch.setattr(locks.distributed, "from_first", _freeing(rounds, folder))
+        with locks.locked(folder, wait=True):
             assert len(rounds) == 3
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.store.claims import Busy, claimed
 from oversmoothing.store.files import remove_temporaries, write_atomically
+from oversmoothing.store.locks import Busy, locked
 from oversmoothing.store.recorder import Recorder, read_result, write_result
 
 
@@ -56,7 +56,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     kept = [f".result.json.{os.getppid()}", ".note", "weights-seed0.pt"]
     for name in left + kept:
         (tmp_path / name).touch()
-    with claimed(tmp_path):
+    with locked(tmp_path):
         names = {path.name for path in tmp_path.iterdir()}
     assert names - {".lock", ".owner"} == set(kept)
 
@@ -148,8 +148,8 @@ def test_a_full_disk_is_one_line(tmp_path: Path, kind: str) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from oversmoothing.store.claims import claimed
-with claimed(Path(sys.argv[1])):
+from oversmoothing.store.locks import locked
+with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -161,14 +161,14 @@ def test_only_one_process_holds_a_run(tmp_path: Path) -> None:
     free = threading.Event()
 
     def wait() -> None:
-        with claimed(tmp_path, wait=True):
+        with locked(tmp_path, wait=True):
             free.set()
 
     waiting = threading.Thread(target=wait)
     try:
         assert process.stdout.readline() == "held\n"
         with pytest.raises(Busy, match=f"is being run by process {process.pid} on "):
-            claimed(tmp_path).__enter__()
+            locked(tmp_path).__enter__()
         waiting.start()
         assert not free.wait(0.3)
     finally:
@@ -176,8 +176,8 @@ def test_only_one_process_holds_a_run(tmp_path: Path) -> None:
         process.wait()
     assert free.wait(20)
     waiting.join()
-    with claimed(tmp_path), pytest.raises(Busy, match=f"process {os.getpid()} "):
-        claimed(tmp_path).__enter__()
+    with locked(tmp_path), pytest.raises(Busy, match=f"process {os.getpid()} "):
+        locked(tmp_path).__enter__()
 
 
 def test_arrays_come_back(tmp_path: Path) -> None:

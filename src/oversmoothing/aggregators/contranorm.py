@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.aggregators.checks import check_finite, padding
 from oversmoothing.aggregators.negatives import Negatives
-from oversmoothing.aggregators.strangers import average
+from oversmoothing.aggregators.non_neighbours import average
 from oversmoothing.errors import InputError
 
 EPS = 1e-12  # lower bound of norms, as in F.normalize

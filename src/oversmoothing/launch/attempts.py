@@ -75,7 +75,7 @@ def attempt(
     """
     from oversmoothing import distributed
     from oversmoothing.launch.execute import obtain, run_folder  # torch takes a second
-    from oversmoothing.store.claims import Busy
+    from oversmoothing.store.locks import Busy
 
     name = f"{run_folder(config).name} {swept}".rstrip()
     try:

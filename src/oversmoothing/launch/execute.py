@@ -16,10 +16,10 @@ from oversmoothing.errors import InputError
 from oversmoothing.launch.start import Start
 from oversmoothing.store import checkpoints
 from oversmoothing.store.background import Background
-from oversmoothing.store.claims import claimed
 from oversmoothing.store.environment import device, environment, shared_environment
 from oversmoothing.store.files import OUTPUTS, flush, write_text
 from oversmoothing.store.identity import run_id, run_name
+from oversmoothing.store.locks import locked
 from oversmoothing.store.recorder import Recorder, read_result, write_result
 from oversmoothing.tasks.base import Job, Result
 
@@ -50,7 +50,7 @@ def obtain(
         InputError: bad input. The traceback of any error is left in ``error.txt``.
     """
     folder = run_folder(config)
-    with distributed.group(device(config.device)), claimed(folder, wait):
+    with distributed.group(device(config.device)), locked(folder, wait):
         first = distributed.rank() == 0
         known = distributed.from_first(known_result(config) if first else None) or {}
         if not (missing := missing_seeds(config, known)):

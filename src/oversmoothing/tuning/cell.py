@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.start import Start
-from oversmoothing.store.claims import claimed
+from oversmoothing.store.locks import locked
 from oversmoothing.tuning.batch import DIVERGED, Work, without_test
 from oversmoothing.tuning.files import read_best, write_best, write_trials
 from oversmoothing.tuning.halving import Rung, Search, best, score
@@ -75,7 +75,7 @@ class CellSearch:
         """
         every = self.configs()
         folder = Path(every[0].paths.outputs) / "tuning" / self.name
-        with claimed(folder):
+        with locked(folder):
             if self.done and not fresh:
                 return f"{self.name}: found by another process"
             search = Search(

@@ -1,4 +1,4 @@
-"""ContraNorm over strangers, against the dense formula in float64; its memory; its graphs."""
+"""ContraNorm over non-neighbours, against the dense formula in float64; its memory; its graphs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from strange_graph import C, N, both, dense, graph, tokens
+from dense_contranorm import C, N, both, dense, graph, tokens
 from torch import Tensor
 from torch.profiler import profile
 
-from oversmoothing.aggregators import neighbours, strangers
+from oversmoothing.aggregators import neighbours, non_neighbours
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.neighbours import Neighbours
+from oversmoothing.aggregators.non_neighbours import average
 from oversmoothing.data.graphs.graphs import load
 from oversmoothing.errors import InputError
 
@@ -24,7 +25,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "CPU_TILE", 32)
     monkeypatch.setattr(neighbours, "CPU_TILE_BF16", 48)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(strangers, "CELLS", 16 * N)
+    monkeypatch.setattr(non_neighbours, "CELLS", 16 * N)
 
 
 @pytest.mark.parametrize("dual", [False, True])
@@ -35,7 +36,7 @@ def test_equals_the_dense_formula(
 ) -> None:
     """By tiles and, where exp(1/τ) would overflow, by strips: values and gradients."""
     context, x = graph(directed), tokens(2, N, C)
-    found = both(lambda x: strangers.average(x, context.neighbours, temperature, dual), x)
+    found = both(lambda x: average(x, context.neighbours, temperature, dual), x)
     expected = both(lambda x: dense(x, context, temperature, dual), x)
     for ours, theirs in zip(found, expected):
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-9 / temperature)
@@ -92,7 +93,7 @@ def test_float32_is_within_1e_5_of_the_dense_formula_on_real_graphs(
 def test_no_tensor_is_n_by_n(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     many = 1500
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(strangers, "CELLS", 128 * many)
+    monkeypatch.setattr(non_neighbours, "CELLS", 128 * many)
     i = torch.arange(many)
     context = Context(edges=torch.stack([i, i]), num_nodes=many)
     x = torch.randn(many, C, requires_grad=True)
@@ -116,7 +117,7 @@ def test_tiles_in_bfloat16_are_within_its_rounding_of_float32(
 ) -> None:
     """Exponents have an absolute error of 2⁻⁸/τ, which is a relative one of E."""
     context, x = graph(directed), tokens(2, N, C)
-    found = both(lambda x: strangers.average(x, context.neighbours, temperature, dual), x.float())
+    found = both(lambda x: average(x, context.neighbours, temperature, dual), x.float())
     expected = both(lambda x: dense(x, context, temperature, dual), x)
     for ours, exact in zip(found, expected):
         error = (ours - exact).norm() / exact.norm()
@@ -128,16 +129,16 @@ def test_sharp_or_double_tiles_stay_exact(
     medium: None, dtype: torch.dtype, temperature: float
 ) -> None:
     context, x = graph(), tokens(2, N, C)
-    found = strangers.average(x.to(dtype), context.neighbours, temperature)
+    found = average(x.to(dtype), context.neighbours, temperature)
     assert torch.allclose(found.double(), dense(x, context, temperature), rtol=0, atol=1e-4)
 
 
 def test_low_precision_is_computed_in_float32() -> None:
     context, x = graph(), tokens(N, C).bfloat16()
-    expected = strangers.average(x.float(), context.neighbours, 1.0)
+    expected = average(x.float(), context.neighbours, 1.0)
     with torch.autocast("cpu", torch.bfloat16):
-        found = strangers.average(x, context.neighbours, 1.0)
-        wide = strangers.average(x.float(), context.neighbours, 1.0)
+        found = average(x, context.neighbours, 1.0)
+        wide = average(x.float(), context.neighbours, 1.0)
     assert found.dtype == torch.bfloat16 and torch.equal(found, expected.bfloat16())
     assert torch.equal(wide, expected)
 
@@ -197,6 +198,6 @@ def test_neighbours_that_do_not_exist_are_refused(edges: list) -> None:
 @pytest.mark.parametrize("temperature", [0.02, 0.01])
 def test_float32_stays_finite_at_low_temperatures(temperature: float) -> None:
     i, x = torch.arange(N), tokens(2, N, C)
-    found = strangers.average(x.float(), Neighbours(torch.stack([i, i]), N), temperature)
+    found = average(x.float(), Neighbours(torch.stack([i, i]), N), temperature)
     expected = dense(x, Context(edges=torch.stack([i, i]), num_nodes=N), temperature)
     assert torch.allclose(found.double(), expected, rtol=0, atol=1e-3)

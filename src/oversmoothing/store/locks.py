@@ -1,4 +1,4 @@
-"""Claims on run folders, so that one process or group of processes works on a run at a time."""
+"""Locks of run folders: one process, or one group of processes, works on a run at a time."""
 
 import contextlib
 import os
@@ -19,10 +19,10 @@ class Busy(Exception):
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Context that claims a run for this process, or for a group of processes by process 0.
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Context that locks a run for this process, or for a group of processes by process 0.
 
-    The claim ends with the context, or with the process if it is killed.
+    The lock ends with the context, or with the process if it is killed.
 
     Args:
         folder: of the run; it is created if necessary.

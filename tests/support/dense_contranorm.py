@@ -1,4 +1,4 @@
-"""A small graph for ContraNorm over strangers, and its formula with N×N matrices."""
+"""A small graph for ContraNorm over non-neighbours, and its formula with N×N matrices."""
 
 import torch
 import torch.nn.functional as F
