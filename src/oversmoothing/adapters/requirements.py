@@ -1,0 +1,122 @@
+"""Checks of what a user gives to ``apply`` and ``remove``."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from oversmoothing.adapters.libraries import LIBRARIES, library_of
+from oversmoothing.adapters.site import Placed, Site, placed_in
+from oversmoothing.adapters.sites import Factory
+from oversmoothing.errors import InputError
+
+
+def require_module(model: nn.Module) -> nn.Module:
+    """Returns the model; raises InputError if it is none."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
+def require_plain(model: nn.Module) -> None:
+    """Checks that a model is neither compiled by torch.jit nor wrapped for several GPUs."""
+    name = type(require_module(model)).__name__
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise InputError(
+            f"model: {name} is compiled by torch.jit, which aggregators do not support; apply them "
+            "to the plain model, and use torch.compile or torch.export"
+        )
+    if isinstance(model, DataParallel | DistributedDataParallel):
+        raise InputError(f"model: apply before {name}, so that it learns of new parameters")
+
+
+def require_free(modules: Mapping[str, nn.Module]) -> None:
+    """Checks that no aggregators act in the chosen modules yet."""
+    if taken := [name for name, module in modules.items() if placed_in(module)]:
+        raise InputError(
+            f"blocks: {', '.join(taken)} already contain aggregators; choose other blocks, remove "
+            "the aggregators first, or apply a list of them"
+        )
+
+
+def require_attachable(placed: Sequence[Placed]) -> None:
+    """Checks that a site can be attached to every place; changes nothing."""
+    for module, site in placed:
+        if not isinstance(site, Site):
+            continue
+        site.check(module)
+        if isinstance(getattr(module, site.name, None), Site):
+            raise InputError(
+                f"blocks: {type(module).__name__}, which blocks share, already has aggregators; "
+                "remove them first, or apply a list of them"
+            )
+        if hasattr(module, site.name):
+            raise InputError(
+                f"model: {type(module).__name__} has an attribute {site.name!r} already, where its "
+                "aggregators would be; rename it"
+            )
+
+
+def require_outside(model: nn.Module, wanted: Sequence[Factory]) -> None:
+    """Checks that no aggregator acts inside the mixing of a model where it is not known."""
+    for factory in wanted:
+        kind = getattr(factory, "func", factory)
+        if getattr(kind, "site", None) == "inside":
+            name = kind.__name__
+            raise InputError(
+                f"aggregator {name} acts inside the mixing, which apply finds only in blocks of "
+                f"{', '.join(LIBRARIES)}; in {type(model).__name__}, call it in the model's own "
+                f"attention: self.method = {name}(…), then self.method(attn @ v, v)"
+            )
+
+
+def require_library(
+    model: nn.Module, blocks: Iterable[nn.Module], wanted: Sequence[Factory]
+) -> ModuleType:
+    """Returns the adapter for the library of some blocks; raises InputError if there is none."""
+    library = library_of(blocks)
+    if library is None:
+        require_outside(model, wanted)
+        raise InputError(
+            f"model: {type(model).__name__} has no blocks of {', '.join(LIBRARIES)}; give where= "
+            "as a pattern of names of modules whose outputs are tokens (B, N, C)"
+        )
+    return library
+
+
+def require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
+    """Checks that ``blocks`` is left out if ``where`` is a pattern."""
+    if not isinstance(blocks, str) or blocks != "all":
+        raise InputError(
+            f"blocks: where= is a pattern of module names, which matches {names[0]}; leave blocks "
+            f"out, and put the numbers of blocks into the pattern (layers.[01].linear), got "
+            f"{blocks!r}"
+        )
+
+
+def require_some(placed: Sequence[Placed], where: str | None) -> None:
+    """Checks that there is at least one place, and that ``where`` has an effect."""
+    if not placed:
+        raise InputError(
+            "blocks: these have no place for the aggregator; choose other blocks, or give where= "
+            "as a pattern of module names"
+        )
+    sites = [place.site for place in placed if isinstance(place.site, Site)]
+    if where is not None and not any(a.site == "after" for site in sites for a in site):
+        raise InputError(
+            f"where: only aggregators that act after the mixing have a choice, got {where!r}; "
+            "leave it out"
+        )
+
+
+def require_prefix(model: nn.Module, placed: Sequence[Placed]) -> None:
+    """Checks that the model has prefix tokens if an aggregator leaves them out."""
+    sites = [place.site for place in placed if isinstance(place.site, Site)]
+    blind = [a for site in sites for a in site if site.context.prefix == 0]
+    if any(getattr(aggregator, "prefix_in_mean", True) is False for aggregator in blind):
+        raise InputError(
+            f"prefix_in_mean: no token of {type(model).__name__} is known to come before the words "
+            "or patches, so none would be left out; leave the option out"
+        )
