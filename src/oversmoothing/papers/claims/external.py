@@ -7,7 +7,7 @@ from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.report.verdict import compare
 
 LITTLE = 1.0  # points
-NORMS = {"softmax": "softmax", "none": "none"}
+NORMS = {"softmax": "softmax over the slots", "none": "none", "tokens": "softmax over the tokens"}
 
 
 def segmentation(evidence: Evidence) -> Finding:
@@ -71,8 +71,9 @@ CLAIMS = [
         "external_norm",
         "Normalization",
         "It depends much on the double norm.",
-        "Small ViT on digits, `aggregator.norm`: against a softmax over the slots and no norm. "
-        "Without a softmax over the tokens no token sees another: the class token sees no image.",
+        "Small ViT on digits, `aggregator.norm`: against a softmax over the slots, no norm, and "
+        "the softmax over the tokens, which is the first half of the double norm. Without it no "
+        "token sees another: the class token sees no image.",
         norms,
         command="make table NAME=external_norm",
         scale=SMALL,
