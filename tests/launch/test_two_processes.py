@@ -84,8 +84,9 @@ class Two:
         codes = [process.exitcode for process in self.processes]
         for process in self.processes:
             process.kill()
-        lines = [path.read_text().splitlines() for path in self.said]
-        assert not any("Traceback" in line for each in lines for line in each), lines
+        said = [path.read_text() for path in self.said]
+        assert "Traceback" not in "".join(said), "\n".join(said)
+        lines = [text.splitlines() for text in said]
         return codes, [[line for line in each if line.startswith("error")] for each in lines]
 
 

@@ -130,7 +130,10 @@ def test_one_method_of_several_stages_is_above(
 
 
 def test_paired_tests_pair_seeds_and_not_places(tmp_path: Path) -> None:
-    place, values = ("", "double", "accuracy"), {"softmax": [10, 50, 31], "none": [10, 50, 31]}
+    place, values = (
+        ("", "double", "accuracy"),
+        {"softmax": [10, 50, 31], "none": [10, 50, 31], "tokens": [10, 50, 31]},
+    )
     lines = [line(place, [11.1, 31.9], seeds="0 2")]
     lines += [line(("", row, "accuracy"), of) for row, of in values.items()]
     write(tmp_path, "external_norm", lines)
