@@ -51,11 +51,8 @@ FIRST = {  # part of a name -> contexts that suit it: big networks are built onc
 }
 NEEDS = FOLDERS.keys() | {"voc_subset", "glue"}  # data sets that DATA_ROOT has
 DATA, WEIGHTS = "or VOCdevkit/", "timm's weights are not available"
-FOLDER, DIGITS, HUB = (
-    "cannot be listed",
-    "come with scikit-learn",
-    "the hub's weights are not available",
-)
+FOLDER, DIGITS = "cannot be listed", "come with scikit-learn"
+HUB = "the hub's weights are not available"
 TRANSFORMERS = "needs transformers"
 NOT_HERE = {  # whole data sets and weights that only a user's machine has: what is missing is said
     "data/voc": (DATA,),
@@ -79,12 +76,8 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     **{f"experiment/seg_voc_{name}": (DATA, WEIGHTS) for name in ("fcn", "ema", "hem", "ea")},
     **{f"experiment/seg_{name}_hem": (DATA, WEIGHTS) for name in ("context", "coco_stuff")},
 }
-BY_THE_TASK = {
-    "copies",
-    "device",
-    "dtype",
-    "weights",
-}  # arguments with defaults that a task gives a backbone
+# arguments with defaults that a task gives a backbone
+BY_THE_TASK = {"copies", "device", "dtype", "weights"}
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "config"])

@@ -72,7 +72,7 @@ def test_a_run_of_another_process_is_waited_for_at_the_end(configs: list[DictCon
 def test_what_another_process_has_finished_was_already_there(
     configs: list[DictConfig], capsys: pytest.CaptureFixture
 ) -> None:
-    """The result comes while this process waits for the claim."""
+    """The result comes while this process waits for the lock."""
     with locked(run_folder(configs[0])):
         waiting = threading.Thread(target=attempt, args=(configs[0],), kwargs={"wait": True})
         waiting.start()

@@ -130,12 +130,9 @@ def test_one_method_of_several_stages_is_above(
 
 
 def test_paired_tests_pair_seeds_and_not_places(tmp_path: Path) -> None:
-    place, values = (
-        ("", "double", "accuracy"),
-        {"softmax": [10, 50, 31], "none": [10, 50, 31], "tokens": [10, 50, 31]},
-    )
+    place, rows = ("", "double", "accuracy"), ("softmax", "none", "tokens")
     lines = [line(place, [11.1, 31.9], seeds="0 2")]
-    lines += [line(("", row, "accuracy"), of) for row, of in values.items()]
+    lines += [line(("", row, "accuracy"), [10, 50, 31]) for row in rows]
     write(tmp_path, "external_norm", lines)
     assert "+1.00 [" in found("external_norm", tmp_path).measured
 

@@ -6,7 +6,7 @@ from types import ModuleType
 
 from torch import nn
 
-LIBRARIES = {  # the module that knows the places for aggregators in its models
+LIBRARIES = {  # library -> the module here that knows its models
     "torch_geometric": "pyg_models",
     "transformers": "hf_models",
     "timm": "timm_models",

@@ -14,7 +14,7 @@ from oversmoothing.errors import InputError
 
 
 def require_module(model: nn.Module) -> nn.Module:
-    """Returns the model; raises InputError if it is none."""
+    """Returns the model; raises InputError if it is not a module of torch."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
     return model

@@ -134,7 +134,9 @@ def deep_bert(evidence: Evidence) -> Finding:
         if all("token_variance" in layers for seeds in (ours, base) for layers in seeds.values())
     }
     text = f"effective rank with and without: {_against(ranks)}; "
-    text += f"variance: {_against(spreads)}" if spreads else "the variance was not recorded"
+    text += (
+        f"variance: {_against(spreads)}" if spreads else "the variance is unknown for some seeds"
+    )
     verdict = directions([compare(*pair) for pair in (*ranks.values(), *spreads.values())])
     return Finding(verdict, text, "n as given")
 
