@@ -2,14 +2,18 @@
 
     python benchmarks/search.py --data cora --methods centered --depths 4 16
 
-The configurations are those of Table 6 (results/tuning/table6), with fewer epochs.
+It also compares the wall time of batches side by side, on one thread each, with batches one after
+the other, on all threads. The configurations are those of Table 6 (results/tuning/table6), with
+fewer epochs.
 """
 
 import argparse
+import os
 import time
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import record
 from measure import interleaved, text
@@ -21,9 +25,10 @@ from oversmoothing.launch.script import run_script
 from oversmoothing.report.expected import load, select
 from oversmoothing.tuning.cell import work_of
 from oversmoothing.tuning.halving import Search
+from oversmoothing.tuning.side_by_side import threads
 from oversmoothing.tuning.space import read_space
 
-RUNGS, EPOCHS = [5, 10], 30
+RUNGS, EPOCHS, SEEDS = [5, 10], 30, [100, 101, 102]
 MEASURE = "CPU s"
 
 
@@ -35,8 +40,10 @@ def main() -> None:
         for cell in select(cells, "table6", given.data, given.methods, columns):
             words = [f"experiment={cell.experiment}", *cell.overrides]
             configs = drawn(cell.key, words, given.trials, folder)
-            rows += measured(configs, f"{cell.block}, {cell.row}, {cell.column}", given.rounds)
-            print(text([[row["work"], row["peer"], str(row["ratio"])] for row in rows[-3:]]))
+            place = f"{cell.block}, {cell.row}, {cell.column}, {len(configs)} configurations"
+            own = measured(configs, place, given.rounds) + in_threads(configs, place, given.rounds)
+            print(text([[row["work"], row["peer"], str(row["ratio"])] for row in own]))
+            rows += own
     record.save(rows)
 
 
@@ -50,7 +57,7 @@ def drawn(row: str, words: list[str], trials: int, folder: str) -> list[DictConf
 
 def measured(configs: list[DictConfig], place: str, rounds: int) -> list[record.Row]:
     """Compares batches with single runs, without and with halving."""
-    work, seeds = work_of(configs), [100, 101, 102]
+    work, seeds = work_of(configs), SEEDS
     steps = {
         "whole": lambda: Search(work, seeds, []).run(),
         "halved": lambda: Search(work, seeds, RUNGS).run(),
@@ -58,7 +65,7 @@ def measured(configs: list[DictConfig], place: str, rounds: int) -> list[record.
         "seeds": partial(one_by_one, configs, [seeds]),
     }
     seconds = interleaved(steps, rounds, time.process_time)
-    number = f"{place}, {len(configs)} configurations of {EPOCHS} epochs and 3 seeds"
+    number = f"{place} of {EPOCHS} epochs and 3 seeds"
     pairs = [
         ("whole", "one run for each configuration and seed", "alone", None),
         ("whole", "one run for each configuration", "seeds", None),
@@ -75,6 +82,22 @@ def measured(configs: list[DictConfig], place: str, rounds: int) -> list[record.
         )
         for ours, peer, theirs, goal in pairs
     ]
+
+
+def in_threads(configs: list[DictConfig], place: str, rounds: int) -> list[record.Row]:
+    """Compares batches side by side with batches that share all threads."""
+    work, number = work_of(configs), len(os.sched_getaffinity(0))
+
+    def one_after_the_other() -> None:
+        with patch("oversmoothing.tuning.side_by_side.workers", lambda *_: 1):
+            Search(work, SEEDS, RUNGS).run()
+
+    steps = {"ours": lambda: Search(work, SEEDS, RUNGS).run(), "theirs": one_after_the_other}
+    with threads(number):
+        seconds = interleaved(steps, rounds)
+    named = f"{place} of {EPOCHS} epochs and 3 seeds, halved twice"
+    peer = f"one batch at a time on {number} threads"
+    return [record.row(named, "s", seconds["ours"], peer=peer, theirs=seconds["theirs"])]
 
 
 def one_by_one(configs: list[DictConfig], groups: list[list[int]]) -> None:

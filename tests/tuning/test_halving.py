@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from oversmoothing.tuning.batch import DIVERGED, Batch, Member, Work, without_te
 from oversmoothing.tuning.cell import work_of
 from oversmoothing.tuning.halving import Search, best, divided, score
 from oversmoothing.tuning.plan import epochs
+from oversmoothing.tuning.side_by_side import threads
 from oversmoothing.tuning.space import Space, read_space
 
 BASE = ["data=sbm", "data.num_nodes=310", "backbone.depth=2", "threads=1", "logger=none"]
@@ -85,6 +87,35 @@ def test_a_search_that_was_killed_continues_bit_for_bit(
     assert sum(batch.epoch for batch in again.batches) == epochs
     again.run()
     assert again.results == whole.results
+
+
+def test_batches_side_by_side_give_the_results_of_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, path, step = work(), tmp_path / "checkpoint.pt", Batch._step
+    alone = Search(own, SPACE.seeds, SPACE.rungs, most=4)
+    alone.run()
+    both, made = Barrier(2, timeout=60), []
+
+    def meets(batch: Batch) -> torch.Tensor:
+        if batch.epoch == 0 and batch in again.batches[:2]:
+            both.wait()  # fails unless two batches are trained at the same time
+        made.append(torch.get_num_threads())
+        if len(made) == 9:
+            raise KeyboardInterrupt
+        return step(batch)
+
+    with threads(2), monkeypatch.context() as patched:
+        again = Search(own, SPACE.seeds, SPACE.rungs, most=4, checkpoint=path, seconds=0)
+        patched.setattr(Batch, "_step", meets)
+        with pytest.raises(KeyboardInterrupt):
+            again.run()
+        assert set(made) == {1} and torch.get_num_threads() == 2
+        patched.undo()
+        resumed = Search(own, SPACE.seeds, SPACE.rungs, most=4, checkpoint=path)
+        assert any(batch.epoch for batch in resumed.batches)
+        resumed.run()
+    assert resumed.results == alone.results
 
 
 @pytest.mark.parametrize("rungs", [[], [2, 4]])

@@ -1,7 +1,9 @@
 """Trains networks of several configurations and seeds together on one graph."""
 
+import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +19,7 @@ from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.tuning.networks import chosen, optimizer, require_searchable, stacked
 
 DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
+_BUILDING = Lock()  # networks are drawn from torch's global generator
 
 
 class Member(NamedTuple):
@@ -62,7 +65,7 @@ class Batch:
     """
 
     def __init__(self, work: Work, members: Sequence[Member]) -> None:
-        self.work, self.epoch = work, 0
+        self.work, self.epoch, self.lock = work, 0, Lock()
         self.scores = {member: [0.0, 0] for member in members}
         self._build(members)
         if work.device.type == "cpu":
@@ -74,8 +77,9 @@ class Batch:
             return
         work, seeds = self.work, [member.seed for member in members]
         configs = [work.configs[member.trial] for member in members]
-        parts = stacked(configs, work.graph, work.device)
-        self.model = work.task.network(parts, seeds, work.device)
+        with _BUILDING:
+            parts = stacked(configs, work.graph, work.device)
+            self.model = work.task.network(parts, seeds, work.device)
         self.trainers = [build(config.trainer) for config in configs]
         require_searchable(self.model, self.trainers)
         self.optimizer = optimizer(self.model, self.trainers)
@@ -89,10 +93,11 @@ class Batch:
             tick: called after every epoch.
         """
         while self.members and self.epoch < until:
-            losses = self._step()
-            self.epoch += 1
-            if self._evaluates():
-                self._evaluate(losses)
+            with self.lock:
+                losses = self._step()
+                self.epoch += 1
+                if self._evaluates():
+                    self._evaluate(losses)
             tick()
 
     def keep(self, members: Collection[Member]) -> None:
@@ -109,12 +114,13 @@ class Batch:
             self.optimizer.load_state_dict({**moments, "steps": adam["steps"]})
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state for ``load``, in plain types and tensors."""
-        scores = [[*member, *score] for member, score in self.scores.items()]
-        held = {"members": [[*m] for m in self.members], "epoch": self.epoch, "scores": scores}
-        if self.members:
-            held |= {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        return held
+        """Returns the state after the last whole epoch for ``load``, in plain types and tensors."""
+        with self.lock:
+            scores = [[*member, *score] for member, score in self.scores.items()]
+            held = {"members": [[*m] for m in self.members], "epoch": self.epoch, "scores": scores}
+            if self.members:
+                held |= {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            return copy.deepcopy(held)  # the next epoch changes the tensors
 
     @classmethod
     def load(cls, work: Work, state: dict[str, Any]) -> "Batch":

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from oversmoothing.errors import InputError
@@ -16,8 +17,9 @@ from oversmoothing.store.free_memory import free_memory
 from oversmoothing.tasks.nodes.memory import estimate
 from oversmoothing.tuning.batch import DIVERGED, Batch, Member, Work
 from oversmoothing.tuning.networks import BUILT, shape, stacked
+from oversmoothing.tuning.side_by_side import train, workers
 
-SHARE = 0.4  # of the free memory, so that two searches fit
+SHARE = 0.4  # of the free memory for all batches that are trained at a time; two searches fit
 ON_CPU = 12  # networks; with more, activations do not fit into the caches, and nothing is gained
 Rung = dict[int, list[list[float]]]  # configuration -> for each seed, accuracy and epoch
 
@@ -56,6 +58,7 @@ class Search:
         self.work, self.seeds, self.rungs = work, seeds, [*rungs, _last(work)]
         self.checkpoint, self.seconds, self.told = checkpoint, seconds, told
         self.results: list[Rung] = []
+        self._saving = Lock()
         self.spent, self._began, self._saved = 0.0, time.monotonic(), time.monotonic()
         self._require_evaluations()
         if not self._resumed():
@@ -68,8 +71,7 @@ class Search:
             InputError: no configuration has a finite loss.
         """
         while len(self.results) < len(self.rungs):
-            for batch in self.batches:
-                batch.train(self.rungs[len(self.results)], self._tick)
+            train(self.batches, self.rungs[len(self.results)], self._tick)
             rung = self._scores()
             self.results.append(rung)
             better = best(rung)[: math.ceil(len(rung) / 2)]
@@ -106,8 +108,9 @@ class Search:
         return {t: [[*every[Member(t, seed)]] for seed in self.seeds] for t in trials}
 
     def _tick(self) -> None:
-        if time.monotonic() - self._saved >= self.seconds:
-            self._save()
+        with self._saving:
+            if time.monotonic() - self._saved >= self.seconds:
+                self._save()
 
     def _save(self) -> None:
         self._saved = time.monotonic()
@@ -177,7 +180,8 @@ def fitting(work: Work, trial: int) -> int:
     made = stacked([work.configs[trial]], work.graph, work.device)
     given = work.graph, made.backbone, made.aggregators
     one, two = estimate(*given, 1), estimate(*given, 2)
-    return min(most, max(1, int(1 + (SHARE * free - one) / (two - one))))
+    own = SHARE * free / workers(work.device, len(work.configs))
+    return min(most, max(1, int(1 + (own - one) / (two - one))))
 
 
 def _last(work: Work) -> int:
