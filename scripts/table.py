@@ -21,7 +21,7 @@ from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.flags import add_cells, search_path, whole
 from oversmoothing.launch.overrides import same_runs
-from oversmoothing.launch.script import run_script, split_words
+from oversmoothing.launch.script import STOPPED, run_script, split_words
 from oversmoothing.report.collect import Planned, collect, read_records, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.facts import update
@@ -106,4 +106,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_script(main)
+    run_script(main, STOPPED)

@@ -20,7 +20,7 @@ from oversmoothing.errors import InputError, complain, meant
 from oversmoothing.launch.flags import add_cells, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.pool import DIED, in_processes
-from oversmoothing.launch.script import run_script, split_words
+from oversmoothing.launch.script import STOPPED, run_script, split_words
 from oversmoothing.report.expected import load, select
 from oversmoothing.store.locks import Busy
 from oversmoothing.tuning.cell import CellSearch
@@ -126,4 +126,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_script(main)
+    run_script(main, STOPPED)

@@ -12,10 +12,8 @@ import sys
 from functools import partial
 
 from oversmoothing.errors import InputError, complain, install, one_line_warnings
-from oversmoothing.launch.script import run_script
+from oversmoothing.launch.script import STOPPED, run_script
 from oversmoothing.workers import follow_parent
-
-STOPPED = "stopped; the same command continues from the last checkpoints"
 
 
 def main() -> int:
@@ -48,11 +46,7 @@ def run() -> None:
         follow_parent()
     else:
         signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
-    try:
-        run_script(main)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
-        sys.exit(STOPPED)
+    run_script(main, STOPPED)
 
 
 def _stop(command: int, *_: object) -> None:

@@ -24,6 +24,7 @@ def test_it_exits_with_what_main_returns_or_with_one_line() -> None:
     for body, code, out, err in (
         ("print('x')", 3, "x\n", ""),
         ("raise InputError('no such file')", 2, "", "error: no such file\n"),
+        ("raise KeyboardInterrupt", 1, "", "stopped\n"),
     ):
         process = script(body)
         assert process.communicate() == (out, err)

@@ -1,14 +1,22 @@
 """Functions that all scripts share: exit codes, and overrides after ``--``."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 
 from oversmoothing.errors import InputError, complain, one_line_warnings
 
+STOPPED = "stopped; the same command continues from the last checkpoints"
 
-def run_script(main: Callable[[], int | None]) -> None:
-    """Exits with what ``main`` returns; with 2 and one line per mistake for bad input."""
+
+def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None:
+    """Exits with what ``main`` returns; with 2 and one line per mistake for bad input.
+
+    Args:
+        main: returns the exit code; None: 0.
+        stopped: line to print after Ctrl-C; the exit code is then 1.
+    """
     one_line_warnings()
     try:
         code = main()
@@ -19,6 +27,9 @@ def run_script(main: Callable[[], int | None]) -> None:
     except InputError as error:
         complain(*error.lines)
         sys.exit(2)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
+        sys.exit(stopped)
     sys.exit(code)
 
 
