@@ -80,6 +80,10 @@ def test_a_rival_that_is_not_run_is_named_and_noise_decides_nothing(tmp_path: Pa
     assert best.verdict == Verdict.UNDECIDED
     assert "+5.0 to vanilla" in best.measured
     assert "not run: Cora L=2 LayerNorm, Cora L=2 PairNorm, Cora L=2 ContraNorm" in best.measured
+    best_of_some = [line(("Cora", row, "L=2"), five(mean))
+                    for row, mean in {"centered": 90, "vanilla": 65}.items()]  # fmt: skip
+    write(tmp_path, "table6", best_of_some)
+    assert found("centered_graphs_best6", tmp_path).verdict == Verdict.UNDECIDED
     for waits in ("centered_graphs_tuning6", "centered_graphs_table6"):
         assert found(waits, tmp_path).verdict == Verdict.NOT_RUN
 
@@ -160,7 +164,7 @@ def test_one_seed_or_seeds_that_differ_decide_no_curve(tmp_path: Path) -> None:
     first = [of | {"results": {"0": of["results"]["0"]}} for of in lines]
     write(tmp_path, "wsss_overnight", first)
     assert found("centered_overnight_curve", tmp_path).verdict == Verdict.UNDECIDED
-    assert curve.measured.endswith("half, seg.: -3.0 -2.5 -2.5")
+    assert "half, seg.: -3.0 -2.5 -2.5, change +0.50 [" in curve.measured
 
 
 def test_a_claim_that_was_not_run_has_the_current_reason() -> None:

@@ -67,7 +67,8 @@ def best(
 ) -> Finding:
     """Compares centering with the best other row that is measured, cell by cell.
 
-    The best row is known only after the measurement, so every other row counts as a comparison.
+    The best row is known only after the measurement, so every other row counts as a comparison. A
+    cell where centering is above all measured rows is not decided while another row is not run.
     """
     cells, compared, texts, missing = evidence.measured(table, reading), [], [], []
     comparisons = 0
@@ -75,13 +76,15 @@ def best(
         others = rivals(cells, block, column)
         if key == "centered" and column in columns and others:
             first, theirs = next(iter(others.items()))
-            compared.append((ours, theirs))
+            absent = [OTHERS[row] for row in OTHERS if row not in others]
+            compared.append((ours, theirs, bool(absent)))
             comparisons += len(others)
             texts.append(f"{block} {column} {ours.mean - theirs.mean:+.1f} to {OTHERS[first]}")
-            missing += [f"{block} {column} {OTHERS[o]}" for o in OTHERS if o not in others]
+            missing += [f"{block} {column} {row}" for row in absent]
     if not compared:
         raise NotRecordedError(f"{table}: no cell of centering is run beside another row")
-    cases = [above(*pair, comparisons) for pair in compared]
+    found = [(above(a, b, comparisons), open_) for a, b, open_ in compared]
+    cases = [None if case and open_ else case for case, open_ in found]
     texts = [text + "?" * (case is None) for text, case in zip(texts, cases)]
     text = f"best in {share(cases, 'cells')}; points to the best other row: {'; '.join(texts)}"
     text += f"; not run: {', '.join(missing)}" * bool(missing)

@@ -30,11 +30,11 @@ def copied(evidence: Evidence) -> Finding:
 def split(evidence: Evidence) -> Finding:
     """Claim: the accuracies without spread are shares of a test set of 20 % of the nodes."""
     spreads = evidence.spreads("contranorm_table3") | evidence.spreads("table5")
-    printed, cases, texts = evidence.printed("table5"), [], []
+    values_of, cases, texts = evidence.published("table5"), [], []
     for name, sizes in FIFTH.items():
         values = {
             value
-            for place, value in printed.items()
+            for place, value in values_of.items()
             if place[0].lower() == name and spreads[place] == 0
         }
         fits = {value: any(_is_share(value, size) for size in sizes) for value in sorted(values)}
@@ -44,7 +44,7 @@ def split(evidence: Evidence) -> Finding:
             f"{name.capitalize()}, {sizes[0]} or {sizes[1]} nodes: {shown or 'no such cell'}"
         )
     text = f"a whole number of correct nodes for {share(cases, 'values')}: {'; '.join(texts)}"
-    return Finding(every(cases), text, "as printed")
+    return Finding(every(cases), text, "as printed, one misprint corrected")
 
 
 def _is_share(percent: float, size: int) -> bool:

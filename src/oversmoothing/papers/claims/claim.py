@@ -158,8 +158,14 @@ def at_least_one(cases: Iterable[bool | None]) -> Verdict:
 
 
 def share(cases: Iterable[bool | None], what: str = "") -> str:
-    """Returns ``7 of 12 cells``, or ``7 of 10 decided cells (2 not decided)``."""
+    """Returns the count of true cases in words.
+
+    Examples: ``7 of 12 cells``, ``7 of 10 decided cells (2 not decided)``, ``0 of 12 cells (none
+    decided)``.
+    """
     found = list(cases)
     open_ = sum(case is None for case in found)
+    if found and open_ == len(found):
+        return " ".join(filter(None, (f"0 of {open_}", what))) + " (none decided)"
     counted = f"{sum(map(bool, found))} of {len(found) - open_}" + " decided" * bool(open_)
     return " ".join(filter(None, (counted, what))) + f" ({open_} not decided)" * bool(open_)

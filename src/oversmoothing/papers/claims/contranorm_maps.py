@@ -106,5 +106,6 @@ CLAIMS = [
         "the small BERT on SST-2; more than half counts as dominating. DeiT-Ti for comparison.",
         singular,
         command="make figure NAME=layers",
+        scale=SMALL,
     ),
 ]

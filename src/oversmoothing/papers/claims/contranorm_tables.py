@@ -31,7 +31,7 @@ OTHER_POSITIONS = (
 
 
 def parameters(evidence: Evidence) -> Finding:
-    """Claim: ContraNorm adds less than 2 % parameters."""
+    """Claim: ContraNorm adds less than 2 % parameters to a transformer or graph network."""
     cells = evidence.json("matrix")["cells"]
     shares = {
         f"{key} in {network}": counts[key]["parameters"] / counts["none"]["parameters"] - 1
@@ -117,7 +117,8 @@ CLAIMS = [
         "contranorm_parameters",
         "Abstract",
         "It has hardly any parameters of its own.",
-        "Parameters of networks with and without it (below 2 % counts as hardly any).",
+        "Parameters of transformers and graph networks with and without it (below 2 % counts as "
+        "hardly any). In a CNN it is part of a unit with convolutions of its own.",
         parameters,
         command="make figure NAME=matrix",
     ),

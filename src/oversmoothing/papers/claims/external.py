@@ -2,7 +2,16 @@
 
 from functools import partial
 
-from oversmoothing.papers.claims.claim import SMALL, Claim, Finding, directions, little, tendency
+from oversmoothing.papers.claims.claim import (
+    SMALL,
+    Claim,
+    Finding,
+    directions,
+    judged,
+    little,
+    share,
+    tendency,
+)
 from oversmoothing.papers.claims.evidence import Evidence
 from oversmoothing.report.verdict import compare
 
@@ -23,7 +32,8 @@ def norms(evidence: Evidence) -> Finding:
     double = cells["", "double", "accuracy"]
     found = {label: compare(double, cells["", row, "accuracy"]) for row, label in NORMS.items()}
     texts = [f"against {label}: {one.text}" for label, one in found.items()]
-    text = f"double norm {'; '.join(texts)}"
+    higher = share(judged([*found.values()]), "comparisons")
+    text = f"double norm higher in {higher}: {'; '.join(texts)}"
     return Finding(directions([*found.values()]), text, f"{double.n} seeds")
 
 
@@ -51,8 +61,9 @@ def heads(evidence: Evidence) -> Finding:
         for kind in ("self", "external")
     }
     text = "; ".join(f"{kind}: {one.text}" for kind, one in found.items())
-    n = found["self"].n
-    return Finding(directions([*found.values()]), f"four heads against one, {text}", f"{n} seeds")
+    n, higher = found["self"].n, share(judged([*found.values()]), "comparisons")
+    text = f"four heads higher than one in {higher}: {text}"
+    return Finding(directions([*found.values()]), text, f"{n} seeds")
 
 
 def level(evidence: Evidence) -> Finding:
