@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from oversmoothing.errors import InputError, complain, meant
-from oversmoothing.launch.flags import add_cells, whole
+from oversmoothing.launch.flags import add_cells, search_path, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.pool import DIED, in_processes
 from oversmoothing.launch.script import STOPPED, run_script, split_words
@@ -118,10 +118,11 @@ def arguments() -> argparse.Namespace:
         "--fresh", action="store_true", help="search again where settings are known"
     )
     parser.add_argument("--jobs", type=whole(), default=1, help="searches side by side")
+    parser.add_argument("--config-dir", help="adds a folder of configs, as for train.py")
     parser.add_argument("--batch", type=whole(), help="networks trained together, at most")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)
-    options.overrides = overrides
+    options.overrides = overrides + search_path(options.config_dir)
     return options
 
 

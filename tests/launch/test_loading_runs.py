@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from in_process import here
+from omegaconf import OmegaConf
 from PIL import Image
 
 from oversmoothing.config.compose import compose_config
@@ -99,6 +100,10 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
     refused(r"weights are missing.*seeds: 0\); remove result.json there and run its command", copy)
     (copy / "result.json").unlink()
     refused(r"no trained weights yet.*seeds: 0\); run its command again", copy)
+    config = OmegaConf.load(copy / "config.yaml")
+    config.task = {"_target_": "oversmoothing.tasks.nodes.task.Nodes", "layer_metrics": False}
+    OmegaConf.save(config, copy / "config.yaml")
+    refused("task=nodes store no weights", copy, None, "cpu", ("nodes",))
     (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")
     refused("a run of task=nodes; expected task=wsss", copy)
     refused("expected task=segmentation", copy, None, "cpu", ("segmentation",))

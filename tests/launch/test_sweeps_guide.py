@@ -10,7 +10,7 @@ from oversmoothing.launch.execute import execute
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/sweeps.md"
 SWEEP = ["aggregator=centered", "aggregator.gamma=-1,0", "backbone.depth=2", "trainer.epochs=2"]
-SWEEP += ["data.num_nodes=400", "seeds=[0,1]", "logger=none"]
+SWEEP += ["data.num_nodes=400", "seeds=[0,1]", "logger=none", "paths.outputs=outputs/gamma"]
 
 
 def test_results_become_a_table(

@@ -88,6 +88,19 @@ def test_a_file_that_is_no_result_is_one_line(tmp_path: Path, cells: list) -> No
         collect(cells, words, None)
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("aggregator=centred", "aggregator: there is no 'centred'; did you mean 'centered'"),
+        ("aggregator._target_=nowhere.Mine", "the folder of a module of yours must be on PYTHON"),
+    ],
+)
+def test_a_mistake_in_a_cell_names_the_cell(word: str, said: str, cells: list) -> None:
+    wrong = [replace(cells[1], overrides=(*cells[1].overrides, word))]
+    with pytest.raises(InputError, match=f"^small, SBM, vanilla, L=2: .*{said}"):
+        collect(wrong, [], None)
+
+
 def test_tables_that_show_a_run_are_found(tmp_path: Path, cells: list) -> None:
     words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
     deeper = [replace(c, overrides=(*c.overrides, "backbone.depth=5")) for c in cells]

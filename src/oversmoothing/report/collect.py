@@ -12,7 +12,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from oversmoothing.config.compose import compose_config
-from oversmoothing.errors import InputError
+from oversmoothing.config.parts import reason
+from oversmoothing.config.plan import plan
+from oversmoothing.errors import InputError, Problems
 from oversmoothing.launch.execute import known_result
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.verdict import Measured, Pair
@@ -142,9 +144,26 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
     for cell in cells:
         words = (f"experiment={cell.experiment}", *cell.overrides, *extra)
         if cell.runnable and words not in runs:
-            runs[words] = Planned(cell, compose_config([*words])).looked_up(records)
+            runs[words] = _planned(cell, [*words], records)
         planned.append(replace(runs[words], cell=cell) if cell.runnable else Planned(cell, None))
     return planned
+
+
+def _planned(cell: Cell, words: list[str], records: Records) -> Planned:
+    """Composes the config of a cell and looks for its result.
+
+    Raises:
+        Problems: the overrides have mistakes, or a class in them cannot be imported. Each line
+            names the cell.
+    """
+    try:
+        return Planned(cell, compose_config(words)).looked_up(records)
+    except InputError as error:
+        lines = plan(words, multirun=False).problems or error.lines
+    except ImportError as error:
+        lines = [reason(error)]
+    place = ", ".join(filter(None, (cell.table, cell.block, cell.key, cell.column)))
+    raise Problems([f"{place}: {line}" for line in lines])
 
 
 def read_records(path: Path) -> Records:

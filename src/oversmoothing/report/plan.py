@@ -67,7 +67,9 @@ def describe(
     """
     missing = distinct(missing)
     if not missing:
-        return "nothing is missing"
+        open_ = [p.cell for p in planned if p.cell.about.tuned and not p.cell.runnable]
+        how = f"; {len(open_)} cells have no settings yet, run python scripts/tune.py "
+        return "nothing is missing" + (how + open_[0].table if open_ else "")
     times = [estimate(p, planned) for p in missing]
     commands = [" ".join([p.cell.command, *map(shlex.quote, extra)]) for p in missing]
     lines = [f"{_time(seconds):>9}  {command}" for seconds, command in zip(times, commands)]

@@ -65,6 +65,11 @@ def weights_of(folder: Path, config: DictConfig) -> dict[int, Path]:
         return {int(config.seeds[0]): exported}
     numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
     found = {int(number): path for path, number in numbers.items() if number.isdigit()}
+    if not found and short_name(config.task) == "nodes":
+        raise InputError(
+            f"{folder}: runs of task=nodes store no weights; measure them while they train, with "
+            "task.layer_metrics=true"
+        )
     if not found:
         done = (folder / "result.json").exists()
         why = "its weights are missing" if done else "no trained weights yet"

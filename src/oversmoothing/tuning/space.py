@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ class Space:
     rungs: list[int]
     seeds: list[int]
     final_seeds: list[int]
-    common: dict
-    methods: dict
-    overrides: list[str]
+    common: dict = field(default_factory=dict)
+    methods: dict = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)
     draw: int = 0
 
     def __post_init__(self) -> None:
