@@ -22,13 +22,14 @@ from oversmoothing.launch.command import configs
 from oversmoothing.launch.flags import add_cells, search_path, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import STOPPED, run_script, split_words
-from oversmoothing.report.collect import Planned, collect, read_records, write_records
+from oversmoothing.report.collect import Planned, collect, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.facts import update
 from oversmoothing.report.grid import Entry, judge
 from oversmoothing.report.latex import write_latex
 from oversmoothing.report.plan import describe, distinct, tables_with
 from oversmoothing.report.publish import publish
+from oversmoothing.report.records import read_records
 
 RESULTS = Path(__file__).parents[1] / "results"
 EPILOG = "Words after -- are overrides for every run, such as -- device=cpu threads=1."

@@ -27,7 +27,7 @@ def test_a_run_and_the_same_command_again(train, tmp_path: Path) -> None:
     assert (code, err) == (0, [])
     assert again == [out[0].rpartition(", ")[0] + ", already there)"]
     code, _, [err] = train(*SMALL, "device=gpu")
-    assert code == 1 and "device" in err
+    assert code == 2 and "device" in err
 
 
 def test_runs_of_a_sweep_are_told_apart_by_what_is_swept(train, tmp_path: Path) -> None:

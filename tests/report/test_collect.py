@@ -12,17 +12,12 @@ from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.execute import run_folder
-from oversmoothing.report.collect import (
-    Planned,
-    collect,
-    conditions,
-    read_records,
-    write_records,
-)
+from oversmoothing.report.collect import Planned, collect, conditions, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.grid import judge
 from oversmoothing.report.plan import describe, estimate, tables_with
 from oversmoothing.report.publish import markdown
+from oversmoothing.report.records import read_records
 from oversmoothing.store.identity import ids, run_id
 from oversmoothing.store.recorder import write_result
 
@@ -181,12 +176,6 @@ def test_some_seeds_are_run_first(tmp_path: Path, cells: list) -> None:
     assert [*whole.looked_up().result["seeds"]] == ["0", "1"]
 
 
-def test_damaged_records_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "records.jsonl").write_text('{"id": "a"}\n<<<<<<< HEAD\n')
-    with pytest.raises(InputError, match=r"records\.jsonl: a line is not a recorded result"):
-        read_records(tmp_path / "records.jsonl")
-
-
 def test_recorded_seeds_of_other_data_are_not_dropped_without_a_word(
     tmp_path: Path, cells: list
 ) -> None:
@@ -250,11 +239,3 @@ def test_pages_show_the_recorded_tables() -> None:
         assert between in pages, f"run: make {name}"
         stale = ROOT / "results" / "tables" / f"{name}.md"
         assert stale.read_text().startswith(text), f"run: make {name}"
-
-
-def test_records_are_small() -> None:
-    """Numbers per class and per layer, never per image."""
-    for path in (ROOT / "results").glob("*.jsonl"):
-        for line in read_records(path).values():
-            for seed in line["seeds"].values():
-                assert len(json.dumps(seed)) < 20_000, path.name

@@ -70,7 +70,7 @@ def test_the_winner_of_a_search_is_the_run_of_its_cell(folder: Path) -> None:
     again = called(folder, "tune", "small", "--columns", "L=2")
     assert again.stdout.strip() == "nothing is missing"
     open_ = called(folder, "table", "small", "--plan", "--columns", "L=3").stdout
-    assert "1 cells have no settings yet, run python scripts/tune.py small" in open_
+    assert "cells without settings: 1, run python scripts/tune.py small" in open_
     plan = called(folder, "table", "small", "--plan")
     [run] = [line for line in plan.stdout.splitlines() if "train.py" in line]
     assert all(word in run for word in best["overrides"][:-1])

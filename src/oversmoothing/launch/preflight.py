@@ -35,7 +35,7 @@ def started(config: DictConfig) -> tuple[Start | None, list[str]]:
     refused: list[str] = []
     if not config_problems(config) and not _fit_problems(config):
         if not (seeds := missing_seeds(config, known_result(config))):
-            return None, []
+            return None, _device_problems(config)
         try:
             start = Start(config)
             start.prepare(seeds)
@@ -51,7 +51,7 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
     """Lists the mistakes in a composed config, one line each.
 
     Parts with correct names and types are built once; the network is built on the task's toy data.
-    A finished run is not built.
+    A finished run is not built; only its device is checked.
 
     Args:
         config: composed.
@@ -59,8 +59,10 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
     """
     found = config_problems(config)
     lines = [line for part in found.values() for line in part]
-    if "task" in found or not found and finished(config):
+    if "task" in found:
         return lines
+    if not found and finished(config):
+        return _device_problems(config)
     if not _is_task(config):
         return [
             *lines,
@@ -161,6 +163,10 @@ def _refusal(node: DictConfig, dim: int) -> InputError | None:
         f"aggregator._target_: {node._target_} is not an aggregator; it must derive from Inside, "
         "After or Instead of oversmoothing.aggregators.base"
     )
+
+
+def _device_problems(config: DictConfig) -> list[str]:
+    return _complaints("device", config, partial(_try_device, config.device))
 
 
 def _try_device(name: str) -> None:

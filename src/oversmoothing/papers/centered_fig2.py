@@ -22,7 +22,7 @@ from oversmoothing.launch.flags import add_trust, whole
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.predict import require_same_classes
 from oversmoothing.papers import RESULTS, figure_parser
-from oversmoothing.report.collect import merged_seeds, records_beside
+from oversmoothing.report.records import merged_seeds, records_beside
 from oversmoothing.store.recorder import read_result
 from oversmoothing.tasks.wsss.look import distinct_classes, look_at
 from oversmoothing.tasks.wsss.panels import draw_pair

@@ -1,11 +1,10 @@
 """Finds the runs that measure published cells, and their results."""
 
-import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,18 @@ from oversmoothing.config.plan import plan
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.launch.execute import known_result
 from oversmoothing.report.cells import Cell
+from oversmoothing.report.records import (
+    Records,
+    json_lines,
+    merged_seeds,
+    read_records,
+    records_beside,
+)
 from oversmoothing.report.verdict import Measured, Pair
-from oversmoothing.store.environment import shared_environment
 from oversmoothing.store.files import write_text
 from oversmoothing.store.identity import identity, ids, run_id
 from oversmoothing.store.metric import look_up
 
-Records = Mapping[str, dict[str, Any]]  # run id -> result
 EARLIER = (
     "run by an earlier version of this package, which drew other random numbers for the same "
     "seeds; `make {} EARLIER=1` measures again"
@@ -166,55 +170,6 @@ def _planned(cell: Cell, words: list[str], records: Records) -> Planned:
     raise Problems([f"{place}: {line}" for line in lines])
 
 
-def read_records(path: Path) -> Records:
-    """Reads results from a file of JSON lines; empty if there is no file."""
-    if not path.exists():
-        return {}
-    try:
-        return _parsed(path.read_text("utf-8"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: a line is not a recorded result ({error}); restore the file with git"
-        ) from None
-
-
-@lru_cache(maxsize=256)
-def _parsed(text: str) -> Records:
-    """Parses the lines of a file, which the reports of many tables read. Do not change them."""
-    return {line["id"]: line for line in map(json.loads, text.splitlines())}
-
-
-def records_beside(path: Path) -> Records:
-    """Reads the results of a table and of the tables next to it, which may share runs.
-
-    If a seed is in several files, the record of the table itself is used.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for file in (path, *sorted(path.parent.glob("*.jsonl"))):
-        for name, record in read_records(file).items():
-            found[name] = merged_seeds(found.get(name, record), record)
-    return found
-
-
-def merged_seeds(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Adds seeds of another result of the same run, and their share of its time.
-
-    If the checksums of the data differ, no seeds are added.
-    """
-    added = {seed: own for seed, own in other["seeds"].items() if seed not in result["seeds"]}
-    if not added or len(_checksums(result) | _checksums(other)) > 1:
-        return result
-    seeds = sorted((result["seeds"] | added).items(), key=lambda item: int(item[0]))
-    seconds = result["seconds"] + other["seconds"] * len(added) / len(other["seeds"])
-    env = shared_environment([result["env"], other["env"]])
-    return {**result, "seeds": dict(seeds), "seconds": round(seconds, 2), "env": env}
-
-
-def _checksums(result: dict[str, Any]) -> set[str]:
-    """Returns the data checksums of a result; records of earlier versions may have several."""
-    return {*str(result["env"].get("data")).split(" / ")} - {"None"}
-
-
 def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """Writes the results of a whole table: one line for each run, sorted by name.
 
@@ -226,15 +181,9 @@ def write_records(path: Path, planned: Iterable[Planned]) -> None:
     kept = [p.with_best_result(None, known) for p in runs.values()]
     for p in kept:
         _say_dropped(path, p.result, known)
-    text = _json_lines(_record(p) for p in kept if p.result)
+    text = json_lines(_record(p) for p in kept if p.result)
     if text or path.exists():
         write_text(path, text)
-
-
-def _json_lines(records: Iterable[dict[str, Any]]) -> str:
-    """Records as text, one a line, sorted by name."""
-    ordered = sorted(records, key=lambda record: (record["name"], record["id"]))
-    return "".join(json.dumps(record, sort_keys=True) + "\n" for record in ordered)
 
 
 def _say_dropped(path: Path, result: dict[str, Any] | None, known: Records) -> None:

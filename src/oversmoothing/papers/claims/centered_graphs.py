@@ -77,14 +77,13 @@ def best(
         if key == "centered" and column in columns and others:
             first, theirs = next(iter(others.items()))
             absent = [OTHERS[row] for row in OTHERS if row not in others]
-            compared.append((ours, theirs, bool(absent)))
+            compared.append((ours, theirs, absent))
             comparisons += len(others)
             texts.append(f"{block} {column} {ours.mean - theirs.mean:+.1f} to {OTHERS[first]}")
             missing += [f"{block} {column} {row}" for row in absent]
     if not compared:
         raise NotRecordedError(f"{table}: no cell of centering is run beside another row")
-    found = [(above(a, b, comparisons), open_) for a, b, open_ in compared]
-    cases = [None if case and open_ else case for case, open_ in found]
+    cases = [above(a, b, comparisons) and (None if absent else True) for a, b, absent in compared]
     texts = [text + "?" * (case is None) for text, case in zip(texts, cases)]
     text = f"best in {share(cases, 'cells')}; points to the best other row: {'; '.join(texts)}"
     text += f"; not run: {', '.join(missing)}" * bool(missing)

@@ -1,9 +1,13 @@
-"""Seeds of one run that are recorded for several tables, or on other data."""
+"""Recorded results: seeds of several tables, damage, size."""
 
 import json
 from pathlib import Path
 
-from oversmoothing.report.collect import merged_seeds, records_beside
+import pytest
+from guide import ROOT
+
+from oversmoothing.errors import InputError
+from oversmoothing.report.records import merged_seeds, read_records, records_beside
 
 
 def test_seeds_of_a_run_in_several_tables_are_merged(tmp_path: Path) -> None:
@@ -27,3 +31,17 @@ def test_seeds_of_other_data_are_not_merged() -> None:
     unknown = merged_seeds(one, result("2"))
     assert [*unknown["seeds"]] == ["0", "2"] and unknown["env"] == {"data": "a / None"}
     assert [*merged_seeds(unknown, result("3", data="a"))["seeds"]] == ["0", "2", "3"]
+
+
+def test_damaged_records_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_text('{"id": "a"}\n<<<<<<< HEAD\n')
+    with pytest.raises(InputError, match=r"records\.jsonl: a line is not a recorded result"):
+        read_records(tmp_path / "records.jsonl")
+
+
+def test_records_are_small() -> None:
+    """Numbers per class and per layer, never per image."""
+    for path in (ROOT / "results").glob("*.jsonl"):
+        for line in read_records(path).values():
+            for seed in line["seeds"].values():
+                assert len(json.dumps(seed)) < 20_000, path.name
