@@ -2,9 +2,9 @@
 
     python benchmarks/search.py --data cora --methods centered --depths 4 16
 
-It also compares the wall time of batches side by side, on one thread each, with batches one after
-the other, on all threads. The configurations are those of Table 6 (results/tuning/table6), with
-fewer epochs.
+If there are enough batches, it also compares the wall time of batches side by side with batches one
+after the other, each on all threads. The configurations are those of Table 6
+(results/tuning/table6), with fewer epochs.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from oversmoothing.launch.script import run_script
 from oversmoothing.report.expected import load, select
 from oversmoothing.tuning.cell import work_of
 from oversmoothing.tuning.halving import Search
-from oversmoothing.tuning.side_by_side import threads
+from oversmoothing.tuning.side_by_side import threads, workers
 from oversmoothing.tuning.space import read_space
 
 RUNGS, EPOCHS, SEEDS = [5, 10], 30, [100, 101, 102]
@@ -85,8 +85,11 @@ def measured(configs: list[DictConfig], place: str, rounds: int) -> list[record.
 
 
 def in_threads(configs: list[DictConfig], place: str, rounds: int) -> list[record.Row]:
-    """Compares batches side by side with batches that share all threads."""
+    """Compares batches side by side with batches on all threads; nothing with few batches."""
     work, number = work_of(configs), len(os.sched_getaffinity(0))
+    with threads(number):
+        if workers(work.device, len(Search(work, SEEDS, RUNGS).batches)) == 1:
+            return []
 
     def one_after_the_other() -> None:
         with patch("oversmoothing.tuning.side_by_side.workers", lambda *_: 1):
