@@ -46,6 +46,33 @@ def test_functions_build_aggregators_with_the_channels_of_the_model() -> None:
     assert [m.attention.embed_dim for m in layer.modules() if isinstance(m, Attending)] == [16]
 
 
+SIZES = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+
+
+def test_a_method_without_channels_is_before_every_norm() -> None:
+    vit = hf.ViTModel(hf.ViTConfig(**SIZES, intermediate_size=8, image_size=8, patch_size=4))
+    places = {}
+    for name in ("pairnorm", "contranorm"):
+        model = osm.apply(vit, name)
+        kind = osm.PairNorm if name == "pairnorm" else osm.ContraNorm
+        places[name] = [n for n, m in model.named_modules() if isinstance(m, kind)]
+        osm.remove(model)
+    assert places["pairnorm"] == places["contranorm"] and len(places["pairnorm"]) == 4
+
+
+@torch.no_grad()
+def test_a_norm_inside_another_one_is_no_place_of_its_own() -> None:
+    config = hf.PatchTSTConfig(d_model=16, num_attention_heads=2, num_hidden_layers=1, ffn_dim=8,
+                               num_input_channels=2, context_length=32, patch_length=4,
+                               patch_stride=4)  # fmt: skip
+    model, seen = osm.apply(hf.PatchTSTModel(config).eval(), "contranorm"), []
+    for module in model.modules():
+        if isinstance(module, osm.ContraNorm):
+            module.register_forward_hook(lambda m, given, out: seen.append(tuple(given[0].shape)))
+    model(torch.randn(1, 32, 2))
+    assert seen and {shape[-1] for shape in seen} == {16}
+
+
 class Median(osm.Inside):
     """Knows nothing of masks."""
 

@@ -30,7 +30,7 @@ def _check(recorded, name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # the tracer's
 @pytest.mark.parametrize("mask", [WHOLE, PADDED])
-@pytest.mark.parametrize("name", ["pairnorm", "contranorm"])
+@pytest.mark.parametrize("name", ["pairnorm", "contranorm", "centered"])
 def test_a_trace_follows_the_mask(name: str, mask: Tensor) -> None:
     _check(torch.jit.trace(Hidden(made(bert, name)), (WORDS, mask), strict=False), name)
 

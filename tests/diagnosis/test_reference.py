@@ -48,6 +48,15 @@ MODELS = {
 }
 
 
+def test_a_method_with_parameters_does_not_change_the_reference() -> None:
+    config = hf.GPT2Config(n_embd=64, n_head=2, n_layer=2, vocab_size=99)
+    plain, applied = hf.GPT2Model(config), osm.apply(hf.GPT2Model(config), "layernorm")
+    drawn, known = random_state(applied, 0), random_state(plain, 0)
+    assert drawn.keys() > known.keys()
+    assert all(torch.equal(drawn[name], known[name]) for name in known)
+    assert not any(value.isnan().any() for value in drawn.values())
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_random_weights_are_those_of_a_new_model(name: str) -> None:
     """They have the scale of a new model's weights, and depend on the seed only."""

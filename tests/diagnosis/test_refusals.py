@@ -103,6 +103,8 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple, dict[str, Any], str]] =
     "another": (Blocks, (X,), {"reference": nn.Linear(8, 8)}, "'blocks.0' matches no module"),
     "edges shape": (gcn, (NODES, EDGES), {"edges": EDGES.T[:1]}, "edges: expected integers"),
     "edges range": (gcn, (NODES, EDGES), {"edges": EDGES + 3}, "nodes from 0 to 3, got 3 to 4"),
+    "mask of a graph": (gcn, (NODES, EDGES), {"mask": torch.ones(4).bool()}, "mask: nodes of a gr"),
+    "prefix of a graph": (gcn, (NODES, EDGES), {"prefix": 1}, "prefix: nodes of a graph"),
     "batch": (gcn, (NODES, EDGES), {"batch": torch.zeros(3).long()}, "batch: expected the graph"),
     "joined": (gcn, (NODES, EDGES), {"batch": torch.tensor([0, 1, 1, 1])}, "edges: some join two"),
 }  # fmt: skip

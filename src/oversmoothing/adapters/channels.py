@@ -12,15 +12,26 @@ SIZES = ("out_channels", "channels", "out_features")  # attributes with the chan
 
 
 def channels(module: nn.Module, factories: Sequence[Factory]) -> int:
-    """Returns the number of channels of a module's output, from its attributes or its last layer.
-
-    It is 0 if no factory asks for it.
+    """Returns the number of channels of a module's output; 0 if no factory asks for it.
 
     Raises:
         InputError: the number cannot be found.
     """
     if not any("dim" in signature(factory).parameters for factory in factories):
         return 0
+    if found := width(module):
+        return found
+    raise InputError(
+        f"aggregator: cannot tell how many channels {type(module).__name__} has; give a factory "
+        "that knows, for example functools.partial(ContraNorm, dim=64)"
+    )
+
+
+def width(module: nn.Module) -> int:
+    """Returns the number of channels of a module's output, from its attributes or its last layer.
+
+    It is 0 if neither tells it.
+    """
     heads = module.heads if getattr(module, "concat", False) and hasattr(module, "heads") else 1
     for part in (module, *reversed(list(module.modules()))):
         for name in SIZES:
@@ -29,7 +40,4 @@ def channels(module: nn.Module, factories: Sequence[Factory]) -> int:
         weight = getattr(part, "weight", None)
         if isinstance(weight, Tensor) and weight.dim() == 1:  # a norm
             return len(weight)
-    raise InputError(
-        f"aggregator: cannot tell how many channels {type(module).__name__} has; give a factory "
-        "that knows, for example functools.partial(ContraNorm, dim=64)"
-    )
+    return 0

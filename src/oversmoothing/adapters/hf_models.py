@@ -6,7 +6,7 @@ from inspect import signature
 from torch import nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
-from oversmoothing.adapters.channels import channels
+from oversmoothing.adapters.channels import channels, width
 from oversmoothing.adapters.choice import Choice
 from oversmoothing.adapters.current import Current, capture, images, sentences
 from oversmoothing.adapters.hf_attention import InsideFunction, of_file, require_function
@@ -47,7 +47,7 @@ def place(
                 site = InsideFunction(inside, context, None if masked else current)
                 placed.append(Placed(attention, site))
         if sites.has("after"):
-            for place in _places(block, attentions, where, dim):
+            for place in _places(block, attentions, where, dim or width(block)):
                 kind = BeforeModule if place.before else AfterModule
                 site = kind(sites.build("after", dim), context, current)
                 placed.append(Placed(block.get_submodule(place.module), site))
@@ -157,13 +157,12 @@ def _places(
     if where in named:
         return [named[where]]
     heads = {id(part) for attention in attentions for part in attention.modules()}
-    norms = [
-        Place(name, before=True)
-        for name, module in block.named_modules()
-        if "norm" in type(module).__name__.lower()
-        and id(module) not in heads
-        and _has_channels(module, dim)
-    ]
+    norms: list[Place] = []
+    for name, module in block.named_modules():  # a module comes before those inside it
+        is_norm = "norm" in type(module).__name__.lower() and id(module) not in heads
+        inside = any(name.startswith(f"{norm.module}.") for norm in norms)
+        if is_norm and not inside and _has_channels(module, dim):
+            norms.append(Place(name, before=True))
     if where != "norms" or not norms:
         offered = [*named, *(["norms"] if norms else [])]
         raise InputError(

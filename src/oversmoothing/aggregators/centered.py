@@ -87,7 +87,8 @@ class Centered(Inside):
         if self.row_sum and context.row_sum is not None:
             mean = context.row_sum * mean
         shift = self.progress * like(self.gamma, mean) * mean
-        return mixed + shift if torch.is_grad_enabled() else mixed.add_(shift)
+        kept = torch.is_grad_enabled() or torch.jit.is_tracing()  # a trace is checked without them
+        return mixed + shift if kept else mixed.add_(shift)
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}, warmup={self.warmup}"

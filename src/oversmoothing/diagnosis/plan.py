@@ -45,6 +45,9 @@ class Plan:
         if self.batch is None and self.edges is not None:
             self.batch = call.tensor("batch")
         self.graph = self.edges is not None or self.batch is not None
+        if self.graph and (options.mask is not None or options.prefix):
+            option = "prefix" if options.mask is None else "mask"
+            raise InputError(f"{option}: nodes of a graph are all measured; leave it out")
         self.size = _size(call)
         self._graphs: Graphs | None = None
 

@@ -51,10 +51,11 @@ def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
 def _rebuild(module: nn.Module) -> None:
     """Copies the state of newly built models into those that a library can build."""
     built = _built(module)
-    state = None if built is None else built.state_dict()
+    state = {} if built is None else built.state_dict()
     own = module.state_dict()
-    if state and all(k in state and state[k].shape == v.shape for k, v in own.items()):
-        module.load_state_dict({name: state[name] for name in own})
+    known = {n: state[n] for n, v in own.items() if n in state and state[n].shape == v.shape}
+    if known:  # an aggregator that was applied has further parameters
+        module.load_state_dict(known, strict=False)
         return
     for child in module.children():
         _rebuild(child)
