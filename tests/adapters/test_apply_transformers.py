@@ -60,6 +60,17 @@ def test_a_method_without_channels_is_before_every_norm() -> None:
     assert places["pairnorm"] == places["contranorm"] and len(places["pairnorm"]) == 4
 
 
+@pytest.mark.parametrize(("groups", "inner"), [(1, 1), (1, 2), (2, 1)])
+def test_the_layers_of_an_albert_have_their_places(groups: int, inner: int) -> None:
+    model = hf.AlbertModel(hf.AlbertConfig(
+        **SIZES, intermediate_size=8, embedding_size=8, vocab_size=9, num_hidden_groups=groups,
+        inner_group_num=inner))  # fmt: skip
+    for where in (None, "attention_norm"):
+        osm.apply(model, "contranorm", where=where)
+        assert sum(isinstance(m, osm.ContraNorm) for m in model.modules()) == groups * inner
+        osm.remove(model)
+
+
 @torch.no_grad()
 def test_a_norm_inside_another_one_is_no_place_of_its_own() -> None:
     config = hf.PatchTSTConfig(d_model=16, num_attention_heads=2, num_hidden_layers=1, ffn_dim=8,

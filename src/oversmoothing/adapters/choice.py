@@ -31,14 +31,13 @@ def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
         InputError: the model has no repeated blocks, or the chosen ones do not exist.
     """
     try:
-        found = find_blocks(model)
-    except InputError:
-        found = {n: m for n, m in model.named_modules() if ALBERT.fits(m)}  # one, used repeatedly
-    if not found:
+        found = {name: module for name, module in model.named_modules() if ALBERT.fits(module)}
+        found = found or find_blocks(model)  # which takes the groups of an ALBERT for blocks
+    except InputError as error:
         raise InputError(
             f"model: found no repeated blocks in {type(model).__name__}; give where= as a pattern "
             "of module names whose outputs are tokens (B, N, C)"
-        )
+        ) from error
     names = list(found)
     some = {names[i]: found[names[i]] for i in chosen(blocks, len(found))}
     return Choice(some, found[names[-1]], blocks not in ("all", "last-half"))
