@@ -97,6 +97,12 @@ def gcn() -> nn.Module:
     return pyg.GCN(4, 8, 3).eval()
 
 
+def test_a_batch_without_pairs_of_tokens_changes_nothing() -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), torch.randn(2, 5, 8)
+    both = osm.diagnose(model, batches=[x, x[:, :1]])
+    assert both.values == osm.diagnose(model, x).values and both.counts["cosine"] == [2, 2]
+
+
 def test_a_batch_of_graphs_equals_graph_by_graph() -> None:
     graphs = [
         pyg_data.Data(x=draw(6, 4, seed=1), edge_index=CYCLE),

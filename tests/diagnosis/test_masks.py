@@ -1,5 +1,6 @@
 """Nested models and parallel towers have separate padding masks."""
 
+import pytest
 import torch
 import transformers as hf
 from torch import Tensor, nn
@@ -44,3 +45,48 @@ def test_the_mask_of_a_text_is_none_of_the_images_beside_it() -> None:
         for more in ({"attention_mask": mask}, {})
     )
     assert both.values == image.values
+
+
+class Classifier(nn.Module):
+    """A model of its own around another one, whose mask has another name and place."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        words = batch["words"]
+        if isinstance(self.inner, nn.TransformerEncoder):
+            return self.inner(words, src_key_padding_mask=batch["real"] == 0)
+        return self.inner(inputs_embeds=words, attention_mask=batch["real"])[0]
+
+
+def encoders() -> list[nn.Module]:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2}
+    bert = hf.BertModel(hf.BertConfig(**sizes, intermediate_size=8, vocab_size=20))
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return [bert.eval(), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()]
+
+
+@pytest.mark.parametrize("inner", encoders(), ids=lambda model: type(model).__name__)
+def test_the_mask_that_an_inner_model_gets_counts(inner: nn.Module) -> None:
+    words, real = torch.randn(3, 7, 8), torch.ones_like(IDS)
+    real[:, 4:] = 0
+    model, batch = Classifier(inner), {"words": words, "real": real}
+    found = osm.diagnose(model, batches=[(batch,)])
+    assert found.tokens == (4, 4) and found.notes == ("Left out: padding.",)
+    assert found.values == osm.diagnose(model, batches=[(batch,)], mask=real).values
+
+
+def test_a_decoder_without_a_mask_has_none_of_its_encoder() -> None:
+    model = hf.T5Model(hf.T5Config(**T5)).eval()
+    mask = torch.ones_like(IDS)
+    mask[:, 5:] = 0
+    report = osm.diagnose(
+        Wrapped(model),
+        input_ids=IDS,
+        attention_mask=mask,
+        decoder_input_ids=IDS,
+        layers="inner.decoder.block.*",
+    )
+    assert report.tokens == (7, 7)

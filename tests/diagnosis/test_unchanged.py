@@ -178,3 +178,16 @@ def test_layers_that_merge_weights_in_evaluation_keep_them() -> None:
     osm.diagnose(model, torch.randn(2, 5, 6), metrics=["cosine"])
     assert model.training and not model[0].merged
     assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+
+
+def test_a_model_that_changes_its_inputs_does_not_change_those_of_the_reference() -> None:
+    class InPlace(nn.Sequential):
+        def forward(self, given: dict[str, Any]) -> Tensor:
+            given["count"] += 1
+            given["x"] *= given["count"]
+            return super().forward(given["x"])
+
+    model = InPlace(nn.Linear(6, 6), nn.Linear(6, 6))
+    given = {"x": torch.randn(2, 5, 6), "count": 1}
+    report = osm.diagnose(model, batches=[(given,)], reference=copy.deepcopy(model))
+    assert report.reference is not None and report.reference.values == report.values

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from oversmoothing.errors import InputError
+from oversmoothing.edges import check_edges
 
 CPU_TILE = 384  # for one thread: two tiles fit into the cache of its core
 CPU_TILE_BF16 = 576
@@ -97,20 +97,6 @@ class Neighbours:
             rows, columns = rows[kept], place[columns[kept]]
         counts = (rows // size).bincount(minlength=-(-self.num_nodes // size))
         return (rows % size * K + columns).split(counts.tolist())
-
-
-def check_edges(edges: Tensor, num_nodes: int) -> None:
-    """Raises InputError unless edges are pairs of nodes from 0 to N − 1."""
-    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype not in (torch.int32, torch.int64):
-        raise InputError(
-            f"edges: expected integers (2, E), both directions of every edge, got {edges.dtype} "
-            f"{tuple(edges.shape)}; give edges=edge_index"
-        )
-    if edges.numel() and not (edges.min() >= 0 and edges.max() < num_nodes):
-        raise InputError(
-            f"edges: expected nodes from 0 to {num_nodes - 1}, got {int(edges.min())} to "
-            f"{int(edges.max())}; check that edges= belongs to these nodes"
-        )
 
 
 def _tile(num_nodes: int, device: torch.device, of_thread: int) -> int:

@@ -3,11 +3,12 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from oversmoothing.errors import InputError
 
@@ -32,6 +33,11 @@ class Call:
         found = (self.data | self.named).get(name)
         return found if isinstance(found, Tensor) else None
 
+    def copied(self) -> "Call":
+        """Returns the call with copies of the arguments, which a model may change in place."""
+        args, kwargs = tree_map(_copied, (self.args, self.kwargs))
+        return replace(self, args=args, kwargs=kwargs)
+
 
 def calls(
     model: nn.Module,
@@ -52,7 +58,7 @@ def calls(
         InputError: neither inputs nor batches are given, or both, or there is no batch.
     """
     wanted = inspect.signature(model.forward).parameters
-    given = _named(model.forward, args, kwargs)
+    given = named(model.forward, args, kwargs)
     if batch is not None and "batch" in wanted and "batch" not in given:
         kwargs = {**kwargs, "batch": batch}
     if batches is None:
@@ -94,7 +100,7 @@ def _of_batch(model: nn.Module, batch: Any, kwargs: dict[str, Any], device: Any)
 def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Call:
     args = tuple(_moved(value, device) for value in args)
     kwargs = {name: _moved(value, device) for name, value in kwargs.items()}
-    return Call(args, kwargs, _named(model.forward, args, kwargs))
+    return Call(args, kwargs, named(model.forward, args, kwargs))
 
 
 def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -> Call:
@@ -105,7 +111,7 @@ def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -
     passed = {name: fields[name] for name in wanted if name in fields and name not in kwargs}
     kwargs = {name: _moved(value, device) for name, value in kwargs.items()}
     args, kwargs = ((), passed | kwargs) if passed else ((data,), kwargs)
-    return Call(args, kwargs, _named(model.forward, args, kwargs), fields)
+    return Call(args, kwargs, named(model.forward, args, kwargs), fields)
 
 
 def _is_data(batch: Any) -> bool:
@@ -113,12 +119,23 @@ def _is_data(batch: Any) -> bool:
     return callable(getattr(batch, "keys", None)) and hasattr(batch, "edge_index")
 
 
-def _named(forward: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def named(forward: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns arguments by the names of forward's parameters, as far as these are known."""
     try:
         bound = inspect.signature(forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # the call itself will raise the error
         return dict(kwargs)
     return bound | kwargs
+
+
+def _copied(value: Any) -> Any:
+    """Copies a tensor or a graph, or any other object that can be copied."""
+    if isinstance(value, Tensor) or _is_data(value):
+        return value.clone()
+    try:
+        return copy.deepcopy(value)
+    except (RuntimeError, TypeError):  # such as a generator
+        return value
 
 
 def _moved(value: Any, device: torch.device | None) -> Any:

@@ -82,11 +82,12 @@ def diagnose(
     with observable([subject.model for subject in subjects]), same_random_numbers(model):
         for call in calls(model, inputs, kwargs, batches, batch, _device(model)):
             for subject in subjects:
+                own = call if subject is subjects[-1] else call.copied()
                 with _explained(model, inputs):
-                    subject.run(call, options)
-    own, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
-    own = replace(own, notes=(*own.notes, *notes))
-    return beside(own, others[0]) if others else own
+                    subject.run(own, options)
+    report, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
+    report = replace(report, notes=(*report.notes, *notes))
+    return beside(report, others[0]) if others else report
 
 
 @contextmanager

@@ -59,8 +59,9 @@ class SeeMaps(TorchFunctionMode):
         scale: float | None = None,
         **_: Any,
     ) -> None:
-        if query.dim() == 4 and query.shape[-2] == key.shape[-2]:
+        if query.dim() == key.dim() == 4 and query.shape[-2] == key.shape[-2]:
             scale = query.shape[-1] ** -0.5 if scale is None else scale
+            query, key = _as_many(query, key)
             if attn_mask is not None:
                 sizes = (query.shape[0], 1, query.shape[-2], key.shape[-2])
                 attn_mask = attn_mask.broadcast_to(torch.broadcast_shapes(attn_mask.shape, sizes))
@@ -107,6 +108,12 @@ def _rows_of_torch(given: dict[str, Any], sample: int, rows: Tensor) -> Iterator
         own["attn_mask"] = mask[sample * heads : (sample + 1) * heads]
     maps: Any = OF_TORCH(**own)[1]
     yield from _rows_of_map(maps, 0, rows)
+
+
+def _as_many(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Repeats queries or keys of one sample or one head for all. Shapes: (B, heads, N, c)."""
+    B, heads = max(query.shape[0], key.shape[0]), max(query.shape[1], key.shape[1])
+    return query.expand(B, heads, -1, -1), key.expand(B, -1, -1, -1)
 
 
 def _rows_of_fused(

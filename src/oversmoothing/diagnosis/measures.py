@@ -54,12 +54,10 @@ def measure(
         out.
 
     Raises:
-        InputError: tokens are not finite, or no sample has two tokens or more.
+        InputError: tokens are not finite.
     """
-    found: dict[str, list[Tensor]] = {}
-    several = False
+    found: dict[str, list[Tensor]] = {m: [] for m in OF_TOKENS if m in measures}
     for x, edges in ((x, edges) for x, edges in pieces if x.shape[1] > 1):
-        several = True
         if not x.isfinite().all():
             raise InputError(
                 f"{name}: returns values that are not finite, and layers before it do not; run the "
@@ -67,13 +65,9 @@ def measure(
             )
         for measured, of_tokens in OF_TOKENS.items():
             if measured in measures:
-                found.setdefault(measured, []).append(of_tokens(x))
+                found[measured].append(of_tokens(x))
         for measured, of_edges in OF_EDGES.items():
             if measured in measures and edges is not None:
                 found.setdefault(measured, []).append(of_edges(x, edges))
-    if not several:
-        raise InputError(
-            f"{name}: every sample has fewer than two tokens that count, and similarity needs two; "
-            "choose other layers, inputs or mask, or prefix=0"
-        )
-    return {measured: torch.cat(values).cpu() for measured, values in found.items()}
+    none = [torch.empty(0, dtype=torch.float64)]
+    return {measured: torch.cat(values or none).cpu() for measured, values in found.items()}

@@ -1,13 +1,13 @@
 """Splits the tokens of a call into samples: words without padding, patches, nodes of graphs."""
 
 from dataclasses import dataclass
-from inspect import signature
 
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.prefix import parents_of, prefix_of
+from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.diagnosis.calls import Call
+from oversmoothing.diagnosis.padding import Padding
 from oversmoothing.diagnosis.samples import Graphs, Sequences
 from oversmoothing.errors import InputError
 
@@ -49,9 +49,10 @@ class Plan:
             option = "prefix" if options.mask is None else "mask"
             raise InputError(f"{option}: nodes of a graph are all measured; leave it out")
         self.size = _size(call)
+        self.padding = Padding(model, options.mask)
         self._graphs: Graphs | None = None
 
-    def samples(self, name: str, x: Tensor) -> Sequences | Graphs:
+    def samples(self, name: str, layer: nn.Module, x: Tensor) -> Sequences | Graphs:
         """Returns how the tokens of a layer are split. Shapes: x (B, N, C) or (N, C)."""
         if self.graph or x.dim() == 2:
             if self._graphs is None:
@@ -59,7 +60,8 @@ class Plan:
                 self._graphs = Graphs(x.shape[-2], batch, edges)
             found: Sequences | Graphs = self._graphs
         else:
-            found = Sequences(self._prefix(name, x.shape[1]), _on(x.device, self.keep(name)))
+            keep = self.padding.keep(name, layer, x.shape[:2])
+            found = Sequences(self._prefix(name, x.shape[1]), _on(x.device, keep))
         found.check(name, x)
         return found
 
@@ -72,40 +74,6 @@ class Plan:
                 f"prefix: expected 0 to {tokens - 1}, below the tokens of {name}, got {prefix!r}"
             )
         return prefix
-
-    def keep(self, name: str) -> Tensor | None:
-        """Returns true for tokens of a layer that are not padding, (B, N); None without a mask."""
-        if self.options.mask is not None:
-            return _bool("mask", self.options.mask)
-        around = [*parents_of(self.model, name).values()]
-        if _sees_images(around):
-            return None
-        configs = [module.config for module in around if hasattr(module, "config")]
-        two = any(getattr(config, "is_encoder_decoder", False) for config in configs)
-        two = two or (not configs and "tgt" in self.call.named)
-        decodes = two and "decoder" in name.split(".")
-        padding = self.call.tensor("tgt_key_padding_mask" if decodes else "src_key_padding_mask")
-        if padding is not None:
-            return ~padding if padding.dtype == torch.bool else padding == 0
-        which = "decoder_attention_mask" if decodes else "attention_mask"
-        mask = self.call.tensor(which)
-        return None if mask is None else _bool(which, mask)
-
-
-def _sees_images(around: list[nn.Module]) -> bool:
-    """Whether the innermost model of transformers, among nested modules, takes images only."""
-    models = [m for m in around if any(k.__name__ == "PreTrainedModel" for k in type(m).__mro__)]
-    names = signature(models[-1].forward).parameters if models else {}
-    return "pixel_values" in names and "attention_mask" not in names
-
-
-def _bool(name: str, mask: Tensor) -> Tensor:
-    if mask.dim() != 2 or mask.is_floating_point():
-        raise InputError(
-            f"{name}: expected booleans or integers (B, N), true for every token that counts, got "
-            f"{mask.dtype} {tuple(mask.shape)}; give mask= in this form"
-        )
-    return mask != 0
 
 
 def _size(call: Call) -> int | None:

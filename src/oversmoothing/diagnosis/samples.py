@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from oversmoothing.aggregators.neighbours import check_edges
+from oversmoothing.edges import check_edges
 from oversmoothing.errors import InputError
 
 PIECES = 32  # number of pieces in which a batch is measured, to keep float64 copies small

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from oversmoothing.diagnosis.measures import OF_TOKENS
 from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError
@@ -20,11 +21,17 @@ def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
         wanted: names of metrics given by the user; None: all that are available.
 
     Raises:
-        InputError: none of the metrics is available.
+        InputError: none of the metrics is available, or no sample of a layer has two tokens.
     """
     several = {name for name, number in watch.values if number}
     layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
     rows = [{m: torch.cat(v) for m, v in row.items()} for row in watch.values.values()]
+    for layer, row in zip(layers, rows):
+        if any(not len(row[m]) for m in OF_TOKENS if m in row):
+            raise InputError(
+                f"{layer}: every sample has fewer than two tokens that count, and similarity needs "
+                "two; choose other layers, inputs or mask, or prefix=0"
+            )
     names = [m for m in watch.measures if any(m in row for row in rows)]
     missing = [m for m in watch.measures if m not in names] if wanted is not None else []
     why = "edges are not known, or no attention map was seen"

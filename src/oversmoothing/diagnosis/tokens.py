@@ -7,9 +7,11 @@ from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
 
-LAYOUTS = ("BNC", "NBC", "BCHW", "BHWC", "NC")
+LAYOUTS = ("BNC", "NBC", "BCN", "BCHW", "BHWC", "NC")
 TORCH_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 NORMS = nn.BatchNorm2d | nn.GroupNorm | nn.InstanceNorm2d
+TEMPORAL = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d)  # their outputs are (B, C, N)
+SEQUENTIAL = (nn.MultiheadAttention, nn.RNNBase)  # with batch_first
 
 
 def find_tokens(
@@ -28,7 +30,8 @@ def find_tokens(
     """
     dims = (len(layout),) if layout else (2, 3) if graph else (3, 4)
     found = list(_tensors(output))
-    x = next((x for d in dims for x in found if x.dim() == d), None)
+    fitting = [x for x in found if x.dim() in dims]
+    x = next((x for x in fitting if _has_batch(layer, x, layout, size)), next(iter(fitting), None))
     if x is None:
         shapes = ", ".join(str(tuple(x.shape)) for x in found) or type(output).__name__
         raise InputError(
@@ -36,11 +39,13 @@ def find_tokens(
             f"but {shapes}; choose other layers, or give layout="
             f"{'|'.join(LAYOUTS)}, and edges= or batch= for a graph"
         )
+    _require_one_kind(name, output, dims)
     layout = layout or ("BNC" if graph and x.dim() == 3 else _certain(name, layer, x, size))
     return {
         "BNC": lambda: x,
         "NC": lambda: x,
         "NBC": lambda: x.transpose(0, 1),
+        "BCN": lambda: x.mT,
         "BCHW": lambda: x.flatten(2).mT,
         "BHWC": lambda: x.flatten(1, 2),
     }[layout]()
@@ -66,6 +71,24 @@ def _tensors(output: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
+def _has_batch(layer: nn.Module, x: Tensor, layout: str | None, size: int | None) -> bool:
+    """Whether a tensor has the B samples of the inputs."""
+    second = layout == "NBC" or layout is None and _batch_first(layer) is False
+    return size in x.shape[:2] if second else x.shape[0] == size
+
+
+def _require_one_kind(name: str, output: Any, dims: tuple[int, ...]) -> None:
+    """Checks that a dictionary of tensors has tokens of one kind, unlike a heterogeneous graph."""
+    if not isinstance(output, Mapping) or "last_hidden_state" in output:
+        return
+    kinds = [str(k) for k, x in output.items() if isinstance(x, Tensor) and x.dim() in dims]
+    if len(kinds) > 1:
+        raise InputError(
+            f"layers: {name} returns tokens of several kinds, {', '.join(kinds)}; choose layers "
+            "that return one of them"
+        )
+
+
 def _certain(name: str, layer: nn.Module, x: Tensor, size: int | None) -> str:
     if x.dim() == 2:
         return "NC"
@@ -74,17 +97,29 @@ def _certain(name: str, layer: nn.Module, x: Tensor, size: int | None) -> str:
             return "BCHW"
         raise _unclear(name, x, "BCHW or BHWC")
     batch_first = _batch_first(layer)
-    if isinstance(layer, (*TORCH_LAYERS, nn.MultiheadAttention)):
+    if isinstance(layer, (*TORCH_LAYERS, *SEQUENTIAL)):
         return "BNC" if batch_first else "NBC"
     if batch_first is False or size not in (None, x.shape[0]) and size == x.shape[1]:
         raise _unclear(name, x, "NBC or BNC")
-    return "BNC"
+    return _of_sequence(name, layer, x)
 
 
 def _batch_first(layer: nn.Module) -> bool | None:
-    """Returns ``batch_first`` of torch's attention in a layer; None without such attention."""
-    found = (m.batch_first for m in layer.modules() if isinstance(m, nn.MultiheadAttention))
-    return next(found, None)
+    """Returns ``batch_first`` of torch's sequence modules in a layer; None without any."""
+    return next((bool(m.batch_first) for m in layer.modules() if isinstance(m, SEQUENTIAL)), None)
+
+
+def _of_sequence(name: str, layer: nn.Module, x: Tensor) -> str:
+    """Returns BCN for outputs of one-dimensional convolutions, else BNC."""
+    channels = {getattr(m, "out_channels", getattr(m, "num_features", 0))
+                for m in layer.modules() if isinstance(m, TEMPORAL)}  # fmt: skip
+    widths = {m.out_features for m in layer.modules() if isinstance(m, nn.Linear)}
+    widths |= {m.normalized_shape[-1] for m in layer.modules() if isinstance(m, nn.LayerNorm)}
+    if x.shape[1] not in channels:
+        return "BNC"
+    if x.shape[2] in channels | widths and not isinstance(layer, TEMPORAL):
+        raise _unclear(name, x, "BCN or BNC")
+    return "BCN"
 
 
 def _is_convolutional(layer: nn.Module, x: Tensor) -> bool:

@@ -62,6 +62,7 @@ class Watch:
             for name, layer in self.layers.items():
                 stack.callback(layer.register_forward_pre_hook(self._begin(name)).remove)
                 stack.callback(layer.register_forward_hook(self._end).remove)
+            stack.enter_context(plan.padding.followed(self.layers))
             if ATTENTION in self.measures:
                 stack.enter_context(SeeMaps(self._see))
             yield
@@ -80,7 +81,7 @@ class Watch:
         x = find_tokens(name, layer, output, self.layout, plan.size, plan.graph).detach()
         if not x.numel():
             raise InputError(f"{name}: returns {tuple(x.shape)}; the batch is empty, give samples")
-        samples = plan.samples(name, x)
+        samples = plan.samples(name, layer, x)
         if sum(self.calls.values()) == 1:
             self.sizes += samples.sizes(x)
             self.isolated += samples.isolated
@@ -99,6 +100,6 @@ class Watch:
         """Measures the first map of every layer that is running."""
         for name, seen in self.running:
             if not seen:
-                keep = self.plan.keep(name)
+                keep = self.plan.padding.keep(name, self.layers[name], (batch, tokens))
                 if keep is None or keep.shape == (batch, tokens):
                     seen.append((tokens, map_similarity(batch, tokens, rows, keep)))

@@ -3,6 +3,8 @@
 All functions take tokens x (..., N, C) with any leading dimensions, compute in float64 for inputs
 of any type, and return float64 (...). A matrix with a non-finite entry gives NaN, not an error.
 Edges (2, E) list both directions of every edge; self-loops are not counted.
+
+Tokens without entries, and edges that are not pairs of their nodes, raise InputError.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.edges import check_edges
 from oversmoothing.errors import InputError
 
 GRAM_FLOOR = 1e-6  # relative size below which singular values of the Gram matrix are inaccurate
@@ -100,6 +103,7 @@ def token_variance(x: Tensor) -> Tensor:
 
     Shapes: x (..., N, C) -> (...).
     """
+    _require_tokens(x)
     return _double(x).var(dim=-2, correction=0).sum(dim=-1)
 
 
@@ -210,6 +214,7 @@ def _few_rows(x: Tensor) -> tuple[Tensor, ...]:
 
 def _largest(x: Tensor) -> Tensor:
     """Returns the largest absolute value of a matrix. Shapes: (..., N, C) -> (..., 1, 1)."""
+    _require_tokens(x)
     x = x if x.is_floating_point() else _double(x)
     return _double(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True))
 
@@ -219,21 +224,19 @@ def _zeros(x: Tensor) -> Tensor:
     return 0 * _largest(x.detach())[..., 0, 0]
 
 
+def _require_tokens(x: Tensor) -> None:
+    if x.dim() < 2 or 0 in x.shape[-2:]:
+        raise InputError(f"x: expected tokens (..., N, C), at least one, got {tuple(x.shape)}")
+
+
 def _at_once(x: Tensor) -> int:
     """Returns how many rows of a matrix to measure at a time."""
+    _require_tokens(x)
     return max(1, AT_ONCE // x.shape[-1], x.shape[-2] // PIECES)
 
 
 def _pieces(edges: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields rows and columns of the edges in pieces, without self-loops.
-
-    Raises:
-        InputError: the edges are not (2, E).
-    """
-    if edges.dim() != 2 or edges.shape[0] != 2:
-        raise InputError(
-            f"edges: expected (2, E), both directions of every edge, got {tuple(edges.shape)}; "
-            "give pairs (E, 2) as edges.T"
-        )
+    """Yields rows and columns of the edges in pieces, without self-loops."""
+    check_edges(edges, x.shape[-2])
     for piece in edges[:, edges[0] != edges[1]].split(_at_once(x), dim=1):
         yield piece[0], piece[1]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
-from oversmoothing.aggregators.neighbours import check_edges
 from oversmoothing.backbones.gcn.sparse import SparseMatrix
 from oversmoothing.backbones.options import check_choice
 from oversmoothing.backbones.per_seed import Seeds
+from oversmoothing.edges import check_edges
 
 Kind = Literal["row", "symmetric"]
 
