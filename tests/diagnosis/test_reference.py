@@ -32,6 +32,23 @@ class Drawn(Wrapped):
         nn.init.normal_(self.token)
 
 
+class Lora(nn.Module):
+    """A linear layer as PEFT wraps it: its parameters have other names."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer, self.lora_embedding_A = layer, nn.ParameterDict()
+        self.lora_A = nn.ModuleDict({"own": nn.Linear(layer.in_features, 2, bias=False)})
+        self.lora_B = nn.ModuleDict({"own": nn.Linear(2, layer.out_features, bias=False)})
+
+    def reset_lora_parameters(self, name: str, init_lora_weights: bool) -> None:
+        nn.init.normal_(self.lora_A[name].weight)
+        nn.init.constant_(self.lora_B[name].weight, 0.0 if init_lora_weights else 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base_layer(x) + self.lora_B["own"](self.lora_A["own"](x))
+
+
 MODELS = {
     "vit": (
         lambda: timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2),
@@ -55,6 +72,14 @@ def test_a_method_with_parameters_does_not_change_the_reference() -> None:
     assert drawn.keys() > known.keys()
     assert all(torch.equal(drawn[name], known[name]) for name in known)
     assert not any(value.isnan().any() for value in drawn.values())
+
+
+def test_layers_with_lora_are_drawn_like_those_without() -> None:
+    plain, adapted = (hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=8)) for _ in range(2))
+    for layer in adapted.encoder.layer:
+        layer.attention.self.query = Lora(layer.attention.self.query)
+    reports = [osm.diagnose(model, IDS, reference="random") for model in (plain, adapted)]
+    assert reports[0].reference.values == reports[1].reference.values
 
 
 @pytest.mark.parametrize("name", MODELS)

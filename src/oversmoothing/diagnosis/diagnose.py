@@ -51,7 +51,7 @@ def diagnose(
         edges: of a graph, (2, E), both directions of every edge; None: ``edge_index``, if the model
             gets one.
         mask: true for every token that counts, (B, N); None: ``attention_mask`` or
-            ``src_key_padding_mask``, if the model gets one.
+            ``src_key_padding_mask``, if the model or a module in it gets one.
         batch: the graph of every node, (N,); None: ``batch``, if the model gets one.
         prefix: number of leading tokens that are left out, such as CLS; None: taken from
             the model, for timm and transformers.
@@ -59,8 +59,8 @@ def diagnose(
             arguments, dictionaries of keyword arguments, or torch-geometric data.
         reference: ``random``: the same model at random initialisation; or another model.
         seed: of the random initialisation.
-        layout: of the layers' outputs, if it is ambiguous: ``BNC``, ``NBC``, ``BCHW``, ``BHWC``,
-            ``NC`` (B samples, N tokens or nodes, C channels, H rows, W columns).
+        layout: of the layers' outputs, if it is ambiguous: ``BNC``, ``NBC``, ``BCN``, ``BCHW``,
+            ``BHWC``, ``NC`` (B samples, N tokens or nodes, C channels, H rows, W columns).
         metrics: names of the metrics to measure; None: all that are available.
         kwargs: keyword arguments of the model.
 

@@ -11,6 +11,7 @@ from oversmoothing.diagnosis.unchanged import same_random_numbers
 from oversmoothing.errors import InputError
 
 WAY_OUT = "give a model to compare with, reference=<a new model>"
+OF_PEFT = ".base_layer."  # part of the names of parameters in layers that PEFT has wrapped
 RESETS = ("reset_parameters", "_reset_parameters", "init_weights")
 
 
@@ -38,6 +39,7 @@ def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
                 raise InputError(f"reference: {name} is {parameter.dtype}; {WAY_OUT}")
             parameter.fill_(torch.nan)
         _rebuild(fresh)
+        _reset_lora(fresh)
         for module in reversed(list(fresh.modules())):
             if _undrawn(module.parameters()):
                 _reset(module)
@@ -53,7 +55,9 @@ def _rebuild(module: nn.Module) -> None:
     built = _built(module)
     state = {} if built is None else built.state_dict()
     own = module.state_dict()
-    known = {n: state[n] for n, v in own.items() if n in state and state[n].shape == v.shape}
+    plain = {name: name.replace(OF_PEFT, ".") for name in own}
+    known = {n: state[plain[n]] for n in own if plain[n] in state}
+    known = {n: value for n, value in known.items() if value.shape == own[n].shape}
     if known:  # an aggregator that was applied has further parameters
         module.load_state_dict(known, strict=False)
         return
@@ -73,6 +77,14 @@ def _built(module: nn.Module) -> nn.Module | None:
         classes: dict[str, Any] = {"num_classes": module.num_classes} if has else {}
         return timm.create_model(config["architecture"], pretrained=False, **classes)
     return None
+
+
+def _reset_lora(model: nn.Module) -> None:
+    """Draws the matrices of LoRA as PEFT does: their product is 0."""
+    layers: list[Any] = [m for m in model.modules() if hasattr(m, "reset_lora_parameters")]
+    for layer in layers:
+        for name in (*layer.lora_A, *layer.lora_embedding_A):
+            layer.reset_lora_parameters(name, True)
 
 
 def _reset(module: nn.Module) -> None:
