@@ -11,6 +11,7 @@ import signal
 import sys
 from functools import partial
 
+from oversmoothing import __version__
 from oversmoothing.errors import InputError, complain, install, one_line_warnings
 from oversmoothing.launch.script import STOPPED, run_script
 from oversmoothing.workers import follow_parent
@@ -18,6 +19,9 @@ from oversmoothing.workers import follow_parent
 
 def main() -> int:
     """Checks the command and runs its configs, directly or by Hydra's launcher or sweeper."""
+    if "--version" in sys.argv[1:]:
+        print(f"oversmoothing {__version__}")
+        return 0
     try:
         from oversmoothing.launch.attempts import run_all, unfinished
         from oversmoothing.launch.by_hydra import run_by_hydra

@@ -9,9 +9,10 @@ import pytest
 import torch
 from small_cnn import cnn
 from small_vit import Scale, Swap, vit, vit_contranorm
+from torch import Tensor
 
 from oversmoothing.adapters.sites import Sites
-from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.aggregators.base import PLAIN, After, Aggregator, Context, Inside
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.em import EM
@@ -20,6 +21,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.backbones.bert.albert import ALBERT
 from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.backbones.gcn.gcn import GCN
+from oversmoothing.backbones.per_seed import PerSeed
 from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.backbones.vit.t2t import T2TViT
 from oversmoothing.errors import InputError
@@ -135,3 +137,38 @@ def test_checkpoints_hold_these_names() -> None:
         "attention.self.inside.0.scale",
         "output.dropout.after.0.norm.weight",
     } <= layer.keys()
+
+
+class Flat(After):
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        return x.mean(dim=-2)
+
+
+class Forgetful(After):
+    def forward(self, x: Tensor, context: Context = PLAIN) -> None:  # type: ignore[override]
+        x.add(1)
+
+
+class Unfinished(After):
+    pass
+
+
+class Short(Inside):
+    def forward(self, mixed: Tensor) -> Tensor:  # type: ignore[override]
+        return mixed
+
+
+def test_an_aggregator_that_breaks_its_contract_is_named() -> None:
+    wrong: dict[type[Aggregator], str] = {
+        Flat: r"Flat.forward returns \(2, 4\) for tokens \(2, 3, 4\); return",
+        Forgetful: r"Forgetful.forward returns NoneType for tokens \(2, 3, 4\)",
+    }
+    for kind, message in wrong.items():
+        with pytest.raises(InputError, match=message):
+            Sites([kind], 4, "some").build("after", 4)(torch.ones(2, 3, 4), PLAIN)
+        with pytest.raises(InputError, match=message):
+            PerSeed([kind(), kind()])(torch.ones(2, 3, 4), PLAIN)
+    with pytest.raises(InputError, match=r"Unfinished needs a method forward\(self, x, context\)"):
+        Sites([Unfinished], 4, "some").build("after", 4)
+    with pytest.raises(InputError, match=r"Short needs .* forward\(self, mixed, v, context\)"):
+        Sites([Short], 4, "some").build("inside", 4)

@@ -50,7 +50,15 @@ BAD = {
     "1 node is in both the val and the test mask": {
         "test": NOTHING.index_fill(0, torch.tensor([2, 4]), True).expand(3, 6)
     },
-    "expected y of int64, got torch.float32; give y.long": {"y": torch.arange(6.0) % 2},
+    r"expected y of int64, \(N,\), got torch.float32 .*; give y.long": {"y": torch.arange(6.0) % 2},
+    "labels from 0 to num_classes − 1 = 1, or -1 for none, got 1 to 2": {
+        "y": torch.tensor([1, 2, 1, 2, 1, 2])
+    },
+    r"expected x of \(6, F\), got \(5, 6\)": {"x": to_csr(torch.eye(6)[:5])},
+    r"a boolean mask train of \(6,\), .* got torch.int64 \(2,\); from indices: .*index_fill": {
+        "train": torch.tensor([0, 1])
+    },
+    "edges: expected nodes from 0 to 5, got 0 to 6": {"edges": torch.tensor([[0, 6], [6, 0]])},
     "2 nodes or more, got 1": {"y": torch.zeros(1, dtype=torch.long)},
 }
 

@@ -149,3 +149,16 @@ def test_all_mistakes_of_a_command_come_together() -> None:
     built = "aggregator=centered aggregator.warmup=-1 backbone.depth=0 trainer.lr=-1 device=cup"
     starts = ["trainer.lr", "aggregator.warmup", "device", "backbone.depth"]
     assert [found.split(":")[0] for found in lines(built)] == starts
+
+
+def test_mistakes_in_the_files_of_a_folder_of_configs(tmp_path: Path) -> None:
+    (tmp_path / "aggregator").mkdir()
+    (tmp_path / "aggregator" / "mine.yml").write_text("_target_: mine.Mine\n")
+    own = (
+        "_target_: oversmoothing.aggregators.pairnorm.PairNorm\n_partial_: true\nscale: ${no.key}\n"
+    )
+    (tmp_path / "aggregator" / "own.yaml").write_text(own)
+    [misnamed] = lines(f"--config-dir {tmp_path} aggregator=mine")
+    assert misnamed.endswith("mine.yml is not read; rename it to mine.yaml")
+    [missing] = lines(f"--config-dir {tmp_path} aggregator=own")
+    assert "Interpolation key 'no.key' not found (at aggregator.scale)" in missing

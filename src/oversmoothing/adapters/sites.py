@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import Aggregator, Context, make
+from oversmoothing.aggregators.base import Aggregator, Context, checked, make
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 
@@ -33,9 +33,12 @@ class Chain(nn.ModuleList):
         Args:
             x: ``mixed`` at the site inside, else tokens.
             others: the values v at the site inside, then the context.
+
+        Raises:
+            InputError: an aggregator returns another shape.
         """
         for aggregator in self:
-            x = aggregator(x, *others)
+            x = checked(aggregator, x, aggregator(x, *others))
         return x
 
 

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.neighbours import Neighbours, neighbours_of
@@ -195,6 +196,41 @@ def make(factory: Callable[..., Aggregator], dim: int) -> Aggregator:
     Args:
         factory: a class, a ``functools.partial`` of one, or a function.
         dim: channels C of the tokens; passed on if the factory has a parameter ``dim``.
+
+    Raises:
+        InputError: its ``forward`` is missing, or has other arguments.
     """
     wants_dim = "dim" in inspect.signature(factory).parameters
-    return factory(dim=dim) if wants_dim else factory()
+    made = factory(dim=dim) if wants_dim else factory()
+    if isinstance(made, Inside | After | Instead):
+        _require_forward(made)
+    return made
+
+
+def checked(aggregator: nn.Module, x: Tensor, result: Tensor) -> Tensor:
+    """Returns the result of an aggregator for x; raises InputError for one of another shape."""
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if traced or not isinstance(x, Tensor):  # a torch.fx.Proxy
+        return result
+    if not isinstance(result, Tensor) or result.shape != x.shape:
+        got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        raise InputError(
+            f"aggregator: {type(aggregator).__name__}.forward returns {got} for tokens "
+            f"{tuple(x.shape)}; return a tensor of this shape"
+        )
+    return result
+
+
+def _require_forward(aggregator: Inside | After | Instead) -> None:
+    """Checks that an aggregator has a forward that can be called with the arguments of its site."""
+    arguments = ("mixed", "v", "context") if isinstance(aggregator, Inside) else ("x", "context")
+    try:
+        inspect.signature(aggregator.forward).bind(*arguments)
+        missing = type(aggregator).forward in (Inside.forward, After.forward, Instead.forward)
+    except TypeError:
+        missing = True
+    if missing:
+        raise InputError(
+            f"aggregator: {type(aggregator).__name__} needs a method forward(self, "
+            f"{', '.join(arguments)})"
+        )

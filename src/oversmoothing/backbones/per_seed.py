@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.aggregators.base import Aggregator, Context, checked
 from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 
 DROPOUT = 1  # number of the stream for dropout; initial weights are drawn with the seed itself
@@ -105,12 +105,12 @@ class PerSeed(nn.Module):
     def forward(self, *args: Tensor | Context) -> Tensor:
         *tensors, context = args
         if self.stateless:
-            return self.copies[0](*tensors, context)
+            return checked(self.copies[0], tensors[0], self.copies[0](*tensors, context))
         if type(self.copies[0]) is LayerNorm and tensors[0].dim() == 3:
             return of_seeds(self.copies, *tensors)
         contexts = _of_each(context, len(self.copies))
         seeds = zip(self.copies, *tensors, contexts, strict=True)
-        return torch.stack([copy(*of_seed) for copy, *of_seed in seeds])
+        return torch.stack([checked(copy, own[0], copy(*own)) for copy, *own in seeds])
 
 
 def once(factory: Factory) -> Factory:

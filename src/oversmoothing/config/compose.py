@@ -121,7 +121,8 @@ def _without_hydra(words: tuple[str, ...]) -> DictConfig:
 
 def _open(node: DictConfig) -> None:
     """Lets keys be added to the empty mappings in a config, such as ``options: {}``."""
-    for child in node.values():
+    for key in node:
+        child = node._get_node(key)  # node[key] would resolve an interpolation, which may be wrong
         if isinstance(child, DictConfig):
             OmegaConf.set_struct(child, False) if not child else _open(child)
 

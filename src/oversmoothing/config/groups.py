@@ -24,6 +24,11 @@ def group_problem(override: Override, folders: list[Path]) -> str | None:
         return f"{where}: cannot be null; {way_out}"
     shown = value if isinstance(value, str) else override.get_value_string()
     if value not in known:
+        if misnamed := [
+            f for f in folders if (f / override.key_or_group / f"{shown}.yml").is_file()
+        ]:
+            file = misnamed[0] / override.key_or_group / f"{shown}.yml"
+            return f"{where}: {file} is not read; rename it to {shown}.yaml"
         way_out = meant(shown, known)
         if is_hydra and way_out.startswith("known"):
             way_out += f"; plugins bring more: {install('sweeps')}"

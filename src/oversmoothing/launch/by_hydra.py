@@ -12,7 +12,7 @@ from oversmoothing.config.folders import CONFIGS
 from oversmoothing.launch.attempts import attempt, trial
 from oversmoothing.workers import follow_parent
 
-SHOWING = {"--help", "-h", "--cfg", "-c", "--info", "-i", "--hydra-help", "--version"}
+SHOWING = {"--help", "-h", "--cfg", "-c", "--info", "-i", "--hydra-help"}
 
 
 def run_by_hydra(words: list[str]) -> None:

@@ -52,7 +52,7 @@ def command(argv: list[str]) -> Command:
     """
     given = read(argv)
     for_hydra = [word for word in argv if word not in given.overrides] + given.overrides
-    if given.shell_completion or given.hydra_help or given.version:
+    if given.shell_completion or given.hydra_help:
         _stop_at(given.problems)
         return Command(hydra=for_hydra)
     planned = plan(given.overrides + given.search_path, given.multirun)

@@ -7,7 +7,7 @@ from pathlib import Path
 from oversmoothing.errors import Problems, meant
 
 SWITCHES = (
-    *("--help -h", "--hydra-help", "--version", "--resolve", "--run -r"),
+    *("--help -h", "--hydra-help", "--resolve", "--run -r"),
     *("--multirun -m", "--shell-completion -sc"),
 )
 WITH_VALUE = ("--package -p", "--config-dir -cd")

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from oversmoothing.edges import check_edges
 from oversmoothing.errors import InputError
 
 PARTS = ("train", "val", "test")
@@ -83,15 +84,15 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
         without_training: what to do about a class without training node.
 
     Raises:
-        InputError: there are fewer than 2 nodes, labels are not int64, a node in a mask has no
-            label, a class has no training node, there is no validation or test node, two masks have
-            a node in common, or features are not finite.
+        InputError: there are fewer than 2 nodes, a tensor has another type or shape, a label or an
+            edge is out of range, a node in a mask has no label, a class has no training node, there
+            is no validation or test node, two masks have a node in common, or features are not
+            finite.
     """
     name, N = graph.name, graph.num_nodes
     if N < 2:
         raise InputError(f"data {name}: expected a graph of 2 nodes or more, got {N}")
-    if graph.y.dtype != torch.int64:
-        raise InputError(f"data {name}: expected y of int64, got {graph.y.dtype}; give y.long()")
+    _check_tensors(graph)
     for part in PARTS:
         _check_mask(graph, part)
     for one, other in combinations(PARTS, 2):
@@ -112,6 +113,34 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
         nodes = "1 node has" if isolated == 1 else f"{isolated} nodes have"
         warnings.warn(f"data {name}: {nodes} no neighbour", stacklevel=2)
     return graph
+
+
+def _check_tensors(graph: Graph) -> None:
+    """Checks the types and shapes of features, labels, masks and edges, and their ranges."""
+    name, N, y = graph.name, graph.num_nodes, graph.y
+    if y.dtype != torch.int64 or y.dim() != 1:
+        raise InputError(
+            f"data {name}: expected y of int64, (N,), got {y.dtype} {tuple(y.shape)}; give y.long()"
+        )
+    if not -1 <= y.min() <= y.max() < graph.num_classes:
+        raise InputError(
+            f"data {name}: expected labels from 0 to num_classes − 1 = {graph.num_classes - 1}, or "
+            f"-1 for none, got {int(y.min())} to {int(y.max())}; number them from 0"
+        )
+    if graph.x.dim() != 2 or graph.x.shape[0] != N:
+        raise InputError(f"data {name}: expected x of ({N}, F), got {tuple(graph.x.shape)}")
+    for part in PARTS:
+        mask = getattr(graph, part)
+        if mask.dtype != torch.bool or mask.dim() not in (1, 2) or mask.shape[-1] != N:
+            raise InputError(
+                f"data {name}: expected a boolean mask {part} of ({N},), or (splits, {N}), got "
+                f"{mask.dtype} {tuple(mask.shape)}; from indices: torch.zeros({N}, "
+                "dtype=torch.bool).index_fill(0, indices, True)"
+            )
+    try:
+        check_edges(graph.edges, N)
+    except InputError as error:
+        raise InputError(f"data {name}: {error}") from error
 
 
 def _check_mask(graph: Graph, part: str) -> None:
