@@ -16,7 +16,7 @@ import traceback
 from functools import partial
 from pathlib import Path
 
-from oversmoothing.errors import InputError, complain, meant
+from oversmoothing.errors import InputError, Problems, complain, meant
 from oversmoothing.launch.flags import add_cells, search_path, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.pool import DIED, in_processes
@@ -40,7 +40,7 @@ def main() -> int:
     if options.plan:
         plan(searches)
         return 0
-    searches[0].configs()  # finds mistakes in the overrides before any work
+    check(searches)
     call = partial(attempt, most=options.batch, fresh=options.fresh)
     if options.jobs == 1:
         return 0 if all([call(search) for search in searches]) else 1
@@ -75,6 +75,22 @@ def searches_of(options: argparse.Namespace) -> list[CellSearch]:
         )
         for c in cells
     ]
+
+
+def check(searches: list[CellSearch]) -> None:
+    """Checks the configurations of one cell of every row and of every block, before any work.
+
+    Raises:
+        InputError: mistakes in overrides, settings or data; each line names the cell.
+    """
+    of_row, of_block = (
+        {getattr(s, key): s for s in reversed(searches)} for key in ("row", "block")
+    )
+    for search in {s.name: s for s in (*of_row.values(), *of_block.values())}.values():
+        try:
+            search.configs()
+        except InputError as error:
+            raise Problems([f"{search.name}: {line}" for line in error.lines]) from error
 
 
 def plan(searches: list[CellSearch]) -> None:

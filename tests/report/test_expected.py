@@ -93,7 +93,7 @@ def test_a_tuned_cell_has_the_settings_of_its_search(
     [tuned] = [cell for cell in every if cell.reason is None]
     assert (tuned.block, tuned.key, tuned.column) == ("Cora", "centered", "L=4")
     assert tuned.overrides[-2:] == ("trainer.lr=0.02", "seeds=[0,1]")
-    lacking = "no settings yet; `make tune NAME=table6` finds them"
+    lacking = "no settings yet; `scripts/tune.py table6` finds them"
     assert {c.reason for c in every} == {None, lacking}
     assert [cell for cell in every if cell.runnable] == [tuned]
     plain = select(load(tmp_path / "expected", tuned=False), "table6")

@@ -96,6 +96,19 @@ def test_a_changed_space_is_searched_again_in_two_processes(folder: Path) -> Non
     assert "centred is not a row of the table; did you mean 'centered'?" in done.stderr
 
 
+def test_mistakes_in_a_later_search_are_found_before_any_work(folder: Path) -> None:
+    table = folder / "results/expected/small.yaml"
+    later = (
+        "rows: {none: {overrides: [aggregator=none]}, centered: {overrides: [aggregator=centered]}}"
+    )
+    table.write_text(TABLE.replace("rows: {centered: {overrides: [aggregator=centered]}}", later))
+    space = folder / "results/tuning/small/space.yaml"
+    space.write_text(SPACE.replace("aggregator.gamma: [-0.5]", "aggregator.gama: [-0.5]"))
+    done = called(folder, "tune", "small")
+    assert done.returncode == 2 and not done.stdout
+    assert "small-centered-L=2: aggregator.gama: no such key" in done.stderr
+
+
 def test_settings_that_another_process_found_are_not_searched_again(folder: Path) -> None:
     cell = ("small", "", "centered", "L=2", ("experiment=gnn_table6", "aggregator=centered"))
     path = folder / "results/tuning/small"
