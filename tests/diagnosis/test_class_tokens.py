@@ -19,3 +19,9 @@ def test_the_class_token_of_convit_comes_in_a_late_block() -> None:
     report = osm.diagnose(model, torch.rand(1, 3, 32, 32), metrics=["cosine"])
     assert report.tokens == (4, 4)
     assert [prefix_of(model, name) for name in report.layers] == [0, 0, 1, 1]
+
+
+def test_every_stage_of_coat_has_a_class_token() -> None:
+    model = timm.create_model("coat_lite_tiny", img_size=64)
+    report = osm.diagnose(model, torch.rand(1, 3, 64, 64), metrics=["cosine"])
+    assert report.tokens == (256, 256)

@@ -9,7 +9,7 @@ PREFIX_TOKENS = (  # parameters of transformers' vision models, (1, k, C) or (C,
     "distillation_token",
     "register_tokens",
 )
-OF_BRANCH = "cls_token_0"  # CrossViT: every branch has a class token
+OF_BRANCHES = ("cls_token_0", "cls_token1")  # CrossViT, CoaT: every branch has a class token
 CLASS_BLOCKS = ("blocks_token_only", "cls_attn_blocks")  # CaiT, XCiT: the class token starts there
 
 
@@ -27,7 +27,7 @@ def prefix_of(model: nn.Module, name: str) -> int:
         count = getattr(parent, "num_prefix_tokens", None)
         if isinstance(count, int):
             return 0 if _before_class(parent, name.removeprefix(path).lstrip(".")) else count
-        if hasattr(parent, OF_BRANCH):
+        if any(hasattr(parent, token) for token in OF_BRANCHES):
             return 1
         embeddings = getattr(parent, "embeddings", None)
         if hasattr(parent, "config") and isinstance(embeddings, nn.Module):
