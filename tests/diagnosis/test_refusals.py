@@ -121,6 +121,16 @@ def test_refused_in_one_line(case: str) -> None:
         assert model.training and not any(m._forward_hooks for m in model.modules())
 
 
+def test_blocks_whose_parts_are_called_directly() -> None:
+    class Direct(Blocks):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.blocks[1].linear(self.blocks[0].linear(x))
+
+    with pytest.raises(osm.InputError, match=r"blocks\.0 is not .*, such as blocks\.0\.linear$"):
+        osm.diagnose(Direct(), X)
+    assert osm.diagnose(Direct(), X, layers="blocks.*.linear").layers[1] == "blocks.1.linear"
+
+
 def test_layouts_that_are_given() -> None:
     expected = osm.diagnose(Blocks(), X, seed=0).values.keys()
     assert osm.diagnose(Heads(), X, layout="NBC").tokens == (2, 2)

@@ -67,8 +67,12 @@ class Watch:
                 stack.enter_context(SeeMaps(self._see))
             yield
         if silent := [name for name in self.layers if not self.calls[name]]:
+            inside = [
+                f", such as {silent[0]}.{n}" for n, _ in self.layers[silent[0]].named_children()
+            ]
             raise InputError(
                 f"layers: {silent[0]} is not called by the model's forward; choose other layers"
+                f"{''.join(inside[:1])}"
             )
 
     def _begin(self, name: str) -> Callable[..., None]:
