@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from oversmoothing.adapters import pattern
+from oversmoothing.adapters.axes import check_layout
 from oversmoothing.adapters.choice import choose
 from oversmoothing.adapters.current import Current
 from oversmoothing.adapters.libraries import library_of
@@ -18,6 +19,7 @@ from oversmoothing.adapters.requirements import (
     require_free,
     require_library,
     require_module,
+    require_no_layout,
     require_outside,
     require_plain,
     require_prefix,
@@ -34,6 +36,7 @@ def apply(
     *,
     blocks: str | Sequence[int] = "all",
     where: str | None = None,
+    layout: str | None = None,
     **options: Any,
 ) -> nn.Module:
     """Puts an aggregator into the blocks of a model of timm, transformers or torch-geometric.
@@ -54,6 +57,9 @@ def apply(
             the library, see the guide. In any model, ``where`` can also be a pattern of module
             names such as ``layers.*.linear2``, where a ``*`` matches no dot: aggregators then act
             on the outputs of these modules, and ``blocks`` must be left out.
+        layout: of the outputs at a pattern, if they are not tokens (B, N, C) or nodes (N, C):
+            ``NBC``, ``BCN``, ``BCHW`` or ``BHWC`` (B samples, N tokens, C channels, H rows, W
+            columns).
         options: of the aggregator, if it is given by name or class.
 
     Returns:
@@ -66,7 +72,8 @@ def apply(
     """
     plain = getattr(model, "_orig_mod", model)  # of torch.compile
     require_plain(plain)
-    placed = _placed(plain, factories(aggregator, options), blocks, where)
+    check_layout(layout)
+    placed = _placed(plain, factories(aggregator, options), blocks, where, layout)
     require_attachable(placed)
     for place in placed:
         _adapt(place, plain)
@@ -110,7 +117,11 @@ def _adapt(place: Placed, model: nn.Module) -> None:
 
 
 def _placed(
-    model: nn.Module, wanted: list[Factory], blocks: str | Sequence[int], where: str | None
+    model: nn.Module,
+    wanted: list[Factory],
+    blocks: str | Sequence[int],
+    where: str | None,
+    layout: str | None,
 ) -> list[Placed]:
     """Builds the sites and the hooks that read their groups of tokens; changes nothing."""
     current, library = Current(), library_of([model])
@@ -122,8 +133,9 @@ def _placed(
         require_free(modules)
         if library is not None:
             library.require(model, modules.values(), wanted)
-        placed = pattern.place(model, names, wanted, current)
+        placed = pattern.place(model, names, wanted, current, layout)
     else:
+        require_no_layout(layout)
         choice = choose(model, blocks)
         require_free(choice.blocks)
         names = list(choice.blocks)

@@ -26,9 +26,16 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def place(
-    model: nn.Module, names: Sequence[str], factories: Sequence[Factory], current: Current
+    model: nn.Module,
+    names: Sequence[str],
+    factories: Sequence[Factory],
+    current: Current,
+    layout: str | None,
 ) -> list[Placed]:
     """Builds sites after the modules of these names.
+
+    Args:
+        layout: of the modules' outputs; None: tokens (B, N, C) or nodes (N, C).
 
     Raises:
         InputError: an aggregator does not act after the mixing, the tokens at a module are
@@ -36,7 +43,8 @@ def place(
     """
     placed: dict[nn.Module, Placed] = {}
     for name in names:
-        _require_batch_first(model, name)
+        if layout is None:
+            _require_batch_first(model, name)
         _require_called(model, name)
         module = model.get_submodule(name)
         _require_forward(name, module)
@@ -45,7 +53,7 @@ def place(
         dim = channels(module, factories)
         sites = Sites(factories, dim, f"a place after {name}", ("after",))
         kind = AfterConvolution if hasattr(module, "propagate") else AfterModule
-        site = kind(sites.build("after", dim), current=current)
+        site = kind(sites.build("after", dim), current=current, layout=layout)
         placed[module] = Placed(module, site)
     return list(placed.values())
 
@@ -77,5 +85,5 @@ def _require_batch_first(model: nn.Module, name: str) -> None:
         if getattr(module, "batch_first", True) is False:
             raise InputError(
                 f"where: tokens at {name} are (N, B, C), since {type(module).__name__} there has "
-                "batch_first=False; aggregators need (B, N, C)"
+                "batch_first=False; give layout=NBC if the outputs are tokens of this form"
             )

@@ -96,6 +96,15 @@ def require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
         )
 
 
+def require_no_layout(layout: str | None) -> None:
+    """Checks that a layout is given only with a pattern of module names."""
+    if layout is not None:
+        raise InputError(
+            f"layout: the outputs of known blocks have a known layout, got {layout!r}; leave it "
+            "out, or give where= as a pattern of module names"
+        )
+
+
 def require_some(placed: Sequence[Placed], where: str | None) -> None:
     """Checks that there is at least one place, and that ``where`` has an effect."""
     if not placed:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from oversmoothing.adapters.axes import from_tokens, to_tokens
 from oversmoothing.adapters.current import Capture, Current
 from oversmoothing.adapters.sites import Chain
 from oversmoothing.aggregators.base import PLAIN, Aggregator, Context
@@ -98,9 +99,24 @@ class BeforeModule(Site):
 
 
 class AfterModule(Site):
-    """Acts on the output of a module, or on the first of several outputs."""
+    """Acts on the output of a module, or on the first of several outputs.
+
+    Args:
+        aggregators, context, current: see ``Site``.
+        layout: of the output, one of ``LAYOUTS``; None: tokens (B, N, C) or nodes (N, C).
+    """
 
     name = "after"
+
+    def __init__(
+        self,
+        aggregators: Sequence[Aggregator],
+        context: Context = PLAIN,
+        current: Current | None = None,
+        layout: str | None = None,
+    ) -> None:
+        super().__init__(aggregators, context, current)
+        self.layout = layout
 
     def connect(self, module: nn.Module) -> None:
         self.handles = [module.register_forward_hook(_after, with_kwargs=True)]
@@ -118,26 +134,30 @@ def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 
 def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
-    x, *rest = output if type(output) is tuple else (output,)
-    x = _tokens(x, module)
+    given, *rest = output if type(output) is tuple else (output,)
+    layout = module.after.layout
+    x = _tokens(given, module, layout)
     context = module.after.of_call(module, args, kwargs, x.shape[-2])
     x = module.after.act(x, context=context)
+    x = x if layout is None else from_tokens(x, given, layout)
     return (x, *rest) if type(output) is tuple else x
 
 
-def _tokens(x: Any, module: nn.Module) -> Tensor:
-    """Checks that x is tokens (N, C) or (B, N, C)."""
+def _tokens(x: Any, module: nn.Module, layout: str | None = None) -> Tensor:
+    """Returns x as tokens (B, N, C) or nodes (N, C); raises InputError if x has other axes."""
     if isinstance(x, Tensor) and x.is_nested:
         raise InputError(
             f"where: {type(module).__name__} gets a nested tensor, which aggregators cannot read; "
             "build nn.TransformerEncoder with enable_nested_tensor=False"
         )
-    if isinstance(x, Tensor) and x.dim() in (2, 3):
-        return x
+    if isinstance(x, Tensor) and x.dim() in ((2, 3) if layout is None else (len(layout),)):
+        return x if layout is None else to_tokens(x, layout)
+    is_map = isinstance(x, Tensor) and x.dim() == 4
     got = f"a tensor {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
     raise InputError(
-        f"where: expected tokens (B, N, C) or nodes (N, C) at {type(module).__name__}, got {got}; "
-        "choose another module"
+        f"where: expected {layout or 'tokens (B, N, C) or nodes (N, C)'} at "
+        f"{type(module).__name__}, got {got}; "
+        + ("give layout=BCHW or BHWC" if is_map else "choose another module")
     )
 
 

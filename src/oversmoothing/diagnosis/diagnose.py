@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.axes import check_layout
 from oversmoothing.diagnosis.calls import calls
 from oversmoothing.diagnosis.layers import Layers
 from oversmoothing.diagnosis.measures import chosen_measures
@@ -17,7 +18,6 @@ from oversmoothing.diagnosis.plan import Options
 from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.subject import Subject, unwrapped
 from oversmoothing.diagnosis.summary import beside, summary
-from oversmoothing.diagnosis.tokens import check_layout
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers
 from oversmoothing.errors import InputError, meant
 

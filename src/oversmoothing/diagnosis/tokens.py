@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from oversmoothing.adapters.axes import LAYOUTS, MEANING, to_tokens
 from oversmoothing.errors import InputError
 
-LAYOUTS = ("BNC", "NBC", "BCN", "BCHW", "BHWC", "NC")
 TORCH_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 NORMS = nn.BatchNorm2d | nn.GroupNorm | nn.InstanceNorm2d
 TEMPORAL = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d)  # their outputs are (B, C, N)
@@ -41,20 +41,7 @@ def find_tokens(
         )
     _require_one_kind(name, output, dims)
     layout = layout or ("BNC" if graph and x.dim() == 3 else _certain(name, layer, x, size))
-    return {
-        "BNC": lambda: x,
-        "NC": lambda: x,
-        "NBC": lambda: x.transpose(0, 1),
-        "BCN": lambda: x.mT,
-        "BCHW": lambda: x.flatten(2).mT,
-        "BHWC": lambda: x.flatten(1, 2),
-    }[layout]()
-
-
-def check_layout(layout: str | None) -> None:
-    """Raises InputError for a layout that is not one of ``LAYOUTS``."""
-    if layout is not None and layout not in LAYOUTS:
-        raise InputError(f"layout: expected one of {', '.join(LAYOUTS)}, got {layout!r}")
+    return to_tokens(x, layout)
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:
@@ -134,7 +121,7 @@ def _is_convolutional(layer: nn.Module, x: Tensor) -> bool:
 def _unclear(name: str, x: Tensor, layouts: str) -> InputError:
     return InputError(
         f"layout: {name} returns {tuple(x.shape)}, which could be {layouts}; give layout= one of "
-        "them (B samples, N tokens, C channels, H rows, W columns)"
+        f"them ({MEANING})"
     )
 
 

@@ -23,7 +23,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--reference", choices=["random"], help="compare with random weights")
     parser.add_argument("--layers", nargs="+", help="names or globs; default: repeated blocks")
     parser.add_argument("--metrics", nargs="+", help="default: all that can be measured")
-    parser.add_argument("--layout", help="BNC, NBC, BCHW or BHWC, where it is not clear")
+    parser.add_argument("--layout", help="BNC, NBC, BCN, BCHW or BHWC, where it is not clear")
     parser.add_argument("--prefix", type=int, help="leading tokens to leave out, such as CLS")
     parser.add_argument("--batch", type=int, default=16, help="samples in a forward pass")
     parser.add_argument("--limit", type=int, default=64, help="number of samples")
