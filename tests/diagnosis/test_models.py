@@ -202,10 +202,9 @@ def test_feature_maps_of_convolutions_and_channels_last() -> None:
     report = osm.diagnose(resnet, images)
     assert report.layers[0] == "layer1.0" and report.tokens == (256, 256)
     swin = timm.create_model("swin_tiny_patch4_window7_224", img_size=64, window_size=2)
-    with pytest.raises(osm.InputError, match=r"layout: layers\.0 returns .* BCHW or BHWC"):
-        osm.diagnose(swin, images)
     blocks = osm.diagnose(swin, images, layers="layers.*.blocks.*", layout="BHWC")
     assert len(blocks.layers) == 12 and blocks.tokens == (256, 256)
+    assert osm.diagnose(swin, images, layers="layers.*.blocks.*").values == blocks.values
 
 
 def test_compiled_parts_give_the_same_numbers() -> None:

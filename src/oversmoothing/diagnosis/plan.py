@@ -1,11 +1,12 @@
 """Splits the tokens of a call into samples: words without padding, patches, nodes of graphs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.prefix import prefix_of
+from oversmoothing.adapters.prefix import parents_of, prefix_of
 from oversmoothing.diagnosis.calls import Call
 from oversmoothing.diagnosis.padding import Padding
 from oversmoothing.diagnosis.samples import Graphs, Sequences
@@ -64,6 +65,12 @@ class Plan:
             found = Sequences(self._prefix(name, x.shape[1]), _on(x.device, keep))
         found.check(name, x)
         return found
+
+    def layout(self, name: str, output: Any) -> str | None:
+        """Returns BHWC if a layer returns a feature map in a timm model that says so; else None."""
+        around = parents_of(self.model, name).values()
+        last = any(getattr(module, "output_fmt", None) == "NHWC" for module in around)
+        return "BHWC" if last and isinstance(output, Tensor) and output.dim() == 4 else None
 
     def _prefix(self, name: str, tokens: int) -> int:
         prefix = self.options.prefix

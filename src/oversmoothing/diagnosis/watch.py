@@ -82,7 +82,8 @@ class Watch:
         name, maps = self.running.pop()
         plan, row = self.plan, (name, self.calls[name])
         self.calls[name] += 1
-        x = find_tokens(name, layer, output, self.layout, plan.size, plan.graph).detach()
+        layout = self.layout or plan.layout(name, output)
+        x = find_tokens(name, layer, output, layout, plan.size, plan.graph).detach()
         if not x.numel():
             raise InputError(f"{name}: returns {tuple(x.shape)}; the batch is empty, give samples")
         samples = plan.samples(name, layer, x)
