@@ -41,7 +41,7 @@ def main() -> int:
     for seed in seeds:  # fail before any measurement
         if seed not in trained:
             known = ", ".join(map(str, trained))
-            raise InputError(f"{run.folder}: no weights of seed {seed}; there are those of {known}")
+            raise InputError(f"{run.folder}: no weights of seed {seed}; known seeds: {known}")
     config = configured(run.config, words)
     if options.split != "test":
         for key in ("splits", "ms_splits"):

@@ -77,7 +77,10 @@ def _options() -> Namespace:
     parser.add_argument("--truth", type=Path, help="folder of masks <image>.png")
     parser.add_argument("--crf", action="store_true", help="refine the mask by a dense CRF")
     parser.add_argument(
-        "--longest", type=whole(), default=512, help="larger images are shrunk to it"
+        "--longest",
+        type=whole(),
+        default=512,
+        help="longest side in pixels; larger images are scaled down",
     )
     parser.add_argument("--out", type=Path, default=Path("outputs/predictions"))
     parser.add_argument("--pdf", action="store_true", help="save PDFs, too")

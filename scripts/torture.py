@@ -157,9 +157,9 @@ def _area(
 def _arguments() -> argparse.Namespace:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("-n", type=int, default=1, help="how many times as much")
+    parser.add_argument("-n", type=int, default=1, help="factor on the number of trials")
     parser.add_argument("--only", nargs="+", default=[], help=f"areas: {', '.join(AREAS)}")
-    parser.add_argument("--seed", type=int, help="of what is drawn; it repeats a failure")
+    parser.add_argument("--seed", type=int, help="random seed; the same one repeats a failure")
     parser.add_argument("--jobs", type=int, default=2, help="commands side by side")
     parser.add_argument("--results", type=Path, help="folder for torture.json")
     return parser.parse_args()

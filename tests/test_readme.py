@@ -211,6 +211,6 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_readme_is_short() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 160
-    holds = text.partition("\n## What holds\n")[2].partition("\n## ")[0]
+    holds = text.partition("\n## Results\n")[2].partition("\n## ")[0]
     papers = [line for line in holds.splitlines() if line.startswith("- ")]
     assert 0 < len(papers) <= 8 and max(map(len, papers)) < 800

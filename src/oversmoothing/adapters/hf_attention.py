@@ -57,8 +57,8 @@ class InsideFunction(InsideAttention):
         _require_readable(attention_mask, options.get("cache"))
         if options.get("indices") is not None:
             raise InputError(
-                f"model: {type(module).__name__} chooses its keys in the attention function, and "
-                "only there; choose an aggregator that acts after the attention"
+                f"model: {type(module).__name__} selects its keys inside the attention "
+                "function, where aggregators cannot act; choose one that acts after the attention"
             )
         function = _function(module, self.config._attn_implementation or "sdpa")
         mixed, weights = function(module, query, key, value, attention_mask, **options)

@@ -29,7 +29,7 @@ def require_plain(model: nn.Module) -> None:
             "to the plain model, and use torch.compile or torch.export"
         )
     if isinstance(model, DataParallel | DistributedDataParallel):
-        raise InputError(f"model: apply before {name}, so that it learns of new parameters")
+        raise InputError(f"model: call apply before {name}, so that it registers new parameters")
 
 
 def require_free(modules: Mapping[str, nn.Module]) -> None:

@@ -75,7 +75,7 @@ class Sites:
         inside, instead = self.factories["inside"], self.factories["instead"]
         if len(instead) > 1 or (instead and inside):
             raise InputError(
-                "aggregator: one that acts instead of the mixing leaves no mixing to another one "
+                "aggregator: one that replaces the mixing cannot be combined with another one "
                 "inside or instead of it; drop one of the two"
             )
 

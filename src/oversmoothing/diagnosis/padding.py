@@ -87,7 +87,7 @@ class Padding:
                 yield which, mask
 
     def _decides(self, module: nn.Module) -> bool:
-        """Whether masks of the modules around a module are none of its tokens."""
+        """Whether masks of the modules around a module do not apply to its tokens."""
         if isinstance(module, nn.TransformerDecoder | nn.TransformerDecoderLayer):
             return True
         return module in self._given and _is_model(module)

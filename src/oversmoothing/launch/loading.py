@@ -105,7 +105,7 @@ def load(
     seed = min(found) if seed is None else seed
     if seed not in found:
         known = ", ".join(map(str, sorted(found)))
-        raise InputError(f"{folder}: no weights of seed {seed}; there are those of {known}")
+        raise InputError(f"{folder}: no weights of seed {seed}; known seeds: {known}")
     state = read_weights(found[seed])
     config.backbone.update(weights="none", sha256=None)  # the run's weights are loaded below
     label_names = _label_names(folder, config)

@@ -40,7 +40,7 @@ class Paper:
 
     @property
     def claim_parts(self) -> list[tuple[str, int]]:
-        """The same of the claims in words."""
+        """Verdicts of the claims in words, with the number of each."""
         return [(kind, self.claims[kind]) for kind in words.ORDER if self.claims[kind]]
 
     @property

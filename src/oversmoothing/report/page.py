@@ -75,7 +75,7 @@ def _code(text: str) -> Markup:
 
 
 def _hint(entry: Entry) -> str:
-    """What the pointer shows on a cell."""
+    """Returns the tooltip of a cell."""
     reason = entry.cell.reason if entry.measured is None else None
     return "; ".join(filter(None, [*entry.details[3:], reason]))
 

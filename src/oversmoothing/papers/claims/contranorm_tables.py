@@ -77,7 +77,7 @@ def stop_gradient(evidence: Evidence) -> Finding:
 
 
 def uniformity_loss(evidence: Evidence) -> Finding:
-    """A weight helps if the accuracy or the effective rank rises or the cosine falls."""
+    """Compares weights of the uniformity loss with none: accuracy, effective rank, cosine."""
     cells, weights = evidence.measured("contranorm_loss"), ("0.01", "0.1", "1")
     gains = {
         column: {row: compare(cells["", row, column], cells["", "none", column]) for row in weights}

@@ -78,7 +78,7 @@ def small(evidence: Evidence) -> Finding:
 
 
 def totals(evidence: Evidence) -> Finding:
-    """A smaller step need not raise the total if it lowers it somewhere."""
+    """Compares total gradients: for some pair of steps η, the smaller η has no larger total."""
     ratios, lower = [], []
     for _, rows in moments(evidence):
         values = [row["total"] for row in sorted(rows, key=lambda row: row["eta"])]

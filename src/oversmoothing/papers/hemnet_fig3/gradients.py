@@ -88,7 +88,7 @@ def _of_batch(network: Segmenter, batch: Batch, objective: Objective) -> Profile
 
 
 def _falls(path: torch.Tensor) -> dict[str, float]:
-    """Shapes: path (B, T, 2)."""
+    """Returns the shares of N-steps and E-steps that lower the ELBO. Shapes: path (B, T, 2)."""
     line = path.flatten(1)  # E, N, E, N, …
     falls = (line[:, :-1] - line[:, 1:] > TOLERANCE * line[:, 1:].abs()).double()
     n_falls, e_falls = falls[:, 0::2].mean().item(), falls[:, 1::2].mean()  # NaN of no E-step

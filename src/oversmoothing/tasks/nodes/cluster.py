@@ -44,7 +44,7 @@ class ClusterAdam(MiniBatchAdam):
         from torch_geometric.loader import ClusterData, ClusterLoader
 
         class Parts(ClusterData):
-            """torch-geometric looks for METIS in pyg-lib and torch-sparse only."""
+            """ClusterData with pymetis; torch-geometric itself needs pyg-lib or torch-sparse."""
 
             def _metis(self, edge_index: Tensor, num_nodes: int) -> Tensor:
                 return metis(edge_index, num_nodes, self.num_parts)

@@ -88,7 +88,7 @@ class Nodes(Task):
 
 
 def loop_of(trainer: FullBatchAdam) -> type[FullBatchLoop]:
-    """What trains by a recipe."""
+    """Returns the class of the training loop for a recipe."""
     return MiniBatchLoop if trainer.on_host else FullBatchLoop
 
 
