@@ -8,13 +8,12 @@ Exit codes: 0 if all data sets are complete, 2 if not.
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from oversmoothing.data.fetch import catalogue, ensure
 from oversmoothing.data.graphs.graphs import FOLDERS, folders
 from oversmoothing.data.images import voc_archives
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, complain
 from oversmoothing.launch.script import run_script
 
 
@@ -39,7 +38,7 @@ def _fetch(name: str, root: Path) -> int:
             ensure(sources, root / "graphs" / folder)
             count += sum(len(source.files) for source in sources)
     except InputError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        complain(f"{name}: {error}")
         return 2
     print(f"{name}: {count} files verified under {root / 'graphs'}")
     return 0

@@ -109,8 +109,8 @@ def attempt(search: CellSearch, most: int | None, fresh: bool) -> bool:
         print(search.run(most, fresh), flush=True)
         return True
     except Busy as other:
-        print(f"{other}: left out", flush=True)
-        return True
+        complain(f"{other}: left out; give the command again when it has ended")
+        return False
     except InputError as error:
         complain(*(f"{search.name}: {line}" for line in error.lines))
         return False

@@ -162,3 +162,8 @@ def test_mistakes_in_the_files_of_a_folder_of_configs(tmp_path: Path) -> None:
     assert misnamed.endswith("mine.yml is not read; rename it to mine.yaml")
     [missing] = lines(f"--config-dir {tmp_path} aggregator=own")
     assert "Interpolation key 'no.key' not found (at aggregator.scale)" in missing
+
+
+def test_a_launcher_or_sweeper_without_a_sweep_is_refused() -> None:
+    for override in ("hydra/launcher=processes", "hydra/sweeper=optuna"):
+        assert lines(f"{override} data=sbm") == [f"{override}: has no effect on one run; add -m"]

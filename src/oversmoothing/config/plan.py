@@ -100,9 +100,12 @@ def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
     """
     hydra = _hydra([values[0] for values in axes.values()])
     multirun = multirun or str(hydra.mode) == "RunMode.MULTIRUN"
-    if multirun:
-        chosen = hydra.runtime.choices
-        plan.launcher, plan.sweeper = chosen["hydra/launcher"], chosen["hydra/sweeper"]
+    chosen = {kind: hydra.runtime.choices[f"hydra/{kind}"] for kind in ("launcher", "sweeper")}
+    if not multirun:
+        idle = [f"hydra/{kind}={name}" for kind, name in chosen.items() if name != "basic"]
+        plan.problems += [f"{override}: has no effect on one run; add -m" for override in idle]
+    else:
+        plan.launcher, plan.sweeper = chosen["launcher"], chosen["sweeper"]
         axes = _experiment_sweep(hydra, folders) | axes
     if plan.sweeper != "basic":
         return axes

@@ -37,6 +37,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("tables", nargs="*", default=TABLES, help=f"default: {' '.join(TABLES)}")
     options = parser.parse_args(argv)
     for name in options.tables:
+        if name not in TABLES:
+            planned(name)  # raises for a table that does not exist
         try:
             stem, titles = RESULTS / "figures" / f"{name}_curves", name not in ONE_RUN
             print(*write_curves(planned(name), stem, titles, options.pdf), sep="\n")

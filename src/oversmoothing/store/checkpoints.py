@@ -5,6 +5,7 @@ import io
 import os
 import warnings
 from collections.abc import Collection, Iterator
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from oversmoothing.store.files import OUTPUTS, read_or_set_aside, write_atomical
 
 NAMES = ("checkpoint.pt", "checkpoint-before.pt")
 PASSING = (".checkpoint-fresh.pt", ".checkpoint-aside.pt")
+LONGEST = 100  # characters of seeds in the name of a file
 
 
 def save(folder: Path, payload: dict[str, Any]) -> None:
@@ -64,8 +66,11 @@ def switch_seeds(folder: Path, seeds: list[int], log: Path, stored: int) -> None
 
 
 def _waiting(folder: Path, seeds: list[int]) -> Path:
-    """Returns the file for a checkpoint that is set aside."""
-    return folder / f"checkpoint-seed{'-'.join(map(str, seeds))}.pt"
+    """Returns the file for a checkpoint that is set aside; many seeds are hashed."""
+    name = "-".join(map(str, seeds))
+    if len(name) > LONGEST:
+        name = f"s-{sha1(name.encode()).hexdigest()}"
+    return folder / f"checkpoint-seed{name}.pt"
 
 
 def load(folder: Path, seeds: list[int], log: Path) -> dict[str, Any] | None:
@@ -134,7 +139,8 @@ def remove(folder: Path) -> None:
 def remove_of(folder: Path, finished: Collection[int]) -> None:
     """Deletes the checkpoints of finished seeds."""
     for path in folder.glob("checkpoint-seed*.pt"):
-        if {*path.stem.removeprefix("checkpoint-seed").split("-")} <= {*map(str, finished)}:
+        payload = read_or_set_aside(path, _parse_waiting)
+        if payload and set(payload["seeds"]) <= set(finished):
             path.unlink(missing_ok=True)
     if not any((folder / name).exists() for name in NAMES + PASSING):
         return

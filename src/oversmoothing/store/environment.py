@@ -70,7 +70,10 @@ def shared_environment(environments: list[dict[str, Any]]) -> dict[str, Any]:
 def _git(*words: str) -> str | None:
     if CHECKOUT is None:  # a wheel may lie inside another repository
         return None
-    done = subprocess.run(
-        ["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        )
+    except OSError:  # there is no git
+        return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -1,5 +1,6 @@
 """Finds a run folder, or the folder of an exported run, and reads its config and weights."""
 
+import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,9 +23,10 @@ def find(run: str | Path) -> Path:
     Raises:
         InputError: there is no such run.
     """
-    places = [Path(run), OUTPUTS / run, *sorted(OUTPUTS.glob(f"*-{Path(run).name}"))]
-    for place in places:
-        if (place / "config.yaml").is_file():
+    folders = sorted(OUTPUTS.iterdir()) if OUTPUTS.is_dir() else []
+    named = [path for path in folders if path.name.endswith(f"-{Path(run).name}")]
+    for place in (Path(run), OUTPUTS / run, *named):
+        if os.path.isfile(place / "config.yaml"):  # Path.is_file() raises for very long names
             return place
     known = sorted({path.parent.name for path in OUTPUTS.glob("*/weights-seed*.pt")})
     hint = meant(str(run), known) if known else f"there is no trained network below {OUTPUTS}"

@@ -15,7 +15,7 @@ class AdamWPoly(Recipe):
 
     Args:
         lr: learning rate of the backbone after warm-up.
-        head_factor: learning rate of new layers, relative to ``lr``.
+        head_factor: learning rate of layers outside the backbone, relative to ``lr``.
         weight_decay: applied to every parameter.
         betas, eps: of AdamW.
         warmup: number of steps over which the rate grows linearly.

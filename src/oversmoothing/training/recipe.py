@@ -28,8 +28,9 @@ class Recipe(Ranged):
     Args:
         iterations: number of optimization steps.
         batch_size: examples per step, over all processes.
-        accumulate: number of parts into which a batch is split to save memory. It does not change
-            the result, except for batch norms, which see one part at a time.
+        accumulate: number of parts into which a batch is split to save memory. The result is
+            the same without batch norms, which see one part at a time, and without dropout and
+            stochastic depth, which draw other random numbers.
         lr: learning rate.
         precision: fp32, or bf16 for autocast.
         compile: compile the backbone for the training with ``torch.compile``.
