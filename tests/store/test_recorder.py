@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
+from oversmoothing.store import checkpoints
 from oversmoothing.store.files import remove_temporaries, write_atomically
 from oversmoothing.store.locks import Busy, locked
+from oversmoothing.store.lookup import find
 from oversmoothing.store.recorder import Recorder, read_result, write_result
 
 
@@ -47,6 +49,26 @@ def test_a_kill_at_any_rename_leaves_a_checkpoint(
 def test_a_checkpoint_serves_only_its_own_seeds(tmp_path: Path) -> None:
     Recorder(tmp_path, [0, 1]).save_checkpoint({"epoch": 3})
     assert Recorder(tmp_path, [0, 1, 2]).load_checkpoint() is None
+
+
+def test_the_checkpoint_of_many_seeds_waits_for_them(tmp_path: Path) -> None:
+    many = list(range(120))
+    Recorder(tmp_path, many).save_checkpoint({"epoch": 3})
+    Recorder(tmp_path, [200]).load_checkpoint()
+    Recorder(tmp_path, [200]).save_checkpoint({"epoch": 7})
+    assert Recorder(tmp_path, many).load_checkpoint() == {"epoch": 3}
+    Recorder(tmp_path, [200]).load_checkpoint()
+    checkpoints.remove_of(tmp_path, many[:-1])
+    assert Recorder(tmp_path, many).load_checkpoint() == {"epoch": 3}
+    Recorder(tmp_path, [200]).load_checkpoint()
+    checkpoints.remove_of(tmp_path, many)
+    assert Recorder(tmp_path, many).load_checkpoint() is None
+
+
+def test_a_word_that_can_be_no_file_names_no_run() -> None:
+    for word in ("a**b", "*", "x" * 300):
+        with pytest.raises(InputError, match="no such run"):
+            find(word)
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
