@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
+from oversmoothing.launch.flags import search_path
 from oversmoothing.launch.overrides import other_runs, same_runs
 from oversmoothing.store.identity import run_id
 
@@ -89,3 +90,9 @@ def test_scripts_refuse_them_in_one_line(
 def test_a_table_takes_no_sweep() -> None:
     with pytest.raises(InputError, match="threads=1,2: expected one value"):
         same_runs(["device=cpu", "threads=1,2"])
+
+
+def test_a_missing_folder_of_configs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: no such folder of configs"):
+        same_runs(search_path(str(tmp_path / "nowhere")))
+    same_runs(search_path(str(tmp_path)))

@@ -3,7 +3,7 @@
 from hydra.core.override_parser.types import Override
 
 from oversmoothing.config.compose import compose_config, parse
-from oversmoothing.config.folders import SEARCH_PATH
+from oversmoothing.config.folders import SEARCH_PATH, search_path
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.store.identity import may_decide
 
@@ -26,7 +26,10 @@ def same_runs(overrides: list[str]) -> None:
     Raises:
         InputError: they do, or one is a sweep; the message names the allowed keys.
     """
-    for override in parse(overrides)[0]:
+    parsed = parse(overrides)[0]
+    if absent := [path for path in search_path(parsed) if not path.is_dir()]:
+        raise InputError(f"{absent[0]}: no such folder of configs; check --config-dir")
+    for override in parsed:
         if override.is_sweep_override():
             raise InputError(f"{override.input_line}: expected one value; a table has no sweeps")
     if other := other_runs(overrides):
