@@ -49,7 +49,10 @@ def main() -> int:
     page, results = (options := parser.parse_args()).page, options.results
     with writing(page, "--page"):
         page.parent.mkdir(parents=True, exist_ok=True)
+        existed = page.exists()
         page.touch()
+        if not existed:
+            page.unlink()
     cells = load(results / "expected")
     names = dict.fromkeys(cell.table for cell in cells)
     judged = {name: _judged(results, cells, name) for name in names}

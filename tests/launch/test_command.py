@@ -165,5 +165,8 @@ def test_mistakes_in_the_files_of_a_folder_of_configs(tmp_path: Path) -> None:
 
 
 def test_a_launcher_or_sweeper_without_a_sweep_is_refused() -> None:
+    assert lines("optimize=val_accuracy data=sbm") == [
+        "optimize: only a sweeper reads it; add -m hydra/sweeper=optuna"
+    ]
     for override in ("hydra/launcher=processes", "hydra/sweeper=optuna"):
         assert lines(f"{override} data=sbm") == [f"{override}: has no effect on one run; add -m"]

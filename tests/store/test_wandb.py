@@ -193,3 +193,8 @@ def test_online_without_login_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match=r"mode=online: .*wandb login.*mode=offline") as raised:
         WandbSink(tmp_path, config(tmp_path), mode="online")
     assert "\n" not in str(raised.value)
+
+
+def test_a_refused_project_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="logger.project=a/b: W&B refused .*; choose another"):
+        WandbSink(tmp_path, config(tmp_path), project="a/b")

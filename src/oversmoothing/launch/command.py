@@ -121,7 +121,7 @@ def _import_torch() -> None:
 
 
 def _sweep_problems(planned: Plan) -> list[str]:
-    """Lists the mistakes in a sweep that Hydra starts."""
+    """Lists the mistakes in the choice of launcher, sweeper and metric."""
     problems, chosen = [], {"sweeper": planned.sweeper, "launcher": planned.launcher}
     for kind, option in chosen.items():
         if option != "basic" and int(os.environ.get("WORLD_SIZE", 1)) > 1:
@@ -131,6 +131,8 @@ def _sweep_problems(planned: Plan) -> list[str]:
             "hydra/launcher=slurm: this machine has no srun; start the command where SLURM runs, "
             "or take hydra/launcher=processes"
         )
+    if planned.sweeper == "basic" and any(c.optimize is not None for c in planned.configs):
+        problems.append("optimize: only a sweeper reads it; add -m hydra/sweeper=optuna")
     if planned.sweeper != "basic" and any(c.optimize is None for c in planned.configs):
         problems.append(
             f"optimize: hydra/sweeper={planned.sweeper} needs a metric; add optimize=… with a key "

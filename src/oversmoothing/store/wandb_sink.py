@@ -59,9 +59,11 @@ class WandbSink:
                 settings=_settings(seconds),
             )
         except wandb.Error as error:
+            key, way_out = f"logger.project={project}", "choose another"
+            if mode == "online":
+                key, way_out = "logger.mode=online", "`wandb login`, or take mode=offline"
             raise InputError(
-                f"logger.mode={mode}: W&B refused the run ({reason_of(error)}); `wandb login`, or "
-                "take mode=offline"
+                f"{key}: W&B refused the run ({reason_of(error)}); {way_out}"
             ) from error
 
     def __call__(self, line: dict[str, Any]) -> None:
