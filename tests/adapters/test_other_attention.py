@@ -52,7 +52,7 @@ def test_attention_that_chooses_keys_by_itself_is_refused() -> None:
     model = osm.apply(bert(), "centered")
     attention = model.encoder.layer[0].attention.self
     q = torch.randn(1, 2, 3, 8)
-    with pytest.raises(InputError, match="chooses its keys in the attention function"):
+    with pytest.raises(InputError, match="selects its keys inside the attention"):
         attention.inside.attend(attention, q, q, q, None, indices=torch.zeros(1, 3, 2))
 
 

@@ -206,5 +206,5 @@ def test_mistakes_are_one_line(options: dict, said: str) -> None:
 
 
 def test_aggregators_that_exclude_one_another() -> None:
-    with pytest.raises(InputError, match=r"leaves no mixing to another one"):
+    with pytest.raises(InputError, match=r"cannot be combined with another one"):
         made(BERT, Twice, Centered)

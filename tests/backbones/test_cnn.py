@@ -218,7 +218,7 @@ def test_images_smaller_than_the_output_stride(stride: int) -> None:
 def test_aggregators_it_has_no_place_for() -> None:
     with pytest.raises(InputError, match="Centered acts inside the mixing.*cnn.*instead, after"):
         cnn(Centered)
-    with pytest.raises(InputError, match="instead of the mixing leaves no mixing"):
+    with pytest.raises(InputError, match="replaces the mixing cannot be combined"):
         cnn(Swap, Cut)
 
 

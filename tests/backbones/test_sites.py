@@ -53,7 +53,7 @@ def test_a_site_that_a_backbone_lacks_is_refused_with_the_list() -> None:
 
 @pytest.mark.parametrize("factories", [[Swap, Swap], [Swap, Centered], [Centered, LayerNorm, Swap]])
 def test_what_leaves_no_mixing_is_refused(factories: list) -> None:
-    with pytest.raises(InputError, match="instead of the mixing leaves no mixing"):
+    with pytest.raises(InputError, match="replaces the mixing cannot be combined"):
         Sites(factories, 8, "some")
 
 

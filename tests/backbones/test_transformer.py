@@ -176,7 +176,7 @@ def test_instead_takes_the_place_of_the_mixing() -> None:
 
     out = outputs(RandomTransformer([Twice, NoAggregator], [0], block="plain", **SMALL))
     assert torch.equal(out[3, 0, 0], 16 * torch.eye(6, 8, dtype=torch.float64))
-    with pytest.raises(InputError, match="instead of the mixing"):
+    with pytest.raises(InputError, match="one that replaces the mixing"):
         RandomTransformer([Twice, Centered], [0], **SMALL)
 
 

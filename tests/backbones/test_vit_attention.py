@@ -81,7 +81,7 @@ def test_instead_replaces_the_attention() -> None:
     }
     assert torch.equal(attention(x), attention.instead[0].linear(x))
     for factories in ([Swap, centered(-1.0)], [Swap, Swap]):
-        with pytest.raises(InputError, match="instead of the mixing leaves no mixing"):
+        with pytest.raises(InputError, match="replaces the mixing cannot be combined"):
             vit(*factories)
 
 

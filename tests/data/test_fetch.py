@@ -132,4 +132,4 @@ def test_the_script_prints_one_line_a_data_set(data_root, no_urls, monkeypatch, 
     printed = capsys.readouterr()
     assert caught.value.code == 2
     assert printed.out == f"cora: 26 files verified under {data_root / 'graphs'}\n"
-    assert printed.err.startswith("korra: ") and "did you mean 'cora'" in printed.err
+    assert printed.err.startswith("error: korra: ") and "did you mean 'cora'" in printed.err

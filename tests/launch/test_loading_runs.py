@@ -89,7 +89,7 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
             loading.load(*given)
 
     refused("no such run; expected a run's folder, name or id", tmp_path / "nothing")
-    refused("no weights of seed 7; there are those of 0", folders["none"], 7)
+    refused("no weights of seed 7; known seeds: 0", folders["none"], 7)
     copy = shutil.copytree(folders["none"], tmp_path / "copy")
     weights = copy / "weights-seed0.pt"
     weights.write_bytes(weights.read_bytes()[:1000])

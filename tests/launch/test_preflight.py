@@ -32,7 +32,8 @@ def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_aggregator_at_a_site_that_the_backbone_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_aggregator(tmp_path, monkeypatch, "attention", "class Own(Instead):\n    pass\n")
+    code = "class Own(Instead):\n    def forward(self, x, context):\n        return x\n"
+    own_aggregator(tmp_path, monkeypatch, "attention", code)
     [line] = lines(f"--config-dir {tmp_path} aggregator=attention")
     assert "Own acts instead of the mixing, and backbone gcn offers only: inside, after" in line
 
