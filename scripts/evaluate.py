@@ -62,7 +62,11 @@ def main() -> int:
 
 def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     """Returns the options, and the words that set keys."""
-    words = [word for word in argv if "=" in word and not word.startswith("-")]
+    words = [
+        word
+        for flag, word in zip(["", *argv], argv)
+        if "=" in word and not word.startswith("-") and flag not in ("--run", "--export")
+    ]
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     what = "folder, name or id of a run of task=wsss, the folder of an exported one, or hf:ORG/NAME"
     parser.add_argument("--run", required=True, help=what)

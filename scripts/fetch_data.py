@@ -13,7 +13,7 @@ from pathlib import Path
 from oversmoothing.data.fetch import catalogue, ensure
 from oversmoothing.data.graphs.graphs import FOLDERS, folders
 from oversmoothing.data.images import voc_archives
-from oversmoothing.errors import InputError, complain
+from oversmoothing.errors import InputError, complain, meant
 from oversmoothing.launch.script import run_script
 
 
@@ -29,6 +29,8 @@ def main() -> int:
 def _fetch(name: str, root: Path) -> int:
     """Prints one line about a data set, and returns the exit code."""
     try:
+        if name not in (known := [*FOLDERS, "voc"]):
+            raise InputError(f"no such data set; {meant(name, known)}")
         if name == "voc":
             print(f"{name}: {voc_archives.prepare(root, voc_archives.sources())}")
             return 0

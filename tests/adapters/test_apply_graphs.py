@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from applied_convolutions import CLOSE, Network, graph, network
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_torch_csr_tensor
@@ -13,7 +14,6 @@ import oversmoothing as osm
 from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.errors import InputError
 
-CLOSE = {"rtol": 0, "atol": 1e-10}
 CONVS = {
     "gcn": lambda: pyg.GCNConv(4, 4),
     "sage": lambda: pyg.SAGEConv(4, 4),
@@ -24,32 +24,6 @@ CONVS = {
     "graph": lambda: pyg.GraphConv(4, 4),
 }
 ALL = pytest.mark.parametrize("conv", CONVS.values(), ids=CONVS)
-
-
-class Network(nn.Module):
-    """Convolutions of one kind; the graph of every node is an argument."""
-
-    def __init__(self, conv, depth: int = 3) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.ModuleList(conv() for _ in range(depth))
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, edge_index).relu() + 0.1 * x
-        return x
-
-
-def graph(num_nodes: int, seed: int = 0) -> Data:
-    generator = torch.Generator().manual_seed(seed)
-    edges = torch.randint(num_nodes, (2, 2 * num_nodes), generator=generator)
-    edges = edges[:, edges[0] != edges[1]].unique(dim=1)
-    x = torch.randn(num_nodes, 4, generator=generator, dtype=torch.float64)
-    return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1))
-
-
-def network(conv, *aggregators, **options) -> Network:
-    return osm.apply(Network(conv).double().eval(), list(aggregators), **options)
 
 
 @ALL
@@ -198,37 +172,6 @@ def test_what_is_no_product_of_a_matrix_and_values_has_no_inside(conv) -> None:
     for _ in range(2):  # not only at the first call
         with pytest.raises(InputError, match="more than mix the values linearly"):
             model(data.x, data.edge_index)
-
-
-def test_row_sums_see_the_dropout_of_the_mixing() -> None:
-    """Rows that sum to 0 leave no trace of a constant that is added to all values."""
-    data = graph(9)
-    conv = pyg.TransformerConv(4, 4, dropout=0.5, root_weight=False).double().train()
-    model = nn.ModuleList([conv, pyg.TransformerConv(4, 4)])
-    osm.apply(model, "centered", row_sum=True)
-    outputs = []
-    for shift in (0.0, 100.0):
-        torch.manual_seed(3)
-        with torch.no_grad():
-            conv.lin_value.bias += shift
-        outputs.append(conv(data.x, data.edge_index))
-        after = torch.rand(1)
-    torch.manual_seed(3)
-    osm.remove(model)
-    conv(data.x, data.edge_index)
-    torch.testing.assert_close(*outputs, **CLOSE)
-    assert torch.equal(after, torch.rand(1))  # no more random numbers than without aggregators
-
-
-def test_row_sums_have_gradients() -> None:
-    """Learned edge weights also change the row sums."""
-    data, model = (
-        graph(7),
-        network(lambda: pyg.GraphConv(4, 4), partial(osm.Centered, row_sum=True)),
-    )
-    weights = torch.rand(data.edge_index.shape[1], dtype=torch.float64, requires_grad=True)
-    first = model.layers[0]
-    assert torch.autograd.gradcheck(lambda w: first(data.x, data.edge_index, w), weights)
 
 
 def test_a_convolution_forgets_the_product_that_it_kept() -> None:

@@ -1,5 +1,6 @@
 """Finds unknown groups and options of a command line, and suggests similar names."""
 
+import os
 from pathlib import Path
 
 from hydra.core.override_parser.types import Override
@@ -24,11 +25,9 @@ def group_problem(override: Override, folders: list[Path]) -> str | None:
         return f"{where}: cannot be null; {way_out}"
     shown = value if isinstance(value, str) else override.get_value_string()
     if value not in known:
-        if misnamed := [
-            f for f in folders if (f / override.key_or_group / f"{shown}.yml").is_file()
-        ]:
-            file = misnamed[0] / override.key_or_group / f"{shown}.yml"
-            return f"{where}: {file} is not read; rename it to {shown}.yaml"
+        files = [folder / override.key_or_group / f"{shown}.yml" for folder in folders]
+        if misnamed := [file for file in files if os.path.isfile(file)]:
+            return f"{where}: {misnamed[0]} is not read; rename it to {shown}.yaml"
         way_out = meant(shown, known)
         if is_hydra and way_out.startswith("known"):
             way_out += f"; plugins bring more: {install('sweeps')}"

@@ -226,7 +226,7 @@ def _zeros(x: Tensor) -> Tensor:
 
 def _require_tokens(x: Tensor) -> None:
     if x.dim() < 2 or 0 in x.shape[-2:]:
-        raise InputError(f"x: expected tokens (..., N, C), at least one, got {tuple(x.shape)}")
+        raise InputError(f"x: expected tokens (..., N, C), N and C above 0, got {tuple(x.shape)}")
 
 
 def _at_once(x: Tensor) -> int:

@@ -21,7 +21,8 @@ class SGDPoly(Recipe):
         weight_decay: applied to weights, not to norms and biases.
         bias_factor: learning rate of biases outside of norms, relative to ``lr``.
         norm_bias_factor: the same for biases of norms; EMANet's code: 2.
-        head_factor: learning rate of layers that are not pretrained, relative to ``lr``.
+        head_factor: learning rate of layers that are not pretrained, relative to ``lr``. New
+            aggregators inside a pretrained ViT have ``lr``.
         warmup: number of steps of linear growth, from lr/(warmup + 1) in the first step.
         power: exponent of the decay.
         hold: number of steps for which the rate stays constant; EMANet's code: 10.

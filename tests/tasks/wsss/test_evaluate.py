@@ -195,3 +195,9 @@ def test_wrong_settings(run: Path, word: str, message: str) -> None:
         configured(config, [word])
     assert message in refused.value.lines[0] and len(refused.value.lines) == 1
     assert config == before
+
+
+def test_a_folder_with_an_equals_sign_is_no_override() -> None:
+    options = runpy.run_path(str(Path(__file__).parents[3] / "scripts/evaluate.py"))["_options"]
+    given, words = options(["--run", "outputs/gamma=0.5/x", "evaluation.limit=2", "--seed", "0"])
+    assert given.run == "outputs/gamma=0.5/x" and words == ["evaluation.limit=2"]

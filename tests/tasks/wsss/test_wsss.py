@@ -8,42 +8,16 @@ import pytest
 import torch
 from processes import kill_after_a_checkpoint, train_by_two
 from safetensors.torch import save_file
+from tiny_wsss import words
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.backbones.vit import timm_vit
 from oversmoothing.config.compose import compose_config
-from oversmoothing.errors import InputError, Problems
 from oversmoothing.launch import loading
-from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.launch.start import Start
 from oversmoothing.store.recorder import Recorder, weights_path
-from oversmoothing.tasks.base import Job
 from oversmoothing.tasks.wsss.evaluator import Evaluator
-
-TINY = [
-    "experiment=wsss_scenes",
-    "trainer=toco_smoke",
-    "data.num_train=12",
-    "data.num_val=3",
-    "data.size=[48,64]",
-    "task.augment.crop=32",
-    "task.evaluation.size=32",
-    "task.evaluation.ms_size=32",
-    "task.evaluation.crf=null",
-    "task.evaluation.workers=0",
-    "task.method.start=2",
-    "task.method.par_iterations=2",
-    "aggregator.gamma=-0.5",
-    "logger=none",
-    "threads=1",
-    "device=cpu",
-]
-
-
-def words(outputs: Path, *overrides: str) -> list[str]:
-    return [*TINY, f"paths.outputs={outputs}", f"paths.cache={outputs.parent}/cache", *overrides]
 
 
 def numbers(result: dict, seed: str = "0") -> dict[str, float]:
@@ -215,42 +189,3 @@ def test_an_adaptation_is_part_of_the_warm_up_of_gamma(
     )
     execute(config)
     assert [*dict.fromkeys(factors)] == [0, 0.25, 0.5, 0.75, 1]
-
-
-@pytest.mark.parametrize("part", ["train", "val"])
-def test_missing_masks_and_labels_are_found_before_the_training(tmp_path: Path, part: str) -> None:
-    config = compose_config(words(tmp_path / "out", "task.evaluation.splits=[val,train]"))
-    start = Start(config)
-    for lacking, said in (("mask_files", "have no mask"), ("present", "no image-level label")):
-        known = getattr(start.parts.data, lacking)
-        left = {id: own for id, own in known.items() if id != getattr(start.parts.data, part)[0]}
-        parts = replace(start.parts, data=replace(start.parts.data, **{lacking: left}))
-        job = Job(parts, [0], Recorder(tmp_path, [0]), start.device)
-        with pytest.raises(InputError, match=said):
-            start.task.run(start.network([0]), job)
-    assert not (tmp_path / "metrics.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    "override, said",
-    [
-        ("task.augment.crop=8", r"task\.augment\.crop: expected a multiple of the patch, 16 px"),
-        ("task.evaluation.size=40", r"task\.evaluation\.size: expected a multiple of the patch"),
-        ("task.adaptation=-1", r"task\.adaptation: expected 0 or more iterations"),
-        ("task.adaptation=2", r"task\.adaptation: expected 0, or more than trainer\.warmup=2"),
-        ("task.adaptation=3", r"task\.adaptation: the network has no pretrained weights to adapt"),
-        ("task.aux_block=12", r"task\.aux_block: expected a block 0 to 5"),
-        ("task.method.high=0.1", r"task\.method\.low, \.high: expected 0 < low <= high < 1"),
-        ("task.method.hihg=0.1", r"task\.method\.hihg.*did you mean 'task\.method\.high'"),
-        ("task.method.start=soon", r"task\.method\.start: expected a whole number"),
-        ("trainer.batch_size=3 trainer.accumulate=2", r"trainer\.batch_size: 3 examples"),
-    ],
-)
-def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str, said: str) -> None:
-    with pytest.raises(Problems, match=said):
-        configs(words(tmp_path / "out", *override.split()))
-
-
-def test_a_decoder_that_is_not_trained_is_one_warning(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"task\.method\.start=6: .* only 6 iterations"):
-        configs(words(tmp_path / "out", "task.method.start=6"))
