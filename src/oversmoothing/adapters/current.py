@@ -65,6 +65,11 @@ class Current:
             self._ambiguous = self._waiting and (self._ambiguous or differs)
             self._trained, self._waiting = groups, True
 
+    def leave(self) -> None:
+        """Forgets the groups at the end of a call, so that modules called alone do not see them."""
+        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:
+            self._of_thread.groups = None
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
@@ -76,6 +81,8 @@ class Current:
 class Capture:
     """A forward pre-hook that reads the groups of tokens from an argument of a model.
 
+    A second hook, at the end of the call, forgets them.
+
     Args:
         current: takes the groups.
         read: converts the argument, which may be None, to groups.
@@ -83,7 +90,7 @@ class Capture:
         position: of the argument among the parameters of forward.
     """
 
-    handle: RemovableHandle
+    handles: list[RemovableHandle]
 
     def __init__(
         self, current: Current, read: Callable[[Any], Groups | None], name: str, position: int
@@ -92,12 +99,17 @@ class Capture:
         self.name, self.position = name, position
 
     def attach(self, module: nn.Module) -> None:
-        """Registers the hook at a model."""
-        self.handle = module.register_forward_pre_hook(self, with_kwargs=True)
+        """Registers both hooks at a model."""
+        begin = module.register_forward_pre_hook(self, with_kwargs=True)
+        self.handles = [begin, module.register_forward_hook(self.leave)]
 
     def detach(self, module: nn.Module) -> None:
         """Undoes ``attach``."""
-        self.handle.remove()
+        for handle in self.handles:
+            handle.remove()
+
+    def leave(self, module: nn.Module, args: tuple, output: Any) -> None:
+        self.current.leave()
 
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
         given = args[self.position] if self.position < len(args) else None

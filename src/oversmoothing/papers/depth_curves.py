@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.drawing.style import LINES, colours_of
 from oversmoothing.drawing.tokens import draw_line, mean_and_std
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, complain
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.report.collect import Planned, collect
 from oversmoothing.report.expected import load, select
@@ -32,19 +32,20 @@ MOMENTS = ("layers_after", "layers_before")  # trained; else as the network is
 
 
 def main(argv: list[str]) -> int:
-    """Writes ``<table>_curves.png`` and ``.csv`` of each table that has results."""
+    """Writes ``<table>_curves.png`` and ``.csv`` of each table; returns 1 if one has no results."""
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("tables", nargs="*", default=TABLES, help=f"default: {' '.join(TABLES)}")
     options = parser.parse_args(argv)
-    for name in options.tables:
-        if name not in TABLES:
-            planned(name)  # raises for a table that does not exist
+    cells = {name: planned(name) for name in options.tables}  # raises before anything is drawn
+    failed = False
+    for name, own in cells.items():
         try:
             stem, titles = RESULTS / "figures" / f"{name}_curves", name not in ONE_RUN
-            print(*write_curves(planned(name), stem, titles, options.pdf), sep="\n")
+            print(*write_curves(own, stem, titles, options.pdf), sep="\n")
         except InputError as error:
-            print(error)
-    return 0
+            complain(*error.lines)
+            failed = True
+    return int(failed)
 
 
 def planned(name: str, extra: Sequence[str] = ()) -> list[Planned]:

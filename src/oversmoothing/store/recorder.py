@@ -105,6 +105,23 @@ class Recorder:
                 os.truncate(self._metrics, logged)
         return payload["state"] if payload else None
 
+    def start_over(self, reason: str) -> None:
+        """Truncates the log to the stored results, since a loaded checkpoint cannot be used.
+
+        Args:
+            reason: continues the sentence "the checkpoint is not used, since".
+        """
+        if not self._writes:
+            return
+        warnings.warn(
+            f"{self.folder}: the checkpoint is not used, since {reason}; the training starts from "
+            "the beginning",
+            stacklevel=2,
+        )
+        if self._metrics.exists():
+            with writing(self._metrics, OUTPUTS):
+                os.truncate(self._metrics, self._logged_bytes)
+
     def _keep_other_seeds(self) -> None:
         """Rewrites a log that has lost lines of stored results, without lines of these seeds."""
         warnings.warn(

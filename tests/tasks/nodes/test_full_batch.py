@@ -1,6 +1,7 @@
 """Training of graph networks: splits, patience, weight decay of linear layers."""
 
 import functools
+import json
 from dataclasses import replace
 
 import pytest
@@ -43,6 +44,15 @@ def test_aggregators_hear_of_every_step_before_and_after_it(graph, tmp_path) -> 
     loop.model.own = Listening()
     loop.step()
     assert loop.model.own.heard == ["before 2", "after"]
+
+
+def test_a_checkpoint_of_another_device_is_not_used(graph, tmp_path) -> None:
+    loop = chosen(graph, tmp_path, [0], epochs=2, eval_every=1)
+    loop.recorder.save_checkpoint({"epoch": 2, "device": "cuda"})
+    with pytest.warns(UserWarning, match="made on cuda, not on cpu; the training starts from the"):
+        chosen(graph, tmp_path, [0], epochs=3, eval_every=1)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3]
 
 
 def test_a_seed_is_trained_on_its_split(graph, tmp_path) -> None:

@@ -141,10 +141,13 @@ class FullBatchLoop:
         self.recorder.save_checkpoint(state)
 
     def _resume(self) -> None:
-        state = self.recorder.load_checkpoint()
-        # A state from another device cannot be used, since generators differ.
+        state, here = self.recorder.load_checkpoint(), self.graph.y.device.type
+        if state is None:
+            return
+        if state["device"] != here:  # the generators of dropout differ
+            self.recorder.start_over(f"it was made on {state['device']}, not on {here}")
+            return
         with restoring(self.recorder.folder, self.optimizer):
-            if state and state["device"] == self.graph.y.device.type:
-                self.model.load_state_dict(state["model"])
-                self.optimizer.load_state_dict(state["optimizer"])
-                self.epoch, self.chosen = int(state["epoch"]), state["chosen"]
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.epoch, self.chosen = int(state["epoch"]), state["chosen"]
