@@ -44,6 +44,7 @@ class Two:
 
     Args:
         change: called before the runs, in the processes ``changed``.
+        grace: seconds that a process has to fail after another one.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class Two:
         configs: list[DictConfig],
         change: Callable[[], None] = lambda: None,
         changed: Sequence[int] = (1,),
+        grace: float = 1.0,
     ) -> None:
         with socket.socket() as free:
             free.bind(("localhost", 0))
             self.port = str(free.getsockname()[1])
+        self.grace = grace
         self.said = [folder / f"said{rank}" for rank in range(2)]
         fork = multiprocessing.get_context("fork")
         args = [(rank, configs, change if rank in changed else lambda: None) for rank in range(2)]
@@ -71,7 +74,7 @@ class Two:
         os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": self.port}
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
         torch.set_num_threads(1)
-        watch.GRACE = 1.0
+        watch.GRACE = self.grace
         change()
         run_all(configs)
         sys.exit(bool(unfinished(configs)))
@@ -113,7 +116,8 @@ def killed() -> None:
 def test_a_sweep_goes_on_after_a_run_in_which_all_fail(
     tmp_path: Path, sweep: list[DictConfig]
 ) -> None:
-    codes, errors = Two(tmp_path, sweep, fails_in_its_second_epoch, changed=(0, 1)).end()
+    two = Two(tmp_path, sweep, fails_in_its_second_epoch, changed=(0, 1), grace=20.0)
+    codes, errors = two.end()
     assert (codes, results(sweep)) == ([1, 1], [True, False, True])
     assert all("a file is damaged" in lines[0] for lines in errors)
 
