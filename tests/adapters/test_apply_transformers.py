@@ -36,6 +36,9 @@ def test_a_layer_called_alone_has_no_mask_of_an_earlier_call() -> None:
     before = layer(x)
     model(WORDS, attention_mask=PADDED)
     torch.testing.assert_close(layer(x), before, **EXACT)
+    with pytest.raises(IndexError):
+        model(WORDS + 1000, attention_mask=PADDED)  # there are not so many words
+    torch.testing.assert_close(layer(x), before, **EXACT)
 
 
 class Attending(osm.After):

@@ -49,6 +49,9 @@ def test_what_is_not_finite_is_nan_and_spoils_no_neighbour(bad: float) -> None:
     for metric in (smoothness.rank, smoothness.effective_rank):
         values = metric(x)
         assert values[0].isnan() and values[1].item() == pytest.approx(6)
+    of_tokens = (smoothness.mean_norm, smoothness.token_variance, smoothness.mean_share)
+    for metric in (*of_tokens, smoothness.mean_cosine):
+        assert metric(x).isnan().tolist() == [True, False], metric
     for metric in (smoothness.dirichlet_energy, smoothness.mean_average_distance):
         assert metric(x, PATH).isnan().tolist() == [True, False]  # no edge has the bad node
 

@@ -18,6 +18,7 @@ from oversmoothing.adapters.requirements import (
     require_attachable,
     require_free,
     require_library,
+    require_match,
     require_module,
     require_no_layout,
     require_outside,
@@ -135,6 +136,8 @@ def _placed(
             library.require(model, modules.values(), wanted)
         placed = pattern.place(model, names, wanted, current, layout)
     else:
+        if library is None:
+            require_match(model, where)
         require_no_layout(layout)
         choice = choose(model, blocks)
         require_free(choice.blocks)

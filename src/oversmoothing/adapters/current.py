@@ -101,7 +101,7 @@ class Capture:
     def attach(self, module: nn.Module) -> None:
         """Registers both hooks at a model."""
         begin = module.register_forward_pre_hook(self, with_kwargs=True)
-        self.handles = [begin, module.register_forward_hook(self.leave)]
+        self.handles = [begin, module.register_forward_hook(self.leave, always_call=True)]
 
     def detach(self, module: nn.Module) -> None:
         """Undoes ``attach``."""

@@ -96,6 +96,7 @@ class Graphs:
         for own in nodes:
             alike.setdefault(len(own), []).append(own)
         self.nodes = [torch.stack(group) for group in alike.values()]  # (graphs, nodes) each
+        self.order = torch.cat([batch.new_empty(0), *map(torch.flatten, self.nodes)]).argsort()
 
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
         """Applies an aggregator to tensors (..., N, C).
@@ -108,13 +109,15 @@ class Graphs:
                 f"batch: the one of the model's last call has {self.num_nodes} nodes, and tokens "
                 f"are {tuple(tensors[0].shape)}; aggregators cannot follow pooling of nodes"
             )
-        out = torch.empty_like(tensors[0])
+        if not self.nodes:
+            return tensors[0]
+        pieces = []
         for nodes in self.nodes:
             for some in nodes.split(1) if context.edges is not None else [nodes]:
                 of_group = _of_nodes(context, some)
-                piece = aggregator(*(x[..., some, :] for x in tensors), of_group)
-                out = out.index_copy(-2, some.flatten(), piece.flatten(-3, -2).to(out.dtype))
-        return out
+                pieces.append(aggregator(*(x[..., some, :] for x in tensors), of_group))
+        found = torch.cat([piece.flatten(-3, -2) for piece in pieces], dim=-2)
+        return found[..., self.order, :].to(tensors[0].dtype)
 
 
 def recorded() -> bool:

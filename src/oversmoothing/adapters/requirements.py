@@ -10,7 +10,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from oversmoothing.adapters.libraries import LIBRARIES, library_of
 from oversmoothing.adapters.site import Placed, Site, placed_in
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, meant
 
 
 def require_module(model: nn.Module) -> nn.Module:
@@ -84,6 +84,13 @@ def require_library(
             "as a pattern of names of modules whose outputs are tokens (B, N, C)"
         )
     return library
+
+
+def require_match(model: nn.Module, where: str | None) -> None:
+    """Checks that no pattern is given, since it matches no module."""
+    if where is not None:
+        names = (name for name, _ in model.named_modules() if name)
+        raise InputError(f"where: {where!r} matches no module; {meant(where, names)}")
 
 
 def require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:

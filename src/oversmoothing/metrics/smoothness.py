@@ -127,7 +127,7 @@ def mean_share(x: Tensor) -> Tensor:
 def mean_norm(x: Tensor) -> Tensor:
     """Mean 2-norm of the tokens. Shapes: x (..., N, C) -> (...)."""
     norms = [torch.linalg.vector_norm(_double(piece), dim=-1) for piece in _few_rows(x)]
-    return torch.cat(norms, dim=-1).mean(dim=-1)
+    return torch.cat(norms, dim=-1).mean(dim=-1) + _zeros(x)
 
 
 def dirichlet_energy(x: Tensor, edges: Tensor) -> Tensor:

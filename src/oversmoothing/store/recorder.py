@@ -153,7 +153,8 @@ class Recorder:
     def save_arrays(self, name: str, **arrays: Any) -> Path:
         """Writes numpy arrays to ``<name>.npz``."""
         path = self.folder / f"{name}.npz"
-        write_atomically(path, lambda file: np.savez_compressed(file, **arrays), OUTPUTS)
+        if self._writes:
+            write_atomically(path, lambda file: np.savez_compressed(file, **arrays), OUTPUTS)
         return path
 
     def progress(self, total: int, desc: str) -> tqdm:

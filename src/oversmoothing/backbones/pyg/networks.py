@@ -88,7 +88,7 @@ class Networks(nn.Module):
         """Computes the logits (S, N, K); appends every layer's output (S, N, C) to ``hidden``."""
         logits, layers = [], []
         for index, net in enumerate(self.nets):
-            outputs: list[Tensor] = []
+            outputs: list[Tensor] | None = None if hidden is None else []
             with self._drawing(index):
                 logits.append(net(self.x, self.edge_index, self.edge_weight, outputs))
             layers.append(outputs)

@@ -49,7 +49,7 @@ class Augment:
         strengths = len(jitter) == 4 and min(jitter) >= 0 and jitter[3] <= 0.5
         four = "[brightness, contrast, saturation, hue], 0 or more each, hue at most 0.5"
         require(
-            "augment",
+            "task.augment",
             **at_least(1, crop=crop),
             scale=(list(scale), in_order, "[low, high] with 0 < low <= high"),
             jitter=(list(jitter), strengths, four),

@@ -44,7 +44,7 @@ class JointAugment:
         in_order = discrete or len(scales) == 2 and scales[0] <= scales[1]
         colour = len(fill) == 3 and 0 <= min(fill) <= max(fill) <= 1
         require(
-            "augment",
+            "task.augment",
             **at_least(1, crop=crop),
             scales=(list(scales), min(scales, default=0) > 0 and in_order, shape),
             **probability(flip=flip),

@@ -137,11 +137,14 @@ class FullBatchLoop:
 
     def _save(self) -> None:
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        state |= {"epoch": self.epoch, "chosen": self.chosen, "device": self.graph.y.device.type}
+        state |= {"epoch": self.epoch, "chosen": self.chosen, "device": self._device()}
         self.recorder.save_checkpoint(state)
 
+    def _device(self) -> str:
+        return next(self.model.parameters()).device.type
+
     def _resume(self) -> None:
-        state, here = self.recorder.load_checkpoint(), self.graph.y.device.type
+        state, here = self.recorder.load_checkpoint(), self._device()
         if state is None:
             return
         if state["device"] != here:  # the generators of dropout differ

@@ -1,6 +1,8 @@
 """Supervised semantic segmentation: masks in, masks out."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -118,12 +120,21 @@ class Segmentation(Task):
         evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder)
         for split in self.evaluation.splits:
             data.require_sizes(evaluator.ids(split))
-        # All crops have the same size, so cuDNN can choose the fastest convolutions once.
-        torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
         objective = PixelCrossEntropy(self.aux_weight, aligned=not network.patches)
-        TrainingLoop(network, objective, loader, trainer, *own).fit()
-        torch.backends.cudnn.benchmark = False
+        with _fastest_convolutions():
+            TrainingLoop(network, objective, loader, trainer, *own).fit()
         job.recorder.save_weights(network.state_dict())
         results = evaluator.measure()
         leave_pictures(evaluator, job.recorder, seed)
         return {seed: results}
+
+
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Context in which cuDNN chooses the fastest convolutions once, since all crops are alike."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

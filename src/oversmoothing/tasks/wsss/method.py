@@ -32,8 +32,8 @@ class Method:
             that is NaN without background or without foreground pixels.
 
     Raises:
-        InputError: a weight is below 0, background scores are not ascending, or a scale or σ is not
-            above 0.
+        InputError: a weight is below 0, background scores are not ascending, a scale or σ is not
+            above 0, or pseudo labels come from an auxiliary CAM that is not trained.
     """
 
     aux_weight: float = 1.0
@@ -52,13 +52,15 @@ class Method:
     toco_compat: bool = False
 
     def __post_init__(self) -> None:
-        low, high = self.low, self.high
+        low, high, until = self.low, self.high, self.aux_labels_until
+        possible = until == 0 or (until > 0 and self.aux_weight > 0)
         rules = {"low, .high": (f"{low}, {high}", 0 < low <= high < 1, "0 < low <= high < 1")}
         require(
             "task.method",
             **at_least(0, aux_weight=self.aux_weight, seg_weight=self.seg_weight),
-            **at_least(0, reg_weight=self.reg_weight, start=self.start),
-            **at_least(0, par_iterations=self.par_iterations),
+            **at_least(0, reg_weight=self.reg_weight),
+            **at_least(0, par_iterations=self.par_iterations, start=self.start),
+            aux_labels_until=(until, possible, "0, or above 0 with an aux_weight above 0"),
             sigma_rgb=(self.sigma_rgb, self.sigma_rgb > 0, "above 0"),
             sigma_xy=(self.sigma_xy, self.sigma_xy > 0, "above 0"),
             **rules,
