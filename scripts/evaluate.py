@@ -12,7 +12,6 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from oversmoothing.config.instantiate import build
 from oversmoothing.data.images.image_set import ImageSet
@@ -25,6 +24,7 @@ from oversmoothing.launch.script import run_script
 from oversmoothing.store.lookup import weights_of
 from oversmoothing.tasks.wsss.export import export
 from oversmoothing.tasks.wsss.reevaluate import checked, configured, measure
+from oversmoothing.tasks.wsss.task import WSSS
 
 
 def main() -> int:
@@ -78,7 +78,7 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     return parser.parse_args([word for word in argv if word not in words]), words
 
 
-def _export(run: TrainedRun, data: ImageSet, task: dict[str, Any], folder: Path, split: str) -> str:
+def _export(run: TrainedRun, data: ImageSet, task: WSSS, folder: Path, split: str) -> str:
     if not task.method.segments:
         raise InputError(f"{run.folder}: its decoder was not trained, so there are no masks; "
                          "train with task.method.seg_weight above 0")  # fmt: skip

@@ -3,8 +3,8 @@
     python scripts/wandb_replay.py outputs/nodes-* --mode online
     python scripts/wandb_replay.py outputs/nodes-cora-centered-layernorm-64cb295df6 --project mine
 
-It reads only the JSON files of a run: `metrics.jsonl` becomes the history, `result.json` the
-summary. Online, rows that W&B already has are not sent again, so the command can be repeated.
+It reads `config.yaml`, `metrics.jsonl`, which becomes the history, and `result.json`, which becomes
+the summary. Online, rows that W&B already has are not sent again, so the command can be repeated.
 Exit codes: 0 if all were sent, 2 if a folder is missing or damaged (the others are sent).
 """
 

@@ -192,7 +192,11 @@ def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
         (encoder, {"aggregator": "contranorm"}, "TransformerEncoder has no blocks of .*where="),
         (encoder, {"aggregator": "centered"}, "in TransformerEncoder, call it in the model's own"),
         (encoder, {"aggregator": "centered", "where": "layers.*"}, "call it in the model's own"),
-        (encoder, {"aggregator": "pairnorm", "where": "layer.*"}, "where: .layer.*did you mean .layers"),
+        (
+            encoder,
+            {"aggregator": "pairnorm", "where": "layer.*"},
+            "where: .layer.*did you mean .layers",
+        ),
         (encoder, {"aggregator": "pairnorm", "where": "layers"}, r"list of modules .* layers\.\*"),
         (empty, {"aggregator": "pairnorm", "where": "0"}, "where: 0 is empty and computes nothing"),
         (lambda: nn.Linear(3, 3), {"aggregator": "pairnorm"}, "no repeated blocks in Linear"),

@@ -8,7 +8,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.diagnosis.reference import random_state
+from oversmoothing.diagnosis.reference import redrawn_state
 
 SMALL = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 20}
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -68,7 +68,7 @@ MODELS = {
 def test_a_method_with_parameters_does_not_change_the_reference() -> None:
     config = hf.GPT2Config(n_embd=64, n_head=2, n_layer=2, vocab_size=99)
     plain, applied = hf.GPT2Model(config), osm.apply(hf.GPT2Model(config), "layernorm")
-    drawn, known = random_state(applied, 0), random_state(plain, 0)
+    drawn, known = redrawn_state(applied, 0), redrawn_state(plain, 0)
     assert drawn.keys() > known.keys()
     assert all(torch.equal(drawn[name], known[name]) for name in known)
     assert not any(value.isnan().any() for value in drawn.values())
@@ -90,8 +90,8 @@ def test_random_weights_are_those_of_a_new_model(name: str) -> None:
     with torch.no_grad():
         for parameter in trained.parameters():
             parameter.mul_(7).add_(1)
-    drawn, again = random_state(trained, 0), random_state(trained, 0)
-    other = random_state(trained, 1)
+    drawn, again = redrawn_state(trained, 0), redrawn_state(trained, 0)
+    other = redrawn_state(trained, 1)
     names = {n for n, _ in (*new.named_parameters(), *new.named_buffers())}
     assert drawn.keys() == again.keys() == names
     assert all(torch.equal(drawn[n], again[n]) for n in drawn)
@@ -116,14 +116,14 @@ def test_running_statistics_are_those_of_a_new_model(affine: bool) -> None:
     for _ in range(3):
         trained(torch.randn(9, 4) + 5)
     assert not any(torch.equal(found, new[name]) for name, found in trained.named_buffers())
-    drawn = random_state(trained, 0)
+    drawn = redrawn_state(trained, 0)
     assert new and all(torch.equal(drawn[name], expected) for name, expected in new.items())
 
 
 def test_the_reference_equals_a_model_with_those_weights() -> None:
     build, inputs = MODELS["vit"]
     model, fresh = build(), build()
-    fresh.load_state_dict(random_state(model, 3))
+    fresh.load_state_dict(redrawn_state(model, 3))
     report = osm.diagnose(model, *inputs, reference="random", seed=3)
     assert report.reference.values == osm.diagnose(fresh, *inputs).values
     beside = osm.diagnose(model, *inputs, reference=fresh)
@@ -144,7 +144,7 @@ def test_a_learned_scale_of_contranorm_can_be_drawn_again() -> None:
     layer = osm.ContraNorm(4, 0.3, learnable=True, positive=True)
     expected = layer.scale.detach().clone()
     torch.nn.init.zeros_(layer.scale)
-    assert torch.equal(random_state(layer, 0)["scale"], expected)
+    assert torch.equal(redrawn_state(layer, 0)["scale"], expected)
 
 
 def test_another_number_of_layers_is_refused() -> None:

@@ -37,7 +37,7 @@ REFUSED = {
     "data scenes: task nodes needs a graph": ["data=scenes", *TWO_SEEDS],
     "trainer: task nodes cannot train with AdamWPoly": ["data.num_nodes=400", "trainer=toco"],
     "trainer: task wsss cannot train with FullBatchAdam": [*WSSS, "trainer=adam"],
-    "backbone: this task cannot train BERT; choose backbone=deit_ti": [
+    "backbone: this task cannot use BERT; choose backbone=deit_ti": [
         *DIGITS,
         "backbone=bert_small",
         "backbone.depth=1",

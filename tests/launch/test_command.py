@@ -89,8 +89,8 @@ MISTAKES = {
     "seeds=${seeds}": "an interpolation ${…} cannot be resolved: Recursive interpolation",
     # parts that do not fit
     "data=none": "data: task nodes needs one; choose with data=…",
-    "backbone=transformer": "backbone: this task cannot train RandomTransformer, which",
-    "data=sbm backbone=deit_ti": "backbone: this task cannot train ViT, which takes no x and",
+    "backbone=transformer": "backbone: this task cannot use RandomTransformer, which",
+    "data=sbm backbone=deit_ti": "backbone: this task cannot use ViT, which takes no x and",
     "data=sbm backbone=bert_base": "edges; choose backbone=gcn, gcnii, jknet or pyg",
     "task=rank data=none trainer=none": "backbone: this task simulates RandomTransformer, got GCN",
     # sweeps

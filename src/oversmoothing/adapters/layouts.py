@@ -1,6 +1,6 @@
 """The places of aggregators in the layers of BERT, ALBERT and their relatives.
 
-They have the numbers of ``--pos`` in ContraNorm's code.
+The comments give the number that a place has in BERT for ``--pos`` of ContraNorm's code.
 """
 
 from collections.abc import Mapping

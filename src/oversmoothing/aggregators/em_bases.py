@@ -1,7 +1,6 @@
 """The initial bases of EM attention, a moving average (EMANet, Li et al., ICCV 2019)."""
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -49,16 +48,14 @@ class MovingBases(Instead):
     def remember(self, mu: Tensor) -> None:
         """Adds the bases μ⁽ᵀ⁾ of samples, (..., K, C) and detached, to the next mean."""
         samples = mu.reshape(-1, *self.bases.shape)
-        sums, pending = samples.sum(dim=0).flatten(), self._pending()
+        sums, pending = samples.sum(dim=0).flatten(), self._sums()
         number = pending.new_full((1,), len(samples))
         self.pending = pending + torch.cat([sums.to(pending), number])
 
     @torch.no_grad()
     def settle(self) -> None:
         """Updates μ⁽⁰⁾; without new samples it stays the same."""
-        sums = self._pending()
-        if distributed.initialized():
-            dist.all_reduce(sums)
+        [sums] = distributed.sum_over_processes([self._sums()])
         number = sums[-1]
         mean = sums[:-1].view_as(self.bases) / number.clamp(min=1)
         moved = self.momentum * self.bases + (1 - self.momentum) * mean
@@ -66,12 +63,12 @@ class MovingBases(Instead):
         self.pending = None
 
     def get_extra_state(self) -> Tensor:
-        return self._pending().clone()
+        return self._sums().clone()
 
     def set_extra_state(self, state: Tensor | dict[str, Tensor | None]) -> None:
         self.pending = state["pending"] if isinstance(state, dict) else state  # dict: earlier ones
 
-    def _pending(self) -> Tensor:
+    def _sums(self) -> Tensor:
         # A sum of many parts, or a count above 256, needs more bits than half precision has.
         precise = torch.promote_types(self.bases.dtype, torch.float32)
         if self.pending is None:

@@ -15,7 +15,7 @@ OF_PEFT = ".base_layer."  # part of the names of parameters in layers that PEFT 
 RESETS = ("reset_parameters", "_reset_parameters", "init_weights")
 
 
-def random_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
+def redrawn_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
     """Returns parameters and buffers of a model as they are before training.
 
     Models of transformers are built anew from their config, and those of timm from the name of

@@ -10,7 +10,7 @@ from torch.nn.parameter import UninitializedParameter
 from oversmoothing.diagnosis.calls import Call
 from oversmoothing.diagnosis.layers import Layers, choose_layers
 from oversmoothing.diagnosis.plan import Options, Plan
-from oversmoothing.diagnosis.reference import random_state
+from oversmoothing.diagnosis.reference import redrawn_state
 from oversmoothing.diagnosis.unchanged import unchanged
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError
@@ -57,7 +57,7 @@ class Subject:
             raise InputError(f"reference: expected 'random' or a model, got {reference!r}")
         watch = Watch(own.layers, own.measures, own.layout)
         name = f"{self.name} at random initialisation, seed {seed}"
-        return Subject(name, self.model, watch, random_state(self.model, seed))
+        return Subject(name, self.model, watch, redrawn_state(self.model, seed))
 
     def run(self, call: Call, options: Options) -> None:
         """Calls the model once and restores its state."""

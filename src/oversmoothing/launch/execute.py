@@ -57,7 +57,7 @@ def obtain(
             if first:
                 checkpoints.remove_of(folder, [int(seed) for seed in known["seeds"]])
             return known, True
-        _describe(folder, config)
+        _write_config(folder, config)
         with _leaving_errors(folder), _sink(folder, config) as sink:
             known = _trained(folder, config, known, missing, start or Start(config), sink)
         return known, False
@@ -190,6 +190,6 @@ def _store(
     return result
 
 
-def _describe(folder: Path, config: DictConfig) -> None:
+def _write_config(folder: Path, config: DictConfig) -> None:
     if distributed.rank() == 0:
         write_text(folder / "config.yaml", OmegaConf.to_yaml(config), OUTPUTS)

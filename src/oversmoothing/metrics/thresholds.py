@@ -17,7 +17,7 @@ class ThresholdCurve:
 
     Args:
         num_classes: C, background included.
-        thresholds: in ascending order.
+        thresholds: in any order.
 
     Attributes:
         counts: (C, C, T + 1) int64 on the CPU: truth, class of the highest score, number of

@@ -75,7 +75,8 @@ class WandbSink:
         import wandb
 
         self._send_new()
-        self.run.log({name: wandb.Image(str(path))}, step=max(self._rows - 1, self.run.starting_step))
+        step = max(self._rows - 1, self.run.starting_step)  # of the last row
+        self.run.log({name: wandb.Image(str(path))}, step=step)
 
     def summarise(self, result: dict[str, Any]) -> None:
         """Puts the content of ``result.json`` into W&B's summary."""

@@ -181,13 +181,13 @@ def require_data(data: Any, kinds: type | tuple[type, ...], wanted: str) -> None
 
 
 def require_backbone(backbone: nn.Module, kinds: type | tuple[type, ...], wanted: str) -> None:
-    """Raises InputError unless a backbone is of a kind that a task can train.
+    """Raises InputError unless a backbone is of a kind that a task can use.
 
     Args:
         wanted: the choices that are, for the message.
     """
     if not isinstance(backbone, kinds):
-        raise InputError(f"backbone: this task cannot train {type(backbone).__name__}; {wanted}")
+        raise InputError(f"backbone: this task cannot use {type(backbone).__name__}; {wanted}")
 
 
 def require_arguments(make: Callable[..., nn.Module], names: Sequence[str], wanted: str) -> None:
@@ -203,9 +203,7 @@ def require_arguments(make: Callable[..., nn.Module], names: Sequence[str], want
         kind = getattr(make, "func", make)
         own = getattr(kind, "__name__", type(kind).__name__)
         lacks = " and no ".join(missing)
-        raise InputError(
-            f"backbone: this task cannot train {own}, which takes no {lacks}; {wanted}"
-        )
+        raise InputError(f"backbone: this task cannot use {own}, which takes no {lacks}; {wanted}")
 
 
 def weights_of(backbone: nn.Module) -> str:

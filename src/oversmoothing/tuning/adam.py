@@ -67,11 +67,11 @@ def rates_of(model: nn.Module, lr: Tensor, decays: Mapping[str, Tensor]) -> dict
     owners = dict(owned(model))
     rates = {}
     for name, parameter in model.named_parameters():
-        pair = (lr, decays[name]) if name not in owners else (lr[owners[name]], decays[name])
         if name in owners:
-            rates[name] = Rates(pair[0], pair[1][owners[name]])
+            rates[name] = Rates(lr[owners[name]], decays[name][owners[name]])
         else:
-            rates[name] = Rates(*(t.view(-1, *(1 for _ in parameter.shape[1:])) for t in pair))
+            shape = (-1, *(1 for _ in parameter.shape[1:]))
+            rates[name] = Rates(lr.view(shape), decays[name].view(shape))
     return rates
 
 

@@ -34,7 +34,8 @@ def read_best(folder: Path) -> Best:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
         settings = [s for rows in found.values() for cells in rows.values() for s in cells.values()]
-        assert all(isinstance(s["overrides"], list) for s in settings)
+        if not all(isinstance(s["overrides"], list) for s in settings):
+            raise ValueError("overrides: expected a list")
         return found
     except Exception as error:  # the reader may raise any error for a damaged file
         why = reason_of(error)

@@ -202,5 +202,5 @@ def test_without_training_only_token_networks_and_no_trainer(tmp_path: Path) -> 
     assert configs(words)
     with pytest.raises(Problems, match="trainer: task classification_eval has no use for it"):
         configs([*words, "trainer=deit"])
-    with pytest.raises(Problems, match="CNN has none; choose a vision transformer"):
+    with pytest.raises(Problems, match="cannot use CNN; choose a vision transformer"):
         configs([*words, "backbone=resnet18"])

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from oversmoothing.backbones.precision import in_bf16_on_cpu
+from oversmoothing.backbones.precision import Replacing, in_bf16_on_cpu
 
 
 def convolving(device: torch.device) -> contextlib.AbstractContextManager:
@@ -17,16 +16,8 @@ def convolving(device: torch.device) -> contextlib.AbstractContextManager:
     In fp32 their forward and backward passes take 0.13 to 0.62 of the time in bf16, on a CPU with
     AVX512-BF16 (``benchmarks/seg_step.py``). All other convolutions are faster in bf16.
     """
-    return _Float32() if in_bf16_on_cpu(device) else contextlib.nullcontext()
-
-
-class _Float32(TorchFunctionMode):
-    """Replaces convolutions."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        return (_conv2d if function is F.conv2d else function)(*args, **(kwargs or {}))
+    replaced = in_bf16_on_cpu(device)
+    return Replacing(F.conv2d, _conv2d) if replaced else contextlib.nullcontext()
 
 
 def _conv2d(

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from oversmoothing.backbones.precision import in_bf16_on_cpu
+from oversmoothing.backbones.precision import Replacing, in_bf16_on_cpu
 
 
 def attending(device: torch.device) -> contextlib.AbstractContextManager:
@@ -19,17 +18,8 @@ def attending(device: torch.device) -> contextlib.AbstractContextManager:
     or faster.
     """
     plain = in_bf16_on_cpu(device) and torch.is_grad_enabled()
-    return _Plain() if plain else contextlib.nullcontext()
-
-
-class _Plain(TorchFunctionMode):
-    """Replaces fused attention."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        fused = function is F.scaled_dot_product_attention
-        return (_attention if fused else function)(*args, **(kwargs or {}))
+    fused = F.scaled_dot_product_attention
+    return Replacing(fused, _attention) if plain else contextlib.nullcontext()
 
 
 def _attention(

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from oversmoothing.backbones.precision import Replacing
 
 
 def resampling(device: torch.device) -> contextlib.AbstractContextManager:
@@ -16,19 +17,11 @@ def resampling(device: torch.device) -> contextlib.AbstractContextManager:
     deterministic on GPUs.
     """
     wanted = torch.are_deterministic_algorithms_enabled() and device.type != "cpu"
-    return _ByMatrices() if wanted else contextlib.nullcontext()
+    return Replacing(F.interpolate, _interpolate) if wanted else contextlib.nullcontext()
 
 
-class _ByMatrices(TorchFunctionMode):
-    """Replaces antialiased interpolation by products with a matrix for each axis."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if function is F.interpolate and kwargs.get("antialias"):
-            return interpolated(*args, **kwargs)
-        return function(*args, **kwargs)
+def _interpolate(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return (interpolated if kwargs.get("antialias") else F.interpolate)(x, *args, **kwargs)
 
 
 def interpolated(x: Tensor, size: tuple[int, int], **options: Any) -> Tensor:

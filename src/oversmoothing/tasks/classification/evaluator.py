@@ -64,8 +64,8 @@ class Evaluator:
         It is measured on the patch tokens of the residual stream and on whole attention maps.
 
         Returns:
-            ``cosine``, ``effective_rank`` and ``attention_similarity``, None for a block without
-            attention; one value per block. Empty for a backbone without blocks.
+            ``cosine``, ``effective_rank``, ``token_variance`` and ``attention_similarity``, None
+            for a block without attention; one value per block. Empty for a backbone without blocks.
         """
         if not self.layer_ids() or not isinstance(backbone, TokenStream):
             return {}

@@ -14,6 +14,7 @@ from oversmoothing.tasks.base import (
     Parts,
     Result,
     Task,
+    require_backbone,
     require_data,
     require_patches,
     weights_of,
@@ -54,11 +55,7 @@ class Pretrained(Task):
         [seed] = seeds
         torch.manual_seed(seed)
         host = parts.backbone(aggregators=parts.aggregators)
-        if not isinstance(host, TokenStream):
-            raise InputError(
-                f"backbone: task classification_eval looks at tokens, {type(host).__name__} has "
-                "none; choose a vision transformer, backbone=deit_ti"
-            )
+        require_backbone(host, TokenStream, "choose a vision transformer, backbone=deit_ti")
         return host.to(device)
 
     def check(self, network: TokenStream, parts: Parts) -> None:

@@ -136,7 +136,7 @@ class Classification(Task):
 
 
 def _last_loss(recorder: Recorder) -> float | None:
-    """Reads the last loss from the log, which resumed runs also have; None without a log."""
+    """Reads the last loss from the log, which resumed runs also have; None except in process 0."""
     if distributed.rank() > 0:
         return None
     lines = (recorder.folder / "metrics.jsonl").read_text("utf-8").splitlines()

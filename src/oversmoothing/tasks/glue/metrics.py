@@ -55,7 +55,7 @@ def _correlation(name: str, prediction: Tensor, truth: Tensor) -> float:
 
     if (prediction == prediction[0]).all() or (truth == truth[0]).all():
         return 0.0
-    return 100 * float(getattr(stats, name)(prediction.double(), truth.double()).statistic)
+    return 100 * float(getattr(stats, name)(prediction, truth).statistic)
 
 
 METRICS = {f.__name__: f for f in (accuracy, f1, matthews, pearson, spearman)}

@@ -10,12 +10,12 @@ from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.data.checks import at_least, require
 from oversmoothing.data.loading import train_batches
 from oversmoothing.data.text.text_set import TextSet
-from oversmoothing.errors import InputError
 from oversmoothing.tasks.base import (
     Job,
     Parts,
     Result,
     Task,
+    require_backbone,
     require_data,
     require_trainer,
     weights_of,
@@ -58,11 +58,7 @@ class GLUE(Task):
         [seed] = seeds
         torch.manual_seed(seed)
         bert = parts.backbone(aggregators=parts.aggregators)
-        if not isinstance(bert, BERT):
-            raise InputError(
-                f"backbone: task glue reads sentences, which {type(bert).__name__} does not; "
-                "choose backbone=bert_base or backbone=albert_base"
-            )
+        require_backbone(bert, BERT, "choose backbone=bert_base or backbone=albert_base")
         length, most = self.max_length, bert.max_length
         require(
             "task",

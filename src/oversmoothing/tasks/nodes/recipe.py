@@ -17,15 +17,15 @@ class FullBatchAdam(Ranged):
         epochs: number of optimization steps.
         lr: learning rate.
         weight_decay: L2 penalty of Adam, for all parameters without ``dense_weight_decay``.
-        compile: use torch.compile.
-        dense_weight_decay: L2 penalty on the linear layers before and after the graph
-            convolutions, as in GCNII's code; None: ``weight_decay``.
         selection: results of each seed are those of the ``last`` epoch, or of the epoch with the
             highest validation accuracy (``best-val``; the earliest if several are equal).
         eval_every: epochs between two evaluations; ``best-val`` chooses among these.
         patience: with ``best-val``, number of epochs without a higher validation accuracy after
             which the result of a seed is final. Training ends when all seeds are final. None: train
             all epochs.
+        dense_weight_decay: L2 penalty on the linear layers before and after the graph
+            convolutions, as in GCNII's code; None: ``weight_decay``.
+        compile: use torch.compile.
 
     Attributes:
         on_host: whether the graph stays in the host's memory, and parts of it move to the device.

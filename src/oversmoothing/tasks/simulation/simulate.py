@@ -17,7 +17,6 @@ from oversmoothing.tasks.base import Parts
 from oversmoothing.tasks.simulation.gammas import with_gamma
 
 LOGGED = 100  # approximate number of lines in the log
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 def build(
@@ -36,14 +35,14 @@ def build(
             "backbone=transformer"
         )
     if gammas is not None:
-        gamma = torch.tensor(gammas, dtype=DTYPES[dtype], device=device).view(-1, 1, 1)
+        gamma = torch.tensor(gammas, dtype=getattr(torch, dtype), device=device).view(-1, 1, 1)
         aggregators = with_gamma(aggregators, gamma)
     model = parts.backbone(
         aggregators=aggregators,
         seeds=seeds,
         copies=len(gammas or [None]),
         device=device,
-        dtype=DTYPES[dtype],
+        dtype=getattr(torch, dtype),
     )
     for site in model.sites.values():
         advance(site, sys.maxsize)  # ends warm-ups, since nothing is trained

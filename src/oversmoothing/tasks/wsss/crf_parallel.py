@@ -3,20 +3,19 @@
 The processes import this module and ``crf.py``, so neither may import torch.
 """
 
-import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_all_start_methods, get_context, parent_process
-from threading import Thread
+from multiprocessing import get_all_start_methods, get_context
 
 import numpy as np
 from tqdm import tqdm
 
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.wsss.crf import CRF, dense_crf, load_pydensecrf
+from oversmoothing.workers import follow_parent
 
 Job = tuple[str, np.ndarray, np.ndarray]  # name, image (H, W, 3), probabilities (C, H, W)
 
@@ -89,4 +88,4 @@ def _in_parallel(jobs: Iterable[Job], crf: CRF, processes: int) -> Iterator[tupl
 def _follow_parent() -> None:
     """Ignores Ctrl-C, and exits when the parent process exits or is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=lambda: (parent_process().join(), os._exit(1)), daemon=True).start()
+    follow_parent()

@@ -95,7 +95,8 @@ class Evaluator(SplitEvaluator):
         It is measured on the patch tokens of the residual stream, separately for each image.
 
         Returns:
-            ``cosine`` and ``effective_rank``, each with one mean over images per block.
+            ``cosine``, ``effective_rank`` and ``token_variance``, each with one mean over images
+            per block.
         """
         backbone = self.network.backbone
         training = backbone.training
