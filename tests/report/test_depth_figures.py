@@ -57,16 +57,26 @@ def test_a_figure_of_our_own_shows_values_below_zero() -> None:
     pairs = [(cell(None, about=about, **depth), measured(-0.3, -0.1))]
     figure = _figure(judge(pairs))
     (axis,) = figure.axes
-    assert axis.get_ylim()[0] < -0.2 and axis.get_ylabel() == "layers after cosine"
+    assert axis.get_ylim()[0] < -0.2 and axis.get_ylabel() == "mean cosine of two tokens"
     assert [len(legend.get_texts()) for legend in figure.legends] == [1, 1]  # none is published
     other = (cell(None, about=about, **depth | {"block": "b", "metric": "m"}), measured(1.0))
     assert _figure(judge([*pairs, other])).axes[0].get_ylabel() == ""
 
 
 def test_a_line_has_one_point_a_depth_or_there_is_no_figure() -> None:
+    def fits(depths: list[int], columns: list[str], rows: str = "a") -> bool:
+        cells = [
+            cell(None, column=column, row=row, overrides=(f"backbone.depth={depth}", column))
+            for row in rows
+            for depth, column in zip(depths, columns)
+        ]
+        return by_depth(judge([(own, None) for own in cells]))
+
     assert by_depth(entries())
-    twice = [cell(None, column=c, overrides=("backbone.depth=4", c)) for c in ("lr=1", "lr=2")]
-    assert by_depth(judge([(twice[0], None)])) and not by_depth(judge([(c, None) for c in twice]))
+    assert fits([4, 8], ["lr=1", "lr=2"]) and not fits([4, 8, 4], ["lr=1", "lr=1", "lr=2"])
+    assert not fits([4], ["lr=1"]), "one depth"
+    assert fits([4, 8], ["a", "b"], "1234567"), "a colour for each line"
+    assert not fits([4, 8], ["a", "b"], "12345678")
     assert not by_depth(judge([(cell(None, overrides=()), None)]))
 
 

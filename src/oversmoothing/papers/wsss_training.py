@@ -88,7 +88,8 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     colours = colours_of(r["row"] for r in rows)
     across = min(3, len(columns))
     down = -(-len(columns) // across)
-    figure = Figure(figsize=(2.6 * across + 0.3, 2.1 * down + 0.5), layout="constrained")
+    size = (max(2.6 * across + 0.3, 7.0), 2.1 * down + 0.5)  # the legend needs 7 inches
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).flat
     for spare in axes[len(columns) :]:
         spare.remove()
@@ -99,7 +100,8 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
             spread = [s or 0.0 for s in spread]
             axis.errorbar(x, y, spread, color=colour, marker="o", markersize=2.5, capsize=2)
         axis.set(title=column, xlabel=AXES[key])
-    figure.supylabel("mIoU, %", fontsize="medium")
+        if axis.get_subplotspec().is_first_col():
+            axis.set_ylabel("mIoU (%)")
     handles = [Line2D([], [], color=c, label=label) for label, c in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     return figure

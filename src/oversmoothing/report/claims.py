@@ -83,8 +83,10 @@ def _short(entry: Entry, page: str, several: bool) -> list[str]:
     place = f"{entry['paper']}, {entry['place']}" if several else entry["place"]
     text = re.sub(r"([\[\]])", r"\\\1", entry["statement"])  # brackets must not end the link
     claim = f"[{text}]({page}#{entry['name']})<br><small>{place}</small>"
-    measured = f"{brief(entry)}<br><small>{entry['experiment']}</small>"
-    return [claim, _verdict(entry), measured]
+    experiment = entry["experiment"]
+    if len(experiment) > 3 * SHORT:  # a proof, for example
+        experiment = f"{experiment.partition('. ')[0]} …"
+    return [claim, _verdict(entry), f"{brief(entry)}<br><small>{experiment}</small>"]
 
 
 def verdict(entry: Entry) -> str:

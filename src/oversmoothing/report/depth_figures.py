@@ -1,7 +1,6 @@
 """Draws accuracy by depth, with one panel per data set and one line per method."""
 
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,12 @@ from oversmoothing.report.grid import Entry
 
 DEPTH = "backbone.depth="
 FIELDS = ("panel", "line", "depth", "n", "mean", "std", "published", "published_std")
+QUANTITIES = {
+    "val_acc1": "validation accuracy",
+    "val_score": "validation accuracy",  # the score of SST-2
+    "layers_after.cosine.-1": "mean cosine of two tokens",
+    "layers_after.effective_rank.-1": "effective rank",
+}
 GREY, HOLLOW = "#666666", {"markerfacecolor": "none", "linestyle": (0, (4, 2))}
 SPREAD = 0.035  # octaves between neighbouring methods, so that their error bars do not overlap
 
@@ -45,9 +50,15 @@ def depth_of(cell: Cell) -> int | None:
 
 
 def by_depth(entries: Sequence[Entry]) -> bool:
-    """Whether a depth figure can show a table: all cells of a line have different depths."""
+    """Whether a depth figure can show a table.
+
+    All cells of a line have different depths, there are several depths, and every line has a
+    colour of its own.
+    """
     points = {(e.cell.block, e.cell.label, depth_of(e.cell)) for e in entries}
-    return len(points) == len(entries) and all(depth is not None for *_, depth in points)
+    depths, lines = {depth for *_, depth in points}, {label for _, label, _ in points}
+    fitting = len(depths) > 1 and len(lines) <= len(COLOURS)
+    return fitting and len(points) == len(entries) and None not in depths
 
 
 @matplotlib.rc_context(LINES)
@@ -69,17 +80,20 @@ def _figure(entries: Sequence[Entry]) -> Figure:
         axis.set_ylabel(_quantity(entries))
     published = any(entry.cell.target is not None for entry in entries)
     shown = {entry.cell.label for entry in entries if _values(entry)}
+    measured = {entry.cell.label for entry in entries if entry.measured}
     styles = {label: _style(i) for i, label in enumerate(labels) if label in shown}
+    styles |= {label: styles[label] | HOLLOW for label in styles if label not in measured}
     _legend(figure, [Line2D([], [], **styles[label], label=label) for label in styles], published)
     return figure
 
 
 def _quantity(entries: Sequence[Entry]) -> str:
     """Returns metric and unit; empty if the panels have different metrics."""
-    metrics, unit = {entry.cell.metric for entry in entries}, entries[0].cell.about.unit
+    metrics, unit = {entry.cell.metric for entry in entries} - {None}, entries[0].cell.about.unit
     if len(metrics) > 1:
         return ""
-    name = re.sub(r"[_.]", " ", entries[0].cell.metric.removesuffix(".-1"))
+    [metric] = metrics
+    name = QUANTITIES.get(metric) or metric.replace("_", " ")
     return f"{name} ({unit})" if unit else name
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from oversmoothing.report.cells import Cell
 from oversmoothing.report.grid import Entry, judge, layout
 from oversmoothing.report.verdict import Verdict, compare
 
@@ -103,12 +104,25 @@ def _circumstances(entries: Sequence[Entry]) -> list[str]:
         lines.append(f"Weights{_of(rows) if len(weights) > 1 else ''}: {text}.")
     for text in dict.fromkeys(ours.conditions for _, ours in measured if ours.conditions):
         cells = [cell for cell, ours in measured if ours.conditions == text]
-        rows, columns = (
-            dict.fromkeys(getattr(c, name) for c in cells) for name in ("row", "column")
-        )
-        some = len(rows) < len({cell.row for cell, _ in measured})
-        lines.append(f"Measured{_of([*rows, *columns] if some else columns)}: {text}.")
+        lines.append(f"Measured{_of(_shared([cell for cell, _ in measured], cells))}: {text}.")
     return lines
+
+
+def _shared(every: Sequence[Cell], some: Sequence[Cell]) -> list[str]:
+    """Names some cells of a table by their blocks, rows and columns, or counts them."""
+    found = {
+        name: list(dict.fromkeys(getattr(cell, name) for cell in some))
+        for name in ("block", "row", "column", "reading")
+    }
+    own = [c for c in every if all(getattr(c, name) in found[name] for name in found)]
+    if len(own) > len(some):
+        return [f"{len(some)} of {len(every)} cells", *filter(None, found["reading"])]
+    limited = [
+        name
+        for name in ("block", "row")
+        if len(found[name]) < len({getattr(c, name) for c in every})
+    ]
+    return [value for name in (*limited, "column") for value in found[name]]
 
 
 def _of(names: Iterable[str]) -> str:

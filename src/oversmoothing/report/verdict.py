@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -55,6 +55,7 @@ class Measured:
 
 
 Pair = tuple[Cell, Measured | None]
+Summary = tuple[float, float, int]  # mean, standard deviation, number of runs
 
 
 class Verdict(StrEnum):
@@ -75,8 +76,9 @@ def verdict(cell: Cell, measured: Measured | None, baseline: Pair | None = None)
     - within: |ours − published| ≤ max(tolerance, 2·sqrt(s_pub²/runs + s_ours²/n)), where an
       unknown deviation (none printed, one seed) counts as 0;
     - contradicted: not within, and the comparison with the baseline row is reversed: ours − our
-      baseline has the opposite sign of the published difference, by Welch's t-test at p < 0.05
-      (two-sided, over seeds);
+      baseline has the opposite sign of the published difference, and both differences are
+      significant by Welch's t-test at p < 0.05 (two-sided, over seeds). A published difference
+      without printed deviations counts as significant;
     - off: not within and not contradicted; diverged (NaN) runs are off;
     - control: measured next to a published number, but not comparable with it;
     - measured: no value was published, or it is unknown;
@@ -117,15 +119,25 @@ def differ(a: Measured, b: Measured, comparisons: int = 1) -> bool:
     """
     if a.n < 2 or b.n < 2:
         return False
-    if a.std == b.std == 0:
-        return a.mean != b.mean
-    groups: Sequence[float | int] = (a.mean, a.std, a.n, b.mean, b.std, b.n)
-    return bool(ttest_ind_from_stats(*groups, equal_var=False).pvalue < SIGNIFICANCE / comparisons)
+    return _welch((a.mean, a.std, a.n), (b.mean, b.std, b.n), SIGNIFICANCE / comparisons)
 
 
 def _reversed(cell: Cell, ours: Measured, base: Cell, base_ours: Measured) -> bool:
     opposite = (cell.target - base.target) * (ours.mean - base_ours.mean) < 0
-    return opposite and differ(ours, base_ours)
+    return opposite and differ(ours, base_ours) and _published_differ(cell, base)
+
+
+def _published_differ(a: Cell, b: Cell) -> bool:
+    if a.std is None or b.std is None or min(a.runs, b.runs) < 2:
+        return True
+    return _welch((a.target, a.std, a.runs), (b.target, b.std, b.runs), SIGNIFICANCE)
+
+
+def _welch(a: Summary, b: Summary, level: float) -> bool:
+    """Whether two samples, given by mean, standard deviation and size, differ."""
+    if a[1] == b[1] == 0:
+        return a[0] != b[0]
+    return bool(ttest_ind_from_stats(*a, *b, equal_var=False).pvalue < level)
 
 
 @dataclass(frozen=True)

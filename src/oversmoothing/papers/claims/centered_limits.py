@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oversmoothing.metrics.smoothness import rank, singular_values
 from oversmoothing.papers.claims.centered_theory import D, N, attention, normal
-from oversmoothing.papers.claims.claim import OWN, Claim, Finding, Verdict, every, share
+from oversmoothing.papers.claims.claim import OWN, Claim, Finding, Verdict, every, share, span
 from oversmoothing.papers.claims.evidence import Evidence
 
 LAYERS, WEIGHT_DRAWS = 200, 40
@@ -64,7 +64,7 @@ def proposition1(evidence: Evidence) -> Finding:
             bounds += kept
             ranks.append(int(rank(outputs[-1])))
             cases.append(_converges(ranks[-1] <= 1, kept))
-        texts.append(f"{name}: rank {min(ranks)} to {max(ranks)}")
+        texts.append(f"{name}: rank {span(ranks)}")
     text = f"{share(bounds, 'layers')} shrink the range of the tokens as our proof says; "
     text += f"rank 1 after {LAYERS} layers in {share(cases, 'draws')}; {'; '.join(texts)}"
     return Finding(_proved(cases), text, "5 draws each")

@@ -65,7 +65,7 @@ CLAIMS = [
     _printed(
         "centered_table1_rank",
         "Table 1",
-        "It is above all methods but one multi-stage one.",
+        "It is above all methods except one multi-stage method.",
         "The printed table.",
         ranking,
         command="make table1",

@@ -15,6 +15,7 @@ from oversmoothing.papers.claims.claim import (
     Finding,
     at_least_one,
     share,
+    span,
     tendency,
 )
 from oversmoothing.papers.claims.evidence import Evidence
@@ -27,6 +28,7 @@ COMMANDS = {
     "fig1_seeds": "python scripts/figure.py fig1 --folder results/fig1_seeds -- "
     "backbone.weights=uniform,normal seeds=[0,1,2]",
 }
+HALF = 50  # of the 100 tokens
 BLOCKS = {"pre_ln": "Pre-LN", "post_ln": "Post-LN", "resi_dual": "ResiDual"}
 GAMMAS = [-1.5, -1.25, -1.0, -0.75, -0.5, 0.0, 0.5]
 Panel = tuple[str, str, str]  # block, weights, seed
@@ -108,6 +110,39 @@ def others(evidence: Evidence) -> Finding:
     return Finding(at_least_one(cases), text, "61 values of γ, 2,000 layers")
 
 
+def effective_ranks(evidence: Evidence, folder: str) -> dict[Panel, dict[float, float]]:
+    """Returns the effective rank after the last layer by panel, at γ = −1 and 0."""
+    path = evidence.path(f"{folder}/fig1_effective_rank.csv.gz", COMMANDS[folder])
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return {  # by depth, so the last line stays
+            (line["block"], line["weights"], line["seed"]): {
+                gamma: float(line[f"gamma={gamma}"]) for gamma in (-1, 0)
+            }
+            for line in csv.DictReader(file)
+        }
+
+
+def effective(evidence: Evidence) -> Finding:
+    """Claim: at γ = −1 half of the full effective rank and more is left."""
+    panels = {panel: both[-1] for panel, both in effective_ranks(evidence, "fig1").items()}
+    cases = [value >= HALF for value in panels.values()]
+    each = ", ".join(f"{block} {weights} {x:.1f}" for (block, weights, _), x in panels.items())
+    text = f"of {HALF} and more in {share(cases, 'panels')}: {each}"
+    return Finding(tendency(cases), text, "one seed per panel, 2,000 layers")
+
+
+def fan_in(evidence: Evidence) -> Finding:
+    """Claim: without centering, half of the full effective rank and more is left."""
+    panels, cases, texts = effective_ranks(evidence, "fig1_fan_in"), [], []
+    for block in ("Pre-LN", "ResiDual"):
+        own = [both for (name, *_), both in panels.items() if name == block]
+        plain, centered = ([both[gamma] for both in own] for gamma in (0, -1))
+        cases += [value >= HALF for value in plain]
+        texts.append(f"{block} {span(plain, '.1f')} (γ = −1: {span(centered, '.1f')})")
+    text = f"γ = 0: {', '.join(texts)}, of 100"
+    return Finding(tendency(cases), text, "3 seeds, 2,000 layers")
+
+
 def two_ranks(evidence: Evidence) -> Finding:
     """Claim: X_i and the output have the same rank after every layer."""
     texts, cases = [], []
@@ -167,6 +202,25 @@ CLAIMS = [
         "All three blocks suffer from oversmoothing, and the correction largely resolves it.",
         "Rank after the last layer at γ = 0 and −1 in the nine panels.",
         corrected,
+    ),
+    Claim(
+        OWN,
+        "centered_effective",
+        "on Figure 1 of Centered Self-Attention",
+        "γ = −1 keeps half of the full effective rank and more.",
+        "Effective rank after the last layer in the nine panels.",
+        effective,
+        command=FIG1,
+    ),
+    Claim(
+        OWN,
+        "centered_effective_fan_in",
+        "on Figure 1 of Centered Self-Attention, third row",
+        "With normal weights of variance 1/d, Pre-LN and ResiDual keep their effective rank "
+        "without centering.",
+        "Effective rank after the last layer (kept: half of the full one and more), three seeds.",
+        fan_in,
+        command=COMMANDS["fig1_fan_in"],
     ),
     _claim(
         "centered_other_gamma",

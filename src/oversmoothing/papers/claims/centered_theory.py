@@ -7,7 +7,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from oversmoothing.papers.claims.claim import Claim, Finding, every
+from oversmoothing.papers.claims.claim import Claim, Finding, every, span
 from oversmoothing.papers.claims.evidence import Evidence
 
 DRAWS, N, D = 20, 50, 50
@@ -36,8 +36,8 @@ def largest(evidence: Evidence) -> Finding:
     values = [torch.linalg.svdvals(A) for A in maps()]
     first, second = ([float(sigma[i]) for sigma in values] for i in (0, 1))
     eigenvalues = [float(torch.linalg.eigvals(A).abs().max()) for A in maps()]
-    text = f"σ₁ {min(first):.2f} to {max(first):.2f}, σ₂ up to {max(second):.2f}; the largest "
-    text += f"eigenvalue is {min(eigenvalues):.3f} to {max(eigenvalues):.3f}"
+    text = f"σ₁ {span(first, '.2f')}, σ₂ up to {max(second):.2f}; the largest "
+    text += f"eigenvalue is {span(eigenvalues, '.3f')}"
     cases = [abs(a - 1) < 1e-9 and b < 1 for a, b in zip(first, second)]
     return Finding(every(cases), text, f"{DRAWS} maps of {N} × {N}")
 
@@ -50,7 +50,7 @@ def interval(evidence: Evidence) -> Finding:
         offset = torch.linalg.eigvals(A + gamma / N)
         moved.append(float((_without(offset, 1 + gamma) - others).abs().max()))
         radii[gamma].append(float(offset.abs().max()))
-    texts = [f"{gamma:g}: {min(r):.2f} to {max(r):.2f}" for gamma, r in radii.items()]
+    texts = [f"{gamma:g}: {span(r, '.2f')}" for gamma, r in radii.items()]
     text = f"1 + γ takes the place of the eigenvalue 1, and the others move by {max(moved):.0e} at "
     text += f"most; largest modulus (1 before), by γ: {'; '.join(texts)}"
     cases = [radius > 1 for gamma in GAMMAS if gamma < 0 for radius in radii[gamma]]

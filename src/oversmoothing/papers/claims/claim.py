@@ -73,6 +73,12 @@ class Claim:
             return Finding(Verdict.NOT_RUN, str(error), "")
 
 
+def span(values: Sequence[float], form: str = "") -> str:
+    """Returns the range of some numbers as text; one number if both ends look the same."""
+    ends = [format(end, form) for end in (min(values), max(values))]
+    return " to ".join(dict.fromkeys(ends))
+
+
 def every(cases: Iterable[bool]) -> Verdict:
     """Returns the verdict of a claim about all cases; one counterexample refutes it."""
     found = list(cases)

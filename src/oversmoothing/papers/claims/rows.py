@@ -7,7 +7,7 @@ from oversmoothing.papers.claims.claim import above
 from oversmoothing.papers.claims.evidence import Cells
 from oversmoothing.report.verdict import Measured
 
-UNCLEAR = "?: Welch's t-test does not tell"
+UNCLEAR = "?: not significant by Welch's t-test"
 
 
 @dataclass(frozen=True)

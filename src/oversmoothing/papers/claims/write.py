@@ -46,7 +46,8 @@ def counts(entries: Sequence[Mapping[str, Any]]) -> str:
     small = Counter(e["verdict"] for e in entries if e["scale"] and e["paper"] != OWN)
     rows.append([f"of these, by {SMALL}", *(str(small[verdict]) for verdict in Verdict)])
     rows += [own] if own else []
-    return table(["paper", *Verdict], rows)
+    head = [verdict.removeprefix("holds ") for verdict in Verdict]  # short, for phones
+    return table(["paper", *head], rows)
 
 
 def _cells(entry: Mapping[str, Any]) -> list[str]:

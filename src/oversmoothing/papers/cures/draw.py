@@ -11,6 +11,7 @@ from oversmoothing.papers.cures.records import Measured
 from oversmoothing.papers.cures.study import Cell, Study
 
 COLUMNS = 3
+SPREAD = 0.02  # octaves between neighbouring methods, so that their error bars do not overlap
 
 
 @matplotlib.rc_context(LINES)
@@ -26,7 +27,8 @@ def draw(study: Study, measured: Mapping[Cell, Measured], network: str = "GCN") 
         _panel(axis, study, {c: m for c, m in own.items() if c.graph == graph}, graph)
     for axis in axes[len(graphs) :]:
         axis.axis("off")
-    lines = {line.get_label(): line for axis in figure.axes for line in axis.get_lines()}
+    found = (zip(*reversed(axis.get_legend_handles_labels())) for axis in figure.axes)
+    lines = {label: line for each in found for label, line in each}
     ordered = [lines[method] for method in study.methods if method in lines]
     figure.legend(handles=ordered, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
@@ -35,15 +37,20 @@ def draw(study: Study, measured: Mapping[Cell, Measured], network: str = "GCN") 
 def _panel(axis: Axes, study: Study, measured: Mapping[Cell, Measured], graph: str) -> None:
     depths = sorted({layers for of in study.networks.values() for layers in of["layers"]})
     for number, method in enumerate(study.methods):
-        line = sorted((c.layers, m.mean) for c, m in measured.items() if c.method == method)
+        line = sorted((c.layers, m.mean, m.std) for c, m in measured.items() if c.method == method)
         if line:
-            axis.plot(
-                *zip(*line),
+            shift = 2 ** (SPREAD * (number - len(study.methods) / 2))
+            axis.errorbar(
+                [layers * shift for layers, *_ in line],
+                [mean for _, mean, _ in line],
+                [std for *_, std in line],
                 color=COLOURS[number % len(COLOURS)],
                 marker=MARKERS[number % len(MARKERS)],
                 linestyle="--" if number >= len(COLOURS) else "-",
                 markersize=3.5,
                 linewidth=1.2,
+                elinewidth=0.7,
+                capsize=1.5,
                 label=method,
             )
     axis.set_xscale("log", base=2)

@@ -15,6 +15,7 @@ from oversmoothing.report.markdown import table
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.files import write_text
 
+NO_BREAK = "\u00a0"
 SHOWN = (2, 8, 32, 64)  # depths of the summary
 HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference", "p",
         "p_adjusted", "candidate")  # fmt: skip
@@ -60,8 +61,9 @@ def _earlier(study: Study, records: Sequence[Record], found: Mapping[Cell, Measu
     cells = {record.cell for record in set(shown) - set(today(study, shown))}
     if not cells:
         return ""
+    number = "All" if len(cells) == len(found) else f"{len(cells)} of the"
     return (
-        f" {len(cells)} of the measured cells were run by an earlier version of this package, "
+        f" {number} measured cells were run by an earlier version of this package, "
         "which drew other random numbers for the same seeds; `make cures EARLIER=1` measures them "
         "again."
     )
@@ -98,7 +100,9 @@ def _effect(compared: Sequence[Comparison]) -> str:
     better = sum(c.significant and c.difference > 0 for c in compared)
     worse = sum(c.significant and c.difference < 0 for c in compared)
     mean = statistics.fmean(c.difference for c in compared)
-    return f"{mean:+.1f} ({better} ↑ {worse} ↓ of {len(compared)})"
+    text = f"{mean:+.1f}" if abs(mean) >= 0.05 else "0.0"
+    counted = f"({better} ↑ {worse} ↓ of {len(compared)})".replace(" ", NO_BREAK)
+    return f"{text.replace('-', '−')} {counted}"
 
 
 def _every_graph(

@@ -217,7 +217,7 @@ def _by_iteration(axes: list[Axes], found: Profile, **style: object) -> None:
 
 def _label(axes: list[Axes], step: int) -> None:
     titles = ["(a) ELBO", "(b) gradient to X, N-step", "(c) gradient to X, E-step"]
-    units = ["nats a token, after the N-step", "mean |∂L/∂X|", "mean |∂L/∂X|"]
+    units = ["nats per token, after the N-step", "mean |∂L/∂X|", "mean |∂L/∂X|"]
     for axis, title, unit in zip(axes, titles, units):
         axis.set(title=title, ylabel=unit, xlabel=f"iteration (training step {step})")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
