@@ -159,6 +159,13 @@ class OnBackbone(nn.Module):
         """The modules that have pretrained weights."""
         return [self.backbone.network] if self.backbone.pretrained else []
 
+    def parameter_groups(self, lr: float, head_factor: float) -> list[dict[str, Any]]:
+        """Returns the backbone at ``lr``, and all heads at ``head_factor`` times ``lr``."""
+        inside = {id(p) for p in self.backbone.parameters()}
+        old = [p for p in self.backbone.parameters() if p.requires_grad]
+        new = [p for p in self.parameters() if id(p) not in inside]
+        return [{"params": old, "lr": lr}, {"params": new, "lr": lr * head_factor}]
+
 
 def require_trainer(trainer: Any, kind: type, task: str, choices: str) -> None:
     """Raises InputError unless a recipe is None or of the kind that a task trains with."""

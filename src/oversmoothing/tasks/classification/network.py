@@ -51,12 +51,6 @@ class Classifier(OnBackbone):
             return features.mean(dim=(2, 3))
         return features[:, 0] if self.backbone.prefix else features.mean(dim=1)
 
-    def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
-        """Returns the backbone at ``lr`` and the classifier at ``head_factor`` times ``lr``."""
-        old = [p for p in self.backbone.parameters() if p.requires_grad]
-        new = {"params": [*self.head.parameters()], "lr": lr * head_factor}
-        return [{"params": old, "lr": lr}, new]
-
 
 def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | None:
     """Adds the pretrained ImageNet-1k head to a backbone; None if the weights have no such head.

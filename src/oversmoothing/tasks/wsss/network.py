@@ -65,13 +65,6 @@ class Network(OnBackbone):
         """Computes segmentation logits (B, 1 + K, h, w)."""
         return self.decoder(self.features(images)[0])
 
-    def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
-        """Returns the backbone at ``lr``, and heads and decoder at ``head_factor`` times ``lr``."""
-        heads = (self.classifier, self.aux_classifier, self.decoder)
-        new = [p for head in heads for p in head.parameters()]
-        old = [p for p in self.backbone.parameters() if p.requires_grad]
-        return [{"params": old, "lr": lr}, {"params": new, "lr": lr * head_factor}]
-
 
 def _pooled(x: Tensor) -> Tensor:
     """Computes the maximum over pixels; unlike in max pooling, gradients are deterministic on GPUs.
