@@ -165,13 +165,24 @@ class Updating(pyg.SAGEConv):
         lambda: pyg.EdgeConv(nn.Linear(8, 4)),
         lambda: pyg.CGConv(4),
         lambda: pyg.GENConv(4, 4),
+        lambda: pyg.FeaStConv(4, 4),
     ],
 )
 def test_what_is_no_product_of_a_matrix_and_values_has_no_inside(conv) -> None:
     data, model = graph(7), network(conv, osm.Centered)
+    said = "mixes the channels of its messages" if "FeaSt" in str(conv()) else "mix the values lin"
     for _ in range(2):  # not only at the first call
-        with pytest.raises(InputError, match="more than mix the values linearly"):
+        with pytest.raises(InputError, match=said):
             model(data.x, data.edge_index)
+
+
+def test_a_factory_can_know_its_channels() -> None:
+    model = nn.ModuleList(pyg.APPNP(3, 0.1) for _ in range(2))
+    with pytest.raises(InputError, match="give a factory that knows"):
+        osm.apply(model, "contranorm")
+    osm.apply(model, partial(osm.ContraNorm, dim=5, learnable=True))
+    scales = [m.scale for m in model.modules() if isinstance(m, osm.ContraNorm)]
+    assert scales and all(len(scale) == 5 for scale in scales)
 
 
 def test_a_convolution_forgets_the_product_that_it_kept() -> None:

@@ -167,7 +167,7 @@ def test_an_aggregator_that_breaks_its_contract_is_named() -> None:
         with pytest.raises(InputError, match=message):
             Sites([kind], 4, "some").build("after", 4)(torch.ones(2, 3, 4), PLAIN)
         with pytest.raises(InputError, match=message):
-            PerSeed([kind(), kind()])(torch.ones(2, 3, 4), PLAIN)
+            PerSeed([kind(), kind()], [0, 1])(torch.ones(2, 3, 4), PLAIN)
     with pytest.raises(InputError, match=r"Unfinished needs a method forward\(self, x, context\)"):
         Sites([Unfinished], 4, "some").build("after", 4)
     with pytest.raises(InputError, match=r"Short needs .* forward\(self, mixed, v, context\)"):

@@ -119,6 +119,39 @@ def test_a_batch_of_graphs_equals_graph_by_graph() -> None:
     equal(expected, shuffled)
 
 
+class OfBatch(nn.Module):
+    """Takes a whole Batch, whose parameter has the name of one of its fields."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gnn = gcn()
+
+    def forward(self, batch: pyg_data.Batch) -> Tensor:
+        return self.gnn(batch.x, batch.edge_index)
+
+
+def test_graphs_can_come_as_one_object_and_edges_as_a_matrix() -> None:
+    torch.manual_seed(0)
+    data = [pyg_data.Data(x=draw(n, 4, seed=n), edge_index=CYCLE[:, : 2 * n]) for n in (6, 3)]
+    batch, model = pyg_data.Batch.from_data_list(data), OfBatch()
+    found = osm.diagnose(model, batch)
+    expected = osm.diagnose(model.gnn, batch.x, batch.edge_index, batch=batch.batch)
+    assert list(found.values.values()) == list(expected.values.values())
+    matrix = torch.sparse_coo_tensor(CYCLE.flip(0), torch.ones(CYCLE.shape[1]), (6, 6))
+    x = draw(6, 4)
+    equal(osm.diagnose(model.gnn, x, matrix), osm.diagnose(model.gnn, x, CYCLE))
+
+
+def test_a_graph_of_one_node_and_tokens_of_zeros_have_a_note() -> None:
+    batch, edges = torch.tensor([0, 0, 1]), torch.tensor([[0, 1], [1, 0]])
+    report = osm.diagnose(gcn(), draw(3, 4), edges, batch=batch)
+    assert report.notes == ("Left out: 1 graph of one node.",)
+    zero = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4))
+    report = osm.diagnose(zero, torch.zeros(2, 5, 4))
+    assert report["cosine"] == [0.0, pytest.approx(1.0)]
+    assert report.notes[0].startswith("All tokens are 0 in 2 of the samples after 0: equal")
+
+
 def test_several_features_of_one_graph() -> None:
     model, x = gcn(), draw(2, 6, 4)
     expected = osm.diagnose(model, batches=[(features, CYCLE) for features in x])

@@ -1,11 +1,11 @@
 """Finds the number of channels of a module's output."""
 
 from collections.abc import Sequence
-from inspect import signature
 
 from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory
+from oversmoothing.aggregators.base import wants_dim
 from oversmoothing.errors import InputError
 
 SIZES = ("out_channels", "channels", "out_features")  # attributes with the channels of an output
@@ -17,7 +17,7 @@ def channels(module: nn.Module, factories: Sequence[Factory]) -> int:
     Raises:
         InputError: the number cannot be found.
     """
-    if not any("dim" in signature(factory).parameters for factory in factories):
+    if not any(map(wants_dim, factories)):
         return 0
     if found := width(module):
         return found

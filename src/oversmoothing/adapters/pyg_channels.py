@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from oversmoothing.adapters.sites import Factory
+from oversmoothing.aggregators.base import wants_dim
 from oversmoothing.errors import InputError
 
 WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes with those of x
@@ -28,7 +29,7 @@ def mixed_channels(
     Raises:
         InputError: the number cannot be found.
     """
-    if not any("dim" in signature(factory).parameters for factory in factories):
+    if not any(map(wants_dim, factories)):
         return 0
     found: set[int] = set()
     try:

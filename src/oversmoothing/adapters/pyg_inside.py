@@ -57,7 +57,7 @@ class InsidePropagate(Site):
     def _require_linear(
         self, conv: nn.Module, propagate: Callable, edges: Any, kwargs: dict
     ) -> None:
-        """Checks that ``propagate`` is a product of a matrix and the values.
+        """Checks that ``propagate`` is a product of a matrix and the values, channel by channel.
 
         The result is kept if a node received messages of two nodes; with only one message per node
         a nonlinear mixing cannot be told from a linear one.
@@ -79,6 +79,13 @@ class InsidePropagate(Site):
                 f"model: {type(conv).__name__} does more than mix the values linearly (a maximum, "
                 "a network on messages, an update()), so aggregators cannot act inside; choose one "
                 "that acts after the convolution"
+            )
+        half = propagate(edges, **kwargs | _filled(kwargs, _even_channels)).float()
+        if not torch.allclose(half[..., 1::2], torch.zeros(()).to(half), atol=1e-2 * size):
+            raise InputError(
+                f"model: {type(conv).__name__} mixes the channels of its messages (by a weight "
+                "matrix, for example), so aggregators cannot act inside; choose one that acts "
+                "after the convolution"
             )
         self.checked = mixes(entries_of(conv, edges))
 
@@ -123,6 +130,13 @@ def swap(conv: nn.Module, kind: type[nn.Module]) -> None:
 def _drawn(t: Tensor) -> Tensor:
     """Returns fixed numbers from -1.2 to 1.2 in the shape of t."""
     return torch.rand(t.shape, generator=torch.Generator().manual_seed(0)).mul(2.4).sub(1.2).to(t)
+
+
+def _even_channels(t: Tensor) -> Tensor:
+    """Returns fixed numbers in the even channels, and 0 in the others."""
+    kept = _drawn(t)
+    kept[..., 1::2] = 0
+    return kept
 
 
 def _device(kwargs: Mapping[str, Any]) -> torch.device:

@@ -95,8 +95,8 @@ class Aggregator(nn.Module):
             which hides the same tokens from all. If not, sentences are grouped by length and
             aggregated without their padding.
         tokenwise: whether the output for a token depends on this token alone.
-        draws: whether ``forward`` draws random numbers. The generator is then part of the state of
-            the module, and a backbone that trains several seeds builds one instance for each.
+        draws: whether ``forward`` draws random numbers in training, other than by a child such as
+            ``nn.Dropout``. A backbone that trains several seeds then builds one instance for each.
     """
 
     site: ClassVar[str]
@@ -195,16 +195,21 @@ def make(factory: Callable[..., Aggregator], dim: int) -> Aggregator:
 
     Args:
         factory: a class, a ``functools.partial`` of one, or a function.
-        dim: channels C of the tokens; passed on if the factory has a parameter ``dim``.
+        dim: channels C of the tokens; passed on if the factory asks for it, see ``wants_dim``.
 
     Raises:
         InputError: its ``forward`` is missing, or has other arguments.
     """
-    wants_dim = "dim" in inspect.signature(factory).parameters
-    made = factory(dim=dim) if wants_dim else factory()
+    made = factory(dim=dim) if wants_dim(factory) else factory()
     if isinstance(made, Inside | After | Instead):
         _require_forward(made)
     return made
+
+
+def wants_dim(factory: Callable) -> bool:
+    """Whether a factory has a parameter ``dim`` that no ``functools.partial`` has set."""
+    parameters = inspect.signature(factory).parameters
+    return "dim" in parameters and "dim" not in getattr(inspect.unwrap(factory), "keywords", {})
 
 
 def checked(aggregator: nn.Module, x: Tensor, result: Tensor) -> Tensor:

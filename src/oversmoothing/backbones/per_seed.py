@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.aggregators.base import Aggregator, Context, checked
@@ -90,15 +91,19 @@ class PerSeed(nn.Module):
     """An aggregator for the tokens (S, N, C) of S networks.
 
     An aggregator without parameters, buffers and random numbers is applied to all seeds at once.
-    Otherwise every seed has its own instance.
+    Otherwise every seed has its own instance, which in training draws its own numbers from torch's
+    global generator: they do not depend on the other seeds.
 
     Args:
         copies: one aggregator for each seed.
+        seeds: one for each copy.
     """
 
-    def __init__(self, copies: Sequence[Aggregator]) -> None:
+    def __init__(self, copies: Sequence[Aggregator], seeds: Sequence[int]) -> None:
         super().__init__()
+        self.seeds = list(seeds)
         self.stateless = stateless(copies[0])
+        self.random = draws(copies[0])
         self.copies = nn.ModuleList(copies[:1] if self.stateless else copies)
         self.site = copies[0].site
 
@@ -109,8 +114,20 @@ class PerSeed(nn.Module):
         if type(self.copies[0]) is LayerNorm and tensors[0].dim() == 3:
             return of_seeds(self.copies, *tensors)
         contexts = _of_each(context, len(self.copies))
-        seeds = zip(self.copies, *tensors, contexts, strict=True)
+        seeds = zip(self._seeded(tensors[0].device), *tensors, contexts, strict=True)
         return torch.stack([checked(copy, own[0], copy(*own)) for copy, *own in seeds])
+
+    def _seeded(self, device: torch.device) -> Iterator[Aggregator]:
+        """Yields every copy, with torch's global generator seeded for it if it draws numbers."""
+        if not (self.random and self.training) or torch.compiler.is_compiling():
+            yield from self.copies
+            return
+        call = int(torch.randint(2**31, ()))  # the same for any number of seeds
+        devices = [device] if device.type == "cuda" else []
+        for copy, seed in zip(self.copies, self.seeds, strict=True):
+            with torch.random.fork_rng(devices):
+                torch.manual_seed(stream(seed, call))
+                yield copy
 
 
 def once(factory: Factory) -> Factory:
@@ -147,4 +164,9 @@ def _broadcast(rate: float | Tensor, shape: Sequence[int]) -> float | Tensor:
 def stateless(aggregator: Aggregator) -> bool:
     """Whether seeds can share an instance: it has no parameters, buffers or random numbers."""
     held = any(True for _ in (*aggregator.parameters(), *aggregator.buffers()))
-    return not (held or aggregator.draws)
+    return not (held or draws(aggregator))
+
+
+def draws(aggregator: Aggregator) -> bool:
+    """Whether an aggregator draws random numbers in training, as far as is known."""
+    return aggregator.draws or any(isinstance(m, _DropoutNd) for m in aggregator.modules())

@@ -30,8 +30,8 @@ class Call:
 
     def tensor(self, name: str) -> Tensor | None:
         """Returns the tensor with a name; None if there is none."""
-        found = (self.data | self.named).get(name)
-        return found if isinstance(found, Tensor) else None
+        found = (source.get(name) for source in (self.named, self.data))
+        return next((value for value in found if isinstance(value, Tensor)), None)
 
     def copied(self) -> "Call":
         """Returns the call with copies of the arguments, which a model may change in place."""
@@ -110,7 +110,8 @@ def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -
     wanted = inspect.signature(model.forward).parameters
     passed = {name: fields[name] for name in wanted if name in fields and name not in kwargs}
     kwargs = {name: _moved(value, device) for name, value in kwargs.items()}
-    args, kwargs = ((), passed | kwargs) if passed else ((data,), kwargs)
+    # An argument that is named batch is the vector beside other fields, and else the whole graph.
+    args, kwargs = ((), passed | kwargs) if passed.keys() - {"batch"} else ((data,), kwargs)
     return Call(args, kwargs, named(model.forward, args, kwargs), fields)
 
 

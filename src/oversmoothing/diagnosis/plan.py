@@ -41,7 +41,7 @@ class Plan:
 
     def __init__(self, model: nn.Module, call: Call, options: Options) -> None:
         self.model, self.call, self.options = model, call, options
-        self.edges = _or(options.edges, call.tensor("edge_index"))
+        self.edges = _pairs(_or(options.edges, call.tensor("edge_index")))
         self.batch = options.batch
         if self.batch is None and self.edges is not None:
             self.batch = call.tensor("batch")
@@ -90,6 +90,13 @@ def _size(call: Call) -> int | None:
 
 def _or(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     return second if first is None else first
+
+
+def _pairs(edges: Tensor | None) -> Tensor | None:
+    """Returns the edges of a sparse adjacency matrix, whose rows are the targets, as (2, E)."""
+    if edges is None or edges.layout == torch.strided:
+        return edges
+    return edges.to_sparse_coo().coalesce().indices().flip(0)
 
 
 def _on(device: torch.device, x: Tensor | None) -> Tensor | None:

@@ -66,7 +66,8 @@ class Graphs:
         edges: (2, E), both directions of every edge; None: unknown.
 
     Attributes:
-        isolated: number of nodes without neighbours, 0 if the edges are unknown.
+        isolated: number of nodes without neighbours in graphs of several nodes, 0 if the edges are
+            unknown.
 
     Raises:
         InputError: the batch vector or the edges do not fit the nodes.
@@ -83,6 +84,8 @@ class Graphs:
             alone[edges[0, edges[0] != edges[1]]] = False
             self.isolated = int(alone.sum())
         self.nodes, self.edges = _by_graph(num_nodes, batch, edges)
+        self.single = sum(nodes is not None and len(nodes) == 1 for nodes in self.nodes)
+        self.isolated -= self.single if edges is not None else 0
 
     def split(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yields nodes and edges of one graph at a time.
@@ -99,8 +102,9 @@ class Graphs:
         return sizes * (x.shape[0] if x.dim() == 3 else 1)
 
     def left_out(self) -> list[str]:
-        """Describes which nodes are left out of all measures: none."""
-        return []
+        """Describes which nodes are left out of all measures."""
+        graphs = f"{self.single} graph{'s' * (self.single > 1)} of one node"
+        return [graphs] * bool(self.single)
 
     def check(self, name: str, x: Tensor) -> None:
         """Raises InputError if the layer has another number of nodes."""

@@ -1,6 +1,6 @@
 """Computes means and standard deviations of the measurements."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -49,6 +49,7 @@ def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
         unit=watch.unit,
         notes=(
             *(f"Left out: {what}." for what in watch.left_out),
+            *_zeros(layers, rows),
             *(f"Not measured: {metric} ({why})." for metric in missing),
         ),
     )
@@ -64,6 +65,17 @@ def beside(own: Report, other: Report) -> Report:
     absent: list[float | None] = [None] * len(own.layers)
     values = {metric: other.values.get(metric, absent) for metric in own.values}
     return replace(own, reference=replace(other, values=values))
+
+
+def _zeros(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Iterator[str]:
+    """Says which layer is the first to return samples whose tokens are all 0."""
+    for layer, row in zip(layers, rows):
+        if count := int((row.get("norm", torch.ones(1)) == 0).sum()):
+            yield (
+                f"All tokens are 0 in {count} of the samples after {layer}: equal tokens, although "
+                "their cosine and effective rank are 0 and their MAD is 1."
+            )
+            return
 
 
 def _finite(values: Tensor | None) -> Tensor:

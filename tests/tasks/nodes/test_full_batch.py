@@ -8,6 +8,7 @@ import pytest
 import torch
 from listening import Listening
 
+from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.backbones.gcn.gcn import GCN
@@ -44,6 +45,28 @@ def test_aggregators_hear_of_every_step_before_and_after_it(graph, tmp_path) -> 
     loop.model.own = Listening()
     loop.step()
     assert loop.model.own.heard == ["before 2", "after"]
+
+
+class Dropping(After):
+    """Draws random numbers from torch's global generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor, context: Context = PLAIN) -> torch.Tensor:
+        return self.dropout(x)
+
+
+def test_a_seed_has_its_own_dropout_in_aggregators(graph, tmp_path) -> None:
+    """It depends neither on other seeds nor on an interruption."""
+    options = {"eval_every": 1, "lr": 0.02}
+    both = chosen(graph, tmp_path / "both", [0, 1], [Dropping], epochs=6, **options).chosen
+    for seed in (0, 1):
+        own = replace(graph, **{k: getattr(graph, k)[seed] for k in ("train", "val", "test")})
+        chosen(own, tmp_path / f"{seed}", [seed], [Dropping], epochs=3, **options)._save()
+        [alone] = chosen(own, tmp_path / f"{seed}", [seed], [Dropping], epochs=6, **options).chosen
+        assert both[seed]["train_loss"] == pytest.approx(alone["train_loss"], abs=1e-6)
 
 
 def test_a_checkpoint_of_another_device_is_not_used(graph, tmp_path) -> None:

@@ -124,7 +124,7 @@ class Engine(nn.Module):
         dense_biases = self._stacked([own.dense_biases for own in drawn])
         self.dense = nn.ModuleList(map(Dense, dense_weights, dense_biases))
         self.aggregators = nn.ModuleList(
-            nn.ModuleList(PerSeed(copies) for copies in zip(*layer))
+            nn.ModuleList(PerSeed(copies, self.seeds.seeds) for copies in zip(*layer))
             for layer in zip(*(own.aggregators for own in drawn))
         ).to(self.seeds.device)
 

@@ -121,11 +121,12 @@ class RandomTransformer:
     def _sites(self, factories: list[Factory]) -> nn.ModuleDict:
         """Builds the aggregators of every seed, in evaluation mode."""
         sites = Sites([once(factory) for factory in factories], self.dim, "backbone transformer")
+        seeds = self.seeds.seeds
         of_seed = [
             {site: sites.build(site, self.dim) for site in SITES} for _ in self.seeds.seeded()
         ]
         built = {
-            site: Chain(PerSeed(copies) for copies in zip(*(chains[site] for chains in of_seed)))
+            site: Chain(PerSeed(copies, seeds) for copies in zip(*(own[site] for own in of_seed)))
             for site in SITES
         }
         return nn.ModuleDict(built).to(self.device, self.dtype).eval()

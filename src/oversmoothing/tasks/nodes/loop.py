@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import advance, settle
+from oversmoothing.data.batches import mixed_seed
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.store.checkpoints import restoring
@@ -98,6 +99,7 @@ class FullBatchLoop:
 
     def step(self) -> Tensor:
         """Makes one optimization step; returns the loss (S,) of every seed before it."""
+        torch.manual_seed(mixed_seed("step", self.epoch))  # for aggregators with dropout
         advance(self.model, self.epoch)
         self.model.train()
         each = zip(self.model(), self.nodes["train"])
