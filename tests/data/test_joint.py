@@ -180,7 +180,7 @@ def test_batches_of_masked_crops(tmp_path):
     ],
 )
 def test_values_out_of_range_are_named(options, key):
-    with pytest.raises(InputError, match=rf"^augment\.{key}: expected"):
+    with pytest.raises(InputError, match=rf"^task\.augment\.{key}: expected"):
         JointAugment(**options)
 
 

@@ -66,7 +66,7 @@ MISTAKES = {
     "backbone.depth=true": "backbone.depth: expected a whole number, got true",
     "trainer.lr=fast": "trainer.lr: expected a finite number, got 'fast'",
     "trainer.lr=": "trainer.lr: expected a finite number, got ''",
-    "trainer.lr=???": "trainer.lr: expected a finite number, got '???'",
+    "trainer.lr=???": "trainer.lr: needs a value; add trainer.lr=…",
     "task.layer_metrics=yes": "task.layer_metrics: expected true or false, got 'yes'",
     "trainer.selection=best": "trainer.selection: expected one of last, best-val, got 'best'",
     "deterministic=true": "deterministic: expected one of off, warn, error, got true",

@@ -25,6 +25,8 @@ def factories(
         InputError: a name or an option is unknown, or an option is missing.
     """
     if isinstance(given, list | tuple):
+        if not given:
+            raise InputError("aggregator: got an empty list; name at least one aggregator")
         return [factory for one in given for factory in factories(one, options)]
     factory = _named(given) if isinstance(given, str) else given
     if factory is NoAggregator:

@@ -38,8 +38,8 @@ class ContraNorm(After):
         temperature: τ of the softmax, above 0.
         identity: compute (1 + s) x − s·Px, as on graphs and in BERT; else x − s·Px, as in ViT and
             ALBERT.
-        dual: add the softmax over columns to P. It is the second term of the loss, which the form
-            with stop-gradient drops.
+        dual: add Pᵀ to P, which is the softmax over columns unless edges are directed. It is the
+            second term of the loss, which the form with stop-gradient drops.
         pre_norm: use x̂ instead of x everywhere.
         learnable: learn one s for each channel, from ``scale``. With ``identity`` the result is
             s⊙x − s⊙Px: as in the authors' code, without the 1.

@@ -68,6 +68,9 @@ def config_problems(config: DictConfig, imported: bool = True) -> dict[str, list
         lines = lines or _out_of_range(top)
     lines += [line for part in PARTS for line in _part_problems(part, plain.get(part), imported)]
     lines += limits.beyond("", {key: value for key, value in plain.items() if key in PARTS})
+    missing = OmegaConf.missing_keys(config)
+    lines = [line for line in lines if line.partition(":")[0] not in missing]
+    lines += [f"{key}: needs a value; add {key}=…" for key in sorted(missing)]
     problems: dict[str, list[str]] = {}
     for line in lines:
         problems.setdefault(re.split(r"[.:]", line)[0], []).append(line)

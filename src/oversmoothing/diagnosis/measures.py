@@ -60,8 +60,8 @@ def measure(
     for x, edges in ((x, edges) for x, edges in pieces if x.shape[1] > 1):
         if not x.isfinite().all():
             raise InputError(
-                f"{name}: returns values that are not finite, and layers before it do not; run the "
-                "model in float32 or bfloat16, and look at its weights and inputs"
+                f"{name}: returns values that are not finite, as the first layer that does; look "
+                "at the inputs and the weights, and run the model in float32 or bfloat16"
             )
         for measured, of_tokens in OF_TOKENS.items():
             if measured in measures:

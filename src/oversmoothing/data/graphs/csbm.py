@@ -87,6 +87,7 @@ def _check(
     seed: int,
 ) -> None:
     needed = num_classes * (train_per_class + 1) + num_val  # leaves test nodes
+    terms = "num_classes · (train_per_class + 1) + num_val"
     require(
         "data",
         **at_least(2, num_classes=num_classes),
@@ -96,7 +97,7 @@ def _check(
         signal=(signal, 0 <= signal < float("inf"), "a number of 0 or more"),
         **at_least(1, train_per_class=train_per_class, num_val=num_val),
         seed=(seed, 0 <= seed < 2**63, "0 to 2**63 - 1"),
-        num_nodes=(num_nodes, num_nodes >= needed, f"{needed} or more here"),
+        num_nodes=(num_nodes, num_nodes >= needed, f"{needed} or more, which is {terms}"),
     )
 
 

@@ -118,6 +118,10 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
 def _check_tensors(graph: Graph) -> None:
     """Checks the types and shapes of features, labels, masks and edges, and their ranges."""
     name, N, y = graph.name, graph.num_nodes, graph.y
+    if graph.x.layout not in (torch.strided, torch.sparse_csr):
+        raise InputError(
+            f"data {name}: expected x dense or CSR, got {graph.x.layout}; give x.to_sparse_csr()"
+        )
     if y.dtype != torch.int64 or y.dim() != 1:
         raise InputError(
             f"data {name}: expected y of int64, (N,), got {y.dtype} {tuple(y.shape)}; give y.long()"
