@@ -184,7 +184,10 @@ def test_published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ({"multi_grid": [1, 2], "output_stride": 32}, r"multi_grid: expected null.*stride 32"),
         ({"name": MOBILE, "multi_grid": [1, 2, 4]}, r"multi_grid: expected null.*mobilenetv2_100"),
         ({"same_padding": True}, r"backbone\.same_padding: expected false.*resnet18"),
-        ({"batch_norm": "eval"}, r"backbone\.batch_norm: expected one of train, frozen; got eval"),
+        (
+            {"batch_norm": "eval"},
+            r"backbone\.batch_norm: expected one of train, frozen, got 'eval'",
+        ),
         ({"bn_momentum": 0.0}, r"backbone\.bn_momentum: expected a number above 0"),
         ({"dim": 0}, r"backbone\.dim: expected 1 or more"),
         ({"mean": [0.5]}, r"backbone\.mean: expected three numbers"),

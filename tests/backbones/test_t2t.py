@@ -172,7 +172,7 @@ def test_blocks_know_no_order_of_patches() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "t2t_vit_8"}, r"backbone\.name: expected one of t2t_vit_7, .*got t2t_vit_8"),
+        ({"name": "t2t_vit_8"}, r"backbone\.name: expected one of t2t_vit_7, .*got 't2t_vit_8'"),
         ({"tokens": "performer"}, r"backbone\.tokens: expected one of external, attention"),
         ({"drop_path": 1}, r"backbone\.drop_path"),
         ({"after": "norm"}, r"backbone\.after"),

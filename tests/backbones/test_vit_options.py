@@ -72,7 +72,7 @@ def test_weights_fix_the_sizes(key: str, own: int, other: int, tmp_path: Path) -
         ({"image_size": 30, "patch": 8}, r"backbone\.image_size: .* multiple of the patch, 8"),
         ({"drop_path": 1.0}, r"backbone\.drop_path: expected a rate"),
         ({"drop_path": -0.1}, r"backbone\.drop_path: expected a rate"),
-        ({"after": "norm1"}, r"backbone\.after: expected one of branch, norm2, norms; got norm1"),
+        ({"after": "norm1"}, r"backbone\.after: expected one of branch, norm2, norms, got 'norm1'"),
     ],
 )
 def test_options_out_of_range(options: dict, message: str) -> None:

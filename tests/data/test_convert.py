@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oversmoothing.data.checks import at_least, probability, require
+from oversmoothing.checks import at_least, probability, require
 from oversmoothing.data.images.convert import to_array, to_float, to_pil, to_tensor
 from oversmoothing.errors import InputError
 

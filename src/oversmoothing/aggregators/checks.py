@@ -1,7 +1,5 @@
 """Checks of options that several aggregators have."""
 
-from typing import Any, get_args
-
 import torch
 from torch import Tensor
 
@@ -9,13 +7,6 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
 PADDING = "a padding mask (B, N) needs the shape (B, 1, N): mask[:, None, :]"
-
-
-def check_choice(option: str, value: object, choices: Any) -> None:
-    """Raises InputError unless an option is one of the values of a ``Literal``."""
-    if value not in get_args(choices):
-        known = ", ".join(get_args(choices))
-        raise InputError(f"aggregator.{option}: expected one of {known}, got {value!r}")
 
 
 def check_finite(option: str, value: float | Tensor, hint: str = "") -> None:

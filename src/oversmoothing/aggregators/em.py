@@ -9,16 +9,16 @@ means (HEMNet, Eq. 8, 13, 10). η = 1 is EM, η < 1 is HEM.
 
 import contextlib
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context
-from oversmoothing.aggregators.checks import check_choice
 from oversmoothing.aggregators.em_bases import MovingBases
 from oversmoothing.aggregators.em_iteration import Iteration, branch
 from oversmoothing.aggregators.memory_layout import product, softmax
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 EPS = 1e-6  # EMANet's, of both normalisations
@@ -185,4 +185,4 @@ def _check_ranges(step_size: float, temperature: float | str, kernel: str) -> No
         raise InputError(
             f"aggregator.temperature: expected a number above 0 or sqrt_dim, got {temperature}"
         )
-    check_choice("kernel", kernel, Kernel)
+    check_choice("aggregator.kernel", kernel, get_args(Kernel))

@@ -1,13 +1,13 @@
 """External attention (EANet, Guo et al., TPAMI 2022, Beyond Self-attention)."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
-from oversmoothing.aggregators.checks import check_choice
 from oversmoothing.aggregators.memory_layout import linear, softmax
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 EPS = 1e-9  # added to the sum over slots, as in the authors' code
@@ -41,7 +41,7 @@ class External(Instead):
     def __init__(self, dim: int, num_slots: int = 64, norm: Norm = "double") -> None:
         super().__init__()
         check_slots(num_slots)
-        check_choice("norm", norm, Norm)
+        check_choice("aggregator.norm", norm, get_args(Norm))
         self.norm = norm
         self.key = nn.Linear(dim, num_slots, bias=False)  # M_k
         self.value = nn.Linear(num_slots, dim, bias=False)  # M_v, transposed

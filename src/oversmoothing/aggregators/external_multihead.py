@@ -1,10 +1,12 @@
 """Multi-head external attention (EAMLP, Guo et al., TPAMI 2022, Beyond Self-attention)."""
 
+from typing import get_args
+
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
-from oversmoothing.aggregators.checks import check_choice
 from oversmoothing.aggregators.external import Norm, check_slots, normalised
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 HEAD_WIDTH = 64  # channels of a head in every published EAMLP
@@ -44,7 +46,7 @@ class ExternalMultiHead(Instead):
     ) -> None:
         super().__init__()
         check_slots(num_slots)
-        check_choice("norm", norm, Norm)
+        check_choice("aggregator.norm", norm, get_args(Norm))
         if coef < 1:
             raise InputError(f"aggregator.coef: expected 1 or more, got {coef}")
         self.norm = norm

@@ -1,12 +1,13 @@
 """PairNorm (Zhao, Akoglu, ICLR 2020, PairNorm: Tackling Oversmoothing in GNNs, Eq. 10–11)."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_choice, check_finite, like, padding
+from oversmoothing.aggregators.checks import check_finite, like, padding
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 Mode = Literal["PN", "PN-SI", "PN-SCS"]
@@ -45,7 +46,7 @@ class PairNorm(After):
         eps: float = 1e-6,
     ) -> None:
         super().__init__()
-        check_choice("mode", mode, Mode)
+        check_choice("aggregator.mode", mode, get_args(Mode))
         check_finite("scale", scale)
         if not (torch.as_tensor(scale) > 0).all():
             raise InputError(f"aggregator.scale: expected a number above 0, got {scale}")

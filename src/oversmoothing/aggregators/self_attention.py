@@ -1,11 +1,13 @@
 """Self-attention with external attention's norm (Guo et al., TPAMI 2022, Beyond Self-attention)."""
 
+from typing import get_args
+
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
-from oversmoothing.aggregators.checks import check_choice
 from oversmoothing.aggregators.external import Norm, normalised
 from oversmoothing.aggregators.external_multihead import check_heads
+from oversmoothing.checks import check_choice
 
 
 class SelfAttention(Instead):
@@ -33,7 +35,7 @@ class SelfAttention(Instead):
 
     def __init__(self, dim: int, num_heads: int | None = None, norm: Norm = "double") -> None:
         super().__init__()
-        check_choice("norm", norm, Norm)
+        check_choice("aggregator.norm", norm, get_args(Norm))
         self.norm = norm
         self.width = dim // check_heads(num_heads, dim)
         self.qkv = nn.Linear(dim, 3 * dim)

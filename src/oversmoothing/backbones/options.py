@@ -1,10 +1,9 @@
 """Options that several backbones have; a value out of range raises InputError."""
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
+from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # of ImageNet, RGB
@@ -12,9 +11,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # of ImageNet, RGB
 
 def check_positive(**sizes: int | None) -> None:
     """Checks that whole numbers are 1 or more; None passes."""
-    for key, size in sizes.items():
-        if size is not None and size < 1:
-            raise InputError(f"backbone.{key}: expected 1 or more, got {size}")
+    require("backbone", **at_least(1, **sizes))
 
 
 def check_rate(key: str, rate: float | Tensor) -> None:
@@ -22,12 +19,6 @@ def check_rate(key: str, rate: float | Tensor) -> None:
     rates = torch.as_tensor(rate, dtype=torch.float64)
     if not ((rates >= 0) & (rates < 1)).all():
         raise InputError(f"backbone.{key}: expected a rate from 0 to below 1, got {rate}")
-
-
-def check_choice(key: str, value: str, options: Iterable[str]) -> None:
-    """Checks that a value is one of the options."""
-    if value not in options:
-        raise InputError(f"backbone.{key}: expected one of {', '.join(options)}; got {value}")
 
 
 def per_channel(key: str, values: list[float]) -> Tensor:

@@ -16,8 +16,9 @@ from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones import pretrained
 from oversmoothing.backbones.cnn.bf16 import convolving
 from oversmoothing.backbones.cnn.unit import unit
-from oversmoothing.backbones.options import MEAN, STD, check_choice, check_positive, per_channel
+from oversmoothing.backbones.options import MEAN, STD, check_positive, per_channel
 from oversmoothing.backbones.timm_names import check_name
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 MULTI_GRID = [1, 2, 4]  # EMANet
@@ -81,7 +82,7 @@ class CNN(nn.Module):
 
         super().__init__()
         check_positive(dim=dim)
-        check_choice("batch_norm", batch_norm, ("train", "frozen"))
+        check_choice("backbone.batch_norm", batch_norm, ("train", "frozen"))
         self.network = timm_cnn.create(name, output_stride, multi_grid, same_padding)
         self.name, self.pretrained = name, weights != "none"
         self.output_stride, self.dim = output_stride, dim

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.backbones.gcn.sparse import SparseMatrix
-from oversmoothing.backbones.options import check_choice
 from oversmoothing.backbones.per_seed import Seeds
+from oversmoothing.checks import check_choice
 from oversmoothing.edges import check_edges
 
 Kind = Literal["row", "symmetric"]
@@ -45,7 +45,7 @@ class Adjacency:
         weights: Tensor | None = None,
         seeds: int = 1,
     ) -> None:
-        check_choice("adjacency", kind, get_args(Kind))
+        check_choice("backbone.adjacency", kind, get_args(Kind))
         check_edges(edges, num_nodes)
         self.num_nodes, self.kind = num_nodes, kind
         self.edges, self.weights = _with_self_loops(edges, num_nodes, weights)

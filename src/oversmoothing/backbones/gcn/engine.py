@@ -13,8 +13,9 @@ from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.backbones.gcn.adjacency import Adjacency, Kind
 from oversmoothing.backbones.gcn.features import Features
 from oversmoothing.backbones.gcn.products import relu_dropout, times
-from oversmoothing.backbones.options import check_choice, check_positive, check_rate
+from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
+from oversmoothing.checks import check_choice
 
 Init = Literal["uniform", "glorot"]
 
@@ -77,7 +78,7 @@ class Engine(nn.Module):
         check_positive(depth=options.depth, hidden=options.hidden)
         check_rate("dropout", options.dropout)
         check_rate("drop_edge", options.drop_edge)
-        check_choice("init", options.init, get_args(Init))
+        check_choice("backbone.init", options.init, get_args(Init))
         S, (N, _) = len(given.seeds), given.x.shape
         self.shape = given.x.shape
         self.depth, self.hidden = options.depth, options.hidden

@@ -12,7 +12,7 @@ from torch import Tensor
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.backbones.gcn.engine import Inputs, Options
 from oversmoothing.backbones.gcn.gcn import Convolutions
-from oversmoothing.backbones.options import check_choice
+from oversmoothing.checks import check_choice
 
 Jumping = Literal["cat", "max"]
 
@@ -51,7 +51,7 @@ class JKNet(Convolutions):
         given = Inputs(aggregators, x, edges, num_classes, seeds, weights)
         options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge, init)
         super().__init__(given, options)
-        check_choice("jumping", jumping, get_args(Jumping))
+        check_choice("backbone.jumping", jumping, get_args(Jumping))
         self.jumping = jumping
         dims = [x.shape[1]] + [hidden] * depth
         width = hidden * depth if jumping == "cat" else hidden

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from oversmoothing.backbones.options import check_choice, check_positive, check_rate
+from oversmoothing.backbones.options import check_positive, check_rate
 from oversmoothing.backbones.pyg.convs import Convolution
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 Skip = Literal["none", "residual", "initial"]
@@ -41,7 +42,7 @@ class Design:
         check_rate("dropout", self.dropout)
         check_rate("drop_edge", self.drop_edge)
         for key, kind in (("skip", Skip), ("jumping", Jumping), ("adjacency", Adjacency)):
-            check_choice(key, getattr(self, key), get_args(kind))
+            check_choice(f"backbone.{key}", getattr(self, key), get_args(kind))
         if not 0 <= self.alpha <= 1:
             raise InputError(f"backbone.alpha: expected a number from 0 to 1, got {self.alpha}")
         if not self.lam >= 0:

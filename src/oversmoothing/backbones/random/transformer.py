@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
 from oversmoothing.aggregators.base import Context
-from oversmoothing.backbones.options import check_choice, check_positive
+from oversmoothing.backbones.options import check_positive
 from oversmoothing.backbones.per_seed import PerSeed, Seeds, once
 from oversmoothing.backbones.random.weights import RandomWeights
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 Mixing = Callable[[Tensor], Tensor]
@@ -102,7 +103,7 @@ class RandomTransformer:
         dtype: torch.dtype = torch.float64,
     ) -> None:
         check_positive(depth=depth, num_tokens=num_tokens, dim=dim)
-        check_choice("block", block, BLOCKS)
+        check_choice("backbone.block", block, BLOCKS)
         if num_tokens > dim:
             raise InputError(
                 f"backbone.num_tokens: expected at most backbone.dim={dim}, got {num_tokens}; X₁ "

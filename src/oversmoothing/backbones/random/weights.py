@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from oversmoothing.backbones.options import check_choice
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 QKV = tuple[Tensor | None, Tensor | None, Tensor | None]  # None is the identity
@@ -36,8 +36,8 @@ class RandomWeights:
         shared: bool,
         value: Literal["drawn", "identity"],
     ) -> None:
-        check_choice("weights", kind, ("identity", "uniform", "normal"))
-        check_choice("value", value, ("drawn", "identity"))
+        check_choice("backbone.weights", kind, ("identity", "uniform", "normal"))
+        check_choice("backbone.value", value, ("drawn", "identity"))
         self.generators, self.dim, self.kind, self.value = generators, dim, kind, value
         self.std = _std(std, dim)
         self.shared = self._draw() if shared else None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.blocks import chosen
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.adapters.timm_models import NORMS
-from oversmoothing.backbones.options import MEAN, STD, check_choice, check_rate
+from oversmoothing.backbones.options import MEAN, STD, check_rate
 from oversmoothing.backbones.vit.attention import equip
 from oversmoothing.backbones.vit.t2t_tokens import (
     STRIDE,
@@ -22,6 +22,7 @@ from oversmoothing.backbones.vit.t2t_tokens import (
     TokensToToken,
 )
 from oversmoothing.backbones.vit.tokens import TokenStream
+from oversmoothing.checks import check_choice
 
 
 class Size(NamedTuple):
@@ -76,11 +77,11 @@ class T2TViT(TokenStream):
         drop_path: float = 0.0,
         norm: Literal["layer", "batch"] = "layer",
     ) -> None:
-        check_choice("name", name, SIZES)
-        check_choice("tokens", tokens, MIXINGS)
-        check_choice("after", after, NORMS)
+        check_choice("backbone.name", name, SIZES)
+        check_choice("backbone.tokens", tokens, MIXINGS)
+        check_choice("backbone.after", after, NORMS)
         check_rate("drop_path", drop_path)
-        check_choice("norm", norm, TOKEN_NORMS)
+        check_choice("backbone.norm", norm, TOKEN_NORMS)
         network = Network(SIZES[name], MIXINGS[tokens], drop_path, TOKEN_NORMS[norm])
         super().__init__(network, name, STRIDE, 1, False, mean, std)
         self._sinusoids: Tensor | None = None

@@ -13,11 +13,12 @@ from oversmoothing.adapters.blocks import chosen
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.adapters.timm_models import NORMS
 from oversmoothing.backbones import pretrained
-from oversmoothing.backbones.options import MEAN, STD, check_choice
+from oversmoothing.backbones.options import MEAN, STD
 from oversmoothing.backbones.timm_names import check_name
 from oversmoothing.backbones.vit.attention import equip
 from oversmoothing.backbones.vit.resample import resampling
 from oversmoothing.backbones.vit.tokens import TokenStream
+from oversmoothing.checks import check_choice
 
 EXAMPLE = "deit_small_patch16_224"
 MODULES = {"vision_transformer": "", "deit": ""}  # of timm: first letters of names
@@ -81,7 +82,7 @@ class ViT(TokenStream):
         side, prefix = network.patch_embed.patch_size[0], network.num_prefix_tokens
         super().__init__(network, name, side, prefix, loaded, mean, std)
         indices = chosen(blocks, self.depth, "backbone.blocks")
-        check_choice("after", after, NORMS)
+        check_choice("backbone.after", after, NORMS)
         pretrained.load(network, name, weights, sha256)
         network.pos_embed.requires_grad_(not freeze_pos_embed)
         if freeze_pos_embed and not loaded:

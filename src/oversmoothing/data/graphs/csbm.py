@@ -9,7 +9,7 @@ import json
 import torch
 from torch import Tensor
 
-from oversmoothing.data.checks import at_least, require
+from oversmoothing.checks import at_least, require
 from oversmoothing.data.checksum import short_sha256
 from oversmoothing.data.graphs import block_edges
 from oversmoothing.data.graphs.graph import Graph, check_graph, symmetrised

@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor, nn
 
-from oversmoothing.data.checks import at_least, probability, require
+from oversmoothing.checks import at_least, probability, require
 from oversmoothing.data.images.convert import to_tensor
 from oversmoothing.data.images.image_set import ImageSet
 

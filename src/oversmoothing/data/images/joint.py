@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from oversmoothing.data.checks import at_least, probability, require
+from oversmoothing.checks import at_least, probability, require
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.metrics.segmentation import IGNORE
 

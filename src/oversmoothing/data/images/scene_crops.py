@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
-from oversmoothing.data.checks import at_least, require
+from oversmoothing.checks import at_least, require
 from oversmoothing.data.images.image_set import short_hash
 from oversmoothing.data.images.labelled_images import InMemory, LabelledImages
 from oversmoothing.data.images.scenes import VERSION as OF_SCENES

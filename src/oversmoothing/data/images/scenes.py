@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from oversmoothing.data.checks import at_least, require
+from oversmoothing.checks import at_least, require
 from oversmoothing.data.images import voc
 from oversmoothing.data.images.files import write_mask
 from oversmoothing.data.images.image_set import ImageSet, short_hash

@@ -6,8 +6,8 @@ from typing import Literal
 
 from omegaconf import DictConfig
 
+from oversmoothing.checks import require
 from oversmoothing.data.batches import evenly_spaced
-from oversmoothing.data.checks import require
 from oversmoothing.data.images import voc_labels, voc_lists
 from oversmoothing.data.images.classes import checked_names
 from oversmoothing.data.images.files import listing

@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from oversmoothing.checks import at_least, probability, require
 from oversmoothing.data.batches import seeded, stacked
-from oversmoothing.data.checks import at_least, probability, require
 from oversmoothing.data.images.labelled_images import LabelledImages
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from PIL import Image
 from torch import Tensor
 
-from oversmoothing.data.checks import at_least, require
+from oversmoothing.checks import at_least, require
 from oversmoothing.data.images.convert import to_tensor
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from oversmoothing.checks import at_least, probability, require
 from oversmoothing.data.batches import seeded
-from oversmoothing.data.checks import at_least, probability, require
 
 
 @dataclass(frozen=True)

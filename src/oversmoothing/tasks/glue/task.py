@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from oversmoothing.backbones.bert.bert import BERT
-from oversmoothing.data.checks import at_least, require
+from oversmoothing.checks import at_least, require
 from oversmoothing.data.loading import train_batches
 from oversmoothing.data.text.text_set import TextSet
 from oversmoothing.tasks.base import (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oversmoothing.data.checks import at_least, require
+from oversmoothing.checks import at_least, require
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import numpy as np
 
-from oversmoothing.data.checks import at_least, require
+from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError, install
 
 FLOOR = 1e-5  # lowest probability, as in pydensecrf

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from oversmoothing.data.checks import at_least, probability, require
+from oversmoothing.checks import at_least, probability, require
 from oversmoothing.tasks.wsss.crf import CRF
 from oversmoothing.tasks.wsss.method import Method
 

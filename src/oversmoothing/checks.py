@@ -1,4 +1,6 @@
-"""Checks the options of data sets, augmentations and evaluations."""
+"""Checks the options of parts: every value out of range is named, with what was expected."""
+
+from collections.abc import Collection
 
 from oversmoothing.errors import InputError
 
@@ -28,3 +30,13 @@ def at_least(low: float, **values: float | None) -> dict[str, Rule]:
 def probability(**values: float) -> dict[str, Rule]:
     """Returns rules for probabilities."""
     return {k: (v, 0 <= v <= 1, "a probability, 0 to 1") for k, v in values.items()}
+
+
+def check_choice(key: str, value: object, options: Collection[str]) -> None:
+    """Raises InputError unless a value is one of the options.
+
+    Args:
+        key: of the value in a config, such as ``backbone.init``.
+    """
+    if value not in options:
+        raise InputError(f"{key}: expected one of {', '.join(options)}, got {value!r}")
