@@ -72,7 +72,7 @@ class Batch:
             keep_freed_memory()
 
     def _build(self, members: Sequence[Member]) -> None:
-        self.members = [*members]
+        self.members, self.trainers = [*members], []
         if not members:
             return
         work, seeds = self.work, [member.seed for member in members]
@@ -99,6 +99,11 @@ class Batch:
                 if self._evaluates():
                     self._evaluate(losses)
             tick()
+
+    def steps(self, until: int) -> int:
+        """Returns the number of steps of all networks up to an epoch."""
+        last = (min(until, trainer.epochs) for trainer in self.trainers)
+        return sum(max(0, epoch - self.epoch) for epoch in last)
 
     def keep(self, members: Collection[Member]) -> None:
         """Keeps these networks and removes all others."""

@@ -34,7 +34,8 @@ def train(batches: Sequence[Batch], until: int, tick: Callable[[], None]) -> Non
         until: number of the epoch.
         tick: called after every epoch of a batch, in its thread.
     """
-    batches = [batch for batch in batches if batch.members]
+    batches = [batch for batch in batches if batch.steps(until)]
+    batches.sort(key=lambda batch: -batch.steps(until))  # the longest first: threads end together
     number = workers(batches[0].work.device, len(batches)) if batches else 1
     if number == 1:
         for batch in batches:
