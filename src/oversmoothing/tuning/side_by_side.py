@@ -18,12 +18,8 @@ class Stopped(Exception):
 
 
 def workers(device: torch.device, batches: int) -> int:
-    """Returns how many batches are trained at a time.
-
-    There are at least two batches for each worker, since batches differ in duration and the last
-    one leaves the other threads idle.
-    """
-    return max(1, min(torch.get_num_threads(), batches // 2)) if device.type == "cpu" else 1
+    """Returns how many batches are trained at a time: one on each thread of a CPU, else one."""
+    return max(1, min(torch.get_num_threads(), batches)) if device.type == "cpu" else 1
 
 
 def train(batches: Sequence[Batch], until: int, tick: Callable[[], None]) -> None:
