@@ -29,18 +29,6 @@ def test_a_sentence_does_not_depend_on_its_padding(aggregator, implementation: s
         torch.testing.assert_close(row[mask], model(words[None, mask])[0][0], **EXACT)
 
 
-@torch.no_grad()
-def test_a_layer_called_alone_has_no_mask_of_an_earlier_call() -> None:
-    model, x = made(bert, osm.PairNorm), torch.randn(*WORDS.shape, 16).double()
-    layer = model.encoder.layer[0]
-    before = layer(x)
-    model(WORDS, attention_mask=PADDED)
-    torch.testing.assert_close(layer(x), before, **EXACT)
-    with pytest.raises(IndexError):
-        model(WORDS + 1000, attention_mask=PADDED)  # there are not so many words
-    torch.testing.assert_close(layer(x), before, **EXACT)
-
-
 class Attending(osm.After):
     """Needs the number of channels."""
 

@@ -1,4 +1,4 @@
-"""Gradient checkpointing repeats parts of a call, or all of it, with the groups of that call."""
+"""Groups last as long as their call, and as gradient checkpointing repeats parts or all of it."""
 
 import copy
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from applied_models import EDGES, PADDED, bert
+from applied_models import EDGES, PADDED, WORDS, bert
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -62,3 +62,18 @@ def test_a_whole_call_has_its_own_groups(reentrant: bool) -> None:
 
     for mask in (PADDED, PADDED.flip(0)):
         torch.testing.assert_close(gradient(True, mask), gradient(False, mask))
+
+
+@torch.no_grad()
+def test_a_layer_called_alone_has_no_mask_of_an_earlier_call() -> None:
+    model, x = (
+        osm.apply(bert().double().eval(), osm.PairNorm),
+        torch.randn(*WORDS.shape, 16).double(),
+    )
+    layer = model.encoder.layer[0]
+    before = layer(x)
+    model(WORDS, attention_mask=PADDED)
+    torch.testing.assert_close(layer(x), before, rtol=0, atol=1e-10)
+    with pytest.raises(IndexError):
+        model(WORDS + 1000, attention_mask=PADDED)  # there are not so many words
+    torch.testing.assert_close(layer(x), before, rtol=0, atol=1e-10)
