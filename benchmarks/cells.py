@@ -36,7 +36,7 @@ class Ours:
         built = parts(compose_config(config))
         graph_arguments = {"x": graph.x, "edges": graph.edges, "num_classes": graph.num_classes}
         own = {"aggregators": built.aggregators, "seeds": SEEDS}
-        self.net: GCN = built.backbone(**own, **graph_arguments)
+        self.net: GCN = built.backbone(**own, **graph_arguments).to(graph.edges.device)
         self.graph = graph
         recorder = Recorder(Path(mkdtemp()), SEEDS)  # remains empty
         self.loop = FullBatchLoop(self.net, graph, built.trainer, recorder, False)
@@ -85,11 +85,11 @@ def step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 class Bench:
     """One graph, and the implementations of a cell on it."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, place: torch.device) -> None:
         root = Path(os.environ.get("DATA_ROOT") or "data")
         has_cora = (root / "graphs/Planetoid/Cora/raw").is_dir()
         self.data = f"data={'cora' if has_cora else 'sbm'}"
-        self.graph: Graph = build(compose_config([self.data]).data)
+        self.graph: Graph = build(compose_config([self.data]).data).to(place)
         self.x, self.adj = self.graph.x.to_dense(), adjacency(self.graph)
         self.folder = folder
 
@@ -109,4 +109,4 @@ class Bench:
             nets = [official(self.folder, method, dims) for _ in SEEDS]
         else:
             nets = [ReferenceGCN(method, dims) for _ in SEEDS]
-        return OneByOne(nets, self.graph, self.x, self.adj)
+        return OneByOne([net.to(self.x.device) for net in nets], self.graph, self.x, self.adj)

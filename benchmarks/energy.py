@@ -40,7 +40,7 @@ class Batch:
         logits = F.interpolate(logits, (side, side), mode="bilinear")
         self.labels = logits.argmax(dim=1).masked_fill_(torch.rand(B, 1, side) < 0.2, 255).to(place)
         self.logits = logits.to(place).requires_grad_()
-        self.box = torch.tensor([[0, side, 0, side]] * B)
+        self.box = torch.tensor([[0, side, 0, side]] * B, device=place)
 
     def energy(self, filter: str) -> tuple[Tensor, Tensor]:
         """Computes the value and its gradient with respect to the logits."""

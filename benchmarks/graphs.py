@@ -2,6 +2,7 @@
 
     python benchmarks/graphs.py
     python benchmarks/graphs.py --depths 16 --official ../ContraNorm/gnn
+    python benchmarks/graphs.py --device cuda
 
 An epoch is one optimisation step of all five seeds. `ours` is what train.py runs: seeds batched,
 sparse features, no N×N matrix. `reference` trains one seed after the other with dense features and
@@ -28,6 +29,7 @@ from measure import in_fresh_process, interleaved, peak_bytes, text
 from reference_gcn import copy_weights
 
 from oversmoothing.launch.script import run_script
+from oversmoothing.store.environment import device
 
 Form = Cell | floors.Products
 ATOL = 1e-5
@@ -37,10 +39,11 @@ GOALS = {2: 20.0, 8: 10.0, 32: 8.0}  # times as fast as the authors' code
 
 def main() -> int:
     options = arguments()
-    bench = Bench(options.official)
+    place = device(options.device)
+    bench = Bench(options.official, place)
     if options.peak_of:
         form, method, depth = options.peak_of
-        print(peak_bytes(bench.make(form, method, int(depth)).epoch, torch.device("cpu")))
+        print(peak_bytes(bench.make(form, method, int(depth)).epoch, place))
         return 0
     agree = True
     for depth in options.depths:
@@ -139,6 +142,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     parser.add_argument("--rounds", type=int, default=5, help="the forms take turns in each")
     parser.add_argument("--cpu-seconds", action="store_true", help="not those of the clock")
+    parser.add_argument("--device", default="cpu", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--memory", action="store_true", help="of ContraNorm, too")
     parser.add_argument("--official", type=Path, help="gnn folder of a ContraNorm checkout")
     parser.add_argument("--peak-of", nargs=3, help=argparse.SUPPRESS)  # form, method, depth

@@ -1,6 +1,5 @@
 """Comparative measurements: interleaved times, and peak memory in separate processes."""
 
-import contextlib
 import ctypes
 import re
 import resource
@@ -9,7 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -65,8 +67,15 @@ def peak_bytes(step: Step, device: torch.device) -> int:
 
 
 def in_fresh_process(*words: str) -> float:
-    """Runs this script with further arguments; returns the bytes that it prints in MB (10⁶)."""
-    return int(printed_by_fresh_process(*words)[-1]) / 1e6
+    """Runs this script with further arguments; returns the bytes that it prints in MB (10⁶).
+
+    With a GPU, whose counter can be reset, the script's main runs in this process.
+    """
+    if not torch.cuda.is_initialized():
+        return int(printed_by_fresh_process(*words)[-1]) / 1e6
+    with patch.object(sys, "argv", [*sys.argv, *words]), redirect_stdout(StringIO()) as out:
+        sys.modules["__main__"].main()
+    return int(out.getvalue().split()[-1]) / 1e6
 
 
 def printed_by_fresh_process(*words: str) -> list[str]:
@@ -113,7 +122,7 @@ def _forget_peak() -> None:
 
     Freed memory is returned first, since a step could reuse it without any growth.
     """
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", "utf-8")

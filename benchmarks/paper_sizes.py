@@ -62,7 +62,7 @@ def _cams(network: nn.Module, images: Tensor) -> None:
 
 def _of_images(name: str, words: tuple[str, ...], batch: int, steps: int, size: int = 224) -> Work:
     """Classification of images."""
-    inputs = partial(torch.empty, batch, 3, size, size)
+    inputs = partial(torch.rand, batch, 3, size, size)
     return Work(name, words, lambda: (inputs(),), lambda out: out.sum(), steps)
 
 
@@ -78,7 +78,7 @@ def _of_masks(name: str, words: tuple[str, ...]) -> Work:
     return Work(
         name,
         words,
-        lambda: (torch.empty(16, 3, 513, 513),),
+        lambda: (torch.rand(16, 3, 513, 513),),
         lambda out: whole(out.seg).sum(),
         30000,
     )
@@ -91,7 +91,7 @@ WORKS = [
     Work(
         "WSSS, DeiT-S, 448 px, batch 4: one γ of Tables 1 to 4",
         ("experiment=wsss_voc",),
-        lambda: (torch.empty(4, 3, 448, 448),),
+        lambda: (torch.rand(4, 3, 448, 448),),
         lambda out: out.cls.sum() + out.aux.sum() + out.seg.sum(),
         20000,
         _cams,
@@ -144,7 +144,7 @@ WORKS = [
 def main() -> None:
     rows = []
     for work in WORKS:
-        network, fake = _network(work.words), FakeTensorMode()
+        network, fake = network_of(work.words), FakeTensorMode()
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         network._apply(fake.from_tensor)
         torch.__future__.set_overwrite_module_params_on_conversion(False)
@@ -156,7 +156,7 @@ def main() -> None:
     record.save(rows)
 
 
-def _network(words: tuple[str, ...], data: object = VOC) -> nn.Module:
+def network_of(words: tuple[str, ...], data: object = VOC) -> nn.Module:
     config = compose_config([*words, "seeds=[0]"])
     if "weights" in config.backbone:
         config.backbone.weights = "none"

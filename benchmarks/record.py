@@ -3,7 +3,8 @@
 A benchmark makes a :func:`row` for each measurement and passes all rows to :func:`save`. Rows of
 other commands do not change. A row contains its command, machine and commit. The tables in
 docs/guides/speed.md are written from the rows, between the markers
-``<!-- bench-NAME:start -->`` and ``<!-- bench-NAME:end -->``.
+``<!-- bench-NAME:start -->`` and ``<!-- bench-NAME:end -->``. Rows measured on a GPU are kept apart
+from those of a CPU, under the name ``NAME_gpu``.
 """
 
 import datetime
@@ -26,6 +27,7 @@ from oversmoothing.store.environment import environment
 from oversmoothing.store.files import write_text
 
 RESULTS = Path(__file__).parents[1] / "results"
+GPU = "_gpu"  # ends the name of what a GPU measured
 Row = dict[str, Any]
 
 
@@ -74,7 +76,7 @@ def save(rows: Sequence[Row], name: str | None = None) -> list[Row]:
     Args:
         name: of the benchmark; default: that of the script.
     """
-    name = name or Path(sys.argv[0]).stem
+    name = (name or Path(sys.argv[0]).stem) + (GPU if torch.cuda.is_initialized() else "")
     path, origin = RESULTS / "bench.json", _origin()
     with FileLock(RESULTS / ".bench.lock"):
         kept = {_key(old): old for old in load().get(name, [])}
@@ -123,9 +125,10 @@ def _notes(rows: Sequence[Row]) -> dict[str, list[str]]:
 def goals(every: dict[str, list[Row]]) -> str:
     """Formats all rows with a goal as Markdown."""
     lines = []
-    for row in (row for rows in every.values() for row in rows if "goal" in row):
-        cells = _cells(row)
-        lines.append([*cells[:2], cells[3], cells[5] or cells[2], cells[6]])
+    for name, row in ((name, row) for name, rows in every.items() for row in rows if "goal" in row):
+        work, measure, ours, peer, _, ratio, goal = _cells(row)
+        place = ", on a GPU" if name.endswith(GPU) else ""
+        lines.append([work + place, measure, peer, ratio or ours, goal])
     return markdown.table(["work", "measure", "beside", "measured", "goal"], lines)
 
 
@@ -179,7 +182,7 @@ def _key(row: Row) -> tuple[str, ...]:
 
 def _origin() -> Row:
     """Describes the environment of the running process."""
-    found = environment("auto")
+    found = environment("auto" if torch.cuda.is_initialized() else "cpu")
     script = Path(sys.argv[0])
     place = script.resolve().relative_to(RESULTS.parent)
     threads = os.environ.get("OMP_NUM_THREADS")

@@ -19,8 +19,9 @@ HIDDEN, DROPOUT = 32, 0.6
 def adjacency(graph: Graph) -> Tensor:
     """Returns D⁻¹(A + I) as COO (N, N)."""
     N = graph.num_nodes
-    indices = torch.cat([graph.edges, torch.arange(N).expand(2, -1)], dim=1)
-    ones = torch.ones(indices.shape[1])
+    loops = torch.arange(N, device=graph.edges.device).expand(2, -1)
+    indices = torch.cat([graph.edges, loops], dim=1)
+    ones = torch.ones(indices.shape[1], device=indices.device)
     a = torch.sparse_coo_tensor(indices, ones, (N, N), check_invariants=True).coalesce()
     degree = a.sum(dim=1).to_dense()
     values = a.values() / degree[a.indices()[0]]

@@ -5,11 +5,12 @@
     python benchmarks/wsss_step.py --toco PATH --name deit_small_patch16_224 --crop 448 --batch 4 \\
         --device cuda --rounds 20
 
-A step is CAMs, PAR, pseudo labels, losses, backward and AdamW, with random weights and in float32;
-ours is also measured with trainer.precision=bf16 and trainer.compile=true. ToCo's is its own code
-without its two contrastive losses. L_reg is ours on both sides, since ToCo's is C++ that must be
-built by hand; --no-energy leaves it out on both. Without centering both start from the same
-weights, and their losses before the first step are printed.
+A step is CAMs, PAR, pseudo labels, losses, backward and AdamW, with random weights and in float32
+(TF32 products on a GPU, on both sides); ours is also measured with trainer.precision=bf16 and
+trainer.compile=true. ToCo's is its own code without its two contrastive losses. L_reg is ours on
+both sides, since ToCo's is C++ that must be built by hand; --no-energy leaves it out on both.
+Without centering both start from the same weights, and their losses before the first step are
+printed.
 
 On a busy machine set OMP_NUM_THREADS=1. The memory on a CPU varies by 7 % between processes. Exit
 code 1 if the classification losses disagree.
@@ -131,10 +132,12 @@ def main() -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     place = device(options.device)
+    torch.set_float32_matmul_precision("high" if place.type == "cuda" else "highest")
     if options.peak_of:
         print(peak_bytes(step_of(options.peak_of, options), place))
         return 0
-    forms = [*FORMS, *(["ToCo"] if options.toco else [])]  # ToCo last: it registers over timm's
+    ours = [form for form in FORMS if form == "plain" or form in options.forms]
+    forms = [*ours, *(["ToCo"] if options.toco else [])]  # ToCo last: it registers over timm's
     steps = {form: step_of(form, options) for form in forms}
     gap = compared(steps) if options.toco else 0.0
     ms = scaled(interleaved(steps, options.rounds, clock(place)), 1e3)
@@ -142,7 +145,8 @@ def main() -> int:
     parts = scaled(interleaved(steps["plain"].parts(), options.rounds, clock(place)), 1e3)
     rows = []
     floors = {precision: floor_of(steps["plain"], precision) for precision in ("fp32", "bf16")}
-    for form, (_, precision, _) in FORMS.items():
+    for form in ours:
+        precision = FORMS[form][1]
         peer = {"peer": "ToCo", "theirs": ms["ToCo"], "goal": 4} if options.toco else {}
         rows.append(row(work_of(form, options), "ms", ms[form], **peer, note=floors[precision]))
         peer = {"peer": "ToCo", "theirs": mb["ToCo"]} if options.toco else {}
@@ -186,6 +190,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--toco", help="a checkout of ToCo, whose step is run from there")
     parser.add_argument("--name", default="deit_tiny_patch16_224", help="backbone")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=[*FORMS])
     parser.add_argument("--crop", type=int, default=224)
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--no-energy", dest="energy", action="store_false", help="without L_reg")

@@ -1,12 +1,25 @@
-"""Uses real data if they exist, and never the network."""
+"""Uses real data if they exist, never the network, and a GPU only in tests/gpu."""
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+import torch
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Hides the GPU from tests that compare numbers of the CPU, and from their processes."""
+    if item.path.parent.name == "gpu":
+        return (yield)
+    hidden = patch.dict(os.environ, CUDA_VISIBLE_DEVICES="")
+    with hidden, patch.object(torch.cuda, "is_available", return_value=False):
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

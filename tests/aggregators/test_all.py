@@ -1,33 +1,13 @@
 """Laws that hold for every aggregator in configs/aggregator."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from hydra.utils import instantiate
+from every_aggregator import EVERY, C, apply, build
 
-from oversmoothing.aggregators.base import Aggregator, Context, make
-from oversmoothing.config.compose import compose_config
+from oversmoothing.aggregators.base import Context
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "aggregator"
-EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
-N, C = 10, 8
-BASES = 4  # fewer than the N tokens
+N = 10
 WITHOUT_EFFECT = {("external_multihead", "key.bias")}  # a softmax over tokens ignores it
-
-
-def build(name: str) -> Aggregator:
-    torch.manual_seed(0)
-    config = compose_config([f"aggregator={name}"]).aggregator
-    fewer = {"num_bases": BASES} if "num_bases" in config else {}
-    return make(instantiate(config, **fewer), C).double()
-
-
-def apply(aggregator: Aggregator, x: torch.Tensor, context: Context) -> torch.Tensor:
-    if aggregator.site != "inside":
-        return aggregator(x, context)
-    m = torch.full((x.shape[-2],) * 2, 1 / x.shape[-2], dtype=x.dtype)
-    return aggregator((m + torch.eye(len(m), dtype=x.dtype)) @ x / 2, x, context)
 
 
 def tokens() -> torch.Tensor:

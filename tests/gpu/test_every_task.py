@@ -29,7 +29,7 @@ def run(folder: Path, request: pytest.FixtureRequest):
     def ran(task: str, name: str, *more: str) -> tuple[Losses, dict]:
         if task == "glue":
             more = (*more, f"paths.data={request.getfixturevalue('data_root')}")
-        config = compose_config(words(task, folder / name, *more))
+        config = compose_config(words(task, folder / name, "matmul=highest", *more))
         result = execute(config)["seeds"]["0"]
         log = run_folder(config) / "metrics.jsonl"
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -98,6 +98,12 @@ def test_bf16_is_near(run, on_cpu, device: str, task: str) -> None:
 def test_products_of_float32_in_bf16_are_near(run, on_cpu, device: str) -> None:
     losses, _ = run("nodes", "medium", f"device={device}", "matmul=medium")
     same(losses, on_cpu("nodes")[0], 0.05)
+
+
+@pytest.mark.parametrize("task", LOOPED)
+def test_products_in_tf32_are_near(run, on_cpu, device: str, task: str) -> None:
+    losses, _ = run(task, "tf32", f"device={device}", "matmul=high")
+    same(losses, on_cpu(task)[0], 5e-3)
 
 
 @pytest.fixture

@@ -98,8 +98,6 @@ def test_parts_in_any_order_type_and_place_add_up() -> None:
     parts = counted(*[(p.numpy(), t.numpy().astype(np.uint8)) for p, t in zip(*masks(1))])
     parts.matrix += counted(masks(0)).matrix
     assert torch.equal(whole.matrix, parts.matrix)
-    if torch.cuda.is_available():
-        assert torch.equal(whole.matrix, counted(*[(p.cuda(), t) for p, t in [masks(0), masks(1)]]))
 
 
 def test_unsure_pixels_are_missed_or_dropped() -> None:

@@ -1,0 +1,44 @@
+"""Aggregators and metrics on a device give the numbers of the CPU."""
+
+import pytest
+import torch
+from every_aggregator import EVERY, C, apply, build
+from torch import Tensor
+
+from oversmoothing.aggregators.base import Context
+from oversmoothing.metrics.segmentation import Confusion
+
+N = 300
+
+
+def results(name: str, context: Context, x: Tensor) -> list[Tensor]:
+    """Returns output and gradients in float64."""
+    aggregator, x = build(name).to(x), x.requires_grad_()
+    out = apply(aggregator, x, context)
+    if out.requires_grad:
+        (out * out.detach().cos()).sum().backward()
+    gradients = [p.grad for p in (x, *aggregator.parameters()) if p.grad is not None]
+    return [value.double().cpu() for value in (out.detach(), *gradients)]
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["tokens", "graph"])
+@pytest.mark.parametrize("name", EVERY)
+def test_aggregators_agree_with_float64_on_the_cpu(name: str, graph: bool, device: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    pairs = torch.randint(N, (2, 900), generator=draw)
+    edges = torch.cat([pairs, pairs.flip(0), torch.arange(N).expand(2, -1)], dim=1).unique(dim=1)
+    x = torch.randn(2, N, C, generator=draw, dtype=torch.float64)
+    here = Context(edges=edges, num_nodes=N) if graph else Context()
+    there = Context(edges=edges.to(device), num_nodes=N) if graph else Context()
+    found = results(name, there, x.to(device, torch.float32))
+    for ours, exact in zip(found, results(name, here, x), strict=True):
+        assert (ours - exact).norm() <= 1e-4 * exact.norm() + 1e-7
+
+
+def test_masks_on_a_device_are_counted_as_on_the_cpu(device: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    truth, prediction = torch.randint(21, (2, 3, 40, 50), generator=draw)
+    here, there = Confusion(21), Confusion(21)
+    here.update(prediction, truth)
+    there.update(prediction.to(device), truth)
+    assert torch.equal(here.matrix, there.matrix.cpu())
