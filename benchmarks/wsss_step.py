@@ -162,7 +162,9 @@ def work_of(form: str, options: argparse.Namespace) -> str:
 
 
 def floor_of(step: Step, precision: str) -> str:
-    """Estimates the time of a step's matrix products by the rate of a single product."""
+    """Estimates the time of a step's matrix products on a CPU by the rate of a single product."""
+    if step.batch["image"].is_cuda:  # such a product is too small for a GPU
+        return ""
     with FlopCounterMode(display=False) as counter:
         step()
     place = step.batch["image"].device

@@ -2,24 +2,15 @@
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
-import torch
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Hides the GPU from tests that compare numbers of the CPU, and from their processes."""
-    if item.path.parent.name == "gpu":
-        return (yield)
-    hidden = patch.dict(os.environ, CUDA_VISIBLE_DEVICES="")
-    with hidden, patch.object(torch.cuda, "is_available", return_value=False):
-        return (yield)
+if "OVERSMOOTHING_GPU_TESTS" not in os.environ:  # the numbers in the tests are those of a CPU
+    os.environ.setdefault("OVERSMOOTHING_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 @pytest.fixture(autouse=True)

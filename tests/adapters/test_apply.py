@@ -178,7 +178,7 @@ def test_apply_and_diagnose_leave_out_the_same_tokens(
 def test_blocks_before_the_class_token_hold_patches_only(name: str) -> None:
     sizes = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 32, "num_heads": 2}
     model = timm.create_model(name, **sizes).eval()
-    assert model.num_prefix_tokens == 1
+    assert model.cls_token.shape[1] == 1
     assert osm.diagnose(model, torch.randn(2, 3, 32, 32), layers="blocks.*").tokens == (16, 16)
 
 

@@ -135,7 +135,8 @@ def test_a_skipped_image_is_replaced_with_one_warning(broken, expected, workers)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got = batches(broken, workers=workers)
-    assert [("im3.jpg" in str(w.message)) for w in caught] == [True]
+    shown = [str(w.message) for w in caught if w.category is UserWarning]  # not Python's, of forks
+    assert len(shown) == 1 and "im3.jpg" in shown[0]
     names, clean = ([n for b in one for n in b["name"]] for one in (got, expected))
     assert "im3" not in names
     for i, (name, before) in enumerate(itertools.zip_longest(names, clean)):

@@ -30,7 +30,8 @@ TRAINED = {
     + ["task.evaluation.layer_images=2", *EVALUATION],
     "glue": ["experiment=glue_sst2_small", "data.task=wnli", "task.max_length=16", *SHORT]
     + ["task.eval_batch=8", "backbone.dim=16", "backbone.heads=2", "backbone.ffn=16"]
-    + ["backbone.depth=2", "backbone.dropout=0", "trainer.warmup=0", "trainer.batch_size=4"],
+    + ["backbone.depth=2", "backbone.dropout=0", "task.dropout=0", "trainer.warmup=0"]
+    + ["trainer.batch_size=4"],
 }
 UNTRAINED = {
     "rank": ["experiment=rank_fig1", "hydra.mode=RUN", "backbone.depth=3", "task.gammas=[-1,0]"],

@@ -25,6 +25,8 @@ def prefix_of(model: nn.Module, name: str) -> int:
     """
     for path, parent in reversed(parents_of(model, name).items()):
         count = getattr(parent, "num_prefix_tokens", None)
+        if count is None and hasattr(parent, "blocks") and hasattr(parent, "cls_token"):
+            count = 1  # CaiT, XCiT and ConViT before timm 1.0.31
         if isinstance(count, int):
             return 0 if _before_class(parent, name.removeprefix(path).lstrip(".")) else count
         if any(hasattr(parent, token) for token in OF_BRANCHES):

@@ -167,12 +167,14 @@ class ContraNorm(After):
 def _similarity(x: Tensor, temperature: float) -> Tensor:
     """Computes x̂x̂ᵀ/τ. Shapes: (..., N, C) -> (..., N, N).
 
-    The norms come from the diagonal of xxᵀ, and the division takes N² operations instead of NC. In
-    half precision squares could overflow, so x̂ is computed.
+    On a CPU the norms come from the diagonal of xxᵀ, and the division takes N² operations instead
+    of NC. A GPU needs more kernels for this. In half precision squares could overflow. So both
+    compute x̂.
     """
-    if x.dtype in HALF or torch.is_autocast_enabled(x.device.type):
+    if x.is_cuda or x.dtype in HALF or torch.is_autocast_enabled(x.device.type):
         x_hat = _unit(x)
-        return x_hat @ x_hat.mT / temperature
+        similarity = x_hat @ x_hat.mT
+        return similarity if temperature == 1 else similarity / temperature
     gram = x @ x.mT
     inverse = (temperature * gram.diagonal(dim1=-2, dim2=-1).clamp(min=EPS**2)).rsqrt()
     return gram * inverse.unsqueeze(-1) * inverse.unsqueeze(-2)

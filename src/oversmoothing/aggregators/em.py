@@ -143,12 +143,13 @@ class EM(MovingBases):
         scores = product(x, mu.mT)
         if self.kernel == "distance":  # ‖x‖² cancels in the softmax
             scores = scores - mu.square().sum(dim=-1).unsqueeze(-2) / 2
-        return softmax(scores / self.variance, dim=-1)
+        return softmax(scores if self.variance == 1 else scores / self.variance, dim=-1)
 
     def _n_step(self, x: Tensor, gamma: Tensor, mu: Tensor) -> Tensor:
         """Takes a Newton step on the bases (HEMNet, Eq. 13). Shapes: -> (..., K, C)."""
         N_k = gamma.sum(dim=-2).unsqueeze(-1)
-        mu = mu.lerp(product(x.mT, gamma).mT / (EPS + N_k), self.step_size)
+        mean = product(x.mT, gamma).mT / (EPS + N_k)
+        mu = mean if self.step_size == 1 else mu.lerp(mean, self.step_size)
         if self.l2:
             mu = mu / (EPS + torch.linalg.vector_norm(mu, dim=-1, keepdim=True))
         return mu

@@ -48,9 +48,9 @@ class MovingBases(Instead):
     def remember(self, mu: Tensor) -> None:
         """Adds the bases μ⁽ᵀ⁾ of samples, (..., K, C) and detached, to the next mean."""
         samples = mu.reshape(-1, *self.bases.shape)
-        sums, pending = samples.sum(dim=0).flatten(), self._sums()
-        number = pending.new_full((1,), len(samples))
-        self.pending = pending + torch.cat([sums.to(pending), number])
+        sums = samples.sum(dim=0).flatten().to(self._precise)
+        sums = F.pad(sums, (0, 1), value=len(samples))
+        self.pending = sums if self.pending is None else self._sums() + sums
 
     @torch.no_grad()
     def settle(self) -> None:
@@ -68,9 +68,12 @@ class MovingBases(Instead):
     def set_extra_state(self, state: Tensor | dict[str, Tensor | None]) -> None:
         self.pending = state["pending"] if isinstance(state, dict) else state  # dict: earlier ones
 
+    @property
+    def _precise(self) -> torch.dtype:
+        """A sum of many parts, or a count above 256, needs more bits than half precision has."""
+        return torch.promote_types(self.bases.dtype, torch.float32)
+
     def _sums(self) -> Tensor:
-        # A sum of many parts, or a count above 256, needs more bits than half precision has.
-        precise = torch.promote_types(self.bases.dtype, torch.float32)
         if self.pending is None:
-            return self.bases.new_zeros(self.bases.numel() + 1, dtype=precise)
-        return self.pending.to(self.bases.device, precise)
+            return self.bases.new_zeros(self.bases.numel() + 1, dtype=self._precise)
+        return self.pending.to(self.bases.device, self._precise)
