@@ -1,6 +1,7 @@
 """Checks the options of parts: every value out of range is named, with what was expected."""
 
 from collections.abc import Collection
+from typing import Any
 
 from oversmoothing.errors import InputError
 
@@ -22,9 +23,19 @@ def require(part: str, **rules: Rule) -> None:
         raise InputError("; ".join(lines))
 
 
+def of(options: object, *keys: str) -> dict[str, Any]:
+    """Returns these attributes by name."""
+    return {key: getattr(options, key) for key in keys}
+
+
 def at_least(low: float, **values: float | None) -> dict[str, Rule]:
     """Returns rules for numbers that must be ``low`` or more; None is valid, too."""
     return {k: (v, v is None or v >= low, f"{low:g} or more") for k, v in values.items()}
+
+
+def above(low: float, **values: float) -> dict[str, Rule]:
+    """Returns rules for numbers that must be more than ``low``."""
+    return {k: (v, v > low, f"above {low:g}") for k, v in values.items()}
 
 
 def probability(**values: float) -> dict[str, Rule]:

@@ -82,7 +82,7 @@ MISTAKES = {
     "aggregator=centered aggregator.gamma=nan": "aggregator.gamma: expected a finite number, got",
     "aggregator@then=centered then.warmup=-1": "then.warmup: expected 0 or more training steps",
     "backbone.depth=0": "backbone.depth: expected 1 or more, got 0",
-    "trainer.lr=-1": "trainer.lr: expected a rate above 0, got -1",
+    "trainer.lr=-1": "trainer.lr: expected above 0, got -1",
     "device=banana": "device: expected auto, cpu, cuda or cuda:1, got 'banana'",
     "device=meta": "device: torch cannot use 'meta' here",
     "trainer.lr=${nope}": "an interpolation ${…} cannot be resolved: Interpolation key 'nope' not",

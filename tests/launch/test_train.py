@@ -65,7 +65,7 @@ def test_bad_input_runs_nothing(train, tmp_path: Path) -> None:
     code, out, err = train(*SMALL, "-m", "backbone.depth=2,0", "trainer.lr=0")
     assert (code, out) == (2, [])
     assert err == [
-        "error: trainer.lr: expected a rate above 0, got 0",
+        "error: trainer.lr: expected above 0, got 0",
         "error: backbone.depth: expected 1 or more, got 0",
     ]
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from oversmoothing.checks import at_least, of, require
 from oversmoothing.errors import InputError
 from oversmoothing.training.recipe import Recipe
 
@@ -45,7 +46,8 @@ class AdamWCosine(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_adam(self.betas, self.eps)
-        self.require(0, "weight_decay", "warmup", "warmup_lr", "min_lr")
+        known = of(self, "weight_decay", "warmup", "warmup_lr", "min_lr")
+        require("trainer", **at_least(0, **known))
         self.require_warmup(self.warmup)
         if max(self.min_lr, self.warmup_lr) > self.lr:
             raise InputError(

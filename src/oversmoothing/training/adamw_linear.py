@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from oversmoothing.checks import at_least, of, require
 from oversmoothing.errors import InputError
 from oversmoothing.training.recipe import Recipe
 
@@ -38,7 +39,7 @@ class AdamWLinear(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_adam(self.betas, self.eps)
-        self.require(0, "weight_decay", "warmup")
+        require("trainer", **at_least(0, **of(self, "weight_decay", "warmup")))
         if self.epochs is not None and not self.epochs > 0:
             raise InputError(
                 f"trainer.epochs: expected above 0, or null to count trainer.iterations, "

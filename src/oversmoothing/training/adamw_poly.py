@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from oversmoothing.errors import InputError
+from oversmoothing.checks import above, at_least, of, require
 from oversmoothing.training.recipe import Recipe
 
 
@@ -37,10 +37,9 @@ class AdamWPoly(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_adam(self.betas, self.eps)
-        self.require(0, "weight_decay", "warmup", "warmup_ratio", "power")
+        known = at_least(0, **of(self, "weight_decay", "warmup", "warmup_ratio", "power"))
+        require("trainer", **known, **above(0, head_factor=self.head_factor))
         self.require_warmup(self.warmup)
-        if not self.head_factor > 0:
-            raise InputError(f"trainer.head_factor: expected above 0, got {self.head_factor}")
 
     def factor(self, step: int) -> float:
         if step < self.warmup:

@@ -8,21 +8,12 @@ import torch
 from torch import nn
 
 from oversmoothing import distributed
+from oversmoothing.checks import above, at_least, of, require
 from oversmoothing.errors import InputError
 
 
-class Ranged:
-    """Checks the ranges of a recipe's options."""
-
-    def require(self, least: float, *keys: str) -> None:
-        """Raises InputError if one of these options is below ``least``; None is accepted."""
-        for key in keys:
-            if (value := getattr(self, key)) is not None and not value >= least:
-                raise InputError(f"trainer.{key}: expected {least:g} or more, got {value}")
-
-
 @dataclass(frozen=True)
-class Recipe(Ranged):
+class Recipe:
     """Options that all recipes share; subclasses add an optimizer and a schedule.
 
     Args:
@@ -51,10 +42,9 @@ class Recipe(Ranged):
     log_every: int = 50
 
     def __post_init__(self) -> None:
-        self.require(1, "iterations", "batch_size", "accumulate", "log_every")
-        self.require(0, "workers")
-        if not self.lr > 0:
-            raise InputError(f"trainer.lr: expected above 0, got {self.lr}")
+        counts = of(self, "iterations", "batch_size", "accumulate", "log_every")
+        rules = at_least(1, **counts) | at_least(0, workers=self.workers) | above(0, lr=self.lr)
+        require("trainer", **rules)
         share = self.batch_size // distributed.world()
         if self.batch_size % distributed.world() or share % self.accumulate:
             raise InputError(

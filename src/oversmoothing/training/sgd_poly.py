@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from oversmoothing.errors import InputError
+from oversmoothing.checks import above, at_least, of, require
 from oversmoothing.training.recipe import Recipe
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
@@ -45,14 +45,14 @@ class SGDPoly(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(0, "weight_decay", "warmup", "power")
-        self.require(1, "hold")
+        require(
+            "trainer",
+            momentum=(self.momentum, 0 <= self.momentum < 1, "0 or more, below 1"),
+            **at_least(0, **of(self, "weight_decay", "warmup", "power")),
+            **at_least(1, hold=self.hold),
+            **above(0, **of(self, "bias_factor", "norm_bias_factor", "head_factor")),
+        )
         self.require_warmup(self.warmup)
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"trainer.momentum: expected 0 or more, below 1, got {self.momentum}")
-        for key in ("bias_factor", "norm_bias_factor", "head_factor"):
-            if not getattr(self, key) > 0:
-                raise InputError(f"trainer.{key}: expected above 0, got {getattr(self, key)}")
 
     def factor(self, step: int) -> float:
         if step < self.warmup:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oversmoothing.checks import at_least, of, require
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.nodes.minibatch import MiniBatchAdam
@@ -28,7 +29,7 @@ class ClusterAdam(MiniBatchAdam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(1, "num_parts", "parts_per_batch")
+        require("trainer", **at_least(1, **of(self, "num_parts", "parts_per_batch")))
         if self.parts_per_batch > self.num_parts:
             raise InputError(
                 f"trainer.parts_per_batch: expected at most trainer.num_parts={self.num_parts}, "

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing import distributed
+from oversmoothing.checks import at_least, require
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.nodes.parts import Sample
@@ -53,7 +54,7 @@ class MiniBatchAdam(FullBatchAdam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(1, "accumulate")
+        require("trainer", **at_least(1, accumulate=self.accumulate))
         if not 0 < self.momentum <= 1:
             raise InputError(
                 f"trainer.momentum: expected above 0 and at most 1, got {self.momentum}; "

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.checks import at_least, require
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.nodes.minibatch import MiniBatchAdam
@@ -29,7 +30,7 @@ class NeighborAdam(MiniBatchAdam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(1, "batch_size")
+        require("trainer", **at_least(1, batch_size=self.batch_size))
         if any(fanout < 1 and fanout != -1 for fanout in self.fanouts):
             raise InputError(
                 f"trainer.fanouts: expected numbers of 1 or more, or -1 for all neighbours, got "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oversmoothing.checks import at_least, require
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.tasks.nodes.cluster import too_many_parts
 from oversmoothing.tasks.nodes.minibatch import MiniBatchAdam
@@ -26,7 +27,7 @@ class RandomNodeAdam(MiniBatchAdam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(1, "num_parts")
+        require("trainer", **at_least(1, num_parts=self.num_parts))
 
     def batches(self, graph: Graph, train: Tensor, generator: torch.Generator) -> list[Tensor]:
         if self.num_parts > (N := graph.num_nodes):

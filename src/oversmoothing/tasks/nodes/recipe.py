@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from oversmoothing.checks import above, at_least, of, require
 from oversmoothing.errors import InputError
-from oversmoothing.training.recipe import Ranged
 
 
 @dataclass(frozen=True)
-class FullBatchAdam(Ranged):
+class FullBatchAdam:
     """Adam on the full batch.
 
     Args:
@@ -45,10 +45,8 @@ class FullBatchAdam(Ranged):
     compile: bool = False
 
     def __post_init__(self) -> None:
-        self.require(1, "epochs", "eval_every")
-        self.require(0, "weight_decay", "dense_weight_decay")
-        if not self.lr > 0:
-            raise InputError(f"trainer.lr: expected a rate above 0, got {self.lr}")
+        rules = at_least(1, **of(self, "epochs", "eval_every")) | above(0, lr=self.lr)
+        require("trainer", **rules, **at_least(0, **of(self, "weight_decay", "dense_weight_decay")))
         if self.patience is not None and not (self.patience > 0 and self.selection == "best-val"):
             raise InputError(
                 "trainer.patience: expected 1 or more epochs, with trainer.selection=best-val, got "
