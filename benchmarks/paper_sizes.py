@@ -207,7 +207,8 @@ def _rows(name: str, counting: Counting, steps: int) -> list[record.Row]:
         record.row(name, "TFLOP per step", [counting.flops / 1e12]),
         record.row(name, "launches per step", [counting.launches]),
         record.row(name, GB, [counting.peak / 1e9]),
-        record.row(name, f"hours, {steps:,} steps", [seconds * steps / 3600]),
+        record.row(name, "steps", [steps]),
+        record.row(name, "hours", [seconds * steps / 3600]),
     ]
 
 

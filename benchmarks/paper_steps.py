@@ -4,9 +4,9 @@
     python benchmarks/paper_steps.py --works BERT "EAMLP-7" --rounds 20
 
 A step is forward, backward and fused AdamW with random weights and inputs, in float32 (TF32
-products) and with trainer.precision=bf16. Hours are the steps of the experiment's recipe at the
-median of bf16, without reading data and without evaluation. Works that do not fit into the memory
-of the GPU have no row for that precision.
+products) and with trainer.precision=bf16. Hours are those of the experiment's recipe, without
+reading data and without evaluation. Works that do not fit into the memory of the GPU have no values
+for that precision.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def rows_of(work: Work, precision: str, place: torch.device, rounds: int) -> lis
     return [
         record.row(work.name, f"ms per step, {precision}", ms),
         record.row(work.name, f"GB, {precision}", [memory / 1e9]),
-        record.row(work.name, f"hours, {work.steps:,} steps, {precision}", hours),
+        record.row(work.name, f"hours, {precision}", hours),
     ]
 
 

@@ -101,14 +101,30 @@ def show(name: str, rows: Sequence[Row]) -> None:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Formats rows as Markdown, with the commands that measured them."""
-    head = ["work", "measure", "ours", "peer", "theirs", "ratio", "goal"]
-    used = [i for i, key in enumerate(head) if i < 3 or any(row.get(key) for row in rows)]
-    cells = map(_cells, rows)
-    shown = markdown.table([head[i] for i in used], [[line[i] for i in used] for line in cells])
+    """Formats rows as Markdown, with the commands that measured them.
+
+    If nothing is compared, each work has one line, with a column for each measure.
+    """
+    compared = any(key in row for row in rows for key in ("theirs", "goal"))
+    shown = _by_row(rows) if compared else _by_measure(rows)
     notes = [f"- {'; '.join(places)}: {note}" for note, places in _notes(rows).items()]
     origins = list(dict.fromkeys(_caption(row) for row in rows))
     return "\n".join([shown, "", *([*notes, ""] if notes else []), *origins])
+
+
+def _by_row(rows: Sequence[Row]) -> str:
+    head = ["work", "measure", "ours", "peer", "theirs", "ratio", "goal"]
+    used = [i for i, key in enumerate(head) if i < 3 or any(row.get(key) for row in rows)]
+    return markdown.table(
+        [head[i] for i in used], [[line[i] for i in used] for line in map(_cells, rows)]
+    )
+
+
+def _by_measure(rows: Sequence[Row]) -> str:
+    works, measures = (list(dict.fromkeys(row[key] for row in rows)) for key in ("work", "measure"))
+    found = {(row["work"], row["measure"]): _text(row["ours"]) for row in rows}
+    lines = [[work, *(found.get((work, name), "") for name in measures)] for work in works]
+    return markdown.table(["work", *measures], lines)
 
 
 def _notes(rows: Sequence[Row]) -> dict[str, list[str]]:
