@@ -49,26 +49,18 @@ def values(evidence: Evidence) -> Finding:
 
 def wide(evidence: Evidence) -> Finding:
     """Claim: with 64 channels our accuracies of ContraNorm agree with the printed ones."""
-    readings, narrow = (
-        evidence.verdicts("table5_readings", "hidden 64"),
-        evidence.verdicts("table5"),
-    )
-    cells = evidence.measured("table5_readings", "hidden 64")
+    reading = ("table5_readings", "hidden 64")
+    cells, printed = evidence.measured(*reading), evidence.published("table5")
     places = [place for place in cells if place[1] == "contranorm"]
     if not places:
-        raise NotRecordedError("no cell is run; `make table NAME=table5_readings` runs it")
-    cases = [readings[place] == Verdict.WITHIN for place in places]
+        raise NotRecordedError(f"no cell is run; `make table NAME={reading[0]}` runs it")
+    narrow, found = evidence.verdicts("table5"), evidence.verdicts(*reading)
+    close = {place: found[place] == Verdict.WITHIN for place in places}
+    shifts = {place: cells[place].mean - printed[place] for place in places if not close[place]}
+    off = [f"{block} {column} {shift:+.1f} points" for (block, _, column), shift in shifts.items()]
     before = [narrow[place] == Verdict.WITHIN for place in places if place in narrow]
-    off = [f"{' '.join((p[0], p[2]))} ({_off(evidence, cells, p)})" for p in places]
-    off = [text for text, good in zip(off, cases) if not good]
-    text = (
-        f"within: {share(cases, 'cells')} (not: {', '.join(off) or 'none'}); the same cells with "
-    )
-    return Finding(partly(cases), text + f"32 channels: {share(before)}", cells.seeds)
-
-
-def _off(evidence: Evidence, cells: Cells, place: tuple[str, str, str]) -> str:
-    return f"{cells[place].mean - evidence.published('table5')[place]:+.1f} points"
+    text = f"within: {share(close.values(), 'cells')}, and {share(before)} with 32 channels"
+    return Finding(partly(close.values()), f"{text}; off: {', '.join(off) or 'none'}", cells.seeds)
 
 
 def shallow(evidence: Evidence) -> Finding:
