@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
 from record import Row, row, save, table
 from torch import Tensor
 
@@ -97,7 +97,7 @@ def rows_of(layer: Layer, options: argparse.Namespace) -> list[Row]:
     forms = [form for form in FORMS if form != "explicit" or N <= LARGEST_EXPLICIT]
     steps = {form: lambda form=form: layer.both(FORMS[form]) for form in forms}
     ms = scaled(interleaved(steps, options.rounds, clock(layer.qkv.device)), 1e3)
-    mb = {form: [in_fresh_process("--peak-of", form, str(N))] for form in forms}
+    mb = {form: [peak_megabytes("--peak-of", form, str(N))] for form in forms}
     work, shape = "attention", f"{options.batch} × {options.heads} × {N} × {options.channels}"
     rows = []
     for measure, found in ((f"ms, {shape}", ms), (f"MB, {shape}", mb)):

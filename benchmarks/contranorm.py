@@ -22,7 +22,7 @@ import floors
 import record
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, interleaved, peak_bytes, text
+from measure import interleaved, peak_bytes, peak_megabytes, text
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
@@ -90,7 +90,7 @@ def in_all_forms(context: Context, channels: int) -> dict:
 
 def measured(name: str, channels: int, forms: dict, rounds: int) -> list[record.Row]:
     seconds = interleaved(forms, rounds, time.process_time)
-    peak = partial(in_fresh_process, "--peak-of", name, str(channels))
+    peak = partial(peak_megabytes, "--peak-of", name, str(channels))
     peaks = [[peak(form)] for form in ("tiles", "mask")]
     work = f"ContraNorm on {name}, {SEEDS} seeds of {channels} channels, forward and backward"
     floor = floors.note(*(seconds[form] for form in ("tiles", "products", "mask")))

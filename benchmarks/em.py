@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
 from record import Row, row, save, table
 from torch import Tensor, nn
 
@@ -95,7 +95,7 @@ def main() -> int:
         )
         for form, values in scaled(seconds, 1e3).items():
             ms[form].append(values)
-            mb[form].append([in_fresh_process("--peak-of", form, str(side))])
+            mb[form].append([peak_megabytes("--peak-of", form, str(side))])
     rows = [row for form in FORMS for row in rows_of(form, ms, mb, options.sides)]
     print(table(save(rows)))
     return 0

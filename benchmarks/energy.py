@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
 from PIL import Image
 from record import Row, row, save, table
 from torch import Tensor
@@ -76,7 +76,7 @@ def rows_of(side: int, options: argparse.Namespace) -> list[Row]:
     batch = Batch(options, side)
     steps = {name: lambda name=name: batch.energy(name) for name in FILTERS}
     ms = scaled(interleaved(steps, options.rounds, clock(device(options.device))), 1e3)
-    mb = {name: [in_fresh_process("--peak-of", name, str(side))] for name in FILTERS}
+    mb = {name: [peak_megabytes("--peak-of", name, str(side))] for name in FILTERS}
     value, gradient = batch.energy("exact")
     rows = []
     for name in FILTERS[:-1]:

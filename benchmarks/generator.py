@@ -14,7 +14,7 @@ import warnings
 
 import record
 import torch
-from measure import in_fresh_process, peak_bytes, text
+from measure import peak_bytes, peak_megabytes, text
 from torch import Tensor
 
 from oversmoothing.data.graphs import block_edges, csbm
@@ -48,14 +48,14 @@ def main() -> int:
 def of_size(nodes: int, degree: float) -> list[record.Row]:
     """Seconds and memory of a graph."""
     size = (str(nodes), str(degree))
-    pairs = in_fresh_process("--of", "pairs", "csbm", *size) * 1e6
+    pairs = peak_megabytes("--of", "pairs", "csbm", *size) * 1e6
     work = f"data=sbm, {nodes:,} nodes, {pairs:,.0f} edges"
-    seconds = [in_fresh_process("--of", "µs", "csbm", *size)]
+    seconds = [peak_megabytes("--of", "µs", "csbm", *size)]
     beside = {}
     if nodes <= QUADRATIC:
-        coins = [in_fresh_process("--of", "µs", "coins", *size)]
+        coins = [peak_megabytes("--of", "µs", "coins", *size)]
         beside = {"peer": "one Bernoulli draw per pair of nodes", "theirs": coins}
-    memory = [in_fresh_process("--of", "bytes", "csbm", *size)]
+    memory = [peak_megabytes("--of", "bytes", "csbm", *size)]
     return [record.row(work, "CPU s", seconds, **beside), record.row(work, "peak MB", memory)]
 
 

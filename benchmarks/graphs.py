@@ -25,7 +25,7 @@ import floors
 import record
 import torch
 from cells import METHODS, Bench, Cell
-from measure import in_fresh_process, interleaved, peak_bytes, text
+from measure import interleaved, peak_bytes, peak_megabytes, text
 from reference_gcn import copy_weights
 
 from oversmoothing.launch.script import run_script
@@ -125,7 +125,7 @@ def time(cells: dict[str, Form], options: argparse.Namespace) -> dict[str, list[
 def memory(bench: Bench, depth: int) -> list[record.Row]:
     """Measures the MB of an epoch of ContraNorm, the only method with an N×N matrix."""
     forms = bench.forms("contranorm")
-    peaks = {form: in_fresh_process("--peak-of", form, "contranorm", str(depth)) for form in forms}
+    peaks = {form: peak_megabytes("--peak-of", form, "contranorm", str(depth)) for form in forms}
     return [
         record.row(
             f"GCN, contranorm, L = {depth}", f"peak MB per epoch of 5 seeds on {bench.graph.name}",

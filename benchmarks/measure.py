@@ -1,4 +1,4 @@
-"""Comparative measurements: interleaved times, and peak memory in separate processes."""
+"""Comparative measurements: interleaved times, and peak memory."""
 
 import ctypes
 import re
@@ -66,10 +66,11 @@ def peak_bytes(step: Step, device: torch.device) -> int:
     return _max_resident() - before
 
 
-def in_fresh_process(*words: str) -> float:
+def peak_megabytes(*words: str) -> float:
     """Runs this script with further arguments; returns the bytes that it prints in MB (10⁶).
 
-    With a GPU, whose counter can be reset, the script's main runs in this process.
+    On a CPU it runs in a new process, since the peak resident size can be measured only once. The
+    counter of a GPU can be reset, so there its ``main`` is called in this process.
     """
     if not torch.cuda.is_initialized():
         return int(printed_by_fresh_process(*words)[-1]) / 1e6

@@ -13,7 +13,7 @@ from functools import partial
 import record
 import torch
 import torch.nn.functional as F
-from measure import in_fresh_process, peak_bytes
+from measure import peak_bytes, peak_megabytes
 
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
@@ -48,7 +48,7 @@ def main() -> int:
         return 0
     rows = []
     for index, (network, options, aggregators, *sizes) in enumerate(CASES):
-        peak = in_fresh_process("--of", str(index))
+        peak = peak_megabytes("--of", str(index))
         expected = memory.estimate(graph(index), *factory(index), sizes[-1]) / 1e6
         words = [network.__name__, *(f"{key}={value}" for key, value in options.items())]
         words += [f"{len(aggregators)} aggregators"]

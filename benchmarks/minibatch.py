@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import record
 import torch
-from measure import Step, in_fresh_process, interleaved, peak_bytes, text
+from measure import Step, interleaved, peak_bytes, peak_megabytes, text
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.script import run_script
@@ -41,7 +41,7 @@ def main() -> None:
             make = prepared(given.peak_of, words, Path(folder))
             print(peak_bytes(lambda: make()(), torch.device("cpu")))
             return
-        memory = {form: in_fresh_process("--peak-of", form) for form in FORMS}
+        memory = {form: peak_megabytes("--peak-of", form) for form in FORMS}
         forms = FORMS if given.rounds else ()
         steps = {form: prepared(form, words, Path(folder))() for form in forms}
         seconds = interleaved(steps, given.rounds, time.process_time) if given.rounds else {}

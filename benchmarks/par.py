@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
 from record import Row, row, save, table
 from torch import Tensor, nn
 
@@ -78,7 +78,7 @@ def rows_of(forms: dict[str, nn.Module], images: Tensor, masks: Tensor, rounds: 
     B, K, H, W = masks.shape
     steps = {name: lambda form=form: form(images, masks) for name, form in forms.items()}
     ms = scaled(interleaved(steps, rounds, clock(images.device)), 1e3)
-    mb = {name: [in_fresh_process("--peak-of", name, str(K))] for name in forms}
+    mb = {name: [peak_megabytes("--peak-of", name, str(K))] for name in forms}
     rows = []
     for unit, found in (("ms", ms), ("MB", mb)):
         peer = {"peer": "ToCo", "theirs": found["ToCo"]} if "ToCo" in found else {}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import official_units
 import torch
-from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
 from official_units import Pair
 from record import Row, row, save, table
 from torch import Tensor
@@ -87,7 +87,7 @@ def rows_of(name: str, options: argparse.Namespace) -> tuple[list[Row], float]:
     pair = made(name, options)
     gap, forms = difference(pair, options), steps(pair, options)
     ms = scaled(interleaved(forms, options.rounds, clock(device(options.device))), 1e3)
-    mb = {form: [in_fresh_process("--peak-of", name, form)] for form in forms}
+    mb = {form: [peak_megabytes("--peak-of", name, form)] for form in forms}
     official = {"peer": f"{UNITS[name][0]}'s code", "goal": 0.95}
     return [
         row(name, f"{unit}, batch {options.batch}", found["ours"], theirs=found["official"],

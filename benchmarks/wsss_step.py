@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import clock, in_fresh_process, interleaved, peak_bytes, scaled
+from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
 from record import row, save, table
 from toco import ToCoStep, copy_weights
 from torch import Tensor
@@ -141,7 +141,7 @@ def main() -> int:
     steps = {form: step_of(form, options) for form in forms}
     gap = compared(steps) if options.toco else 0.0
     ms = scaled(interleaved(steps, options.rounds, clock(place)), 1e3)
-    mb = {form: [in_fresh_process("--peak-of", form)] for form in forms}
+    mb = {form: [peak_megabytes("--peak-of", form)] for form in forms}
     parts = scaled(interleaved(steps["plain"].parts(), options.rounds, clock(place)), 1e3)
     rows = []
     floors = {precision: floor_of(steps["plain"], precision) for precision in ("fp32", "bf16")}

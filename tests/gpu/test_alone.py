@@ -9,11 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 
 
 def test_the_device_gives_the_numbers_of_the_cpu() -> None:
-    words = [sys.executable, "-m", "pytest", HERE, "--ignore", __file__, "-q", "-p", "no:xdist"]
+    words = [sys.executable, "-m", "pytest", HERE, "--ignore", __file__, "-p", "no:xdist"]
     env = os.environ | {"OVERSMOOTHING_GPU_TESTS": "1"}
     visible = env.pop("OVERSMOOTHING_GPUS")
     env |= {"CUDA_VISIBLE_DEVICES": visible}
@@ -21,3 +23,5 @@ def test_the_device_gives_the_numbers_of_the_cpu() -> None:
         del env["CUDA_VISIBLE_DEVICES"]
     done = subprocess.run(words, env=env, cwd=HERE.parents[1], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    if " passed" not in done.stdout:
+        pytest.skip("no GPU, and no g++ to build the pretend device")

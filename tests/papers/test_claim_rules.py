@@ -13,7 +13,7 @@ from oversmoothing.papers.claims import centered_theory, contranorm_depth, contr
 from oversmoothing.papers.claims.centered_graphs import _margin
 from oversmoothing.papers.claims.centered_tuned import _grows
 from oversmoothing.papers.claims.claim import Verdict
-from oversmoothing.papers.claims.contranorm_graphs import near
+from oversmoothing.papers.claims.contranorm_readings import near
 from oversmoothing.papers.claims.evidence import Cells, Evidence
 from oversmoothing.report.verdict import differ
 

@@ -56,3 +56,23 @@ def test_a_row_compares_round_by_round(record) -> None:  # noqa: ANN001
     assert over["ratio"]["median"] == pytest.approx(1 / 3, rel=1e-3) and not over["met"]
     with pytest.raises(ValueError):
         record.row("work", "s", ours, peer="peer", theirs=theirs[:2])
+
+
+def test_rows_of_a_gpu_are_kept_apart(record, tmp_path, monkeypatch) -> None:  # noqa: ANN001
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(record, "_origin", dict)
+    monkeypatch.setattr(record, "_caption", lambda row: "")
+    (tmp_path / "results").mkdir()
+    for gpu, ms in ((False, 9.0), (True, 1.0)):
+        monkeypatch.setattr("torch.cuda.is_initialized", lambda gpu=gpu: gpu)
+        record.save([record.row("step", "ms", [ms], goal=5)], "bench")
+    found = {name: rows[0]["ours"]["median"] for name, rows in record.load().items()}
+    assert found == {"bench": 9.0, "bench_gpu": 1.0}
+    assert "| step, on a GPU | ms |  | 1 | ≤ 5: met |" in record.goals(record.load())
+
+
+def test_what_is_not_compared_has_one_line_for_each_work(record, monkeypatch) -> None:  # noqa: ANN001
+    monkeypatch.setattr(record, "_caption", lambda row: "")
+    rows = [record.row("a", "ms", [1]), record.row("a", "MB", [2]), record.row("b", "MB", [3])]
+    lines = record.table(rows).splitlines()
+    assert lines[0] == "| work | ms | MB |" and lines[2:4] == ["| a | 1 | 2 |", "| b |  | 3 |"]
