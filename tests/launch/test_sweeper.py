@@ -123,4 +123,7 @@ def test_optuna(train, tmp_path: Path) -> None:
     words += ["aggregator=centered", "aggregator.gamma=interval(-1.5,0)", "optimize=val_accuracy"]
     code, out, err = train("-m", *words, *SMALL)
     assert code == 0, err
-    assert len(results(tmp_path)) == 3
+    found = results(tmp_path)
+    assert len(found) == 3
+    for gamma in found:
+        assert any(f"aggregator.gamma={gamma}" in line for line in out)

@@ -93,6 +93,8 @@ def test_other_launchers_are_hydras(train, tmp_path: Path) -> None:
     code, out, err = train(*SMALL, *words)
     assert code == 0, err
     assert sorted(r["config"]["backbone"]["depth"] for r in results(tmp_path)) == [2, 3]
+    for depth in (2, 3):
+        assert any(f"backbone.depth={depth}" in line for line in out)
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,14 @@ def attempt(
     return problem
 
 
-def trial(config: DictConfig) -> float:
+def trial(config: DictConfig, chosen: str = "") -> float:
     """Checks and runs one config for a sweeper that chooses the next one by a metric.
 
     A failed trial raises an error, so the sweeper gets no number for it.
+
+    Args:
+        config: composed.
+        chosen: overrides to print beside the name.
 
     Returns:
         The metric that ``optimize`` names, averaged over the seeds.
@@ -108,12 +112,12 @@ def trial(config: DictConfig) -> float:
     """
     from oversmoothing.launch.execute import obtain, run_folder
 
-    name = run_folder(config).name
+    name = f"{run_folder(config).name} {chosen}".rstrip()
     try:
         if problems := source_problems([config]) or part_problems([config]):
             raise Problems(problems)
         result, already = obtain(config, wait=True)
-        print(summary(result, already), flush=True)
+        print(summary(result, already, chosen), flush=True)
         return mean(result, config.optimize, config.seeds, "optimize")
     except InputError as error:
         lines = [f"error: {name}: {line}" for line in error.lines]

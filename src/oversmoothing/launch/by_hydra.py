@@ -28,7 +28,9 @@ def train(config: DictConfig) -> float | None:
     """Runs one config for Hydra; returns its metric if a sweeper chooses the configs by it."""
     if multiprocessing.parent_process():  # in a worker of hydra/launcher=processes
         follow_parent()
-    if HydraConfig.get().runtime.choices["hydra/sweeper"] != "basic":
-        return trial(config)
-    attempt(config, wait=True)
+    hydra = HydraConfig.get()
+    chosen = " ".join(hydra.overrides.task)
+    if hydra.runtime.choices["hydra/sweeper"] != "basic":
+        return trial(config, chosen)
+    attempt(config, wait=True, swept=chosen)
     return None
