@@ -146,6 +146,7 @@ def test_an_earlier_record_is_shown_until_the_run_is_repeated(tmp_path: Path, ce
     config = collect(cells, words, None)[0].config
     seeds = {"0": {"test_accuracy": 1.0}, "1": {"test_accuracy": 3.0}}
     earlier = {"id": ids(config)[1], "name": "x", "seconds": 1.0, "seeds": seeds, "config": {}}
+    earlier["env"] = {}
     path = tmp_path / "small.jsonl"
     path.write_text(json.dumps(earlier) + "\n")
     run_all([compose_config([f"experiment={cells[0].experiment}", *cells[0].overrides, *words,

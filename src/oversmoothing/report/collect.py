@@ -18,6 +18,7 @@ from oversmoothing.launch.execute import known_result
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.records import (
     Records,
+    is_new,
     json_lines,
     merged_seeds,
     read_records,
@@ -107,9 +108,13 @@ class Planned:
         return self.with_best_result(known_result(self.config), records or {})
 
     def with_best_result(self, found: dict[str, Any] | None, records: Records) -> "Planned":
-        """Chooses among ``found``, ``self.result`` and the recorded results, in this order."""
+        """Chooses among ``found``, ``self.result`` and the recorded results, in this order.
+
+        A result whose seeds are all recorded with the same values adds nothing to the record.
+        """
         names = ids(self.config)
-        results = [*filter(None, (found, self.result, *map(records.get, names)))]
+        fresh = [result for result in (found, self.result) if result and is_new(result, records)]
+        results = [*fresh, *filter(None, map(records.get, names))]
         of_versions = [[result for result in results if result["id"] == name] for name in names]
         merged = [reduce(merged_seeds, of_version) for of_version in of_versions if of_version]
         best = max(merged, key=lambda result: len(self._seeds(result)), default=None)

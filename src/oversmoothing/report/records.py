@@ -56,6 +56,14 @@ def merged_seeds(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any
     return {**result, "seeds": dict(seeds), "seconds": round(seconds, 2), "env": env}
 
 
+def is_new(result: dict[str, Any], records: Records) -> bool:
+    """Whether a result has other data, a seed that is not recorded, or other values of a seed."""
+    recorded = records.get(result["id"])
+    if recorded is None or len(_checksums(result) | _checksums(recorded)) > 1:
+        return True
+    return not result["seeds"].items() <= recorded["seeds"].items()
+
+
 def _checksums(result: dict[str, Any]) -> set[str]:
     """Returns the data checksums of a result; records of earlier versions may have several."""
     return {*str(result["env"].get("data")).split(" / ")} - {"None"}
