@@ -96,7 +96,7 @@ claims: setup  ## what the papers claim, measured, with verdicts: make claims ON
 cures: setup  ## which method at which depth: make cures GRAPHS='Cora SBM-0.9' LAYERS='2 8' PLAN=1
 	$(PY) scripts/figure.py cures $(if $(GRAPHS),--graphs $(GRAPHS)) $(if $(LAYERS),--layers $(LAYERS)) \
 	  $(if $(NETWORKS),--networks $(NETWORKS)) $(if $(METHODS),--methods $(METHODS)) $(if $(PLAN),--plan) \
-	  $(if $(EARLIER),--earlier) $(RUNS)
+	  $(if $(EARLIER),--earlier) $(if $(PDF),--pdf) $(RUNS)
 
 figure: setup  ## draw a figure or compute another result: make figure NAME=hem_fig3
 	$(PY) scripts/figure.py $(NAME) $(DRAW)
