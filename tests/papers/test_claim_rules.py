@@ -8,11 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from made_up import measured
+from made_up_results import five, line, write
 
 from oversmoothing.papers.claims import centered_theory, contranorm_depth, contranorm_theory
 from oversmoothing.papers.claims.centered_graphs import _margin
 from oversmoothing.papers.claims.centered_tuned import _grows
 from oversmoothing.papers.claims.claim import Verdict
+from oversmoothing.papers.claims.contranorm_graphs import against_norms
 from oversmoothing.papers.claims.contranorm_readings import near
 from oversmoothing.papers.claims.evidence import Cells, Evidence
 from oversmoothing.report.verdict import differ
@@ -40,6 +42,16 @@ def test_a_gap_that_had_no_noise_grows_by_welchs_test_of_the_gap_after() -> None
 def test_the_fewest_seeds_of_a_cell_are_told() -> None:
     cells = Cells("one", {("", "a", ""): measured(1.0, 2.0), ("", "b", ""): measured(1.0)})
     assert cells.seeds == "1 seed per cell"
+
+
+@pytest.mark.parametrize(("pairnorm", "verdict"), [(55, "holds"), (60, "not decided")])
+def test_better_than_two_norms_is_better_than_each(
+    tmp_path: Path, pairnorm: float, verdict: str
+) -> None:
+    means = {"contranorm": 60, "pairnorm": pairnorm, "layernorm": 50}
+    cells = [line(("Cora", row, "L=8"), five(mean)) for row, mean in means.items()]
+    write(tmp_path, "table5", cells)
+    assert against_norms(Evidence(tmp_path)).verdict == verdict
 
 
 def test_attention_maps_are_torchs() -> None:

@@ -14,12 +14,11 @@ A key with ``*`` stands for all its cells. The other side has as many, in the sa
 
 import csv
 import re
-from fnmatch import fnmatchcase
 
 import pytest
 from guide import ROOT
 
-from oversmoothing.report.facts import value
+from oversmoothing.report.facts import fits, value
 from oversmoothing.report.verdict import Measured, differ
 
 RESULTS = ROOT / "results"
@@ -37,8 +36,7 @@ def cells(key: str) -> list[Measured]:
     name, _, wanted = key.partition("/")
     with (RESULTS / f"tables/{name}.csv").open(encoding="utf-8") as file:
         lines = [line for line in csv.DictReader(file) if line["values"]]
-    places = ("/".join(line[p] for p in ("block", "key", "column", "reading")) for line in lines)
-    chosen = [x for x, place in zip(lines, places) if fnmatchcase(place.removesuffix("/"), wanted)]
+    chosen = [line for line in lines if fits(line, wanted)]
     assert chosen, f"{key} names no measured cell"
     return [measured(line["values"], line["seeds"]) for line in chosen]
 

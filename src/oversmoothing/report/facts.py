@@ -86,7 +86,7 @@ def value(results: Path, key: str) -> str:
     if place.endswith(".csv"):
         column, _, wanted = part.partition("@")
         return _mean(_lines(results / place), column, wanted)
-    found = [line for line in _lines(results / f"tables/{name}.csv") if _fits(line, cell or "*")]
+    found = [line for line in _lines(results / f"tables/{name}.csv") if fits(line, cell or "*")]
     if not found:
         raise KeyError(cell)
     if part == "measured":
@@ -103,7 +103,8 @@ def _lines(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _fits(line: Line, cell: str) -> bool:
+def fits(line: Line, cell: str) -> bool:
+    """Whether a line of a table is the named cell; ``*`` in the name stands for any words."""
     parts = next(parts for parts in PLACES if parts[0] in line)
     return fnmatchcase("/".join(line[part] for part in parts).removesuffix("/"), cell)
 

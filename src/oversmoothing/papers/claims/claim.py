@@ -155,6 +155,12 @@ def tendency(cases: Iterable[bool | None], all_of_them: bool = False) -> Verdict
     return every(decided) if all_of_them else partly(decided)
 
 
+def weakest(verdicts: Iterable[Verdict]) -> Verdict:
+    """Returns the verdict of a claim with several parts, all of which must hold."""
+    order = (Verdict.CONTRADICTED, Verdict.UNDECIDED, Verdict.IN_PART, Verdict.HOLDS)
+    return min(verdicts, key=order.index)
+
+
 def at_least_one(cases: Iterable[bool | None]) -> Verdict:
     """Returns the verdict of a claim of possibility, which one example proves."""
     found = list(cases)

@@ -12,6 +12,7 @@ from oversmoothing.papers.claims.claim import (
     partly,
     share,
     tendency,
+    weakest,
 )
 from oversmoothing.papers.claims.evidence import Cells, Evidence, NotRecordedError
 from oversmoothing.papers.claims.rows import UNCLEAR, Pair, against, differences, pairs
@@ -88,15 +89,15 @@ def _since_two_layers(cells: Cells, pair: Pair, row: str) -> dict[int, float]:
 
 def against_norms(evidence: Evidence, table: str = "table5", reading: str = "") -> Finding:
     """Claim: from 4 layers on ContraNorm is above PairNorm and LayerNorm."""
-    cells, texts, cases = evidence.measured(table, reading), [], []
+    cells, texts, verdicts = evidence.measured(table, reading), [], []
     found = against(cells, "contranorm", ("pairnorm", "layernorm"), ("L=4", *DEEP))
     for label, each in zip(("PairNorm", "LayerNorm"), found.values()):
         higher = [pair.above for pair in each]
-        cases += higher
+        verdicts.append(tendency(higher))
         texts.append(f"above {label} in {share(higher, 'cells')} ({differences(each)})")
-    if not cases:
+    if not any(found.values()):
         raise NotRecordedError(f"{table}: no cell of ContraNorm is run beside another norm")
-    return Finding(tendency(cases), "; ".join(texts), f"{cells.seeds}; {UNCLEAR}")
+    return Finding(weakest(verdicts), "; ".join(texts), f"{cells.seeds}; {UNCLEAR}")
 
 
 def layernorm_on_cora(evidence: Evidence) -> Finding:
@@ -153,7 +154,7 @@ CLAIMS = [
         "contranorm_graphs_norms20",
         "on Table 5 of Centered Self-Attention, with 20 seeds",
         "ContraNorm prevents oversmoothing better than PairNorm and LayerNorm.",
-        "The cells of 8 layers and more that take less than an hour with 20 seeds, s = 1.",
+        "8 and 16 layers on Cora, 8 on CiteSeer, s = 1.",
         partial(against_norms, table="table5_readings", reading="20 seeds"),
         command="make table NAME=table5_readings",
     ),

@@ -18,7 +18,7 @@ from oversmoothing.store.files import write_text
 NO_BREAK = "\u00a0"
 SHOWN = (2, 8, 32, 64)  # depths of the summary
 HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference", "p",
-        "p_adjusted", "candidate")  # fmt: skip
+        "p_adjusted", "candidate", "values", "seeds")  # fmt: skip
 
 
 def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:
@@ -148,5 +148,6 @@ def _rows(
             own, beside = found[cell], compared.get(cell)
             numbers = [f"{x:.3g}" for x in beside] if beside else [""] * 3
             means = [f"{own.mean:.2f}", f"{own.std:.2f}"]
-            rows.append([*cell, len(own.test), *means, *numbers, own.candidate])
+            each = [" ".join(map(str, of)) for of in (own.test.values(), own.test)]
+            rows.append([*cell, len(own.test), *means, *numbers, own.candidate, *each])
     return rows
