@@ -26,11 +26,14 @@ GNN += ["trainer.accumulate=2", "trainer.epochs=2", "trainer.eval_every=1", "see
 GNN += ["logger=none", "device=cpu"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Imports once what every process needs: they are forks of this one."""
-    words = [*GNN, "threads=1", f"paths.outputs={tmp_path_factory.mktemp('first')}"]
-    assert run_all([compose_config([*words, "backbone.depth=1"])]) == []
+# Processes are forks of a server, which imports these modules and runs nothing. A fork of the tests'
+# own process cannot train if a test before has started threads of autograd.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["oversmoothing.launch.execute", "torch_geometric.nn", __name__])
+
+
+def unchanged() -> None:
+    """Changes nothing."""
 
 
 @pytest.fixture
@@ -51,33 +54,23 @@ class Two:
         self,
         folder: Path,
         configs: list[DictConfig],
-        change: Callable[[], None] = lambda: None,
+        change: Callable[[], None] = unchanged,
         changed: Sequence[int] = (1,),
         grace: float = 1.0,
     ) -> None:
         with socket.socket() as free:
             free.bind(("localhost", 0))
-            self.port = str(free.getsockname()[1])
-        self.grace = grace
+            port = str(free.getsockname()[1])
         self.said = [folder / f"said{rank}" for rank in range(2)]
-        fork = multiprocessing.get_context("fork")
-        args = [(rank, configs, change if rank in changed else lambda: None) for rank in range(2)]
-        self.processes = [fork.Process(target=self._run, args=each) for each in args]
+        self.processes = [
+            FORKS.Process(
+                target=run,
+                args=(rank, port, said, configs, change if rank in changed else unchanged, grace),
+            )
+            for rank, said in enumerate(self.said)
+        ]
         for process in self.processes:
             process.start()
-
-    def _run(self, rank: int, configs: list[DictConfig], change: Callable) -> None:
-        output = os.open(self.said[rank], os.O_CREAT | os.O_WRONLY)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": self.port}
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-        torch.set_num_threads(1)
-        watch.GRACE = self.grace
-        change()
-        run_all(configs)
-        sys.exit(bool(unfinished(configs)))
 
     def end(self) -> tuple[list[int | None], list[list[str]]]:
         """Waits; returns the exit codes, and the lines of errors."""
@@ -91,6 +84,28 @@ class Two:
         assert "Traceback" not in "".join(said), "\n".join(said)
         lines = [text.splitlines() for text in said]
         return codes, [[line for line in each if line.startswith("error")] for each in lines]
+
+
+def run(
+    rank: int,
+    port: str,
+    said: Path,
+    configs: list[DictConfig],
+    change: Callable[[], None],
+    grace: float,
+) -> None:
+    """Runs configs as one of two processes, whose output goes to a file."""
+    output = os.open(said, os.O_CREAT | os.O_WRONLY)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    torch.set_num_threads(1)
+    watch.GRACE = grace
+    change()
+    run_all(configs)
+    sys.exit(bool(unfinished(configs)))
 
 
 def results(configs: list[DictConfig]) -> list[bool]:
