@@ -26,8 +26,8 @@ GNN += ["trainer.accumulate=2", "trainer.epochs=2", "trainer.eval_every=1", "see
 GNN += ["logger=none", "device=cpu"]
 
 
-# Processes are forks of a server, which imports these modules and runs nothing. A fork of the tests'
-# own process cannot train if a test before has started threads of autograd.
+# Processes are forks of a server, which imports these modules and runs nothing. A fork of this
+# process cannot train if a test before has started threads of autograd.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["oversmoothing.launch.execute", "torch_geometric.nn", __name__])
 
