@@ -14,7 +14,7 @@ import warnings
 
 import record
 import torch
-from measure import peak_bytes, peak_megabytes, text
+from measure import peak_bytes, printed_by_fresh_process, text
 from torch import Tensor
 
 from oversmoothing.data.graphs import block_edges, csbm
@@ -47,15 +47,16 @@ def main() -> int:
 
 def of_size(nodes: int, degree: float) -> list[record.Row]:
     """Seconds and memory of a graph."""
-    size = (str(nodes), str(degree))
-    pairs = peak_megabytes("--of", "pairs", "csbm", *size) * 1e6
-    work = f"data=sbm, {nodes:,} nodes, {pairs:,.0f} edges"
-    seconds = [peak_megabytes("--of", "µs", "csbm", *size)]
-    beside = {}
+
+    def of(what: str, form: str = "csbm") -> int:
+        return int(printed_by_fresh_process("--of", what, form, str(nodes), str(degree))[-1])
+
+    work = f"data=sbm, {nodes:,} nodes, {of('pairs'):,} edges"
+    seconds, beside = [of("µs") / 1e6], {}
     if nodes <= QUADRATIC:
-        coins = [peak_megabytes("--of", "µs", "coins", *size)]
+        coins = [of("µs", "coins") / 1e6]
         beside = {"peer": "one Bernoulli draw per pair of nodes", "theirs": coins}
-    memory = [peak_megabytes("--of", "bytes", "csbm", *size)]
+    memory = [of("bytes") / 1e6]
     return [record.row(work, "CPU s", seconds, **beside), record.row(work, "peak MB", memory)]
 
 
