@@ -110,7 +110,7 @@ class Planned:
     def with_best_result(self, found: dict[str, Any] | None, records: Records) -> "Planned":
         """Chooses among ``found``, ``self.result`` and the recorded results, in this order.
 
-        A result whose seeds are all recorded with the same values adds nothing to the record.
+        A result is ignored if all its seeds are recorded with the same values.
         """
         names = ids(self.config)
         fresh = [result for result in (found, self.result) if result and is_new(result, records)]

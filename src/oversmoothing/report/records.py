@@ -57,7 +57,7 @@ def merged_seeds(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any
 
 
 def is_new(result: dict[str, Any], records: Records) -> bool:
-    """Whether a result has other data, a seed that is not recorded, or other values of a seed."""
+    """Whether a result adds to its record: by other data, another seed or another value."""
     recorded = records.get(result["id"])
     if recorded is None or len(_checksums(result) | _checksums(recorded)) > 1:
         return True
