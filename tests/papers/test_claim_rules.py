@@ -121,9 +121,7 @@ def test_half_the_first_rank_is_a_collapse_even_where_it_is_higher(
 def test_the_variance_counts_where_it_was_recorded(tmp_path: Path) -> None:
     of = {"contranorm": [[9.0] * 12] * 2, "none": [[5.0] * 12] * 2}
     without = contranorm_depth.deep_bert(networks(tmp_path / "without", **of))
-    assert without.measured.endswith(
-        "against 5.00 ± 0.00 (n = 2); the variance is unknown for some seeds"
-    )
+    assert without.measured.endswith("against 5.00 ± 0.00 (n = 2); variance: not recorded")
     both = contranorm_depth.deep_bert(
         networks(tmp_path / "with", (*RECORDED, "token_variance"), **of)
     )

@@ -226,6 +226,13 @@ def test_how_a_number_was_measured() -> None:
     assert conditions({}, "val_seg_miou") == conditions({"conditions": said}, "test_acc") == ""
 
 
+def test_a_cam_at_its_best_threshold_does_not_name_the_fixed_one() -> None:
+    said = {"val": {"cam": "squashed, background ≤ 0.5, no CRF"}}
+    assert conditions({"conditions": said}, "val_cam_common_miou") == said["val"]["cam"]
+    best = conditions({"conditions": said}, "val_cam_best_common_miou")
+    assert best == "squashed, best background threshold, no CRF"
+
+
 def test_pages_show_the_recorded_tables() -> None:
     """Fails when results or the file of tables changed and `make <table>` was not run."""
     pages = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs").rglob("*.md")))

@@ -130,12 +130,14 @@ class Planned:
 def conditions(result: dict[str, Any], metric: str) -> str:
     """Returns how a metric ``<split>_<stage>_miou`` or ``layers_…`` was measured.
 
-    It is empty if the result does not say.
+    It is empty if the result does not say. ``_best_`` metrics have their own background threshold.
     """
     split, _, stage = metric.partition("_")
-    stage = re.sub(r"(_best)?(_common)?_(miou|iou\..*)$", "", stage)
+    name = re.sub(r"(_best)?(_common)?_(miou|iou\..*)$", "", stage)
     said = result.get("conditions", {}).get(split, {})
-    return said if isinstance(said, str) else str(said.get(stage, ""))
+    text = said if isinstance(said, str) else str(said.get(name, ""))
+    best = "_best_" in stage
+    return re.sub(r"background ≤ [\d.]+", "best background threshold", text) if best else text
 
 
 def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) -> list[Planned]:

@@ -128,17 +128,21 @@ def deep_bert(evidence: Evidence) -> Finding:
         if network[0].startswith("BERT") and not network[0].startswith(("BERT, 2 ", "BERT, 6 "))
     ]
     ranks = {label: (after_last(ours), after_last(base)) for label, ours, base in found}
-    spreads = {
+    spreads = {  # runs before the variance was added do not have it
         label: (after_last(ours, "token_variance"), after_last(base, "token_variance"))
-        for label, ours, base in found
-        if all("token_variance" in layers for seeds in (ours, base) for layers in seeds.values())
+        for label, *both in found
+        for ours, base in [[_with_variance(seeds) for seeds in both]]
+        if ours and base
     }
     text = f"effective rank with and without: {_against(ranks)}; "
-    text += (
-        f"variance: {_against(spreads)}" if spreads else "the variance is unknown for some seeds"
-    )
+    text += f"variance: {_against(spreads) or 'not recorded'}"
     verdict = directions([compare(*pair) for pair in (*ranks.values(), *spreads.values())])
     return Finding(verdict, text, "n as given")
+
+
+def _with_variance(seeds: Seeds) -> Seeds:
+    """Selects the seeds whose variance is recorded."""
+    return {seed: layers for seed, layers in seeds.items() if "token_variance" in layers}
 
 
 def _against(found: dict[str, tuple[Measured, Measured]]) -> str:
