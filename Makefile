@@ -15,6 +15,9 @@ FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matri
 NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(filter environment,$(origin NAME)),$(eval NAME :=))  # some systems export the host's name
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
+GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+UNKNOWN := $(filter-out $(shell grep -owE '[A-Z_]+' $(firstword $(MAKEFILE_LIST))),$(GIVEN))
+$(if $(strip $(UNKNOWN)),$(error $(strip $(UNKNOWN)): no such option, so nothing was run; see `make help`))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims cures figure fig1 fig2 report submission bench torture clean distclean

@@ -17,27 +17,32 @@ from oversmoothing.report.page import Section, write_page
 from oversmoothing.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"
-OTHERS = (  # name of a figure, title, text, and files below results/ that are shown if they exist
+OTHERS = (  # command of make, title, text, and files below results/ that are shown if they exist
+    ("cures", "Which method at which depth",
+     "All methods under one protocol, with settings chosen on validation. The table is of GCNs on "
+     "Cora; docs/guides/cures.md has the advice, results/tables/cures.md every cell.",
+     "tables/cures.md figures/cures.png"),
     ("fig1", "Figure 1: rank of random transformers",
      "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
      "and for no γ ≤ −1.",
-     "fig1/fig1_claim.md fig1/fig1_rank.png fig1/fig1_effective_rank.png"),
-    ("propositions", "Propositions 1 and 2",
+     "fig1/fig1_claim.md fig1/fig1_rank.png fig1/fig1_effective_rank.png "
+     "fig1_fan_in/fig1_rank.png"),
+    ("figure NAME=propositions", "Propositions 1 and 2",
      "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
      "propositions/propositions.md"),
     ("fig2", "Figure 2: CAMs, labels and masks",
      "The subset of VOC: the first images that each bring a new class.",
      "figures/fig2_voc_subset.png figures/wsss_tokens.png figures/fig2_overnight.png"),
-    ("layers", "ContraNorm, Figure 2: attention maps, tokens and singular values",
+    ("figure NAME=layers", "ContraNorm, Figure 2: attention maps, tokens and singular values",
      "By layer, in the pretrained DeiT-Ti and in a small BERT trained on SST-2.",
      "figures/contranorm_layers.png"),
-    ("hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
+    ("figure NAME=hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
      "At the start of training, T = 12.", "figures/hem_fig3.png"),
-    ("hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
+    ("figure NAME=hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
      "VOC subset.", "figures/hem_fig4.png"),
-    ("elbo", "HEMNet: which steps lower the ELBO",
+    ("figure NAME=elbo", "HEMNet: which steps lower the ELBO",
      "Counts over random starts, by E-step.", "tables/elbo.md"),
-    ("cost", "HEMNet, Table 3: cost",
+    ("figure NAME=cost", "HEMNet, Table 3: cost",
      "Measured; what the printed columns count: results/tables/cost.md.", "tables/cost.md"),
 )  # fmt: skip
 
@@ -77,7 +82,7 @@ def _section(results: Path, name: str, title: str, text: str, files: str) -> Sec
     paths = _existing(results, *files.split())
     rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
     figures = [path for path in paths if path.suffix == ".png"]
-    return Section(title, text, f"make figure NAME={name}", rows=rows, figures=figures)
+    return Section(title, text, f"make {name}", rows=rows, figures=figures)
 
 
 def _judged(results: Path, cells: list[Cell], name: str) -> list[Entry]:

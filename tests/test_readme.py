@@ -173,6 +173,13 @@ def made(words: list[str]) -> None:
         known_flags(*shlex.split(line))
 
 
+@pytest.mark.parametrize("word", ["DTAA=cora", "data=cora", "METHOD=centered"])
+def test_make_refuses_unknown_options(word: str) -> None:
+    dry = subprocess.run(["make", "-n", "table5", word], cwd=ROOT, capture_output=True, text=True)
+    assert dry.returncode and f"{word.split('=')[0]}: no such option" in dry.stderr
+    assert "table.py" not in dry.stdout
+
+
 @every_page
 def test_named_parts_exist(page: Path) -> None:
     """``group=option`` and paths of files exist, in commands and in sentences."""

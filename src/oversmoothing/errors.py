@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+SHOWN = 40  # most names in a message
+
 
 class InputError(ValueError):
     """Bad input. The message is one line: what is wrong, what was expected, and the way out.
@@ -33,10 +35,13 @@ class Problems(InputError):
 
 
 def meant(name: str, candidates: Iterable[str]) -> str:
-    """Returns ``did you mean 'x'?`` if a candidate is similar, else the list of candidates."""
+    """Returns ``did you mean 'x'?`` if a candidate is similar, else up to ``SHOWN`` candidates."""
     candidates = list(candidates)
     close = closest(name, {candidate: candidate for candidate in candidates})
-    return f"did you mean {close!r}?" if close else f"known: {', '.join(sorted(candidates))}"
+    if close:
+        return f"did you mean {close!r}?"
+    more = f", … ({len(candidates)} in all)" * (len(candidates) > SHOWN)
+    return f"known: {', '.join(sorted(candidates)[:SHOWN])}{more}"
 
 
 def closest(name: str, candidates: Mapping[str, str], cutoff: float = 0.6) -> str | None:

@@ -68,15 +68,28 @@ def test_a_batch_of_graphs_is_graph_by_graph(conv) -> None:
 
 
 @torch.no_grad()
-def test_the_batch_is_found_in_a_data_object() -> None:
+def test_the_graphs_of_a_batch_are_found_in_any_argument() -> None:
     class OnData(Network):
         def forward(self, data: Data) -> Tensor:
             return super().forward(data.x, data.edge_index)
 
+    class OnSample(Network):
+        def forward(self, sample: Data) -> Tensor:
+            return super().forward(sample.x, sample.edge_index)
+
+    class OnIndex(Network):
+        def forward(self, x: Tensor, edge_index: Tensor, batch_index: Tensor) -> Tensor:
+            return super().forward(x, edge_index)
+
     batch = Batch.from_data_list([graph(5), graph(5, seed=1)])
     expected = network(CONVS["gcn"], osm.Centered)(batch.x, batch.edge_index, batch.batch)
-    model = osm.apply(OnData(CONVS["gcn"]).double().eval(), "centered")
-    assert torch.equal(model(batch), expected)
+    for kind, given in (
+        (OnData, [batch]),
+        (OnSample, [batch]),
+        (OnIndex, [batch.x, batch.edge_index, batch.batch]),
+    ):
+        model = osm.apply(kind(CONVS["gcn"]).double().eval(), "centered")
+        assert torch.equal(model(*given), expected)
 
 
 @torch.no_grad()

@@ -41,6 +41,33 @@ class Mixed(nn.Module):
         self.norms = nn.ModuleList(pyg.LayerNorm(8) for _ in range(3))
 
 
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.ModuleDict({"entry": Block(), "exit": Block()})
+        self.head = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+
+
+class Attributes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(999, 8)
+        self.entry, self.exit = Block(), Block()
+
+
+class Alternating(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+        self.blocks = nn.ModuleList([Block(), Attributes(), Block()])
+
+
 @pytest.mark.parametrize(
     ("model", "first", "count"),
     [
@@ -53,6 +80,8 @@ class Mixed(nn.Module):
         (OwnGNN, "first", 2),
         (Headed, "conv1", 2),
         (Mixed, "convs.0", 2),
+        (Named, "stages.entry", 2),
+        (Alternating, "blocks.0", 3),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), "0", 2),
     ],
 )
@@ -75,6 +104,8 @@ def test_aggregators_are_no_blocks(model) -> None:
 def test_a_model_without_blocks_is_refused_with_names_to_choose_from() -> None:
     with pytest.raises(InputError, match=r"no repeated blocks in Sequential.*'0', '2'"):
         find_blocks(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
+    with pytest.raises(InputError, match=r"layers=\['entry', 'exit'\]"):
+        find_blocks(Attributes())
 
 
 def test_blocks_are_chosen() -> None:

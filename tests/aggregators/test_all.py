@@ -69,3 +69,10 @@ def test_gradient_reaches_input_and_every_parameter(name: str) -> None:
             assert parameter.grad.abs().max() < 1e-14
             continue
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, parameter_name
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_built_without_memory(name: str) -> None:
+    """As transformers builds models before it loads their weights."""
+    with torch.device("meta"):
+        build(name)

@@ -48,6 +48,14 @@ def test_the_papers_second_form_changes_nothing() -> None:
     assert torch.allclose((scores - 1.0 / N).softmax(dim=-1), m, rtol=0, atol=1e-15)
 
 
+@torch.no_grad()
+def test_the_inputs_stay_as_they_are() -> None:
+    _, m, v = attention()
+    mixed = m @ v
+    Centered(-1.0)(mixed, v, Context())
+    assert torch.equal(mixed, m @ v)
+
+
 def test_a_tensor_of_gammas_equals_one_by_one() -> None:
     _, m, v = attention()
     gammas = torch.tensor([-1.0, 0.25], dtype=m.dtype)
@@ -187,6 +195,14 @@ def test_a_state_of_a_warm_up_is_a_tensor_and_no_warm_up_ignores_it() -> None:
         again = Centered(warmup=10)
         again.load_state_dict({"_extra_state": of_version})
         assert again.progress == 0.3
+
+
+def test_the_state_without_a_warm_up_is_empty_and_loads_strictly() -> None:
+    """So safetensors can save it; earlier states have an entry None."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Centered())
+    assert model.state_dict().keys() == {"0.weight", "0.bias"}
+    model.load_state_dict(model.state_dict())
+    model.load_state_dict({**model.state_dict(), "1._extra_state": None})
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -173,3 +173,30 @@ def test_equal_models_in_half_precision_and_under_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         equal(expected, osm.diagnose(model, input_ids=ids), 0.1)
     equal(expected, osm.diagnose(model.bfloat16(), input_ids=ids), 0.1)
+
+
+def test_torchs_attention_under_autocast() -> None:
+    torch.manual_seed(0)
+    layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 2)
+    model, x = nn.Sequential(nn.Linear(8, 8), layers), torch.randn(3, 5, 8)
+    expected = osm.diagnose(model, x, layers="1.layers.*")
+    with torch.autocast("cpu", torch.bfloat16):
+        equal(expected, osm.diagnose(model, x, layers="1.layers.*"), 0.1)
+
+
+def test_edges_in_one_direction_and_twice_are_noted() -> None:
+    model, x = gcn(), draw(5, 4)
+    half = CYCLE[:, CYCLE[0] < CYCLE[1]]
+    both = osm.diagnose(model, x, torch.cat([half, half.flip(0)], 1))
+    once, twice = osm.diagnose(model, x, half), osm.diagnose(model, x, CYCLE.repeat(1, 2))
+    assert not any("Edges" in note for note in both.notes)
+    E = half.shape[1]
+    assert any(f"Edges: {E} lack their reverse and 0 are" in note for note in once.notes)
+    assert any(f"Edges: 0 lack their reverse and {2 * E} are" in note for note in twice.notes)
+
+
+def test_a_layer_with_fewer_channels_or_tokens_is_noted() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)), draw(1, 6, 4)
+    (note,) = osm.diagnose(model, x, layers=["0", "1", "2"]).notes
+    assert "6 from 0 on, 2 from 2 on" in note
+    assert not osm.diagnose(model, x, layers=["0", "1"]).notes

@@ -91,6 +91,16 @@ def test_tokens_of_the_samples_are_preferred_to_smaller_ones() -> None:
     assert osm.diagnose(inside, x).values == osm.diagnose(plain, x).values
 
 
+def test_an_attention_map_before_the_tokens_is_passed_over() -> None:
+    """A block returns its map (B, heads, N, N) before the tokens (B, N, C)."""
+    plain = Blocks(lambda: nn.Linear(8, 8))
+    mapped = Blocks(lambda: nn.Linear(8, 8), lambda x: (torch.rand(3, 2, 5, 5), x))
+    for own, other in zip(mapped.blocks, plain.blocks):
+        own.inner.load_state_dict(other.state_dict())
+    x = torch.randn(3, 5, 8)
+    assert osm.diagnose(mapped, x).values == osm.diagnose(plain, x).values
+
+
 def test_several_kinds_of_nodes_are_refused() -> None:
     model = Blocks(lambda: nn.Linear(8, 8), lambda x: {"paper": x, "author": x[:2]})
     model.forward = lambda x: model.blocks[0](x)  # type: ignore[method-assign]

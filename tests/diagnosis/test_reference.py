@@ -150,5 +150,5 @@ def test_a_learned_scale_of_contranorm_can_be_drawn_again() -> None:
 def test_another_number_of_layers_is_refused() -> None:
     deep = nn.Sequential(*(nn.Linear(3, 3) for _ in range(3)))
     shallow = nn.Sequential(*(nn.Linear(3, 3) for _ in range(2)))
-    with pytest.raises(osm.InputError, match="'2' matches no module"):
+    with pytest.raises(osm.InputError, match="reference: has no layer 2"):
         osm.diagnose(deep, torch.randn(2, 4, 3), reference=shallow)

@@ -162,6 +162,21 @@ def test_bad_input_is_one_line(command, capsys, words: list[str], message: str) 
     assert re.search(message, error), error
 
 
+def test_nothing_is_downloaded_offline(
+    command, photos: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict] = []
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
+    monkeypatch.setattr(
+        hf.AutoModel,
+        "from_pretrained",
+        lambda name, **given: asked.append(given) or 1 / 0,
+    )
+    assert command("hf:model", "--images", photos)[0] == 2 and asked == [{"local_files_only": True}]
+    assert command("timm:vit_tiny_patch16_224", "--images", photos)[0] == 2
+    assert "OVERSMOOTHING_OFFLINE=1 forbids downloads; give --weights" in capsys.readouterr().err
+
+
 def test_timm_needs_no_hydra(photos: Path, tmp_path: Path) -> None:
     """A model of timm is measured without the packages that only experiments need."""
     blocked = ("hydra", "omegaconf", "torch_geometric", "transformers", "wandb", "matplotlib")

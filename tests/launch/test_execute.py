@@ -95,6 +95,24 @@ def test_every_seed_keeps_its_own_environment(
     assert both["env"] == {**cpu["env"], "device": "cpu / H200"}
 
 
+def test_a_result_of_other_code_of_the_user_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "own_scaled.py"
+    file.write_text(
+        "from oversmoothing.aggregators.base import After\n\n\n"
+        "class Own(After):\n    def forward(self, x, context):\n        return 2 * x\n"
+    )
+    own = ["+aggregator._partial_=true", "aggregator._target_=own_scaled.Own"]
+    before = execute(config(tmp_path / "runs", *own))
+    assert execute(config(tmp_path / "runs", *own)) == before and not recwarn.list
+    file.write_text(file.read_text().replace("2 * x", "3 * x"))
+    with pytest.warns(UserWarning, match="own code has changed since this result; remove the"):
+        assert execute(config(tmp_path / "runs", *own)) == before
+    assert "code" not in execute(config(tmp_path / "plain"))["env"]
+
+
 @pytest.mark.parametrize("earlier", [False, True])
 def test_seeds_of_other_data_are_not_added(tmp_path: Path, earlier: bool) -> None:
     few = execute(config(tmp_path, "seeds=[0]"))

@@ -148,7 +148,7 @@ def _placed(
         require_some(placed, where)
     require_prefix(model, placed)
     # A module that blocks share has one site.
-    placed = [*{(place.module, place.site.name): place for place in placed}.values()]
+    placed = [*{(place.module, type(place.site)): place for place in placed}.values()]
     if library is None or not any(place.site.current is current for place in placed):
         return placed
     return placed + library.readers(model, names, current)

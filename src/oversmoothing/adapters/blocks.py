@@ -1,7 +1,8 @@
 """Finds the repeated blocks of a model, and chooses among them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 
 from torch import nn
@@ -10,19 +11,19 @@ from oversmoothing.adapters.attention import Swapped
 from oversmoothing.adapters.site import Site
 from oversmoothing.errors import InputError
 
-CONTAINERS = (nn.ModuleList, nn.Sequential)
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 SINGLE = ("torch.nn.", "torch_geometric.nn.dense.linear", "torch_geometric.nn.norm")
 
 
 def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     """Returns the repeated blocks of a model, by name, in their order.
 
-    Blocks are the children of a ``ModuleList`` or ``Sequential`` whose children have parameters and
-    are all of one class. The container with the most parameters sets the class; the children of
-    other containers of this class are blocks, too, as in a ResNet or a T5. Containers of single
-    layers, such as Linear, are used only if there are no others; graph convolutions of
-    torch-geometric are preferred to them. Without any such container, the only child of the largest
-    container is the block, as in an ALBERT, which calls one block several times.
+    Blocks are the children of a ``ModuleList``, ``ModuleDict`` or ``Sequential`` whose children
+    have parameters and are all of one class. The container with the most parameters sets the class;
+    the children of other containers of this class are blocks, too, as in a ResNet or a T5. Without
+    any, the graph convolutions of torch-geometric are used, then the largest ``ModuleList`` of
+    blocks of several classes, then containers of single layers, such as Linear, then the only child
+    of the largest container, as in an ALBERT, which calls one block several times.
 
     Raises:
         InputError: the model has no repeated blocks.
@@ -32,7 +33,7 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
     if not stacks and len(convolutions) > 1:
         return convolutions
-    stacks = stacks or every or _single(model)
+    stacks = stacks or _largest(_mixed(model)) or every or _largest(_containers(model, "", 1))
     if not stacks:
         raise InputError(
             f"layers: found no repeated blocks in {type(model).__name__}; name the modules to "
@@ -99,9 +100,17 @@ def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[
         yield from _containers(child, f"{name}.{own}".lstrip("."), least)
 
 
-def _single(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Returns the largest container with only one child; an empty list if there is none."""
-    found = list(_containers(model, "", 1))
+def _mixed(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yields lists of two or more blocks of several classes."""
+    for name, module in model.named_modules():
+        children = list(module.children()) if isinstance(module, nn.ModuleList) else []
+        if len(children) > 1 and all(not _plain(_class(c)) and _size(c) for c in children):
+            yield name, module
+
+
+def _largest(containers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Returns the container with the most parameters; an empty list if there is none."""
+    found = list(containers)
     return [max(found, key=lambda named: _size(named[1]))] if found else []
 
 
@@ -129,6 +138,8 @@ def _size(module: nn.Module) -> int:
 
 
 def _examples(model: nn.Module) -> list[str]:
-    """Returns the names of the first two modules that have parameters of their own."""
-    owners = [n for n, m in model.named_modules() if n and any(True for _ in m.parameters(False))]
-    return owners[:2]
+    """Returns the names of two modules of the most frequent class, or of the first ones."""
+    named = {n: m for n, m in model.named_modules() if n and _size(m)}
+    blocks = {n: m for n, m in named.items() if not _plain(_class(m))} or named
+    kinds = Counter(map(_class, blocks.values())).most_common(1)
+    return [name for name, module in blocks.items() if _class(module) is kinds[0][0]][:2]

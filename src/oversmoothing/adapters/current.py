@@ -79,24 +79,22 @@ class Current:
 
 
 class Capture:
-    """A forward pre-hook that reads the groups of tokens from an argument of a model.
+    """A forward pre-hook that reads the groups of tokens from the arguments of a model.
 
     A second hook, at the end of the call, forgets them.
 
     Args:
         current: takes the groups.
-        read: converts the argument, which may be None, to groups.
-        name: of the argument.
-        position: of the argument among the parameters of forward.
     """
 
     handles: list[RemovableHandle]
 
-    def __init__(
-        self, current: Current, read: Callable[[Any], Groups | None], name: str, position: int
-    ) -> None:
-        self.current, self.read = current, read
-        self.name, self.position = name, position
+    def __init__(self, current: Current) -> None:
+        self.current = current
+
+    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
+        """Returns the groups of a call; None if all tokens of a sample are one group."""
+        raise NotImplementedError
 
     def attach(self, module: nn.Module) -> None:
         """Registers both hooks at a model."""
@@ -112,9 +110,28 @@ class Capture:
         self.current.leave()
 
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        self.current.enter(self.groups(args, kwargs), torch.is_grad_enabled())
+
+
+class CaptureArgument(Capture):
+    """Reads the groups of tokens from one argument.
+
+    Args:
+        current: takes the groups.
+        read: converts the argument, which may be None, to groups.
+        name: of the argument.
+        position: of the argument among the parameters of forward.
+    """
+
+    def __init__(
+        self, current: Current, read: Callable[[Any], Groups | None], name: str, position: int
+    ) -> None:
+        super().__init__(current)
+        self.read, self.name, self.position = read, name, position
+
+    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
         given = args[self.position] if self.position < len(args) else None
-        groups = self.read(kwargs.get(self.name, given))
-        self.current.enter(groups, torch.is_grad_enabled())
+        return self.read(kwargs.get(self.name, given))
 
 
 def capture(
@@ -122,7 +139,7 @@ def capture(
 ) -> Capture | None:
     """Returns a hook that reads an argument of a model; None if it has no such argument."""
     names = list(signature(model.forward).parameters)
-    return Capture(current, read, name, names.index(name)) if name in names else None
+    return CaptureArgument(current, read, name, names.index(name)) if name in names else None
 
 
 def sentences(mask: Tensor | None) -> Sentences | None:

@@ -48,7 +48,8 @@ class Sentences:
                 return aggregator(*tensors, context)
             raise InputError(
                 f"attention_mask: the one of the model's last call is {tuple(self.shape)}, and "
-                f"tokens are {tuple(tensors[0].shape)}; call the whole model, not a part of it"
+                f"tokens are {tuple(tensors[0].shape)}; call the whole model, not a part of it, "
+                "with a mask that has one entry for each token"
             )
         if self.order is not None:
             tensors = tuple(_take(x, self.order) for x in tensors)
@@ -62,9 +63,7 @@ class Sentences:
         B, N = self.shape
         first, *values = tensors
         mask = self.mask.view(B, *[1] * (first.dim() - 2), N)
-        # Without gradients, an aggregator inside may overwrite what it gets.
-        given = first.clone() if values and not torch.is_grad_enabled() else first
-        out = aggregator(given, *values, replace(context, mask=mask))
+        out = aggregator(first, *values, replace(context, mask=mask))
         return torch.where(mask.mT, out, first.to(out.dtype))
 
     def _by_length(

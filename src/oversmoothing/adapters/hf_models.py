@@ -3,19 +3,29 @@
 from collections.abc import Iterable, Sequence
 from inspect import signature
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from oversmoothing.adapters.channels import channels, width
 from oversmoothing.adapters.choice import Choice
 from oversmoothing.adapters.current import Current, capture, images, sentences
 from oversmoothing.adapters.hf_attention import InsideFunction, of_file, require_function
+from oversmoothing.adapters.image_masks import patches, sequence
 from oversmoothing.adapters.layouts import LAYOUTS, Place
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
+
+READERS = {  # arguments that tell the groups of tokens; a model has the first of them
+    "attention_mask": sentences,
+    "pixel_attention_mask": patches,
+    "patch_attention_mask": patches,
+    "image_sizes": sequence,
+    "grid_thw": sequence,
+    "pixel_values": images,
+}
 
 
 def place(
@@ -75,11 +85,9 @@ def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Pl
     """Returns the hooks that read padding masks, at the innermost models around some modules."""
     owners: dict[str, Placed] = {}
     for name, owner in model.named_modules():  # outer ones first
-        reads = isinstance(owner, PreTrainedModel) and (
-            capture(owner, current, sentences, "attention_mask")
-            or capture(owner, current, images, "pixel_values")
-        )
-        if reads:
+        of_model = READERS.items() if isinstance(owner, PreTrainedModel) else ()
+        found = (capture(owner, current, read, argument) for argument, read in of_model)
+        if reads := next(filter(None, found), None):
             inner = [n for n in names if f"{n}.".startswith(f"{name}." if name else "")]
             owners |= dict.fromkeys(inner, Placed(owner, reads))
     return list({id(place.module): place for place in owners.values()}.values())
@@ -136,6 +144,11 @@ def _checked(attentions: list[nn.Module], name: str, block: nn.Module) -> list[n
             raise InputError(
                 f"model: {type(attention).__name__} mixes the tokens of each window apart; "
                 "aggregators inside need attention over all tokens, choose one that acts after it"
+            )
+        if isinstance(getattr(attention, "sinks", None), Tensor):
+            raise InputError(
+                f"model: {type(attention).__name__} has attention sinks, so the rows of its matrix "
+                "sum to less than 1; choose a method that acts after the mixing"
             )
         require_function(attention.config._attn_implementation)
     return attentions

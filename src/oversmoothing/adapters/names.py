@@ -68,7 +68,10 @@ def _named(name: str) -> type[Aggregator]:
         # A preset of train.py, such as contranorm_vit, begins with its method.
         starts = (other for other in known if name.startswith(f"{other}_"))
         likely = max(starts, key=len, default=name)
-        raise InputError(f"aggregator: no aggregator {name!r}; {meant(likely, known)}")
+        raise InputError(
+            f"aggregator: no aggregator {name!r}; {meant(likely, known)}; a method of your own is "
+            "given as a class"
+        )
     return known[name]
 
 

@@ -14,7 +14,16 @@ from oversmoothing.errors import InputError
 
 
 def matching(model: nn.Module, pattern: str | None) -> list[str]:
-    """Returns the names of the modules that match a pattern such as ``layers.*.linear2``."""
+    """Returns the names of the modules that match a pattern such as ``layers.*.linear2``.
+
+    Raises:
+        InputError: the pattern is not a string.
+    """
+    if not isinstance(pattern, str | None):
+        raise InputError(
+            f"where: expected a place or one pattern of module names, got {pattern!r}; call apply "
+            "once for each pattern"
+        )
     names = [name for name, _ in model.named_modules()]
     return [name for name in names if pattern is not None and fits(name, pattern)]
 

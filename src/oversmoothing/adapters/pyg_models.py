@@ -11,7 +11,8 @@ from torch import nn
 
 from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.choice import Choice
-from oversmoothing.adapters.current import Current, capture, graphs
+from oversmoothing.adapters.current import Capture, Current, graphs
+from oversmoothing.adapters.groups import Groups
 from oversmoothing.adapters.pyg_channels import mixed_channels
 from oversmoothing.adapters.pyg_edges import between_targets, with_edges
 from oversmoothing.adapters.pyg_inside import InsidePropagate
@@ -40,6 +41,27 @@ class AfterConvolution(AfterModule):
         if context.edges is None or not isinstance(x, tuple | list):
             return context
         return replace(context, edges=between_targets(context.edges, x, num_tokens))
+
+
+BATCH = ("batch", "batch_index", "batch_idx", "batch_vector")  # names of PyG's vector
+
+
+class GraphCapture(Capture):
+    """Reads the graph of every node from any argument that is a ``Data``, or named in ``BATCH``.
+
+    Args:
+        current: takes the groups.
+        names: of the parameters of forward.
+    """
+
+    def __init__(self, current: Current, names: Sequence[str]) -> None:
+        super().__init__(current)
+        self.names = names
+
+    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
+        given = dict(zip(self.names, args)) | kwargs
+        may = (v for n, v in given.items() if n in BATCH or hasattr(v, "edge_index"))
+        return next((found for found in map(graphs, may) if found is not None), None)
 
 
 def place(
@@ -88,6 +110,5 @@ def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Fa
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns the hook that reads the graph of every node from an argument of the model."""
-    found = (capture(model, current, graphs, name) for name in ("batch", "data"))
-    return [Placed(model, reader) for reader in found if reader][:1]
+    """Returns the hook that reads the graph of every node from the arguments of the model."""
+    return [Placed(model, GraphCapture(current, [*signature(model.forward).parameters]))]

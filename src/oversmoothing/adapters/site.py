@@ -157,7 +157,7 @@ def _tokens(x: Any, module: nn.Module, layout: str | None = None) -> Tensor:
     raise InputError(
         f"where: expected {layout or 'tokens (B, N, C) or nodes (N, C)'} at "
         f"{type(module).__name__}, got {got}; "
-        + ("give layout=BCHW or BHWC" if is_map else "choose another module")
+        + ("give layout=BCHW or BHWC for a feature map, or " * is_map + "choose another module")
     )
 
 

@@ -4,12 +4,15 @@ A block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))
 """
 
 from collections.abc import Iterable, Sequence
+from inspect import signature
+from typing import NamedTuple
 
 from torch import nn
 
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.choice import Choice
 from oversmoothing.adapters.current import Current
+from oversmoothing.adapters.image_masks import ValidPatches
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites
@@ -48,39 +51,48 @@ def place(
         InputError: the blocks lack such a place.
     """
     where = _known(where or "branch")
+    groups = current if _pads(model) else None
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
         sites = Sites(factories, _channels(name, block), type(model).__name__)
-        placed += _in_block(name, block, sites, Context(prefix=prefix_of(model, name)), where)
+        at = At(Context(prefix=prefix_of(model, name)), groups)
+        placed += _in_block(name, block, sites, at, where)
     if where == "norms":
-        placed += _at_final_norm(model, choice, factories)
+        placed += _at_final_norm(model, choice, factories, groups)
     return placed
 
 
-def _at_final_norm(model: nn.Module, choice: Choice, factories: Sequence[Factory]) -> list[Placed]:
+class At(NamedTuple):
+    """What the sites of a block know about its tokens."""
+
+    context: Context
+    groups: Current | None
+
+
+def _at_final_norm(
+    model: nn.Module, choice: Choice, factories: Sequence[Factory], groups: Current | None
+) -> list[Placed]:
     """Builds the site before the model's final norm; none unless the last block is chosen."""
     name, block = [*choice.blocks.items()][-1]
     dim, final = _channels(name, block), getattr(model, "norm", nn.Identity())
     sites = Sites(factories, dim, type(model).__name__)
     if block is not choice.last or isinstance(final, nn.Identity) or not sites.has("after"):
         return []
-    return [Placed(final, _before(sites, dim, Context(prefix=prefix_of(model, name))))]
+    return [Placed(final, _before(sites, dim, At(Context(prefix=prefix_of(model, name)), groups)))]
 
 
-def _in_block(
-    name: str, block: nn.Module, sites: Sites, context: Context, where: str
-) -> list[Placed]:
-    placed, dim = _in_attention(name, block.attn, sites, context), _channels(name, block)
+def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> list[Placed]:
+    placed, dim = _in_attention(name, block.attn, sites, at), _channels(name, block)
     if not sites.has("after"):
         return placed
     if where == "branch":
-        placed.append(Placed(block.attn, AfterModule(sites.build("after", dim), context)))
+        placed.append(Placed(block.attn, AfterModule(sites.build("after", dim), *at)))
     norms = [getattr(block, norm) for norm in NORMS[where]]
-    return placed + [Placed(norm, _before(sites, dim, context)) for norm in norms]
+    return placed + [Placed(norm, _before(sites, dim, at)) for norm in norms]
 
 
-def _before(sites: Sites, dim: int, context: Context) -> BeforeModule:
-    return BeforeModule(sites.build("after", dim), context)
+def _before(sites: Sites, dim: int, at: At) -> BeforeModule:
+    return BeforeModule(sites.build("after", dim), *at)
 
 
 def _known(where: str) -> str:
@@ -96,9 +108,16 @@ def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Fa
     """Does nothing, since images are not causal."""
 
 
-def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns no hooks, since the tokens of an image are one group."""
-    return []
+def readers(model: nn.Module, module_names: Iterable[str], current: Current) -> list[Placed]:
+    """Returns the hook that reads padding of patches, in models with images of several sizes."""
+    names = [*signature(model.forward).parameters]
+    prefix = prefix_of(model, next(iter(module_names), ""))
+    return [Placed(model, ValidPatches(current, names, prefix))] if _pads(model) else []
+
+
+def _pads(model: nn.Module) -> bool:
+    """Whether a model takes batches of images with different numbers of patches."""
+    return "patch_valid" in signature(model.forward).parameters
 
 
 def _channels(name: str, block: nn.Module) -> int:
@@ -113,7 +132,7 @@ def _channels(name: str, block: nn.Module) -> int:
     return block.attn.proj.out_features
 
 
-def _in_attention(name: str, attn: nn.Module, sites: Sites, context: Context) -> list[Placed]:
+def _in_attention(name: str, attn: nn.Module, sites: Sites, at: At) -> list[Placed]:
     if not sites.has("inside", "instead"):
         return []
     if not _mixes_all_tokens(attn):
@@ -122,10 +141,10 @@ def _in_attention(name: str, attn: nn.Module, sites: Sites, context: Context) ->
             "attention; it offers only: after"
         )
     if sites.has("instead"):
-        site = InsteadOfAttention(sites.build("instead", attn.proj.out_features), context)
+        site = InsteadOfAttention(sites.build("instead", attn.proj.out_features), *at)
     else:
         channels = attn.proj.in_features // attn.num_heads
-        site = InsideAttention(sites.build("inside", channels), context)
+        site = InsideAttention(sites.build("inside", channels), at.context)
     return [Placed(attn, site)]
 
 

@@ -131,7 +131,7 @@ class Inside(Aggregator):
         """Returns the tensor that replaces ``mixed``.
 
         Args:
-            mixed: M V; may be overwritten if gradients are disabled.
+            mixed: M V.
             v: the values V.
             context: what the backbone knows about M.
 

@@ -25,8 +25,7 @@ from oversmoothing.errors import InputError
 class Centered(Inside):
     """Adds γ times the mean of the values to every mixed token; rows of the matrix sum to 1 + γ.
 
-    The N×N matrix is not formed, so attention can be fused and adjacencies can be sparse. If
-    gradients are disabled, ``mixed`` is overwritten, which saves a tensor of its size.
+    The N×N matrix is not formed, so attention can be fused and adjacencies can be sparse.
 
     Args:
         gamma: γ; −1 centers the rows, 0 changes nothing. A tensor broadcasts against (..., N, C),
@@ -75,6 +74,16 @@ class Centered(Inside):
     def get_extra_state(self) -> Tensor | None:
         return torch.tensor(self.progress, dtype=torch.float64) if self.warmup else None
 
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if not self.warmup:  # safetensors cannot save None
+            del destination[f"{prefix}_extra_state"]
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
+        if not self.warmup:
+            state_dict.setdefault(f"{prefix}_extra_state", None)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def set_extra_state(self, state: Tensor | dict[str, float] | None) -> None:
         if self.warmup and state is not None:  # a dictionary in earlier checkpoints
             self.progress = float(state["progress"] if isinstance(state, dict) else state)
@@ -86,9 +95,7 @@ class Centered(Inside):
             mean = _mean(v, 0 if self.prefix_in_mean else context.prefix, mixed.shape[-2], context)
         if self.row_sum and context.row_sum is not None:
             mean = context.row_sum * mean
-        shift = self.progress * like(self.gamma, mean) * mean
-        kept = torch.is_grad_enabled() or torch.jit.is_tracing()  # a trace is checked without them
-        return mixed + shift if kept else mixed.add_(shift)
+        return mixed + self.progress * like(self.gamma, mean) * mean
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}, warmup={self.warmup}"

@@ -12,7 +12,7 @@ PADDING = "a padding mask (B, N) needs the shape (B, 1, N): mask[:, None, :]"
 def check_finite(option: str, value: float | Tensor, hint: str = "") -> None:
     """Raises InputError unless a number, or every entry of a tensor, is finite."""
     number = isinstance(value, int | float | Tensor)
-    if not number or not torch.as_tensor(value, dtype=torch.float64).isfinite().all():
+    if not number or not torch.as_tensor(value, dtype=torch.float64, device="cpu").isfinite().all():
         raise InputError(f"aggregator.{option}: expected a finite number, got {value!r}{hint}")
 
 

@@ -30,7 +30,8 @@ class Negatives(nn.Module):
     def __init__(self, count: int) -> None:
         super().__init__()
         self.count = count
-        self.seed, self.step, self.passes = int(torch.randint(2**62, ())), 0, 0
+        self.seed = int(torch.randint(2**62, (), device="cpu"))
+        self.step, self.passes = 0, 0
 
     def advance(self, step: int) -> None:
         """Begins a training step and restarts the count of its passes."""

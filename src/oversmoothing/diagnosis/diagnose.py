@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.axes import check_layout
-from oversmoothing.diagnosis.calls import calls
+from oversmoothing.diagnosis.calls import Call, calls
 from oversmoothing.diagnosis.layers import Layers
 from oversmoothing.diagnosis.measures import chosen_measures
 from oversmoothing.diagnosis.plan import Options
@@ -19,7 +19,7 @@ from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.subject import Subject, unwrapped
 from oversmoothing.diagnosis.summary import beside, summary
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, described, meant
 
 SIMILAR = 0.85  # difflib's ratio above which one name is taken for a misspelling of the other
 
@@ -83,7 +83,7 @@ def diagnose(
         for call in calls(model, inputs, kwargs, batches, batch, _device(model)):
             for subject in subjects:
                 own = call if subject is subjects[-1] else call.copied()
-                with _explained(model, inputs):
+                with _explained(model, inputs, own):
                     subject.run(own, options)
     report, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
     report = replace(report, notes=(*report.notes, *notes))
@@ -91,18 +91,30 @@ def diagnose(
 
 
 @contextmanager
-def _explained(model: nn.Module, inputs: tuple[Any, ...]) -> Iterator[None]:
-    """Context in which an error of a model that got a dictionary names the way out."""
+def _explained(model: nn.Module, inputs: tuple[Any, ...], call: Call) -> Iterator[None]:
+    """Context in which an error of a model that got a dictionary or labels names the way out."""
     try:
         yield
-    except (AttributeError, TypeError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (AttributeError, TypeError, RuntimeError) as error:
         known = signature(model.forward).parameters
-        if len(inputs) != 1 or not isinstance(inputs[0], Mapping) or not known.keys() & inputs[0]:
-            raise
-        raise InputError(
-            f"inputs: expected arguments of {type(model).__name__}, got a dictionary of them; give "
-            "them as keywords, diagnose(model, **inputs)"
-        ) from error
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping) and known.keys() & inputs[0]:
+            raise InputError(
+                f"inputs: expected arguments of {type(model).__name__}, got a dictionary of them; "
+                "give them as keywords, diagnose(model, **inputs)"
+            ) from error
+        if not inputs and len(call.args) == 2 and _are_labels(call.args[1]):
+            raise InputError(
+                f"batches: {type(model).__name__} fails with the two tensors of a batch "
+                f"({described(error)}); "
+                "if the second holds labels, give batches=(x for x, _ in loader)"
+            ) from error
+        raise
+
+
+def _are_labels(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dim() == 1 and not x.is_floating_point()
 
 
 def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:

@@ -71,7 +71,8 @@ class SeeMaps(TorchFunctionMode):
     def _of_torch(self, given: dict[str, Any]) -> None:
         query = given["query"]
         if query.dim() == 3 and query.shape[:2] == given["key"].shape[:2]:
-            self._tell(query, query.shape[1], query.shape[0], partial(_rows_of_torch, given))
+            rows = partial(_rows_of_torch, {name: _precise(value) for name, value in given.items()})
+            self._tell(query, query.shape[1], query.shape[0], rows)
 
     def _tell(self, x: Tensor, batch: int, tokens: int, rows: Rows) -> None:
         with without_autocast(x.device):
@@ -88,6 +89,11 @@ def map_similarity(batch: int, tokens: int, rows: Rows, keep: Tensor | None) -> 
     everything = torch.arange(tokens)
     wanted = (everything if keep is None else keep[b].nonzero()[:, 0] for b in range(batch))
     return torch.stack([smoothness.mean_cosine_of(rows(b, i)).mean() for b, i in enumerate(wanted)])
+
+
+def _precise(x: Any) -> Any:
+    """Converts half precision to float32, as autocast may mix both."""
+    return x.float() if isinstance(x, Tensor) and x.dtype in (torch.half, torch.bfloat16) else x
 
 
 def _rows_of_map(A: Tensor, sample: int, rows: Tensor) -> Iterator[Tensor]:
@@ -129,7 +135,7 @@ def _rows_of_fused(
 
     Keys and values may have fewer heads than queries (grouped-query attention).
     """
-    q, k = (x.float() if x.dtype.itemsize < 4 else x for x in (query[sample], key[sample]))
+    q, k = _precise(query[sample]), _precise(key[sample])
     k = k.repeat_interleave(q.shape[0] // k.shape[0], dim=0)
     for i in _few(rows.to(q.device), q.shape[0] * k.shape[1]):
         scores = q[:, i] @ k.mT * scale

@@ -1,20 +1,23 @@
 """Finds the padding mask of a layer: what the modules around it get."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from inspect import signature
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.diagnosis.calls import named
 from oversmoothing.errors import InputError
 
+OF_PATCHES = ("pixel_attention_mask", "patch_attention_mask", "patch_valid")
 PARAMETERS = {  # of forward, and those of decoders beside an encoder
     "attention_mask": "decoder_attention_mask",
     "src_key_padding_mask": "tgt_key_padding_mask",
+    **{of_patches: of_patches for of_patches in OF_PATCHES},
 }
 NAMES = (*PARAMETERS, *PARAMETERS.values())
 
@@ -63,6 +66,8 @@ class Padding:
             inner = module is not self.model and not _is_model(module)
             masks = [*self._masks(name, module)]
             for which, mask in masks:
+                if which == "patch_valid":  # without the tokens before the patches
+                    mask = F.pad(mask, (max(0, shape[1] - mask.shape[1]), 0), value=1)
                 if mask.shape == shape and not (inner and _adds(which, mask)):
                     return _kept(which, mask)
                 unfit = unfit if inner else (which, mask)
@@ -75,7 +80,9 @@ class Padding:
 
     def _note(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         given = named(module.forward, args, kwargs)
-        self._given[module] = {name: given[name] for name in NAMES if name in given}
+        inner = given.get("x")  # of timm, a dictionary of patches
+        given = {**inner, **given} if isinstance(inner, Mapping) else given
+        self._given[module] = {name: given[name] for name in NAMES if given.get(name) is not None}
 
     def _masks(self, name: str, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         """Yields the masks that a module gets for a layer, and their names."""
@@ -84,7 +91,7 @@ class Padding:
             decodes = "decoder" in name.split(".") or of_encoder not in known
             which = of_decoder if of_decoder in known and decodes else of_encoder
             if isinstance(mask := self._given.get(module, {}).get(which), Tensor):
-                yield which, mask
+                yield which, mask.flatten(1) if which in OF_PATCHES else mask
 
     def _decides(self, module: nn.Module) -> bool:
         """Whether masks of the modules around a module do not apply to its tokens."""

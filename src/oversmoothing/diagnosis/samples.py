@@ -24,6 +24,8 @@ class Sequences:
 
     unit: ClassVar[Literal["tokens"]] = "tokens"
     isolated: ClassVar[int] = 0
+    one_way: ClassVar[int] = 0
+    repeated: ClassVar[int] = 0
     prefix: int = 0
     keep: Tensor | None = None
 
@@ -68,6 +70,7 @@ class Graphs:
     Attributes:
         isolated: number of nodes without neighbours in graphs of several nodes, 0 if the edges are
             unknown.
+        one_way, repeated: numbers of edges whose reverse is missing, and that are listed before.
 
     Raises:
         InputError: the batch vector or the edges do not fit the nodes.
@@ -77,9 +80,14 @@ class Graphs:
 
     def __init__(self, num_nodes: int, batch: Tensor | None, edges: Tensor | None) -> None:
         self.num_nodes = num_nodes
-        self.isolated = 0
+        self.isolated = self.one_way = self.repeated = 0
         if edges is not None:
             check_edges(edges, num_nodes)
+            listed, back = (
+                (start * num_nodes + end).unique() for start, end in (edges, edges.flip(0))
+            )
+            self.one_way = len(listed) - int(torch.isin(listed, back).sum())
+            self.repeated = edges.shape[1] - len(listed)
             alone = torch.ones(num_nodes, dtype=torch.bool, device=edges.device)
             alone[edges[0, edges[0] != edges[1]]] = False
             self.isolated = int(alone.sum())

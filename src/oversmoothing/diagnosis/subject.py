@@ -52,7 +52,13 @@ class Subject:
         """
         own = self.watch
         if isinstance(reference, nn.Module):
-            return self.of(unwrapped(reference), list(own.layers), own.measures, own.layout)
+            plain = unwrapped(reference)
+            if missing := own.layers.keys() - dict(plain.named_modules()).keys():
+                raise InputError(
+                    f"reference: has no layer {min(missing)}; give a model whose layers have the "
+                    "same names"
+                )
+            return self.of(plain, list(own.layers), own.measures, own.layout)
         if reference != "random":
             raise InputError(f"reference: expected 'random' or a model, got {reference!r}")
         watch = Watch(own.layers, own.measures, own.layout)

@@ -49,6 +49,8 @@ def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
         unit=watch.unit,
         notes=(
             *(f"Left out: {what}." for what in watch.left_out),
+            *_edges(watch),
+            *(_bounds(layers, [*watch.bounds.values()]) if "effective_rank" in names else ()),
             *_zeros(layers, rows),
             *(f"Not measured: {metric} ({why})." for metric in missing),
         ),
@@ -76,6 +78,23 @@ def _zeros(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Itera
                 "their cosine and effective rank are 0 and their MAD is 1."
             )
             return
+
+
+def _edges(watch: Watch) -> Iterator[str]:
+    """Says which edges make energies and MAD differ from their definition."""
+    if watch.one_way or watch.repeated:
+        yield (
+            f"Edges: {watch.one_way} lack their reverse and {watch.repeated} are repeated, but "
+            "dirichlet_energy and mad expect both directions of every edge, each once."
+        )
+
+
+def _bounds(layers: Sequence[str], bounds: Sequence[int]) -> Iterator[str]:
+    """Says where the effective rank has other bounds, if layers differ in tokens or channels."""
+    changes = [i for i in range(len(bounds)) if i == 0 or bounds[i] != bounds[i - 1]]
+    if len(changes) > 1:
+        found = ", ".join(f"{bounds[i]} from {layers[i]} on" for i in changes)
+        yield f"The effective rank is at most the number of tokens and of channels: {found}."
 
 
 def _finite(values: Tensor | None) -> Tensor:

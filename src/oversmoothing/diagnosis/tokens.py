@@ -1,6 +1,6 @@
 """Finds the tokens in what a layer returns."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ def find_tokens(
     """
     dims = (len(layout),) if layout else (2, 3) if graph else (3, 4)
     found = list(_tensors(output))
-    fitting = [x for x in found if x.dim() in dims]
+    fitting = [x for x in found if x.dim() in dims and not _is_map(x, found)]
     x = next((x for x in fitting if _has_batch(layer, x, layout, size)), next(iter(fitting), None))
     if x is None:
         shapes = ", ".join(str(tuple(x.shape)) for x in found) or type(output).__name__
@@ -56,6 +56,11 @@ def _tensors(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, tuple | list):
         for value in output:
             yield from _tensors(value)
+
+
+def _is_map(x: Tensor, others: Iterable[Tensor]) -> bool:
+    """Whether x is an attention map (B, heads, N, N) beside tokens (B, N, C)."""
+    return any(x.dim() == 4 and y.dim() == 3 and x.shape[2:] == (y.shape[1],) * 2 for y in others)
 
 
 def _has_batch(layer: nn.Module, x: Tensor, layout: str | None, size: int | None) -> bool:

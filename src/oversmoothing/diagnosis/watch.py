@@ -29,6 +29,8 @@ class Watch:
         values: one value per sample for every call of a layer, in their order, and every measure.
         sizes: the number of tokens of every sample, in the first layer.
         isolated: number of nodes without neighbours, in the first layer.
+        one_way, repeated: numbers of edges without a reverse, and of edges that are listed before.
+        bounds: the largest possible effective rank of every row of ``values``.
         unit: what the tokens are.
     """
 
@@ -38,7 +40,8 @@ class Watch:
         self.layers, self.measures, self.layout = layers, measures, layout
         self.values: dict[Row, dict[str, list[Tensor]]] = {}
         self.sizes: list[int] = []
-        self.isolated = 0
+        self.isolated = self.one_way = self.repeated = 0
+        self.bounds: dict[Row, int] = {}
         self._left_out: dict[str, None] = {}  # an ordered set
         self.unit: Literal["tokens", "nodes"] = "tokens"
 
@@ -90,8 +93,12 @@ class Watch:
         if sum(self.calls.values()) == 1:
             self.sizes += samples.sizes(x)
             self.isolated += samples.isolated
+            self.one_way += samples.one_way
+            self.repeated += samples.repeated
             self._left_out |= dict.fromkeys(samples.left_out())
             self.unit = samples.unit
+        bound = min(max(samples.sizes(x)), x.shape[-1])
+        self.bounds[row] = max(bound, self.bounds.get(row, 0))
         with without_autocast(x.device):
             found = measure(name, samples.split(x), self.measures)
         if x.dim() == 3:

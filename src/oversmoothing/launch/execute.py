@@ -3,6 +3,7 @@
 import contextlib
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from oversmoothing.store.environment import device, environment, shared_environm
 from oversmoothing.store.files import OUTPUTS, flush, write_text
 from oversmoothing.store.identity import run_id, run_name
 from oversmoothing.store.locks import locked
+from oversmoothing.store.own_code import own_code
 from oversmoothing.store.recorder import Recorder, read_result, write_result
 from oversmoothing.tasks.base import Job, Result
 
@@ -53,6 +55,8 @@ def obtain(
     with distributed.group(device(config.device)), locked(folder, wait):
         first = distributed.rank() == 0
         known = distributed.from_first(known_result(config) if first else None) or {}
+        if first:
+            _tell_of_other_code(folder, known, own_code(config))
         if not (missing := missing_seeds(config, known)):
             if first:
                 checkpoints.remove_of(folder, [int(seed) for seed in known["seeds"]])
@@ -73,6 +77,7 @@ def _trained(
 ) -> dict[str, Any]:
     """Runs the missing seeds group by group; returns the stored result after the last group."""
     env = {**environment(config.device), "data": getattr(start.parts.data, "checksum", None)}
+    env |= {"code": code} if (code := own_code(config)) else {}
     _require_same_data(folder, known, env["data"])
     for seeds in start.groups(missing):
         began = time.monotonic()
@@ -96,6 +101,17 @@ def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None
                 f"{env['data']}, now {checksum}); restore the data, or remove this folder to run "
                 "all seeds on the new ones"
             )
+
+
+def _tell_of_other_code(folder: Path, known: dict[str, Any], code: str | None) -> None:
+    """Warns if a result was made by other code of the user's parts; the id does not show it."""
+    before = {env.get("code") for env in _environments(known).values()} - {None}
+    if code and before - {code}:
+        warnings.warn(
+            f"{folder}: your own code has changed since this result; remove the folder to run it "
+            "again",
+            stacklevel=2,
+        )
 
 
 def _environments(known: dict[str, Any]) -> dict[str, dict[str, Any]]:

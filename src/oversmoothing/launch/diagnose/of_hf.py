@@ -13,6 +13,7 @@ from oversmoothing.launch.diagnose.subject import (
     in_batches,
     refuse,
 )
+from oversmoothing.store.offline import offline
 
 LONGEST = 512  # tokens of a text; longer ones are cut
 
@@ -85,7 +86,7 @@ def _images(name: str, files: list, request: Request) -> Iterator[dict[str, Any]
 
 def _loaded(name: str, kind: Any) -> Any:
     try:
-        return kind.from_pretrained(name)
+        return kind.from_pretrained(name, local_files_only=offline())
     except Exception as error:  # the hub, its HTTP library and tokenizers may raise any error
         reason = described(error)
         raise InputError(

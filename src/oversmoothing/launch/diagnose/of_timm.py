@@ -11,6 +11,7 @@ from oversmoothing.launch.diagnose.subject import (
     in_batches,
     refuse,
 )
+from oversmoothing.store.offline import FORBIDDEN, offline
 
 
 def of_timm(name: str, request: Request) -> Subject:
@@ -42,6 +43,10 @@ def _with_weights(name: str, weights: str | None) -> nn.Module:
     import timm
     from timm.models import load_checkpoint
 
+    if weights is None and offline():
+        raise InputError(
+            f"timm:{name}: {FORBIDDEN}; give --weights FILE, or --weights none for random ones"
+        )
     try:
         model = timm.create_model(name, pretrained=weights is None)
         if weights not in (None, "none"):

@@ -106,6 +106,7 @@ def measured(study: Study, records: Sequence[Record]) -> dict[Cell, Measured]:
         if (
             cell.method not in study.methods
             or cell.graph not in study.graphs
+            or cell.network not in study.networks
             or (name := chosen(study, cell, runs)) is None
         ):
             continue
