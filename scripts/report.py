@@ -20,7 +20,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 OTHERS = (  # command of make, title, text, and files below results/ that are shown if they exist
     ("cures", "Which method at which depth",
      "All methods under one protocol, with settings chosen on validation. The table is of GCNs on "
-     "Cora; docs/guides/cures.md has the advice, results/tables/cures.md every cell.",
+     "Cora (↑ ↓: significantly better or worse than none); docs/guides/cures.md has the advice, "
+     "results/tables/cures.md every cell.",
      "tables/cures.md figures/cures.png"),
     ("fig1", "Figure 1: rank of random transformers",
      "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "

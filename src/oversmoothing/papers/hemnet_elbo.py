@@ -47,10 +47,10 @@ def main(argv: list[str]) -> int:
     sizes = {"runs": options.runs, "iterations": options.iterations, "N": N, "C": C, "K": K}
     content = {"command": "python scripts/figure.py elbo", **sizes, "variance": C**0.5}
     text = json.dumps(content | {"rows": rows}, indent=1, ensure_ascii=False)
-    table = options.folder / "tables/elbo.md"
+    page = options.folder / "tables/elbo.md"
     write_text(options.folder / "elbo.json", text + "\n")
-    write_text(table, markdown(rows))
-    print(markdown(rows), table, sep="\n")
+    write_text(page, markdown(rows))
+    print(markdown(rows), page, sep="\n")
     return 0
 
 

@@ -73,8 +73,9 @@ class Networks(nn.Module):
     ) -> None:
         super().__init__()
         design = Design(
-            conv, options or {}, depth, hidden, dropout, skip, interval, alpha, lam, jumping,
-            drop_edge, adjacency, share_aggregators,
+            conv=conv, options=options or {}, depth=depth, hidden=hidden, dropout=dropout,
+            skip=skip, interval=interval, alpha=alpha, lam=lam, jumping=jumping,
+            drop_edge=drop_edge, adjacency=adjacency, share_aggregators=share_aggregators,
         )  # fmt: skip
         self.x, self.edge_index, self.edge_weight = x, edges.flip(0), weights
         self.seeds = Seeds(seeds, x.device)

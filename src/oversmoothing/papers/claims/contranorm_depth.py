@@ -108,7 +108,7 @@ def accuracy(evidence: Evidence) -> Finding:
     """Claim: at 24 layers BERT loses accuracy without ContraNorm, and not with it."""
     cells, texts, cases = evidence.measured("text_rates"), [], []
     shallow = evidence.measured("text_depth")["", "none", "L=2"]
-    level = Measured((shallow.mean - FALL,) * 2, "", 0.0, (0, 1))  # without spread
+    level = Measured(tuple(value - FALL for value in shallow.values), "", 0.0, shallow.seeds)
     for rate in ("5e-4", "1e-4"):
         base, ours = (cells["accuracy", key, f"L=24, {rate}"] for key in ("none", "contranorm"))
         fell, kept = above(level, base, 4), above(ours, level, 4)

@@ -42,9 +42,9 @@ def values(evidence: Evidence) -> Finding:
 def shallow(evidence: Evidence) -> Finding:
     """Claim: at 2 layers ContraNorm is below the vanilla GCN."""
     found = pairs(evidence.measured("table5"), "vanilla", "contranorm", ["L=2"])
-    against = pairs(evidence.measured("table5"), "contranorm", "vanilla", ["L=2"])
+    points = pairs(evidence.measured("table5"), "contranorm", "vanilla", ["L=2"])
     cases = [pair.above for pair in found]
-    text = f"lower on {share(cases, 'graphs')}; points: {differences(against)}"
+    text = f"lower on {share(cases, 'graphs')}; points: {differences(points)}"
     return Finding(tendency(cases), text, _seeds(evidence))
 
 

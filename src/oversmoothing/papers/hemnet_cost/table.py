@@ -68,10 +68,10 @@ def main(argv: list[str]) -> int:
     ]
     content = {"command": "python scripts/figure.py cost", "size": SIZE, "batch": 1, "rows": rows,
                "published": PUBLISHED, "fits": fits}  # fmt: skip
-    table = markdown(measured, fits)
+    shown = markdown(measured, fits)
     write_text(folder / "cost.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    write_text(folder / "tables/cost.md", table)
-    print(table, folder / "tables/cost.md", sep="\n")
+    write_text(folder / "tables/cost.md", shown)
+    print(shown, folder / "tables/cost.md", sep="\n")
     return 0
 
 
