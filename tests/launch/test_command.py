@@ -29,6 +29,7 @@ MISTAKES = {
     "aggregator=Centered": "aggregator: there is no 'Centered'; did you mean 'centered'?",
     "data=karate": "data: there is no 'karate'; known: chameleon, citeseer, coco_stuff, coco_voc, ",
     "data=": "data: there is no ''; known: ",
+    "backbone=gat": "; convolutions of torch-geometric: backbone=pyg backbone.conv=GATConv",
     "experiment=gnn_tabel5 task.gammas=1": "experiment: there is no 'gnn_tabel5'; did you mean",
     "aggregtor=centered": "aggregtor: no such key; did you mean 'aggregator'?",
     "aggregator@then=layernrm": "aggregator@then: there is no 'layernrm'; did you mean 'layernorm'",

@@ -103,6 +103,27 @@ def test_a_batch_of_settings_equals_each_alone(method: str, double: None) -> Non
     assert together.scores[members[2]] == pytest.approx(alone.scores[members[2]])
 
 
+def test_dropout_in_an_aggregator_does_not_depend_on_the_global_generator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_dropped.py").write_text(
+        "from torch import nn\nfrom oversmoothing.aggregators.base import After\n\n\n"
+        "class Own(After):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.dropout = nn.Dropout(0.5)\n\n"
+        "    def forward(self, x, context):\n        return self.dropout(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = ["+aggregator._partial_=true", "aggregator._target_=own_dropped.Own"]
+    shared = work([compose_config([*BASE, *own])])
+    found = []
+    for _ in "12":
+        batch = Batch(shared, [Member(0, 5)])
+        torch.rand(1)
+        batch.train(3)
+        found.append(weights(batch, 0))
+    assert torch.equal(*found)
+
+
 def test_aggregators_hear_of_every_step_before_and_after_it() -> None:
     batch = Batch(work(two("centered")), [Member(0, 5), Member(1, 5)])
     batch.model.own = Listening()

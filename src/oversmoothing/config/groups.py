@@ -9,6 +9,12 @@ from oversmoothing.config.compose import choices, loader
 from oversmoothing.config.folders import options
 from oversmoothing.errors import install, meant
 
+MORE = {  # what a group offers beside its options
+    "backbone": "; convolutions of torch-geometric: backbone=pyg backbone.conv=GATConv",
+    "data": "; data sets of torch-geometric: data=pyg data.dataset=Planetoid "
+    "data.options.name=PubMed",
+}
+
 
 def group_problem(override: Override, folders: list[Path]) -> str | None:
     """Returns the mistake in an override that chooses an option of a group; None if it is valid."""
@@ -29,8 +35,10 @@ def group_problem(override: Override, folders: list[Path]) -> str | None:
         if misnamed := [file for file in files if os.path.isfile(file)]:
             return f"{where}: {misnamed[0]} is not read; rename it to {shown}.yaml"
         way_out = meant(shown, known)
-        if is_hydra and way_out.startswith("known"):
-            way_out += f"; plugins bring more: {install('sweeps')}"
+        if way_out.startswith("known"):
+            way_out += (
+                f"; plugins bring more: {install('sweeps')}" if is_hydra else MORE.get(where, "")
+            )
         return f"{where}: there is no {shown!r}; {way_out}"
     if known.count(value) > 1:
         return f"{where}: several folders have a {value}.yaml, and the first wins; rename yours"

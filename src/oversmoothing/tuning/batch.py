@@ -13,13 +13,14 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.config.instantiate import build
+from oversmoothing.data.batches import mixed_seed
 from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.tasks.base import Task
 from oversmoothing.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.tuning.networks import chosen, optimizer, require_searchable, stacked
 
 DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
-_BUILDING = Lock()  # networks are drawn from torch's global generator
+_GENERATOR = Lock()  # of torch's global generator, which draws networks and aggregators' dropout
 
 
 class Member(NamedTuple):
@@ -77,11 +78,12 @@ class Batch:
             return
         work, seeds = self.work, [member.seed for member in members]
         configs = [work.configs[member.trial] for member in members]
-        with _BUILDING:
+        with _GENERATOR:
             parts = stacked(configs, work.graph, work.device)
             self.model = work.task.network(parts, seeds, work.device)
         self.trainers = [build(config.trainer) for config in configs]
         require_searchable(self.model, self.trainers)
+        self.random = any(getattr(module, "random", False) for module in self.model.modules())
         self.optimizer = optimizer(self.model, self.trainers)
         self.nodes = work.graph.masks(seeds)
 
@@ -140,6 +142,13 @@ class Batch:
 
     def _step(self) -> Tensor:
         """Makes an optimization step; returns the loss (S,) of every network before it."""
+        if not self.random:
+            return self._optimize()
+        with _GENERATOR:
+            torch.manual_seed(mixed_seed("step", self.epoch))
+            return self._optimize()
+
+    def _optimize(self) -> Tensor:
         advance(self.model, self.epoch)
         self.model.train()
         y = self.work.graph.y
