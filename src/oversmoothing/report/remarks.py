@@ -1,11 +1,11 @@
 """Writes the text next to a table: counts, legend, notes, and comparisons with baseline rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from oversmoothing.report.cells import Cell
-from oversmoothing.report.grid import Entry, judge, layout
+from oversmoothing.report.grid import Block, Entry, judge, layout
 from oversmoothing.report.verdict import Verdict, compare
 
 LEGEND = (
@@ -14,7 +14,7 @@ LEGEND = (
 )
 LEGEND_OURS = "Each cell: mean ± std over n seeds (ddof = 1). Bold: highest mean of its column."
 COMPARED = (
-    "Difference from the baseline row over the same seeds: mean [95 % confidence interval], p of a "
+    "Difference of two rows over the same seeds: mean [95 % confidence interval], p of a "
     "paired t-test (two-sided, not corrected for the number of comparisons)."
 )
 
@@ -34,7 +34,7 @@ def counts(entries: Sequence[Entry]) -> str:
 
 
 def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
-    """Compares rows with their baseline rows; ``COMPARED`` explains how.
+    """Compares rows with their baseline rows, and one row with the others; see ``COMPARED``.
 
     Only tables of ours and tuned tables are compared, since all their rows were treated alike.
 
@@ -44,15 +44,32 @@ def comparisons(entries: Sequence[Entry]) -> list[list[str]]:
     about = entries[0].cell.about
     if not (about.ours or about.tuned):
         return []
-    blocks, lines = layout(entries), []
-    for block in blocks:
-        for label, row in block.rows.items():
-            bases = [entry.baseline[0].label for entry in row if entry and entry.baseline]
-            if bases:
-                name = f"{block.name}: " if block.name else ""
-                lines.append([f"{name}{label} against {bases[0]}", *map(_difference, row)])
+    blocks = layout(entries)
+    lines = [
+        [f"{block.name}: {line[0]}" if block.name else line[0], *line[1:]]
+        for block in blocks
+        for line in (*_with_baselines(block), *_with_others(block, about.compared))
+    ]
     known = [line for line in lines if set(line[1:]) - {"", "missing"}]
     return [["", *blocks[0].columns], *known] if known else []
+
+
+def _with_baselines(block: Block) -> Iterator[list[str]]:
+    """Yields a line for every row that has a baseline row."""
+    for label, row in block.rows.items():
+        bases = [entry.baseline[0].label for entry in row if entry and entry.baseline]
+        if bases:
+            yield [f"{label} against {bases[0]}", *map(_difference, row)]
+
+
+def _with_others(block: Block, key: str | None) -> Iterator[list[str]]:
+    """Yields a line for the row of a key and every other row, except baselines."""
+    firsts = {label: next(filter(None, row)).cell for label, row in block.rows.items()}
+    for own in (label for label, cell in firsts.items() if cell.key == key):
+        for label, other in firsts.items():
+            if other.key not in (key, firsts[own].baseline) and other.baseline != key:
+                cells = zip(block.rows[own], block.rows[label])
+                yield [f"{own} against {label}", *(_between(*pair) for pair in cells)]
 
 
 def notes(entries: Sequence[Entry]) -> list[str]:
@@ -78,6 +95,13 @@ def _difference(entry: Entry | None) -> str:
         return ""
     ours, base = entry.measured, entry.baseline[1]
     return "missing" if ours is None or base is None else compare(ours, base).text
+
+
+def _between(own: Entry | None, other: Entry | None) -> str:
+    if own is None or other is None:
+        return ""
+    measured = own.measured, other.measured
+    return "missing" if None in measured else compare(*measured).text
 
 
 def _spread_in_points(entries: Sequence[Entry]) -> list[str]:

@@ -84,6 +84,7 @@ class Table(Level):
         ours: whether the table is measured only here, so that no cell gets a verdict.
         of: name of the table whose fields this one inherits.
         tuned: folder, below the results, of the search for the settings of each cell.
+        compared: key of a row that is compared with every other row.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Table(Level):
     ours: bool = False
     of: str | None = None
     tuned: str | None = None
+    compared: str | None = None
 
 
 def read(path: Path) -> dict[str, Table]:
@@ -183,6 +185,8 @@ def _check_names(table: Table, where: str) -> None:
     for place, level in ((where, table), *((f"{where}: {k}", r) for k, r in table.rows.items())):
         if level.baseline not in (UNSET, None):
             named(table.rows, [level.baseline], f"{place}: baseline: row")
+    if table.compared is not None:
+        named(table.rows, [table.compared], f"{where}: compared: row")
     for key, row in table.rows.items():
         named(table.columns, row.columns, f"{where}: {key}: column")
         if row.columns and not table.ours:
