@@ -10,6 +10,7 @@ from torch import Tensor
 from oversmoothing.edges import check_edges
 from oversmoothing.errors import InputError
 
+MOST_SORTED = 10_000_000  # edges of a graph that are checked for their reverse, to save memory
 PIECES = 32  # number of pieces in which a batch is measured, to keep float64 copies small
 
 
@@ -70,7 +71,8 @@ class Graphs:
     Attributes:
         isolated: number of nodes without neighbours in graphs of several nodes, 0 if the edges are
             unknown.
-        one_way, repeated: numbers of edges whose reverse is missing, and that are listed before.
+        one_way, repeated: numbers of edges whose reverse is missing, and that are listed before; 0
+            in a graph of more than ``MOST_SORTED`` edges.
 
     Raises:
         InputError: the batch vector or the edges do not fit the nodes.
@@ -83,11 +85,8 @@ class Graphs:
         self.isolated = self.one_way = self.repeated = 0
         if edges is not None:
             check_edges(edges, num_nodes)
-            listed, back = (
-                (start * num_nodes + end).unique() for start, end in (edges, edges.flip(0))
-            )
-            self.one_way = len(listed) - int(torch.isin(listed, back).sum())
-            self.repeated = edges.shape[1] - len(listed)
+            if edges.shape[1] <= MOST_SORTED:
+                self.one_way, self.repeated = _odd(edges, num_nodes)
             alone = torch.ones(num_nodes, dtype=torch.bool, device=edges.device)
             alone[edges[0, edges[0] != edges[1]]] = False
             self.isolated = int(alone.sum())
@@ -121,6 +120,13 @@ class Graphs:
                 f"layers: {name} returns {x.shape[-2]} nodes for a graph of {self.num_nodes}; "
                 "pooled graphs cannot be measured: choose the layers before, layers=…"
             )
+
+
+def _odd(edges: Tensor, num_nodes: int) -> tuple[int, int]:
+    """Returns the number of edges without their reverse, and of edges that are listed before."""
+    listed, back = ((start * num_nodes + end).unique() for start, end in (edges, edges.flip(0)))
+    one_way = len(listed) - int(torch.isin(listed, back, assume_unique=True).sum())
+    return one_way, edges.shape[1] - len(listed)
 
 
 def _by_graph(
