@@ -82,7 +82,8 @@ def chosen_scale(evidence: Evidence) -> Finding:
     if not cases:
         raise NotRecordedError(f"no cell is run with several s; `{COMMAND}`")
     seeds = evidence.measured("table5").seeds
-    return Finding(partly(cases), f"test (printed): {'; '.join(texts)}", seeds)
+    text = f"agrees in {share(cases, 'cells')}; test (printed): {'; '.join(texts)}"
+    return Finding(partly(cases), text, seeds)
 
 
 CLAIMS = [
