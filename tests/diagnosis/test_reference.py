@@ -147,6 +147,18 @@ def test_a_learned_scale_of_contranorm_can_be_drawn_again() -> None:
     assert torch.equal(redrawn_state(layer, 0)["scale"], expected)
 
 
+def test_a_reference_with_compiled_parts() -> None:
+    def model() -> nn.Sequential:
+        return nn.Sequential(*(nn.Sequential(nn.Linear(3, 3)) for _ in range(2)))
+
+    plain, compiled, x = model(), model(), torch.randn(2, 4, 3)
+    compiled.load_state_dict(plain.state_dict())
+    for i in range(2):
+        compiled[i] = torch.compile(compiled[i])
+    report = osm.diagnose(plain, x, layers=["0.0", "1.0"], reference=compiled)
+    assert report.reference is not None and report.reference.values == report.values
+
+
 def test_another_number_of_layers_is_refused() -> None:
     deep = nn.Sequential(*(nn.Linear(3, 3) for _ in range(3)))
     shallow = nn.Sequential(*(nn.Linear(3, 3) for _ in range(2)))

@@ -69,8 +69,8 @@ def _named(name: str) -> type[Aggregator]:
         starts = (other for other in known if name.startswith(f"{other}_"))
         likely = max(starts, key=len, default=name)
         raise InputError(
-            f"aggregator: no aggregator {name!r}; {meant(likely, known)}; a method of your own is "
-            "given as a class"
+            f"aggregator: no aggregator {name!r}; {meant(likely, known)} (give a method "
+            "of your own as a class)"
         )
     return known[name]
 

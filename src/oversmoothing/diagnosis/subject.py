@@ -8,7 +8,7 @@ from torch.func import functional_call
 from torch.nn.parameter import UninitializedParameter
 
 from oversmoothing.diagnosis.calls import Call
-from oversmoothing.diagnosis.layers import Layers, choose_layers
+from oversmoothing.diagnosis.layers import Layers, choose_layers, readable
 from oversmoothing.diagnosis.plan import Options, Plan
 from oversmoothing.diagnosis.reference import redrawn_state
 from oversmoothing.diagnosis.unchanged import unchanged
@@ -53,7 +53,7 @@ class Subject:
         own = self.watch
         if isinstance(reference, nn.Module):
             plain = unwrapped(reference)
-            if missing := own.layers.keys() - dict(plain.named_modules()).keys():
+            if missing := own.layers.keys() - {readable(name) for name, _ in plain.named_modules()}:
                 raise InputError(
                     f"reference: has no layer {min(missing)}; give a model whose layers have the "
                     "same names"
