@@ -35,9 +35,11 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
         return convolutions
     stacks = stacks or _largest(_mixed(model)) or every or _largest(_containers(model, "", 1))
     if not stacks:
+        examples = _examples(model)
+        way = f"name the modules to look at, for example layers={examples}"
         raise InputError(
-            f"layers: found no repeated blocks in {type(model).__name__}; name the modules to "
-            f"look at, for example layers={_examples(model)}"
+            f"layers: found no repeated blocks in {type(model).__name__}; "
+            f"{way if examples else 'give the model around it'}"
         )
     kind = _kind(max((stack for _, stack in stacks), key=_size))
     return {

@@ -33,6 +33,10 @@ class Call:
         found = (source.get(name) for source in (self.named, self.data))
         return next((value for value in found if isinstance(value, Tensor)), None)
 
+    def shapes(self) -> list[torch.Size]:
+        """Returns the shapes of the arguments that are tensors with two axes or more."""
+        return shapes_of((*self.args, *self.kwargs.values()))
+
     def copied(self) -> "Call":
         """Returns the call with copies of the arguments, which a model may change in place."""
         args, kwargs = tree_map(_copied, (self.args, self.kwargs))
@@ -118,6 +122,11 @@ def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -
 def _is_data(batch: Any) -> bool:
     """Whether a batch is a graph of torch-geometric, or several."""
     return callable(getattr(batch, "keys", None)) and hasattr(batch, "edge_index")
+
+
+def shapes_of(values: Iterable[Any]) -> list[torch.Size]:
+    """Returns the shapes of the tensors with two axes or more."""
+    return [x.shape for x in values if isinstance(x, Tensor) and x.dim() > 1]
 
 
 def named(forward: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.adapters.prefix import parents_of
-from oversmoothing.diagnosis.calls import named
+from oversmoothing.diagnosis.calls import named, shapes_of
 from oversmoothing.errors import InputError
 
 OF_PATCHES = ("pixel_attention_mask", "patch_attention_mask", "patch_valid")
@@ -35,6 +35,7 @@ class Padding:
         self.model = model
         self.mask = None if mask is None else _kept("mask", mask)
         self._given: dict[nn.Module, dict[str, Any]] = {}  # the masks that each module gets
+        self._shapes: dict[nn.Module, list[torch.Size]] = {}  # of all arguments of each module
 
     @contextmanager
     def followed(self, layers: dict[str, nn.Module]) -> Iterator[None]:
@@ -75,6 +76,15 @@ class Padding:
                 break
         return None if unfit is None else _kept(*unfit)
 
+    def inputs_of(self, name: str) -> list[torch.Size]:
+        """Returns the shapes that the innermost model of timm or transformers around a layer gets.
+
+        Its windows and other parts of a sample follow each other along the first axis.
+        """
+        around = reversed(parents_of(self.model, name).values())
+        models = (m for m in around if _is_model(m) or hasattr(m, "forward_features"))
+        return next((self._shapes[m] for m in models if m in self._shapes), [])
+
     def _around(self, name: str, layer: nn.Module) -> list[nn.Module]:
         return [*parents_of(self.model, name).values(), layer]
 
@@ -82,6 +92,7 @@ class Padding:
         given = named(module.forward, args, kwargs)
         inner = given.get("x")  # of timm, a dictionary of patches
         given = {**inner, **given} if isinstance(inner, Mapping) else given
+        self._shapes[module] = shapes_of(given.values())
         self._given[module] = {name: given[name] for name in NAMES if given.get(name) is not None}
 
     def _masks(self, name: str, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -114,9 +125,9 @@ def _kept(which: str, mask: Tensor) -> Tensor:
     """Returns true for tokens that are not padding."""
     if which.endswith("key_padding_mask"):
         return ~mask if mask.dtype == torch.bool else mask == 0
-    if mask.dim() != 2 or mask.is_floating_point():
+    if mask.dim() != 2 or mask.is_floating_point() and not ((mask == 0) | (mask == 1)).all():
         raise InputError(
-            f"{which}: expected booleans or integers (B, N), true for every token that counts, got "
+            f"{which}: expected booleans or 0 and 1, (B, N), true for every token that counts, got "
             f"{mask.dtype} {tuple(mask.shape)}; give mask= in this form"
         )
     return mask != 0

@@ -63,7 +63,7 @@ class Report:
         rows = [["layer", *self.values], *([layer, *cells] for layer, cells in self._cells())]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(_aligned(row, widths)) for row in rows]
-        legend = [f"{metric}: {LEGEND[metric]}." for metric in self.values]
+        legend = [f"{name}: {LEGEND[name]}." for name in self.values if name in LEGEND]
         beside = [f"In parentheses: {self.reference.model}."] if self.reference else []
         warning = "Judge by several measures beside a reference: each alone can mislead."
         return "\n".join([head, *self.notes, "", *lines, "", *legend, *beside, warning])

@@ -19,7 +19,8 @@ class Sequences:
     """A batch of images or sentences with tokens (B, N, C).
 
     Args:
-        prefix: number of leading tokens that are left out.
+        prefix, suffix: numbers of leading and of trailing tokens that are left out.
+        parts: number of parts of a sample, such as windows, that follow each other along B.
         keep: true for tokens that are not padding, (B, N); None: all.
     """
 
@@ -28,28 +29,35 @@ class Sequences:
     one_way: ClassVar[int] = 0
     repeated: ClassVar[int] = 0
     prefix: int = 0
+    suffix: int = 0
+    parts: int = 1
     keep: Tensor | None = None
 
     def split(self, x: Tensor) -> Iterator[tuple[Tensor, None]]:
         """Yields the tokens of one or more samples at a time. Shapes: x (B, N, C) -> (b, n, C)."""
+        x = self._joined(x)
         if self.keep is None:
-            pieces = x[:, self.prefix :].split(max(1, x.shape[0] // PIECES))
-            yield from ((piece, None) for piece in pieces)
+            yield from ((piece, None) for piece in x.split(max(1, x.shape[0] // PIECES)))
         else:
-            for tokens, keep in zip(x[:, self.prefix :], self.keep[:, self.prefix :]):
+            for tokens, keep in zip(x, self._joined(self.keep)):
                 yield tokens[keep][None], None
 
     def sizes(self, x: Tensor) -> list[int]:
         """Returns the number of tokens of every sample."""
-        B, N, _ = x.shape
-        keep = self.keep
-        return [N - self.prefix] * B if keep is None else keep[:, self.prefix :].sum(1).tolist()
+        keep = torch.ones(x.shape[:2], dtype=torch.bool) if self.keep is None else self.keep
+        return self._joined(keep).sum(1).tolist()
 
     def left_out(self) -> list[str]:
         """Describes which tokens are left out."""
-        prefix = f"{self.prefix} prefix token{'s' * (self.prefix > 1)}"
+        around = ((self.prefix, "prefix"), (self.suffix, "detection"))
+        found = [f"{n} {what} token{'s' * (n > 1)}" for n, what in around if n]
         padded = self.keep is not None and not bool(self.keep.all())
-        return [prefix] * bool(self.prefix) + ["padding"] * padded
+        return found + ["padding"] * padded
+
+    def _joined(self, x: Tensor) -> Tensor:
+        """Joins the tokens of a sample. Shapes: (B, N, ...) -> (B/parts, parts·n, ...)."""
+        x = x[:, self.prefix : max(self.prefix, x.shape[1] - self.suffix)]
+        return x.unflatten(0, (-1, self.parts)).flatten(1, 2)
 
     def check(self, name: str, x: Tensor) -> None:
         """Raises InputError if the mask does not fit the tokens."""
@@ -79,6 +87,7 @@ class Graphs:
     """
 
     unit: ClassVar[Literal["nodes"]] = "nodes"
+    parts: ClassVar[int] = 1
 
     def __init__(self, num_nodes: int, batch: Tensor | None, edges: Tensor | None) -> None:
         self.num_nodes = num_nodes

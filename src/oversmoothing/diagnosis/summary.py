@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from oversmoothing.diagnosis.measures import OF_TOKENS
+from oversmoothing.diagnosis.measures import OF_EDGES
 from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError
@@ -27,12 +27,12 @@ def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
     layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
     rows = [{m: torch.cat(v) for m, v in row.items()} for row in watch.values.values()]
     for layer, row in zip(layers, rows):
-        if any(not len(row[m]) for m in OF_TOKENS if m in row):
+        if any(not len(values) for values in row.values()):
             raise InputError(
                 f"{layer}: every sample has fewer than two tokens that count, and similarity needs "
                 "two; choose other layers, inputs or mask, or prefix=0"
             )
-    names = [m for m in watch.measures if any(m in row for row in rows)]
+    names = [str(m) for m in watch.measures if any(m in row for row in rows)]
     missing = [m for m in watch.measures if m not in names] if wanted is not None else []
     why = "edges are not known, or no attention map was seen"
     if not names:
@@ -48,8 +48,9 @@ def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
         tokens=(min(watch.sizes), max(watch.sizes)),
         unit=watch.unit,
         notes=(
-            *(f"Left out: {what}." for what in watch.left_out),
-            *_edges(watch),
+            *_left_out(layers, watch),
+            *(_parts(layers, rows, watch.inputs) if watch.unit == "tokens" else ()),
+            *(_edges(watch) if any(m in names for m in OF_EDGES) else ()),
             *(_bounds(layers, [*watch.bounds.values()]) if "effective_rank" in names else ()),
             *_zeros(layers, rows),
             *(f"Not measured: {metric} ({why})." for metric in missing),
@@ -80,8 +81,35 @@ def _zeros(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Itera
             return
 
 
+def _left_out(layers: Sequence[str], watch: Watch) -> Iterator[str]:
+    """Says what is left out, and in which layers if it is not in all of them."""
+    for what, rows in watch.left_out.items():
+        found = [layer for layer, row in zip(layers, watch.values) if row in rows]
+        names = ", ".join(found if len(found) < 4 else (found[0], found[1], "…", found[-1]))
+        some = f", in {len(found)} of {len(layers)} layers: {names}"
+        yield f"Left out: {what}{some * (len(found) < len(layers))}."
+    if watch.isolated:
+        nodes = f"{watch.isolated} node{'s' * (watch.isolated > 1)}"
+        yield f"Left out: {nodes} without neighbours, of MAD only."
+
+
+def _parts(
+    layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]], inputs: int
+) -> Iterator[str]:
+    """Says which layer is the first that has more samples than the model has inputs."""
+    for layer, row in zip(layers, rows):
+        if (samples := max(map(len, row.values()), default=0)) > inputs:
+            yield (
+                f"{layer} has {samples} samples for {inputs} inputs: it acts on parts, such as "
+                "windows or views, and each part counts as a sample."
+            )
+            return
+
+
 def _edges(watch: Watch) -> Iterator[str]:
     """Says which edges make energies and MAD differ from their definition."""
+    if watch.weighted:
+        yield "Ignored: the weights of the edges; dirichlet_energy and mad count all edges alike."
     if watch.one_way or watch.repeated:
         yield (
             f"Edges: {watch.one_way} lack their reverse and {watch.repeated} are repeated, but "

@@ -16,8 +16,8 @@ SEQUENTIAL = (nn.MultiheadAttention, nn.RNNBase)  # with batch_first
 
 def find_tokens(
     name: str, layer: nn.Module, output: Any, layout: str | None, size: int | None, graph: bool
-) -> Tensor:
-    """Returns the tokens that a layer returned, (B, N, C); for a graph the nodes, (N, C).
+) -> tuple[Tensor, str]:
+    """Returns the tokens of a layer, (B, N, C), or nodes of a graph, (N, C), and their layout.
 
     Args:
         name: of the layer, for error messages.
@@ -41,7 +41,7 @@ def find_tokens(
         )
     _require_one_kind(name, output, dims)
     layout = layout or ("BNC" if graph and x.dim() == 3 else _certain(name, layer, x, size))
-    return to_tokens(x, layout)
+    return to_tokens(x, layout), layout
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:

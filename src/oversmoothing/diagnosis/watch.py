@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from oversmoothing.diagnosis.maps import Rows, SeeMaps, map_similarity
 from oversmoothing.diagnosis.measures import ATTENTION, measure
 from oversmoothing.diagnosis.plan import Plan
+from oversmoothing.diagnosis.samples import Graphs, Sequences
 from oversmoothing.diagnosis.tokens import find_tokens
 from oversmoothing.diagnosis.unchanged import without_autocast
 from oversmoothing.errors import InputError
@@ -28,8 +29,11 @@ class Watch:
     Attributes:
         values: one value per sample for every call of a layer, in their order, and every measure.
         sizes: the number of tokens of every sample, in the first layer.
+        inputs: the number of inputs of the model, as far as it is known.
+        left_out: the rows of ``values`` from which something is left out, by its description.
         isolated: number of nodes without neighbours, in the first layer.
         one_way, repeated: numbers of edges without a reverse, and of edges that are listed before.
+        weighted: whether edges have weights, which are ignored.
         bounds: the largest possible effective rank of every row of ``values``.
         unit: what the tokens are.
     """
@@ -40,16 +44,11 @@ class Watch:
         self.layers, self.measures, self.layout = layers, measures, layout
         self.values: dict[Row, dict[str, list[Tensor]]] = {}
         self.sizes: list[int] = []
+        self.inputs, self.weighted = 0, False
         self.isolated = self.one_way = self.repeated = 0
         self.bounds: dict[Row, int] = {}
-        self._left_out: dict[str, None] = {}  # an ordered set
+        self.left_out: dict[str, set[Row]] = {}
         self.unit: Literal["tokens", "nodes"] = "tokens"
-
-    @property
-    def left_out(self) -> list[str]:
-        """Descriptions of the tokens that are left out in the first layer, of all calls."""
-        nodes = f"{self.isolated} node{'s' * (self.isolated > 1)} without neighbours, of MAD only"
-        return [*self._left_out, *[nodes] * bool(self.isolated)]
 
     @contextmanager
     def during(self, plan: Plan) -> Iterator[None]:
@@ -86,27 +85,35 @@ class Watch:
         plan, row = self.plan, (name, self.calls[name])
         self.calls[name] += 1
         layout = self.layout or plan.layout(name, output)
-        x = find_tokens(name, layer, output, layout, plan.size, plan.graph).detach()
+        x, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph)
+        x = x.detach()
         if not x.numel():
             raise InputError(f"{name}: returns {tuple(x.shape)}; the batch is empty, give samples")
-        samples = plan.samples(name, layer, x)
+        samples = plan.samples(name, layer, x, layout)
         if sum(self.calls.values()) == 1:
-            self.sizes += samples.sizes(x)
-            self.isolated += samples.isolated
-            self.one_way += samples.one_way
-            self.repeated += samples.repeated
-            self._left_out |= dict.fromkeys(samples.left_out())
-            self.unit = samples.unit
+            self._count(samples, x, layout)
+        for what in samples.left_out():
+            self.left_out.setdefault(what, set()).add(row)
         bound = min(max(samples.sizes(x)), x.shape[-1])
         self.bounds[row] = max(bound, self.bounds.get(row, 0))
         with without_autocast(x.device):
             found = measure(name, samples.split(x), self.measures)
         if x.dim() == 3:
             fitting = [s for tokens, s in maps if (len(s), tokens) == x.shape[:2]]
-            found |= {ATTENTION: fitting[0].cpu()} if fitting else {}
+            found |= {ATTENTION: _of_samples(fitting[0], samples.parts)} if fitting else {}
         values = self.values.setdefault(row, {})
         for measured, numbers in found.items():
             values.setdefault(measured, []).append(numbers)
+
+    def _count(self, samples: Sequences | Graphs, x: Tensor, layout: str) -> None:
+        """Counts the samples and edges of a call, in its first layer."""
+        self.sizes += samples.sizes(x)
+        self.inputs += self.plan.inputs(x.shape[0], layout)
+        self.isolated += samples.isolated
+        self.one_way += samples.one_way
+        self.repeated += samples.repeated
+        self.weighted |= self.plan.weighted
+        self.unit = samples.unit
 
     def _see(self, batch: int, tokens: int, rows: Rows) -> None:
         """Measures the first map of every layer that is running."""
@@ -115,3 +122,8 @@ class Watch:
                 keep = self.plan.padding.keep(name, self.layers[name], (batch, tokens))
                 if keep is None or keep.shape == (batch, tokens):
                     seen.append((tokens, map_similarity(batch, tokens, rows, keep)))
+
+
+def _of_samples(similarity: Tensor, parts: int) -> Tensor:
+    """Returns the mean over the parts of every sample. Shapes: (B·parts,) -> (B,)."""
+    return similarity.cpu().unflatten(0, (-1, parts)).mean(dim=1)
