@@ -12,7 +12,7 @@ PREFIX_TOKENS = (  # parameters of transformers' vision models, (1, k, C) or (C,
 TRAILING_TOKENS = ("detection_tokens",)  # YOLOS
 OF_BRANCHES = ("cls_token_0", "cls_token1")  # CrossViT, CoaT: every branch has a class token
 CLASS_BLOCKS = ("blocks_token_only", "cls_attn_blocks")  # CaiT, XCiT: the class token starts there
-PATCHES = ("patch_embed", "pixel_embed")  # how names of modules without class tokens begin
+PATCHES = ("patch_embed", "pixel_embed", "temporal_")  # names of modules without class tokens
 ELSEWHERE = (*PREFIX_TOKENS, "class_token")  # class tokens in models of other libraries
 
 
@@ -90,7 +90,7 @@ def _before_class(model: nn.Module, name: str) -> bool:
 
 
 def _of_patches(name: str) -> bool:
-    """Whether a layer embeds patches, which the class token is added to later."""
+    """Whether a layer gets patches only, such as one that embeds them."""
     of_naflex = f".{name}".endswith(".embeds.proj")
     return of_naflex or any(part.startswith(PATCHES) for part in name.split("."))
 

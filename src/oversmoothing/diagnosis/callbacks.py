@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from oversmoothing.diagnosis.calls import has_forward
 from oversmoothing.diagnosis.diagnose import diagnose
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, meant
 
 
 def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, float]:
@@ -128,7 +129,8 @@ class LightningCallback(_Logged):
     Args:
         inputs: one batch for the forward of the module.
         every: number of optimisation steps between two measurements.
-        module: name of the submodule to measure, such as ``model``; empty: the LightningModule.
+        module: name of the submodule to measure, such as ``model``; empty: the LightningModule, or
+            its only child with parameters if it has no ``forward``.
         options: of :func:`diagnose`.
 
     Raises:
@@ -149,10 +151,30 @@ class LightningCallback(_Logged):
 
     def _log(self, trainer: Any, pl_module: nn.Module) -> None:
         if trainer.is_global_zero and (
-            found := self.measured(pl_module.get_submodule(self.module), trainer.global_step)
+            found := self.measured(self._part(pl_module), trainer.global_step)
         ):
             for logger in trainer.loggers:
                 logger.log_metrics(found, step=trainer.global_step)
+
+
+    def _part(self, pl_module: nn.Module) -> nn.Module:
+        """Returns the module to measure.
+
+        Raises:
+            InputError: ``module`` is not one, or is needed and not given.
+        """
+        parts = dict(pl_module.named_modules())
+        if self.module not in parts:
+            raise InputError(f"module: {self.module!r} is no module; {meant(self.module, parts)}")
+        if self.module or has_forward(pl_module):
+            return parts[self.module]
+        trained = [n for n, m in pl_module.named_children() if any(True for _ in m.parameters())]
+        if len(trained) != 1:
+            raise InputError(
+                f"module: {type(pl_module).__name__} has no forward; name the part to measure, "
+                f"such as module={next(iter(trained), 'model')!r}"
+            )
+        return parts[trained[0]]
 
 
 def _blank(cls: Any) -> Any:

@@ -82,6 +82,12 @@ def calls(
         raise InputError("batches: got no batch; check that the loader is not empty or used up")
 
 
+def has_forward(model: nn.Module) -> bool:
+    """Whether a module can be called, unlike a ModuleList and many modules of Lightning."""
+    owner = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
+    return "forward" in vars(model) or owner.__name__ not in ("Module", "LightningModule")
+
+
 def _require_iterable(batches: Any, args: tuple[Any, ...]) -> None:
     if args:
         raise InputError("batches: expected instead of inputs, got both; leave one of them out")

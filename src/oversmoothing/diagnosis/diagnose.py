@@ -1,6 +1,6 @@
 """Measures how alike tokens or nodes are after every layer of a model."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from oversmoothing.adapters.axes import check_layout
-from oversmoothing.diagnosis.calls import Call, calls
+from oversmoothing.adapters.prefix import class_token_of
+from oversmoothing.diagnosis.calls import Call, calls, has_forward
 from oversmoothing.diagnosis.layers import Layers
-from oversmoothing.diagnosis.measures import chosen_measures
+from oversmoothing.diagnosis.measures import Metrics, chosen_measures
 from oversmoothing.diagnosis.plan import Options
 from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.subject import Subject, unwrapped
@@ -36,7 +38,7 @@ def diagnose(
     reference: nn.Module | str | None = None,
     seed: int = 0,
     layout: str | None = None,
-    metrics: Iterable[str] | None = None,
+    metrics: Metrics = None,
     **kwargs: Any,
 ) -> Report:
     """Measures how alike tokens or nodes are after every layer of a model.
@@ -61,7 +63,8 @@ def diagnose(
         seed: of the random initialisation.
         layout: of the layers' outputs, if it is ambiguous: ``BNC``, ``NBC``, ``BCN``, ``BCHW``,
             ``BHWC``, ``NC`` (B samples, N tokens or nodes, C channels, H rows, W columns).
-        metrics: names of the metrics to measure; None: all that are available.
+        metrics: names of the metrics to measure, or functions of tokens (b, n, C) that return one
+            number for each sample, (b,), shown by their ``__name__``; None: all that are available.
         kwargs: keyword arguments of the model.
 
     Returns:
@@ -71,14 +74,17 @@ def diagnose(
         InputError: the model or the inputs cannot be measured.
     """
     model = unwrapped(model)
+    _require_model(model)
     _require_arguments(model, kwargs)
+    if batch is not None and not _is_vector(batch) and "batch" in signature(model.forward).parameters:
+        kwargs, batch = {**kwargs, "batch": batch}, None  # the model's own, no graph of every node
     notes = _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
-    chosen = chosen_measures(metrics)
+    _require_seed(seed)
+    chosen, options = chosen_measures(metrics), Options(edges, mask, batch, prefix)
     subjects = [Subject.of(model, layers, chosen, layout)]
     if reference is not None:
         subjects.append(subjects[0].beside(reference, seed))
-    options = Options(edges, mask, batch, prefix)
     with observable([subject.model for subject in subjects]), same_random_numbers(model):
         for call in calls(model, inputs, kwargs, batches, batch, _device(model)):
             for subject in subjects:
@@ -86,35 +92,92 @@ def diagnose(
                 with _explained(model, inputs, own):
                     subject.run(own, options)
     report, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
+    notes += _counted(model, report, subjects[0].watch.layers) if prefix is None else []
     report = replace(report, notes=(*report.notes, *notes))
     return beside(report, others[0]) if others else report
 
 
 @contextmanager
 def _explained(model: nn.Module, inputs: tuple[Any, ...], call: Call) -> Iterator[None]:
-    """Context in which an error of a model that got a dictionary or labels names the way out."""
+    """Context in which an error of a model that got unusual inputs names the way out."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (InputError, torch.OutOfMemoryError):
         raise
-    except (AttributeError, TypeError, RuntimeError) as error:
-        known = signature(model.forward).parameters
-        if len(inputs) == 1 and isinstance(inputs[0], Mapping) and known.keys() & inputs[0]:
-            raise InputError(
-                f"inputs: expected arguments of {type(model).__name__}, got a dictionary of them; "
-                "give them as keywords, diagnose(model, **inputs)"
-            ) from error
-        if not inputs and len(call.args) == 2 and _are_labels(call.args[1]):
-            raise InputError(
-                f"batches: {type(model).__name__} fails with the two tensors of a batch "
-                f"({described(error)}); "
-                "if the second holds labels, give batches=(x for x, _ in loader)"
-            ) from error
-        raise
+    except (AttributeError, IndexError, TypeError, RuntimeError, ValueError) as error:
+        known = signature(model.forward).parameters.keys()
+        if (found := _unusual(call, known, bool(inputs))) is None:
+            raise
+        what, way = found
+        raise InputError(
+            f"{'inputs' if inputs or call.kwargs else 'batches'}: {type(model).__name__} fails with {what} "
+            f"({described(error)}); {way}"
+        ) from error
 
 
-def _are_labels(x: Any) -> bool:
+def _unusual(call: Call, known: Collection[str], single: bool) -> tuple[str, str] | None:
+    """Returns what is unusual about the arguments of a model, and the way out; None: nothing.
+
+    Args:
+        known: names of the model's arguments.
+        single: whether they are the only batch.
+    """
+    values = [*call.args, *call.kwargs.values()]
+    if not single and len(call.args) == 2 and _is_vector(call.args[1]):
+        return "two tensors", "if the second holds labels, give batches=(x for x, _ in loader)"
+    for x in values:
+        if isinstance(x, DataLoader | Dataset | Iterator):
+            return f"a {type(x).__name__}", "give its batches, batches=loader"
+        if hasattr(x, "__array__") and not isinstance(x, Tensor):
+            return f"a {type(x).__name__}", "give tensors, such as torch.from_numpy(x)"
+        if isinstance(x, list):
+            return "a list", "give one tensor, or several batches by batches=[…]"
+    [x, *more] = [*values, None]
+    if len(more) != 1:
+        return None
+    if isinstance(x, Mapping) and known & x.keys():
+        return "a dictionary of its arguments", "give them as keywords, diagnose(model, **inputs)"
+    if isinstance(x, Tensor) and x.dim() == 3 and x.shape[0] in (1, 3):
+        return f"a tensor {tuple(x.shape)}", "if it is one image, give x[None]; or give batches=…"
+    if x is None or isinstance(x, str | int | float):
+        return repr(x), "give tensors, diagnose(model, x), or batches=…"
+    return None
+
+
+def _is_vector(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dim() == 1 and not x.is_floating_point()
+
+
+def _counted(model: nn.Module, report: Report, layers: Iterable[str]) -> list[str]:
+    """Says which parameter may be a leading token that is not left out."""
+    tokens = [token for name in layers if (token := class_token_of(model, name))]
+    return [
+        f"Not left out: {token}, since its place is not known; prefix=1 leaves out the first token."
+        for token in dict.fromkeys(tokens if report.unit == "tokens" else ())
+    ]
+
+
+def _require_model(model: nn.Module) -> None:
+    """Raises InputError for a module without a forward, or with parameters without values."""
+    name = type(model).__name__
+    if not has_forward(model):
+        parts = [part for part, _ in model.named_children()]
+        raise InputError(
+            f"model: {name} has no forward; give the part that has one"
+            f"{''.join(f', such as model.{part}' for part in parts[:1])}"
+        )
+    offloaded = any(hasattr(module, "_hf_hook") for module in model.modules())  # by accelerate
+    if not offloaded and any(p.is_meta for p in model.parameters()):
+        raise InputError(
+            f"model: parameters of {name} are on the meta device and have no values; load weights "
+            "first, or give a model on a CPU or GPU"
+        )
+
+
+def _require_seed(seed: Any) -> None:
+    """Raises InputError unless torch takes the seed."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**64:
+        raise InputError(f"seed: expected an integer, such as 0, got {seed!r}")
 
 
 def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:
@@ -156,4 +219,6 @@ def _kept_back(
 
 
 def _device(model: nn.Module) -> torch.device | None:
-    return next((p.device for p in model.parameters()), None)
+    """Returns the device of the inputs; None: accelerate moves them, or it does not matter."""
+    devices = [p.device for p in model.parameters()]
+    return None if any(d.type == "meta" for d in devices) else next(iter(devices), None)

@@ -51,7 +51,7 @@ def _chosen(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
 def _require_parameters(model: nn.Module) -> None:
     """Raises InputError if FSDP keeps the parameters of all blocks together, which hides them."""
     inner = getattr(model, "_fsdp_wrapped_module", None)
-    if inner is not None and not any(True for _ in inner.parameters()):
+    if inner is not None and not any(True for m in inner.children() for _ in m.parameters()):
         raise InputError(
             "layers: FSDP keeps the parameters of all blocks in one tensor, so that blocks cannot "
             "be found; name them, such as layers='_fsdp_wrapped_module.blocks.*', or shard the "
