@@ -77,7 +77,7 @@ def test_lightning_logs_the_layers() -> None:
 
     x, log = torch.randn(4, 5, 8), Log()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=1)
-    callback = osm.LightningCallback(x, every=2, module="model", metrics="cosine")
+    callback = osm.LightningCallback(x, every=2, metrics="cosine")  # Module has no forward
     quiet = {"enable_progress_bar": False, "enable_model_summary": False}
     how = {"enable_checkpointing": False, "accelerator": "cpu", "logger": log, "max_epochs": 1}
     with warnings.catch_warnings():
@@ -85,6 +85,23 @@ def test_lightning_logs_the_layers() -> None:
         lightning.Trainer(callbacks=[callback], **quiet, **how).fit(Module(), loader)
     measured = [step for step, row in log.rows if "oversmoothing/cosine/layers.1" in row]
     assert measured == [0, 2, 4]
+
+
+def test_the_part_of_a_lightning_module_that_is_measured() -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+
+    def measured(module: str, **parts: nn.Module) -> Any:
+        whole = lightning.LightningModule()
+        for name, part in parts.items():
+            setattr(whole, name, part)
+        return osm.LightningCallback(IDS, module=module)._part(whole)
+
+    assert measured("", net=model, loss=nn.MSELoss()) is model
+    assert measured("net", net=model, other=nn.Linear(8, 8)) is model
+    for module in ("", "nets"):
+        with pytest.raises(osm.InputError, match="^module: .*net"):
+            measured(module, net=model, other=nn.Linear(8, 8))
 
 
 def test_a_step_is_measured_once_and_later_errors_only_warn() -> None:

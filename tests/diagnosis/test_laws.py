@@ -1,5 +1,7 @@
 """Laws of the diagnosis: padding, batches and graphs do not change a sample's numbers."""
 
+from typing import Any
+
 import pytest
 import timm
 import torch
@@ -200,3 +202,39 @@ def test_a_layer_with_fewer_channels_or_tokens_is_noted() -> None:
     (note,) = osm.diagnose(model, x, layers=["0", "1", "2"]).notes
     assert "6 from 0 on, 2 from 2 on" in note
     assert not osm.diagnose(model, x, layers=["0", "1"]).notes
+
+
+def test_weights_of_edges_are_noted() -> None:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    model, x, weights = pyg.GCN(5, 8, 2), torch.randn(3, 5), torch.rand(4)
+
+    def notes(*args: Tensor, **options: Any) -> tuple[str, ...]:
+        return osm.diagnose(model, x, *args, **options).notes
+
+    assert not notes(edges) and not notes(edges, edge_weight=torch.ones(4))
+    [weighted] = notes(edges, edge_weight=weights)
+    assert weighted in notes(torch.sparse_coo_tensor(edges, weights, (3, 3)))
+    assert not notes(edges, edge_weight=weights, metrics=["cosine"])
+
+
+class Cloud(nn.Module):
+    """A model of points without edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 8), nn.Linear(8, 8)])
+
+    def forward(self, x: Tensor, batch: Tensor | None = None) -> Tensor:
+        return self.layers[1](self.layers[0](x).relu())
+
+
+def test_clouds_of_points_are_samples_without_edges() -> None:
+    torch.manual_seed(0)
+    model, x = Cloud(), torch.randn(9, 3)
+    batch = torch.tensor([1, 0, 0, 1, 2, 2, 2, 2, 0])
+    report = osm.diagnose(model, x, batch)
+    assert report.samples == 3 and report.tokens == (2, 4)
+    alone = osm.diagnose(model, batches=[x[batch == i] for i in range(3)], layout="NC")
+    assert report["cosine"] == pytest.approx(alone["cosine"])
+    tokens = osm.diagnose(model, torch.randn(2, 5, 3), torch.tensor([0, 1]))  # such as labels
+    assert tokens.unit == "tokens" and tokens.tokens == (5, 5)

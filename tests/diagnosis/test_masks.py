@@ -78,6 +78,16 @@ def test_the_mask_that_an_inner_model_gets_counts(inner: nn.Module) -> None:
     assert found.values == osm.diagnose(model, batches=[(batch,)], mask=real).values
 
 
+def test_floats_of_zeros_and_ones_are_a_mask() -> None:
+    """As those of PEFT's prompt tuning."""
+    model = encoders()[0]
+    mask = torch.ones_like(IDS)
+    mask[0, 4:] = 0
+    found = osm.diagnose(model, input_ids=IDS, attention_mask=mask.float())
+    expected = osm.diagnose(model, input_ids=IDS, attention_mask=mask)
+    assert found.tokens == (4, 7) and found.values == expected.values
+
+
 def test_a_decoder_without_a_mask_has_none_of_its_encoder() -> None:
     model = hf.T5Model(hf.T5Config(**T5)).eval()
     mask = torch.ones_like(IDS)

@@ -156,7 +156,6 @@ class LightningCallback(_Logged):
             for logger in trainer.loggers:
                 logger.log_metrics(found, step=trainer.global_step)
 
-
     def _part(self, pl_module: nn.Module) -> nn.Module:
         """Returns the module to measure.
 

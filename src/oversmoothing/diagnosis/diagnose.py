@@ -56,7 +56,7 @@ def diagnose(
             ``src_key_padding_mask``, if the model or a module in it gets one.
         batch: the graph of every node, (N,); None: ``batch``, if the model gets one.
         prefix: number of leading tokens that are left out, such as CLS; None: taken from
-            the model, for timm and transformers.
+            the model, layer by layer, for timm, transformers and torchvision.
         batches: an iterable of inputs, given instead of ``inputs``: tensors, tuples of positional
             arguments, dictionaries of keyword arguments, or torch-geometric data.
         reference: ``random``: the same model at random initialisation; or another model.
@@ -76,7 +76,11 @@ def diagnose(
     model = unwrapped(model)
     _require_model(model)
     _require_arguments(model, kwargs)
-    if batch is not None and not _is_vector(batch) and "batch" in signature(model.forward).parameters:
+    if (
+        batch is not None
+        and not _is_vector(batch)
+        and "batch" in signature(model.forward).parameters
+    ):
         kwargs, batch = {**kwargs, "batch": batch}, None  # the model's own, no graph of every node
     notes = _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
@@ -89,7 +93,7 @@ def diagnose(
         for call in calls(model, inputs, kwargs, batches, batch, _device(model)):
             for subject in subjects:
                 own = call if subject is subjects[-1] else call.copied()
-                with _explained(model, inputs, own):
+                with _explained(model, own, batches is None):
                     subject.run(own, options)
     report, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
     notes += _counted(model, report, subjects[0].watch.layers) if prefix is None else []
@@ -98,7 +102,7 @@ def diagnose(
 
 
 @contextmanager
-def _explained(model: nn.Module, inputs: tuple[Any, ...], call: Call) -> Iterator[None]:
+def _explained(model: nn.Module, call: Call, single: bool) -> Iterator[None]:
     """Context in which an error of a model that got unusual inputs names the way out."""
     try:
         yield
@@ -106,11 +110,11 @@ def _explained(model: nn.Module, inputs: tuple[Any, ...], call: Call) -> Iterato
         raise
     except (AttributeError, IndexError, TypeError, RuntimeError, ValueError) as error:
         known = signature(model.forward).parameters.keys()
-        if (found := _unusual(call, known, bool(inputs))) is None:
+        if (found := _unusual(call, known, single)) is None:
             raise
         what, way = found
         raise InputError(
-            f"{'inputs' if inputs or call.kwargs else 'batches'}: {type(model).__name__} fails with {what} "
+            f"{'inputs' if single else 'batches'}: {type(model).__name__} fails with {what} "
             f"({described(error)}); {way}"
         ) from error
 

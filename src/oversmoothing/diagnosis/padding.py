@@ -82,8 +82,8 @@ class Padding:
         Its windows and other parts of a sample follow each other along the first axis.
         """
         around = reversed(parents_of(self.model, name).values())
-        models = (m for m in around if _is_model(m) or hasattr(m, "forward_features"))
-        return next((self._shapes[m] for m in models if m in self._shapes), [])
+        models = (module for module in around if _is_model(module) or _is_of_timm(module))
+        return next((self._shapes[module] for module in models if module in self._shapes), [])
 
     def _around(self, name: str, layer: nn.Module) -> list[nn.Module]:
         return [*parents_of(self.model, name).values(), layer]
@@ -114,6 +114,12 @@ class Padding:
 def _is_model(module: nn.Module) -> bool:
     """Whether a module is a whole model of transformers."""
     return any(kind.__name__ == "PreTrainedModel" for kind in type(module).__mro__)
+
+
+def _is_of_timm(module: nn.Module) -> bool:
+    """Whether a module is a whole model of timm."""
+    of_timm = any(kind.__module__.startswith("timm.") for kind in type(module).__mro__)
+    return of_timm and hasattr(module, "forward_features")
 
 
 def _adds(which: str, mask: Tensor) -> bool:

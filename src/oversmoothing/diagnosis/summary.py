@@ -1,24 +1,24 @@
 """Computes means and standard deviations of the measurements."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from oversmoothing.diagnosis.measures import OF_EDGES
+from oversmoothing.diagnosis.measures import OF_EDGES, Metrics
 from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError
 
 
-def summary(model: str, watch: Watch, wanted: Iterable[str] | None) -> Report:
+def summary(model: str, watch: Watch, wanted: Metrics) -> Report:
     """Returns means, standard deviations and counts of the measurements of a watch.
 
     Args:
         model: name of the model.
         watch: with the measurements of all calls.
-        wanted: names of metrics given by the user; None: all that are available.
+        wanted: metrics given by the user; None: all that are available.
 
     Raises:
         InputError: none of the metrics is available, or no sample of a layer has two tokens.

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from oversmoothing.diagnosis.calls import has_forward
 from oversmoothing.diagnosis.maps import Rows, SeeMaps, map_similarity
 from oversmoothing.diagnosis.measures import ATTENTION, measure
 from oversmoothing.diagnosis.plan import Plan
@@ -70,7 +71,9 @@ class Watch:
             yield
         if silent := [name for name in self.layers if not self.calls[name]]:
             inside = [
-                f", such as {silent[0]}.{n}" for n, _ in self.layers[silent[0]].named_children()
+                f", such as {silent[0]}.{part}"
+                for part, module in self.layers[silent[0]].named_children()
+                if has_forward(module)
             ]
             raise InputError(
                 f"layers: {silent[0]} is not called by the model's forward; choose other layers"
