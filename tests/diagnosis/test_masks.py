@@ -88,6 +88,18 @@ def test_floats_of_zeros_and_ones_are_a_mask() -> None:
     assert found.tokens == (4, 7) and found.values == expected.values
 
 
+def test_a_mask_covers_the_tokens_of_a_cache_as_well() -> None:
+    """As that of PEFT's prefix tuning."""
+    sizes = {"n_embd": 8, "n_head": 2, "n_layer": 2, "vocab_size": 20}
+    model = hf.GPT2Model(hf.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval()
+    mask = torch.ones_like(IDS)
+    mask[0, 5:] = 0
+    with torch.no_grad():
+        cache = model(IDS[:, :3]).past_key_values
+    inputs = {"input_ids": IDS[:, 3:], "attention_mask": mask, "past_key_values": cache}
+    assert osm.diagnose(model, **inputs).tokens == (2, 4)
+
+
 def test_a_decoder_without_a_mask_has_none_of_its_encoder() -> None:
     model = hf.T5Model(hf.T5Config(**T5)).eval()
     mask = torch.ones_like(IDS)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -76,11 +77,7 @@ def diagnose(
     model = unwrapped(model)
     _require_model(model)
     _require_arguments(model, kwargs)
-    if (
-        batch is not None
-        and not _is_vector(batch)
-        and "batch" in signature(model.forward).parameters
-    ):
+    if batch is not None and not _is_vector(batch) and "batch" in _parameters(model):
         kwargs, batch = {**kwargs, "batch": batch}, None  # the model's own, no graph of every node
     notes = _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
@@ -109,7 +106,7 @@ def _explained(model: nn.Module, call: Call, single: bool) -> Iterator[None]:
     except (InputError, torch.OutOfMemoryError):
         raise
     except (AttributeError, IndexError, TypeError, RuntimeError, ValueError) as error:
-        known = signature(model.forward).parameters.keys()
+        known = _parameters(model).keys()
         if (found := _unusual(call, known, single)) is None:
             raise
         what, way = found
@@ -133,7 +130,7 @@ def _unusual(call: Call, known: Collection[str], single: bool) -> tuple[str, str
         if isinstance(x, DataLoader | Dataset | Iterator):
             return f"a {type(x).__name__}", "give its batches, batches=loader"
         if hasattr(x, "__array__") and not isinstance(x, Tensor):
-            return f"a {type(x).__name__}", "give tensors, such as torch.from_numpy(x)"
+            return f"a {type(x).__name__}", "give tensors, torch.from_numpy(x), or batches=…"
         if isinstance(x, list):
             return "a list", "give one tensor, or several batches by batches=[…]"
     [x, *more] = [*values, None]
@@ -146,6 +143,10 @@ def _unusual(call: Call, known: Collection[str], single: bool) -> tuple[str, str
     if x is None or isinstance(x, str | int | float):
         return repr(x), "give tensors, diagnose(model, x), or batches=…"
     return None
+
+
+def _parameters(model: nn.Module) -> Mapping[str, Parameter]:
+    return signature(model.forward).parameters
 
 
 def _is_vector(x: Any) -> bool:
@@ -180,7 +181,11 @@ def _require_model(model: nn.Module) -> None:
 
 def _require_seed(seed: Any) -> None:
     """Raises InputError unless torch takes the seed."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**64:
+    if (
+        isinstance(seed, bool)
+        or not isinstance(seed, Integral)
+        or not -(2**63) <= int(seed) < 2**64
+    ):
         raise InputError(f"seed: expected an integer, such as 0, got {seed!r}")
 
 
@@ -188,7 +193,7 @@ def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:
     """Raises InputError for names that are not arguments of the model, and misspelt options."""
     if not kwargs:
         return
-    parameters = signature(model.forward).parameters
+    parameters = _parameters(model)
     takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
     known = [*signature(diagnose).parameters, *parameters]
     for name in kwargs.keys() - parameters.keys():
@@ -210,7 +215,7 @@ def _kept_back(
     if batches is not None:
         return []
     name, notes = type(model).__name__, []
-    for option, parameter in list(signature(model.forward).parameters.items())[len(inputs) :]:
+    for option, parameter in list(_parameters(model).items())[len(inputs) :]:
         if options.get(option) is None:
             continue
         if parameter.default is Parameter.empty and parameter.kind is not Parameter.VAR_KEYWORD:

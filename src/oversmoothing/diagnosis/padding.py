@@ -20,6 +20,7 @@ PARAMETERS = {  # of forward, and those of decoders beside an encoder
     **{of_patches: of_patches for of_patches in OF_PATCHES},
 }
 NAMES = (*PARAMETERS, *PARAMETERS.values())
+CACHE = "past_key_values"
 
 
 class Padding:
@@ -58,7 +59,7 @@ class Padding:
             shape: B and N of its tokens.
 
         Raises:
-            InputError: the model gets a mask, and it is not one of booleans or integers (B, N).
+            InputError: the model gets a mask, and it is not one of booleans or of 0 and 1, (B, N).
         """
         if self.mask is not None:
             return self.mask
@@ -69,6 +70,8 @@ class Padding:
             for which, mask in masks:
                 if which == "patch_valid":  # without the tokens before the patches
                     mask = F.pad(mask, (max(0, shape[1] - mask.shape[1]), 0), value=1)
+                if CACHE in self._given[module] and mask.dim() == 2:  # which has the first tokens
+                    mask = mask[:, -shape[1] :]
                 if mask.shape == shape and not (inner and _adds(which, mask)):
                     return _kept(which, mask)
                 unfit = unfit if inner else (which, mask)
@@ -93,7 +96,9 @@ class Padding:
         inner = given.get("x")  # of timm, a dictionary of patches
         given = {**inner, **given} if isinstance(inner, Mapping) else given
         self._shapes[module] = shapes_of(given.values())
-        self._given[module] = {name: given[name] for name in NAMES if given.get(name) is not None}
+        self._given[module] = {
+            name: given[name] for name in (*NAMES, CACHE) if given.get(name) is not None
+        }
 
     def _masks(self, name: str, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         """Yields the masks that a module gets for a layer, and their names."""
