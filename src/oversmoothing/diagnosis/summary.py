@@ -101,7 +101,7 @@ def _parts(
         if (samples := max(map(len, row.values()), default=0)) > inputs:
             yield (
                 f"{layer} has {samples} samples for {inputs} inputs: it acts on parts, such as "
-                "windows or views, and each part counts as a sample."
+                "windows, views or answers, and each part counts as a sample."
             )
             return
 
