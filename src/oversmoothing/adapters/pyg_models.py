@@ -105,8 +105,9 @@ def place(
     return placed
 
 
-def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
-    """Does nothing, since graphs are not causal."""
+def is_causal(model: nn.Module, part: nn.Module) -> bool:
+    """Returns False, since graphs are not causal."""
+    return False
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
