@@ -26,6 +26,7 @@ from oversmoothing.adapters.requirements import (
     require_plain,
     require_prefix,
     require_some,
+    warn_of_place,
 )
 from oversmoothing.adapters.site import Placed, Site, placed_in
 from oversmoothing.adapters.sites import Factory
@@ -72,7 +73,7 @@ def apply(
 
     Raises:
         InputError: the model offers no such place, the blocks already have aggregators, the model
-            is causal and the aggregator is not, ``causal`` is False and the model certainly causal, or
+            is causal and the aggregator is not, ``causal`` is False and the model is causal, or
             a name or an option is unknown. The model stays unchanged.
     """
     plain = getattr(model, "_orig_mod", model)  # of torch.compile
@@ -132,6 +133,7 @@ def _placed(
         require_outside(model, wanted)
     if names := pattern.matching(model, where):
         require_all(blocks, names)
+        warn_of_place(library, where)
         modules = {name: model.get_submodule(name) for name in names}
         require_free(modules)
         require_order(library, model, modules.values(), wanted, causal)

@@ -30,6 +30,7 @@ READERS = {  # arguments that tell the groups of tokens; a model has the first o
 
 IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
 
+PLACES = ("norms", *{place: None for layout in LAYOUTS for place in layout.places})
 MIXING_NORMS = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.instancenorm._InstanceNorm,
@@ -83,13 +84,20 @@ def is_causal(model: nn.Module, part: nn.Module) -> bool | None:
     flags = {getattr(attention, "is_causal", None) for attention in attentions}
     known = bool(attentions) or type(config) in MODEL_FOR_MASKED_LM_MAPPING
     if any("causal_mask" in name for name in names):
-        decides = "is_decoder" in names and not config.is_decoder
+        decides = "is_decoder" in names and not getattr(config, "is_decoder", True)
         other = "create_bidirectional_mask" in names  # for itself, or for the output of an encoder
         if any(flags) or not (other or decides):
             return True
         return False if decides and known else None
-    masked = bool(attentions) and "attention_mask" in signature(owner.forward).parameters
-    if any(flags) or (masked and flags != {False} and _has_only_causal_masks(owner)):
+    only = _has_only_causal_masks(owner)
+    if any(flags):
+        return True if only else None
+    if (
+        only
+        and attentions
+        and flags != {False}
+        and "attention_mask" in signature(owner.forward).parameters
+    ):
         return None
     given = getattr(owner, "input_modalities", "text")
     images = {given} if isinstance(given, str) else set(given)
@@ -100,11 +108,15 @@ def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Pl
     """Returns the hooks that read padding masks, at the innermost models around some modules."""
     owners: dict[str, Placed] = {}
     for name, owner in model.named_modules():  # outer ones first
-        of_model = READERS.items() if isinstance(owner, PreTrainedModel) else ()
-        found = (capture(owner, current, read, argument) for argument, read in of_model)
+        if not isinstance(owner, PreTrainedModel):
+            continue
+        # These audio models shorten their mask to one entry for each token of their encoder.
+        shortens = hasattr(owner, "_get_feature_vector_attention_mask")
+        reader = getattr(owner, "encoder", owner) if shortens else owner
+        found = (capture(reader, current, read, argument) for argument, read in READERS.items())
         if reads := next(filter(None, found), None):
             inner = [n for n in names if f"{n}.".startswith(f"{name}." if name else "")]
-            owners |= dict.fromkeys(inner, Placed(owner, reads))
+            owners |= dict.fromkeys(inner, Placed(reader, reads))
     return list({id(place.module): place for place in owners.values()}.values())
 
 

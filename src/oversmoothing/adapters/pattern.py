@@ -7,6 +7,7 @@ from torch import nn
 
 from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.current import Current
+from oversmoothing.adapters.pyg_channels import output_channels
 from oversmoothing.adapters.pyg_models import AfterConvolution
 from oversmoothing.adapters.site import AfterModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites
@@ -17,9 +18,9 @@ def matching(model: nn.Module, pattern: str | None) -> list[str]:
     """Returns the names of the modules that match a pattern such as ``layers.*.linear2``.
 
     Raises:
-        InputError: the pattern is not a string.
+        InputError: the pattern is no string, or empty.
     """
-    if not isinstance(pattern, str | None):
+    if not isinstance(pattern, str | None) or pattern == "":
         raise InputError(
             f"where: expected a place or one pattern of module names, got {pattern!r}; call apply "
             "once for each pattern"
@@ -59,10 +60,11 @@ def place(
         _require_forward(name, module)
         while isinstance(module, nn.Sequential):  # a site as its child would be called as a layer
             module = module[-1]
-        dim = channels(module, factories)
+        convolves = hasattr(module, "propagate")
+        dim = (output_channels if convolves else channels)(module, factories)
         sites = Sites(factories, dim, f"a place after {name}", ("after",))
-        kind = AfterConvolution if hasattr(module, "propagate") else AfterModule
-        site = kind(sites.build("after", dim), current=current, layout=layout)
+        kind = AfterConvolution if convolves else AfterModule
+        site = kind(sites.build("after", dim), current=current, layout=layout, dim=dim)
         placed[module] = Placed(module, site)
     return list(placed.values())
 

@@ -1,5 +1,6 @@
 """Checks of what a user gives to ``apply`` and ``remove``."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
@@ -11,7 +12,7 @@ from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.libraries import LIBRARIES, library_of
 from oversmoothing.adapters.site import Placed, Site, placed_in
 from oversmoothing.adapters.sites import Factory, kind_of
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, closest, meant
 
 
 def require_module(model: nn.Module) -> nn.Module:
@@ -137,6 +138,16 @@ def require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
             f"blocks: where= is a pattern of module names, which matches {names[0]}; leave blocks "
             f"out, and put the numbers of blocks into the pattern (layers.[01].linear), got "
             f"{blocks!r}"
+        )
+
+
+def warn_of_place(library: ModuleType | None, where: str | None) -> None:
+    """Warns that the name of a module is almost that of a place, such as ``norm`` of ``norms``."""
+    place = closest(where or "", {place: place for place in getattr(library, "PLACES", ())}, 0.85)
+    if place is not None:
+        warnings.warn(
+            f"where={where!r} is the module of this name; {place!r} is a place in every block",
+            stacklevel=4,
         )
 
 

@@ -20,6 +20,7 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
 NORMS = {"branch": (), "norm2": ("norm2",), "norms": ("norm1", "norm2")}  # acted on in a block
+PLACES = tuple(NORMS)
 PARTS = ("attn", "norm1", "norm2")
 WHOLE = (  # attention classes that mix all tokens by torch's fused attention
     "timm.layers.attention.Attention",
