@@ -92,12 +92,8 @@ def is_causal(model: nn.Module, part: nn.Module) -> bool | None:
     only = _has_only_causal_masks(owner)
     if any(flags):
         return True if only else None
-    if (
-        only
-        and attentions
-        and flags != {False}
-        and "attention_mask" in signature(owner.forward).parameters
-    ):
+    takes_mask = "attention_mask" in signature(owner.forward).parameters
+    if only and takes_mask and attentions and flags != {False}:
         return None
     given = getattr(owner, "input_modalities", "text")
     images = {given} if isinstance(given, str) else set(given)
