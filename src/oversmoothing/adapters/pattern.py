@@ -56,12 +56,12 @@ def place(
         if layout is None:
             _require_batch_first(model, name)
         _require_called(model, name)
-        module = model.get_submodule(name)
+        module = named = model.get_submodule(name)
         _require_forward(name, module)
         while isinstance(module, nn.Sequential):  # a site as its child would be called as a layer
             module = module[-1]
         convolves = hasattr(module, "propagate")
-        dim = (output_channels if convolves else channels)(module, factories)
+        dim = output_channels(module, factories) if convolves else channels(named, factories)
         sites = Sites(factories, dim, f"a place after {name}", ("after",))
         kind = AfterConvolution if convolves else AfterModule
         site = kind(sites.build("after", dim), current=current, layout=layout, dim=dim)
