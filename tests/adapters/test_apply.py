@@ -237,12 +237,3 @@ def test_inside_an_unknown_mixing_the_module_is_the_way(method, where: str | Non
 def test_a_preset_of_the_commands_is_answered_with_its_method(preset: str, method: str) -> None:
     with pytest.raises(osm.InputError, match=f"did you mean '{method}'"):
         osm.apply(vit(), preset)
-
-
-def test_negative_indices_count_from_the_end() -> None:
-    model = osm.apply(vit(), "pairnorm", blocks=[-1])
-    assert [name for name, m in model.named_modules() if isinstance(m, osm.PairNorm)] == [
-        "blocks.1.attn.after.0"
-    ]
-    with pytest.raises(osm.InputError, match=r"indices from 0 to 1 \(-1: the last\), got 'last'"):
-        osm.apply(vit(), "pairnorm", blocks="last")

@@ -5,10 +5,11 @@ from functools import partial
 import pytest
 import torch
 import transformers as hf
-from applied_models import PADDED, SMALL, WORDS, centered, gpt2, llama, made
+from applied_models import PADDED, SMALL, WORDS, bert, centered, gpt2, llama, made
 from torch import nn
 
 import oversmoothing as osm
+from oversmoothing.errors import InputError
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 
@@ -93,3 +94,84 @@ def test_layernorm_generates_from_padded_sentences_with_a_cache() -> None:
     inputs = {"attention_mask": PADDED, **options}
     cached, full = (model.generate(WORDS, use_cache=cache, **inputs) for cache in (True, False))
     assert torch.equal(cached, full)
+
+
+@CAUSAL
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+@torch.no_grad()
+def test_a_tokenwise_method_reads_no_mask(build, cache: str) -> None:
+    """A static cache makes masks (B, 1, N_q, N), or a dict of them."""
+    model = made(build, "layernorm")
+    options = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "disable_compile": True}
+    found = model.generate(WORDS, cache_implementation=cache, **options)
+    assert torch.equal(found, model.generate(WORDS, use_cache=False, **options))
+    assert not model._forward_pre_hooks
+
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+MIXED = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+         "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
+         "vocab_size": 50, "pad_token_id": 0}  # fmt: skip
+
+
+def both_ways_llama() -> nn.Module:
+    config = hf.LlamaConfig(**SMALL, intermediate_size=32)
+    config.is_causal = False
+    return hf.LlamaModel(config)
+
+
+def both_ways_gemma() -> nn.Module:
+    return hf.Gemma3TextModel(hf.Gemma3TextConfig(
+        **SMALL, intermediate_size=32, num_key_value_heads=1, head_dim=8,
+        use_bidirectional_attention=True))  # fmt: skip
+
+
+def whisper() -> nn.Module:
+    special = {"bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 0}
+    return hf.WhisperModel(hf.WhisperConfig(**MIXED, **special, num_mel_bins=8))
+
+
+def xlnet() -> nn.Module:
+    return hf.XLNetModel(hf.XLNetConfig(d_model=16, n_layer=2, n_head=2, d_inner=32, vocab_size=50))
+
+
+BOTH_WAYS = {
+    "bert": bert,
+    "llama": both_ways_llama,
+    "gemma": both_ways_gemma,
+    "whisper": lambda: whisper().encoder,
+    "timesformer": lambda: hf.TimesformerModel(
+        hf.TimesformerConfig(**SIZES, intermediate_size=32, image_size=32, patch_size=8)
+    ),
+    "sam": lambda: hf.SamVisionModel(
+        hf.SamVisionConfig(**SIZES, mlp_dim=32, image_size=32, patch_size=8)
+    ),
+}
+
+
+@pytest.mark.parametrize("build", BOTH_WAYS.values(), ids=BOTH_WAYS)
+def test_a_model_that_is_known_to_see_all_tokens_takes_every_method(build) -> None:
+    model = build()
+    assert any(isinstance(m, osm.ContraNorm) for m in osm.apply(model, "contranorm").modules())
+    with pytest.raises(InputError, match=r"^aggregator ContraNorm .* is causal; choose"):
+        osm.apply(osm.remove(model), "contranorm", causal=True)
+
+
+def mvp() -> nn.Module:
+    return hf.MvpModel(hf.MvpConfig(**MIXED)).decoder
+
+
+UNKNOWN = {"xlnet": xlnet, "mvp": mvp}
+CERTAIN = {"gpt2": gpt2, "llama": llama, "whisper": lambda: whisper().decoder}
+
+
+@pytest.mark.parametrize("build", [*UNKNOWN.values(), *CERTAIN.values()], ids=UNKNOWN | CERTAIN)
+def test_only_what_cannot_be_known_is_settled_by_the_user(build) -> None:
+    model = build()
+    with pytest.raises(InputError, match="^aggregator ContraNorm lets a token see later ones"):
+        osm.apply(model, "contranorm")
+    if build in CERTAIN.values():
+        with pytest.raises(InputError, match="^causal: "):
+            osm.apply(model, "contranorm", causal=False)
+    else:
+        osm.apply(model, "contranorm", causal=False)

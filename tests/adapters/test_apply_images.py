@@ -210,8 +210,13 @@ def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
         (applied, {"aggregator": "centered", "blocks": [3]}, "blocks: expected blocks from -3"),
         (applied, {"aggregator": nn.LayerNorm}, "LayerNorm derives from none of Inside"),
         (applied, {"aggregator": osm.LayerNorm(192)}, "give the class LayerNorm, and options as"),
-        (applied, {"aggregator": "centered", "blocks": 3}, "blocks: expected all, .*, got 3"),
-        (applied, {"aggregator": 3}, "aggregator: expected a name, a class or a function, got 3"),
+        *(
+            (applied, {"aggregator": "centered", "blocks": w}, "^blocks: ")
+            for w in (3, None, ["a"])
+        ),
+        *((applied, {"aggregator": wrong}, "^aggregator: ") for wrong in (3, None, [None], max)),
+        *((applied, {"aggregator": "pairnorm", "where": wrong}, "^where: ") for wrong in ("", 5)),
+        (applied, {"aggregator": "pairnorm", "causal": "no"}, "^causal: "),
         (lambda: torch.jit.script(nn.Linear(3, 3)), {"aggregator": "pairnorm"}, "torch.jit"),
     ],
 )
@@ -222,8 +227,8 @@ def test_bad_input_leaves_the_model_as_it_was(build, options: dict, said: str) -
         osm.apply(model, **options)
     assert "\n" not in str(caught.value)
     assert [(name, type(module)) for name, module in model.named_modules()] == names
-    with pytest.raises(InputError, match="no aggregators to remove"):
-        osm.remove(model)
+    assert osm.remove(model) is model  # without aggregators, as in a finally
+    assert [(name, type(module)) for name, module in model.named_modules()] == names
 
 
 def test_tokens_elsewhere_are_refused() -> None:

@@ -1,10 +1,11 @@
 """The repeated blocks that are found in models of several libraries."""
 
+import numpy as np
 import pytest
 import timm
 import torch_geometric.nn as pyg
 import transformers as hf
-from applied_models import Scale
+from applied_models import Scale, vit
 from torch import nn
 
 import oversmoothing as osm
@@ -115,3 +116,23 @@ def test_blocks_are_chosen() -> None:
     for wrong in ("first", "last-4", [], [3], [True], 3, None):
         with pytest.raises(InputError, match="blocks: expected"):
             chosen(wrong, 3)
+
+
+@pytest.mark.parametrize("blocks", [[-1], [1, 1], [1, -1], np.array([1, -1])])
+def test_a_block_that_is_named_twice_has_one_method(blocks) -> None:
+    """Negative indices count from the end."""
+    model = osm.apply(vit(), "pairnorm", blocks=blocks)
+    assert [name for name, m in model.named_modules() if isinstance(m, osm.PairNorm)] == [
+        "blocks.1.attn.after.0"
+    ]
+
+
+def test_a_module_whose_name_is_almost_a_place_is_taken_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="'norms' is a place"):
+        model = osm.apply(vit(), "pairnorm", where="norm")
+    assert isinstance(model.norm.after[0], osm.PairNorm)
+
+
+def test_a_bad_word_for_blocks_is_named() -> None:
+    with pytest.raises(osm.InputError, match=r"indices from 0 to 1 \(-1: the last\), got 'last'"):
+        osm.apply(vit(), "pairnorm", blocks="last")

@@ -2,9 +2,19 @@
 
 import pytest
 import torch
-from applied_models import PADDED, WORDS, bert, made
+from applied_models import IMAGE, PADDED, WORDS, bert, made, vit
 from torch import Tensor, nn
+from torchvision.models.feature_extraction import create_feature_extractor
 
+import oversmoothing as osm
+
+PLACES = [
+    ("centered", None),
+    (["centered", "contranorm"], None),
+    ("layernorm", "norms"),
+    ("contranorm", "blocks.*.mlp"),
+    ("em", None),
+]
 WHOLE = torch.ones_like(WORDS)
 METHODS = pytest.mark.parametrize("name", ["pairnorm", "contranorm", "layernorm", "centered"])
 
@@ -44,3 +54,15 @@ def test_an_exported_model_follows_the_mask(name: str) -> None:
 def test_a_compiled_model_follows_the_mask(name: str) -> None:
     torch.compiler.reset()
     _check(torch.compile(Hidden(made(bert, name)), fullgraph=True, backend="eager"), name)
+
+
+@pytest.mark.parametrize(("method", "where"), PLACES)
+@torch.no_grad()
+def test_features_of_a_model_with_a_method_are_extracted(method, where: str | None) -> None:
+    """torchvision traces the model with torch.fx."""
+    torch.manual_seed(0)
+    model, found = osm.apply(vit().eval(), method, where=where), []
+    model.blocks[1].register_forward_hook(lambda module, args, out: found.append(out))
+    model(IMAGE["x"])
+    features = create_feature_extractor(model, ["blocks.1"])(IMAGE["x"])["blocks.1"]
+    assert torch.equal(features, found[0])

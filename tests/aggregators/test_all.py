@@ -1,12 +1,21 @@
 """Laws that hold for every aggregator in configs/aggregator."""
 
+from inspect import signature
+from typing import Any
+
 import pytest
 import torch
 from every_aggregator import EVERY, C, apply, build
 
+from oversmoothing.adapters.names import factories
 from oversmoothing.aggregators.base import Context
+from oversmoothing.errors import InputError
 
 N = 10
+METHODS = (
+    *("centered", "contranorm", "contranorm_d", "em", "external", "external_multihead"),
+    *("layernorm", "pairnorm", "self_attention"),
+)
 WITHOUT_EFFECT = {("external_multihead", "key.bias")}  # a softmax over tokens ignores it
 
 
@@ -76,3 +85,21 @@ def test_built_without_memory(name: str) -> None:
     """As transformers builds models before it loads their weights."""
     with torch.device("meta"):
         build(name)
+
+
+KINDS = {name: factories(name, {})[0] for name in METHODS}
+NUMBERS = [
+    (kind, option)
+    for kind in KINDS.values()
+    for option, parameter in signature(kind).parameters.items()
+    if not isinstance(parameter.default, bool)
+]
+
+
+@pytest.mark.parametrize(("kind", "option"), NUMBERS)
+def test_an_option_of_another_type_is_named(kind: Any, option: str) -> None:
+    """A size of 0 is refused, too: its output would be empty, or not a number."""
+    sizes = {"dim": C} if "dim" in signature(kind).parameters else {}
+    for wrong in ("x", [], object(), *([0, -1, 2.5, True, None] if option == "dim" else [])):
+        with pytest.raises(InputError, match=rf"^aggregator\.{option}: expected"):
+            kind(**{**sizes, option: wrong})

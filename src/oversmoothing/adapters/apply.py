@@ -21,14 +21,15 @@ from oversmoothing.adapters.requirements import (
     require_match,
     require_module,
     require_no_layout,
+    require_order,
     require_outside,
     require_plain,
     require_prefix,
     require_some,
+    warn_of_place,
 )
 from oversmoothing.adapters.site import Placed, Site, placed_in
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.errors import InputError
 
 
 def apply(
@@ -38,6 +39,7 @@ def apply(
     blocks: str | Sequence[int] = "all",
     where: str | None = None,
     layout: str | None = None,
+    causal: bool | None = None,
     **options: Any,
 ) -> nn.Module:
     """Puts an aggregator into the blocks of a model of timm, transformers or torch-geometric.
@@ -53,7 +55,7 @@ def apply(
             ``functools.partial`` that builds one, or a list of those, which act in the order of
             the list.
         blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0; negative indices
-            count from the end.
+            count from the end. The blocks of all stacks of one class count in one row.
         where: the place of aggregators that act after the mixing. The names of places depend on
             the library, see the guide. In any model, ``where`` can also be a pattern of module
             names such as ``layers.*.linear2``, where a ``*`` matches no dot: aggregators then act
@@ -61,6 +63,9 @@ def apply(
         layout: of the outputs at a pattern, if they are not tokens (B, N, C) or nodes (N, C):
             ``NBC``, ``BCN``, ``BCHW`` or ``BHWC`` (B samples, N tokens, C channels, H rows, W
             columns).
+        causal: whether a token sees only itself and earlier ones, so that aggregators that would
+            show it later ones are refused. None: read from a model of transformers, where unknown
+            counts as causal; False elsewhere.
         options: of the aggregator, if it is given by name or class.
 
     Returns:
@@ -68,13 +73,13 @@ def apply(
 
     Raises:
         InputError: the model offers no such place, the blocks already have aggregators, the model
-            is causal and the aggregator is not, or a name or an option is unknown. The model stays
-            unchanged.
+            is causal and the aggregator is not, ``causal`` is False and the model is causal, or
+            a name or an option is unknown. The model stays unchanged.
     """
     plain = getattr(model, "_orig_mod", model)  # of torch.compile
     require_plain(plain)
     check_layout(layout)
-    placed = _placed(plain, factories(aggregator, options), blocks, where, layout)
+    placed = _placed(plain, factories(aggregator, options), blocks, where, layout, causal)
     require_attachable(placed)
     for place in placed:
         _adapt(place, plain)
@@ -86,18 +91,15 @@ def apply(
 def remove(model: nn.Module) -> nn.Module:
     """Takes all aggregators out of a model and so undoes :func:`apply`.
 
-    A model without aggregators is refused, so a second call raises, too.
+    A model without aggregators stays as it is.
 
     Returns:
         The model.
 
     Raises:
-        InputError: the model has no aggregators, or the forward of an attention is patched. The
-            model stays unchanged.
+        InputError: the forward of an attention is patched. The model stays unchanged.
     """
     placed = placed_in(require_module(model))
-    if not placed:
-        raise InputError(f"model: {type(model).__name__} has no aggregators to remove")
     for module, site in placed:
         if isinstance(site, Site):
             site.check(module)
@@ -123,6 +125,7 @@ def _placed(
     blocks: str | Sequence[int],
     where: str | None,
     layout: str | None,
+    causal: bool | None,
 ) -> list[Placed]:
     """Builds the sites and the hooks that read their groups of tokens; changes nothing."""
     current, library = Current(), library_of([model])
@@ -130,10 +133,10 @@ def _placed(
         require_outside(model, wanted)
     if names := pattern.matching(model, where):
         require_all(blocks, names)
+        warn_of_place(library, where)
         modules = {name: model.get_submodule(name) for name in names}
         require_free(modules)
-        if library is not None:
-            library.require(model, modules.values(), wanted)
+        require_order(library, model, modules.values(), wanted, causal)
         placed = pattern.place(model, names, wanted, current, layout)
     else:
         if library is None:
@@ -143,7 +146,7 @@ def _placed(
         require_free(choice.blocks)
         names = list(choice.blocks)
         library = require_library(model, choice.blocks.values(), wanted)
-        library.require(model, choice.blocks.values(), wanted)
+        require_order(library, model, choice.blocks.values(), wanted, causal)
         placed = library.place(model, choice, wanted, where, current)
         require_some(placed, where)
     require_prefix(model, placed)

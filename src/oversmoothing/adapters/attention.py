@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.overrides import TorchFunctionMode
 
-from oversmoothing.adapters.site import Site
+from oversmoothing.adapters.site import Site, as_leaf
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -51,6 +52,8 @@ class InsideAttention(SwappingSite):
 
         Shapes: mixed (..., heads, N_q, C), v (..., heads or fewer, N, C) -> (..., heads, N_q, C).
         """
+        if isinstance(mixed, Proxy):
+            return as_leaf(self, mixed, v, mask, causal)
         v = v.to(mixed.dtype)
         if v.shape[:-2] != mixed.shape[:-2]:
             v = v.repeat_interleave(mixed.shape[-3] // v.shape[-3], dim=-3)
@@ -58,6 +61,12 @@ class InsideAttention(SwappingSite):
             return self.act(mixed, v)
         prefix = self.context.prefix
         return self(mixed, v, Context(prefix, mask=seen(mask), causal=causal))
+
+    def forward(self, x: Tensor, *others: Any) -> Tensor:
+        """Applies every aggregator; without a context, as torch.fx calls it, see ``mix``."""
+        return (
+            super().forward(x, *others) if isinstance(others[-1], Context) else self.mix(x, *others)
+        )
 
 
 class InsteadOfAttention(SwappingSite):

@@ -15,13 +15,18 @@ class Choice(NamedTuple):
 
     Args:
         blocks: by name, in their order.
-        last: the model's last block.
+        every: all blocks of the model, chosen or not.
         named: whether the user named the blocks one by one.
     """
 
     blocks: Mapping[str, nn.Module]
-    last: nn.Module
+    every: Mapping[str, nn.Module]
     named: bool
+
+    @property
+    def last(self) -> nn.Module:
+        """The model's last block."""
+        return [*self.every.values()][-1]
 
 
 def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
@@ -40,4 +45,5 @@ def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
         ) from error
     names = list(found)
     some = {names[i]: found[names[i]] for i in chosen(blocks, len(found))}
-    return Choice(some, found[names[-1]], blocks not in ("all", "last-half"))
+    named = not isinstance(blocks, str) or blocks not in ("all", "last-half")
+    return Choice(some, found, named)

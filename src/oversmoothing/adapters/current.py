@@ -150,10 +150,11 @@ def sentences(mask: Tensor | None) -> Sentences | None:
     """
     if mask is None:
         return None
-    if mask.dim() != 2:
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise InputError(
-            f"attention_mask: expected one for tokens, (B, N), got {tuple(mask.shape)}; "
-            "aggregators after the mixing cannot follow other masks"
+            f"attention_mask: expected one for tokens, (B, N), got {got}; aggregators after the "
+            "mixing cannot follow other masks"
         )
     if not recorded() and mask.all():
         return None

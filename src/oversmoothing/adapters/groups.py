@@ -42,18 +42,16 @@ class Sentences:
         Raises:
             InputError: the tensors have other sizes than the mask.
         """
-        parts = [m for m in aggregator.modules() if isinstance(m, Aggregator)]
         if (tensors[0].shape[0], tensors[0].shape[-2]) != self.shape:
-            if all(part.tokenwise for part in parts):  # in generation, mask and cache are longer
-                return aggregator(*tensors, context)
             raise InputError(
                 f"attention_mask: the one of the model's last call is {tuple(self.shape)}, and "
-                f"tokens are {tuple(tensors[0].shape)}; call the whole model, not a part of it, "
-                "with a mask that has one entry for each token"
+                f"tokens are {tuple(tensors[0].shape)}; it needs one entry for each token, so call "
+                "the whole model, not a part of it; if its layers have other tokens than its mask, "
+                "give inputs without padding and no mask"
             )
         if self.order is not None:
             tensors = tuple(_take(x, self.order) for x in tensors)
-        at_once = all(part.reads_mask for part in parts)
+        at_once = all(m.reads_mask for m in aggregator.modules() if isinstance(m, Aggregator))
         out = (self._at_once if at_once else self._by_length)(aggregator, tensors, context)
         return out if self.order is None else _take(out, self.order.argsort(dim=1))
 

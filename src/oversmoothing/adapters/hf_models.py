@@ -1,5 +1,6 @@
 """Places for aggregators in the models of transformers."""
 
+import inspect
 from collections.abc import Iterable, Sequence
 from inspect import signature
 
@@ -14,7 +15,7 @@ from oversmoothing.adapters.image_masks import patches, sequence
 from oversmoothing.adapters.layouts import LAYOUTS, Place
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
-from oversmoothing.adapters.sites import Factory, Sites, kind_of
+from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -26,6 +27,15 @@ READERS = {  # arguments that tell the groups of tokens; a model has the first o
     "grid_thw": sequence,
     "pixel_values": images,
 }
+
+IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
+
+PLACES = ("norms", *{place: None for layout in LAYOUTS for place in layout.places})
+MIXING_NORMS = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.instancenorm._InstanceNorm,
+    nn.GroupNorm,
+)
 
 
 def place(
@@ -51,7 +61,7 @@ def place(
         is_text = any(layout.fits(block) for layout in LAYOUTS)  # begins with CLS
         context = Context(prefix=prefix_of(model, name) or int(is_text))
         if sites.has("inside"):
-            for attention in _checked(attentions, name, block):
+            for attention in _checked(attentions, name, choice):
                 inside = sites.build("inside", _head_channels(attention))
                 masked = all(aggregator.can_be_causal for aggregator in inside)
                 site = InsideFunction(inside, context, None if masked else current)
@@ -64,45 +74,46 @@ def place(
     return placed
 
 
-def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
-    """Checks that no aggregator of a causal model lets a token see later ones.
-
-    Raises:
-        InputError: the model is causal, and an aggregator is not.
-    """
-    causal = [part for part in parts if _is_causal(model, part)]
-    kinds = [kind_of(factory, channels(causal[0], factories)) for factory in factories if causal]
-    unfit = [kind.__name__ for kind in kinds if not getattr(kind, "can_be_causal", True)]
-    if unfit:
-        raise InputError(
-            f"aggregator {unfit[0]} lets a token see later ones, and {type(model).__name__} is "
-            "causal, or not known to be otherwise; choose one that can be causal, for example "
-            "centered or layernorm"
-        )
+def is_causal(model: nn.Module, part: nn.Module) -> bool | None:
+    """Returns whether tokens in a part of a model see only earlier ones; None if unknown."""
+    owner = _innermost(model, part)
+    config, names, attentions = getattr(owner, "config", None), _names_in(owner), _attentions(owner)
+    both_ways = "use_bidirectional_attention" in names and config.use_bidirectional_attention
+    if getattr(config, "is_causal", True) is False or both_ways is True:
+        return False
+    flags = {getattr(attention, "is_causal", None) for attention in attentions}
+    known = bool(attentions) or type(config) in MODEL_FOR_MASKED_LM_MAPPING
+    if any("causal_mask" in name for name in names):
+        decides = "is_decoder" in names and not getattr(config, "is_decoder", True)
+        other = "create_bidirectional_mask" in names  # for itself, or for the output of an encoder
+        if any(flags) or not (other or decides):
+            return True
+        return False if decides and known else None
+    only = _has_only_causal_masks(owner)
+    if any(flags):
+        return True if only else None
+    takes_mask = "attention_mask" in signature(owner.forward).parameters
+    if only and takes_mask and attentions and flags != {False}:
+        return None
+    given = getattr(owner, "input_modalities", "text")
+    images = {given} if isinstance(given, str) else set(given)
+    return False if known or images <= IMAGES else None
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
     """Returns the hooks that read padding masks, at the innermost models around some modules."""
     owners: dict[str, Placed] = {}
     for name, owner in model.named_modules():  # outer ones first
-        of_model = READERS.items() if isinstance(owner, PreTrainedModel) else ()
-        found = (capture(owner, current, read, argument) for argument, read in of_model)
+        if not isinstance(owner, PreTrainedModel):
+            continue
+        # These audio models shorten their mask to one entry for each token of their encoder.
+        shortens = hasattr(owner, "_get_feature_vector_attention_mask")
+        reader = getattr(owner, "encoder", owner) if shortens else owner
+        found = (capture(reader, current, read, argument) for argument, read in READERS.items())
         if reads := next(filter(None, found), None):
             inner = [n for n in names if f"{n}.".startswith(f"{name}." if name else "")]
-            owners |= dict.fromkeys(inner, Placed(owner, reads))
+            owners |= dict.fromkeys(inner, Placed(reader, reads))
     return list({id(place.module): place for place in owners.values()}.values())
-
-
-def _is_causal(model: nn.Module, part: nn.Module) -> bool:
-    """Returns whether tokens in a part of a model see only earlier ones; True if unknown."""
-    owner = _innermost(model, part)
-    attentions = _attentions(owner)
-    if any(getattr(attention, "is_causal", False) for attention in attentions):
-        return True
-    if "attention_mask" in signature(owner.forward).parameters and _makes_only_causal_masks(owner):
-        return True
-    masked = type(getattr(owner, "config", None)) in MODEL_FOR_MASKED_LM_MAPPING
-    return not attentions and not masked
 
 
 def _innermost(model: nn.Module, part: nn.Module) -> nn.Module:
@@ -112,9 +123,17 @@ def _innermost(model: nn.Module, part: nn.Module) -> nn.Module:
     return next(around, part)
 
 
-def _makes_only_causal_masks(module: nn.Module) -> bool:
-    both = of_file(module, "create_bidirectional_mask") is not None
-    return not both and of_file(module, "create_causal_mask") is not None
+def _names_in(owner: nn.Module) -> set[str]:
+    """Returns the names that the methods of a model use, such as those of functions."""
+    kinds = [k for k in type(owner).__mro__ if issubclass(k, PreTrainedModel)][:-1]  # its own
+    methods = (inspect.unwrap(m) for kind in kinds for m in vars(kind).values() if callable(m))
+    return {n for m in methods for n in getattr(getattr(m, "__code__", None), "co_names", ())}
+
+
+def _has_only_causal_masks(owner: nn.Module) -> bool:
+    """Whether the file of a model imports causal masks and no others."""
+    both = of_file(owner, "create_bidirectional_mask") is not None
+    return not both and of_file(owner, "create_causal_mask") is not None
 
 
 def _attentions(block: nn.Module) -> list[nn.Module]:
@@ -133,11 +152,14 @@ def _is_self_attention(name: str, module: nn.Module) -> bool:
     return projects and not crosses and "cross" not in f"{name}{kind}".lower()
 
 
-def _checked(attentions: list[nn.Module], name: str, block: nn.Module) -> list[nn.Module]:
+def _checked(attentions: list[nn.Module], name: str, choice: Choice) -> list[nn.Module]:
     if not attentions:
+        others = [i for i, block in enumerate(choice.every.values()) if _attentions(block)]
         raise InputError(
-            f"model: {name} ({type(block).__name__}) has no attention that goes through "
-            "transformers' AttentionInterface; it offers only: after"
+            f"model: {name} ({type(choice.blocks[name]).__name__}) has no attention that goes "
+            "through transformers' AttentionInterface; it offers only: after"
+            + f"; the blocks with such an attention are blocks={others}"
+            * bool(others)
         )
     for attention in attentions:
         if getattr(attention.config, "window_size", 0) and hasattr(attention.config, "patch_size"):
@@ -166,26 +188,42 @@ def _places(
 ) -> list[Place]:
     """Returns the places that ``where`` means in a block with tokens of ``dim`` channels."""
     named = next((layout.places for layout in LAYOUTS if layout.fits(block)), {})
-    where = where or ("attention_sum" if named else "norms")
-    if where in named:
-        return [named[where]]
+    place = where or ("attention_sum" if named else "norms")
+    if place in named:
+        return [named[place]]
     heads = {id(part) for attention in attentions for part in attention.modules()}
     norms: list[Place] = []
     for name, module in block.named_modules():  # a module comes before those inside it
-        is_norm = "norm" in type(module).__name__.lower() and id(module) not in heads
         inside = any(name.startswith(f"{norm.module}.") for norm in norms)
-        if is_norm and not inside and _has_channels(module, dim):
+        if not inside and id(module) not in heads and _is_norm(module, dim):
             norms.append(Place(name, before=True))
-    if where != "norms" or not norms:
+    if not norms and where in (None, "norms"):
+        raise InputError(
+            f"where: {type(block).__name__} has no norm of tokens to act before; give where= as a "
+            "pattern of names of modules that return tokens (B, N, C)"
+        )
+    if place != "norms":
         offered = [*named, *(["norms"] if norms else [])]
         raise InputError(
-            f"where: expected one of {', '.join(offered)}, or a pattern of module names, got "
-            f"{where!r}"
+            f"where: expected one of {', '.join(offered) or 'no names'}, or a pattern of module "
+            f"names, got {where!r}"
         )
     return norms
 
 
-def _has_channels(norm: nn.Module, dim: int) -> bool:
-    """Whether a norm has the tokens' channels; norms inside a mixer (Mamba) may have others."""
-    weight = getattr(norm, "weight", None)
-    return weight is None or weight.numel() == dim
+def _is_norm(module: nn.Module, dim: int) -> bool:
+    """Whether a module normalises tokens of ``dim`` channels and does nothing else.
+
+    BatchNorm gets channels before tokens, or the tokens of all samples in one row. Norms inside a
+    mixer (Mamba) may have other channels.
+    """
+    if isinstance(module, MIXING_NORMS):
+        return False
+    own = [
+        m
+        for m in module.modules()
+        if m is module or next(m.parameters(recurse=False), None) is not None
+    ]
+    weight = getattr(module, "weight", None)
+    named = all("norm" in type(m).__name__.lower() for m in own)
+    return named and (weight is None or weight.numel() == dim)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.current import Capture, Current, sentences
 from oversmoothing.adapters.groups import Groups, Sentences
-from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
 
@@ -16,19 +16,12 @@ class SeveralImages:
     """The tokens of several images in one sequence, which cannot be told apart."""
 
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
-        """Applies an aggregator to tensors (..., N, C).
-
-        Raises:
-            InputError: the aggregator is not tokenwise, so it would mix the images.
-        """
-        parts = [m for m in aggregator.modules() if isinstance(m, Aggregator)]
-        if not all(part.tokenwise for part in parts):
-            raise InputError(
-                "model: it gets several images in one sequence, which a method after the mixing "
-                "cannot tell apart; give one image at a time, or apply a method inside, such as "
-                "centered"
-            )
-        return aggregator(*tensors, context)
+        """Raises InputError, since the aggregator would mix the images."""
+        raise InputError(
+            "model: it gets several images in one sequence, which a method after the mixing "
+            "cannot tell apart; give one image at a time, or apply a method inside, such as "
+            "centered"
+        )
 
 
 def patches(mask: Tensor | None) -> Sentences | None:

@@ -7,6 +7,8 @@ from inspect import Parameter, signature
 from pkgutil import iter_modules
 from typing import Any
 
+from torch import nn
+
 import oversmoothing.aggregators
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.aggregators.base import Aggregator
@@ -34,19 +36,22 @@ def factories(
             "aggregator: none changes nothing; leave the call out, or take aggregators out with "
             "oversmoothing.remove"
         )
-    if isinstance(factory, Aggregator):
+    if isinstance(factory, nn.Module):
         name = type(factory).__name__
         raise InputError(
             f"aggregator: got an instance of {name}; give the class {name}, and options as keywords"
         )
-    if not callable(factory):
-        raise InputError(f"aggregator: expected a name, a class or a function, got {given!r}")
+    try:
+        parameters = signature(factory).parameters
+    except (TypeError, ValueError) as error:  # not callable, or implemented in C
+        got = f"expected a name, a class or a function, got {given!r}"
+        raise InputError(f"aggregator: {got}") from error
     if isinstance(factory, type) and not issubclass(factory, Aggregator):
         raise InputError(
             f"aggregator: {factory.__name__} derives from none of Inside, After and Instead; "
             "derive it from one of these in oversmoothing.aggregators.base"
         )
-    known = {n: p for n, p in signature(factory).parameters.items() if n != "dim"}
+    known = {n: p for n, p in parameters.items() if n != "dim"}
     for name in options:
         if name not in known:
             raise InputError(f"{name}: no option of {_name(factory)}; {meant(name, known)}")

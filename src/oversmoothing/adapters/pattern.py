@@ -7,6 +7,7 @@ from torch import nn
 
 from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.current import Current
+from oversmoothing.adapters.pyg_channels import output_channels
 from oversmoothing.adapters.pyg_models import AfterConvolution
 from oversmoothing.adapters.site import AfterModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites
@@ -17,9 +18,9 @@ def matching(model: nn.Module, pattern: str | None) -> list[str]:
     """Returns the names of the modules that match a pattern such as ``layers.*.linear2``.
 
     Raises:
-        InputError: the pattern is not a string.
+        InputError: the pattern is no string, or empty.
     """
-    if not isinstance(pattern, str | None):
+    if not isinstance(pattern, str | None) or pattern == "":
         raise InputError(
             f"where: expected a place or one pattern of module names, got {pattern!r}; call apply "
             "once for each pattern"
@@ -55,14 +56,15 @@ def place(
         if layout is None:
             _require_batch_first(model, name)
         _require_called(model, name)
-        module = model.get_submodule(name)
+        module = named = model.get_submodule(name)
         _require_forward(name, module)
         while isinstance(module, nn.Sequential):  # a site as its child would be called as a layer
             module = module[-1]
-        dim = channels(module, factories)
+        convolves = hasattr(module, "propagate")
+        dim = output_channels(module, factories) if convolves else channels(named, factories)
         sites = Sites(factories, dim, f"a place after {name}", ("after",))
-        kind = AfterConvolution if hasattr(module, "propagate") else AfterModule
-        site = kind(sites.build("after", dim), current=current, layout=layout)
+        kind = AfterConvolution if convolves else AfterModule
+        site = kind(sites.build("after", dim), current=current, layout=layout, dim=dim)
         placed[module] = Placed(module, site)
     return list(placed.values())
 

@@ -9,11 +9,10 @@ from inspect import signature
 
 from torch import nn
 
-from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.choice import Choice
 from oversmoothing.adapters.current import Capture, Current, graphs
 from oversmoothing.adapters.groups import Groups
-from oversmoothing.adapters.pyg_channels import mixed_channels
+from oversmoothing.adapters.pyg_channels import mixed_channels, output_channels
 from oversmoothing.adapters.pyg_edges import between_targets, with_edges
 from oversmoothing.adapters.pyg_inside import InsidePropagate
 from oversmoothing.adapters.site import AfterModule, Placed
@@ -93,20 +92,21 @@ def place(
                 "of blocks=, or give where= as a pattern of module names"
             )
         for conv in convolutions:
-            out = channels(conv, factories)
+            out = output_channels(conv, factories)
             sites = Sites(factories, out, type(model).__name__, ("inside", "after"))
             if sites.has("inside"):
                 dim = mixed_channels(conv, sites.factories["inside"])
                 site = InsidePropagate(sites.build("inside", dim), current=current)
                 placed.append(Placed(conv, site))
             if sites.has("after") and (choice.named or block is not choice.last):
-                site = AfterConvolution(sites.build("after", out), current=current)
+                site = AfterConvolution(sites.build("after", out), current=current, dim=out)
                 placed.append(Placed(conv, site))
     return placed
 
 
-def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
-    """Does nothing, since graphs are not causal."""
+def is_causal(model: nn.Module, part: nn.Module) -> bool:
+    """Returns False, since graphs are not causal."""
+    return False
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:

@@ -1,5 +1,6 @@
 """Checks of what a user gives to ``apply`` and ``remove``."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
@@ -7,10 +8,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from oversmoothing.adapters.channels import channels
 from oversmoothing.adapters.libraries import LIBRARIES, library_of
 from oversmoothing.adapters.site import Placed, Site, placed_in
-from oversmoothing.adapters.sites import Factory
-from oversmoothing.errors import InputError, meant
+from oversmoothing.adapters.sites import Factory, kind_of
+from oversmoothing.errors import InputError, closest, meant
 
 
 def require_module(model: nn.Module) -> nn.Module:
@@ -86,6 +88,42 @@ def require_library(
     return library
 
 
+def require_order(
+    library: ModuleType | None,
+    model: nn.Module,
+    parts: Iterable[nn.Module],
+    wanted: Sequence[Factory],
+    causal: bool | None,
+) -> None:
+    """Checks that no aggregator lets a token of a causal model see later ones.
+
+    Args:
+        causal: what the user says; None: as the library knows it, and causal where it does not.
+    """
+    if not isinstance(causal, bool | None):
+        raise InputError(f"causal: expected True, False or None (found out), got {causal!r}")
+    name, parts = type(model).__name__, [*parts]
+    known = {part: False if library is None else library.is_causal(model, part) for part in parts}
+    if causal is False and any(known.values()):
+        raise InputError(
+            f"causal: {name} hides later tokens, got False; leave it out, or make the model "
+            "bidirectional first (many read config.is_causal=False)"
+        )
+    hidden = parts if causal else [part for part in parts if known[part] is not False]
+    if causal is False or not hidden:
+        return
+    kinds = [kind_of(factory, channels(hidden[0], wanted)) for factory in wanted]
+    if unfit := [kind.__name__ for kind in kinds if not getattr(kind, "can_be_causal", True)]:
+        sure = causal or any(known.values())
+        raise InputError(
+            f"aggregator {unfit[0]} lets a token see later ones, and {name} is causal"
+            + ", or not known to be otherwise; give causal=False if its tokens see all others, or"
+            * (not sure)
+            + ";" * sure
+            + " choose one that can be causal, for example centered or layernorm"
+        )
+
+
 def require_match(model: nn.Module, where: str | None) -> None:
     """Checks that no pattern is given, since it matches no module."""
     if where is not None:
@@ -100,6 +138,16 @@ def require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
             f"blocks: where= is a pattern of module names, which matches {names[0]}; leave blocks "
             f"out, and put the numbers of blocks into the pattern (layers.[01].linear), got "
             f"{blocks!r}"
+        )
+
+
+def warn_of_place(library: ModuleType | None, where: str | None) -> None:
+    """Warns that the name of a module is almost that of a place, such as ``norm`` of ``norms``."""
+    place = closest(where or "", {place: place for place in getattr(library, "PLACES", ())}, 0.85)
+    if place is not None:
+        warnings.warn(
+            f"where={where!r} is the module of this name; {place!r} is a place in every block",
+            stacklevel=4,
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.utils.hooks import RemovableHandle
 
 from oversmoothing.adapters.axes import from_tokens, to_tokens
@@ -23,7 +24,8 @@ class Site(Chain):
     Args:
         aggregators: in the order in which they act.
         context: what is known about the mixing before the model runs.
-        current: groups of tokens that the aggregators must not mix.
+        current: groups of tokens that the aggregators must not mix; not kept if all aggregators are
+            tokenwise.
 
     Attributes:
         name: of the child.
@@ -38,7 +40,8 @@ class Site(Chain):
         current: Current | None = None,
     ) -> None:
         super().__init__(aggregators)
-        self.context, self.current = context, current
+        tokenwise = all(getattr(aggregator, "tokenwise", False) for aggregator in aggregators)
+        self.context, self.current = context, None if tokenwise else current
         self.handles: list[RemovableHandle] = []
 
     def check(self, module: nn.Module) -> None:
@@ -66,10 +69,17 @@ class Site(Chain):
             context: of this call; None: the one given to the site.
         """
         context = self.context if context is None else context
+        if isinstance(tensors[0], Proxy):
+            return as_leaf(self, *tensors)
         groups = self.current.groups if self.current is not None else None
         if groups is None:
             return self(*tensors, context)
         return groups.apply(self, *tensors, context=context)
+
+    def forward(self, x: Tensor, *others: Any) -> Tensor:
+        """Applies every aggregator; without a context, as torch.fx calls it, see ``act``."""
+        known = others and isinstance(others[-1], Context)
+        return super().forward(x, *others) if known else self.act(x, *others)
 
     def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Returns the state without empty extra states."""
@@ -104,6 +114,7 @@ class AfterModule(Site):
     Args:
         aggregators, context, current: see ``Site``.
         layout: of the output, one of ``LAYOUTS``; None: tokens (B, N, C) or nodes (N, C).
+        dim: channels for which the aggregators were built; 0 if unknown.
     """
 
     name = "after"
@@ -114,9 +125,11 @@ class AfterModule(Site):
         context: Context = PLAIN,
         current: Current | None = None,
         layout: str | None = None,
+        dim: int = 0,
     ) -> None:
         super().__init__(aggregators, context, current)
         self.layout = layout
+        self.width = dim if next(self.parameters(), None) is not None else 0
 
     def connect(self, module: nn.Module) -> None:
         self.handles = [module.register_forward_hook(_after, with_kwargs=True)]
@@ -127,31 +140,53 @@ class AfterModule(Site):
 
 
 def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    weight = getattr(module, "weight", None)
+    width = len(weight) if isinstance(weight, Tensor) and weight.dim() == 1 else 0
     if args:
-        return (module.before.act(_tokens(args[0], module)), *args[1:]), kwargs
+        return (module.before.act(_tokens(args[0], module, width)), *args[1:]), kwargs
     first, x = next(iter(kwargs.items()))
-    return args, {**kwargs, first: module.before.act(_tokens(x, module))}
+    return args, {**kwargs, first: module.before.act(_tokens(x, module, width))}
 
 
 def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
     given, *rest = output if type(output) is tuple else (output,)
     layout = module.after.layout
-    x = _tokens(given, module, layout)
+    x = _tokens(given, module, module.after.width, layout)
     context = module.after.of_call(module, args, kwargs, x.shape[-2])
     x = module.after.act(x, context=context)
     x = x if layout is None else from_tokens(x, given, layout)
     return (x, *rest) if type(output) is tuple else x
 
 
-def _tokens(x: Any, module: nn.Module, layout: str | None = None) -> Tensor:
-    """Returns x as tokens (B, N, C) or nodes (N, C); raises InputError if x has other axes."""
+def as_leaf(site: Site, *args: Any) -> Any:
+    """Records a call of a site in the graph of torch.fx that a model is traced to."""
+    tracer = args[0].tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(site), args, {})
+
+
+def _tokens(x: Any, module: nn.Module, width: int, layout: str | None = None) -> Tensor:
+    """Returns x as tokens (B, N, C) or nodes (N, C); raises InputError if x has other axes.
+
+    Args:
+        width: channels C that are expected; 0 if unknown.
+    """
+    if isinstance(x, Proxy):
+        return x if layout is None else to_tokens(x, layout)
     if isinstance(x, Tensor) and x.is_nested:
         raise InputError(
             f"where: {type(module).__name__} gets a nested tensor, which aggregators cannot read; "
             "build nn.TransformerEncoder with enable_nested_tensor=False"
         )
     if isinstance(x, Tensor) and x.dim() in ((2, 3) if layout is None else (len(layout),)):
-        return x if layout is None else to_tokens(x, layout)
+        tokens = x if layout is None else to_tokens(x, layout)
+        if width and tokens.shape[-1] != width:
+            raise InputError(
+                f"where: tokens at {type(module).__name__} have {tokens.shape[-1]} channels, "
+                f"expected {width}; give where= as a pattern of module names, with layout=BCN if "
+                "tokens are (B, C, N), or a factory that knows, for example "
+                "functools.partial(ContraNorm, dim=64)"
+            )
+        return tokens
     is_map = isinstance(x, Tensor) and x.dim() == 4
     got = f"a tensor {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
     raise InputError(

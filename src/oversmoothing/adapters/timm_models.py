@@ -20,6 +20,7 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
 NORMS = {"branch": (), "norm2": ("norm2",), "norms": ("norm1", "norm2")}  # acted on in a block
+PLACES = tuple(NORMS)
 PARTS = ("attn", "norm1", "norm2")
 WHOLE = (  # attention classes that mix all tokens by torch's fused attention
     "timm.layers.attention.Attention",
@@ -104,8 +105,9 @@ def _known(where: str) -> str:
     return where
 
 
-def require(model: nn.Module, parts: Iterable[nn.Module], factories: Sequence[Factory]) -> None:
-    """Does nothing, since images are not causal."""
+def is_causal(model: nn.Module, part: nn.Module) -> bool:
+    """Returns False, since images are not causal."""
+    return False
 
 
 def readers(model: nn.Module, module_names: Iterable[str], current: Current) -> list[Placed]:
@@ -135,10 +137,16 @@ def _channels(name: str, block: nn.Module) -> int:
 def _in_attention(name: str, attn: nn.Module, sites: Sites, at: At) -> list[Placed]:
     if not sites.has("inside", "instead"):
         return []
-    if not _mixes_all_tokens(attn):
+    kind = type(attn)
+    if f"{kind.__module__}.{kind.__name__}" not in WHOLE:
         raise InputError(
-            f"model: {name}.attn ({type(attn).__name__}) does not mix all tokens by torch's fused "
+            f"model: {name}.attn ({kind.__name__}) does not mix all tokens by torch's fused "
             "attention; it offers only: after"
+        )
+    if sites.has("inside") and not attn.fused_attn:
+        raise InputError(
+            f"model: {name}.attn does not call torch's fused attention (TIMM_FUSED_ATTN=0 or "
+            "exportable=True); call timm.layers.set_fused_attn(True) and create the model again"
         )
     if sites.has("instead"):
         site = InsteadOfAttention(sites.build("instead", attn.proj.out_features), *at)
@@ -146,8 +154,3 @@ def _in_attention(name: str, attn: nn.Module, sites: Sites, at: At) -> list[Plac
         channels = attn.proj.in_features // attn.num_heads
         site = InsideAttention(sites.build("inside", channels), at.context)
     return [Placed(attn, site)]
-
-
-def _mixes_all_tokens(attn: nn.Module) -> bool:
-    kind = type(attn)
-    return f"{kind.__module__}.{kind.__name__}" in WHOLE and attn.fused_attn

@@ -214,8 +214,7 @@ def wants_dim(factory: Callable) -> bool:
 
 def checked(aggregator: nn.Module, x: Tensor, result: Tensor) -> Tensor:
     """Returns the result of an aggregator for x; raises InputError for one of another shape."""
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if traced or not isinstance(x, Tensor):  # a torch.fx.Proxy
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return result
     if not isinstance(result, Tensor) or result.shape != x.shape:
         got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
-from oversmoothing.aggregators.checks import PADDING, check_finite, like
+from oversmoothing.aggregators.checks import PADDING, check_finite, like, number
 from oversmoothing.aggregators.running_mean import RunningMean
 from oversmoothing.errors import InputError
 
@@ -56,8 +56,10 @@ class Centered(Inside):
     ) -> None:
         super().__init__()
         check_finite("gamma", gamma, "; -1 centers the rows, 0 changes nothing")
-        if warmup < 0:
-            raise InputError(f"aggregator.warmup: expected 0 or more training steps, got {warmup}")
+        if not number(warmup) >= 0:
+            raise InputError(
+                f"aggregator.warmup: expected 0 or more training steps, got {warmup!r}"
+            )
         self.gamma, self.warmup = gamma, warmup
         self.prefix_in_mean, self.row_sum = prefix_in_mean, row_sum
         self.progress = 0.0 if warmup else 1.0  # factor on γ during the warm-up

@@ -1,5 +1,9 @@
 """Checks of options that several aggregators have."""
 
+import math
+from numbers import Integral, Real
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,6 +18,27 @@ def check_finite(option: str, value: float | Tensor, hint: str = "") -> None:
     number = isinstance(value, int | float | Tensor)
     if not number or not torch.as_tensor(value, dtype=torch.float64, device="cpu").isfinite().all():
         raise InputError(f"aggregator.{option}: expected a finite number, got {value!r}{hint}")
+
+
+def check_counts(**counts: int) -> None:
+    """Raises InputError unless these options are whole numbers of 1 or more."""
+    for name, count in counts.items():
+        if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
+            raise InputError(
+                f"aggregator.{name}: expected a whole number of 1 or more, got {count!r}"
+            )
+
+
+def check_temperature(temperature: float) -> None:
+    """Raises InputError unless the temperature of a softmax is above 0."""
+    if not number(temperature) > 0:
+        raise InputError(f"aggregator.temperature: expected a number above 0, got {temperature!r}")
+
+
+def number(value: Any) -> float:
+    """Returns a number as float; anything else is NaN, which is in no range."""
+    single = isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
+    return float(value) if single else math.nan
 
 
 def like(option: float | Tensor, x: Tensor) -> float | Tensor:

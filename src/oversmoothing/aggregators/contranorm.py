@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_finite, padding
+from oversmoothing.aggregators.checks import check_counts, check_finite, check_temperature, padding
 from oversmoothing.aggregators.negatives import Negatives
 from oversmoothing.aggregators.non_neighbours import average
 from oversmoothing.errors import InputError
@@ -80,6 +80,7 @@ class ContraNorm(After):
         printed: bool = False,
     ) -> None:
         super().__init__()
+        check_counts(dim=dim)
         _check(scale, temperature, learnable, positive, negatives)
         for option, given in (("printed", printed), ("dual", dual)):  # these need all nodes
             if given and negatives is not None:
@@ -201,12 +202,11 @@ def _check(
     negatives: int | None,
 ) -> None:
     check_finite("scale", scale)
-    if not temperature > 0:
-        raise InputError(f"aggregator.temperature: expected a number above 0, got {temperature}")
+    check_temperature(temperature)
     if positive and not learnable:
         raise InputError("aggregator.positive: set aggregator.learnable=true, or positive=false")
     if learnable and not ((count := torch.as_tensor(scale).numel()) == 1 and scale > 0):
         got = scale if count == 1 else f"{count}; set learnable=false for several"
         raise InputError(f"aggregator.scale: expected one number above 0 if learnable, got {got}")
-    if negatives is not None and negatives < 1:
-        raise InputError(f"aggregator.negatives: expected null (all) or 1 or more, got {negatives}")
+    if negatives is not None:
+        check_counts(negatives=negatives)

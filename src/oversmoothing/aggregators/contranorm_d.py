@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_finite, padding
-from oversmoothing.errors import InputError
+from oversmoothing.aggregators.checks import check_counts, check_finite, check_temperature, padding
 
 
 class ContraNormD(After):
@@ -45,10 +44,8 @@ class ContraNormD(After):
     ) -> None:
         super().__init__()
         check_finite("scale", scale)
-        if not temperature > 0:
-            raise InputError(
-                f"aggregator.temperature: expected a number above 0, got {temperature}"
-            )
+        check_counts(dim=dim)
+        check_temperature(temperature)
         self.scale, self.temperature = scale, temperature
         self.normalize, self.identity = normalize, identity
         self.norm = nn.LayerNorm(dim) if layernorm else nn.Identity()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing.aggregators.checks import check_counts, number
 from oversmoothing.aggregators.em_bases import MovingBases
 from oversmoothing.aggregators.em_iteration import Iteration, branch
 from oversmoothing.aggregators.memory_layout import product, softmax
@@ -69,7 +70,8 @@ class EM(MovingBases):
         momentum: float = 0.9,
     ) -> None:
         eval_iterations = iterations if eval_iterations is None else eval_iterations
-        _check_counts(num_bases=num_bases, iterations=iterations, eval_iterations=eval_iterations)
+        check_counts(dim=dim, num_bases=num_bases)
+        check_counts(iterations=iterations, eval_iterations=eval_iterations)
         _check_ranges(step_size, temperature, kernel)
         super().__init__(num_bases, dim, momentum)
         self.iterations, self.eval_iterations = iterations, eval_iterations
@@ -171,19 +173,13 @@ def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
             module.eval_iterations = iterations
 
 
-def _check_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise InputError(f"aggregator.{name}: expected 1 or more, got {count}")
-
-
 def _check_ranges(step_size: float, temperature: float | str, kernel: str) -> None:
-    if not 0 < step_size <= 1:
+    if not 0 < number(step_size) <= 1:
         raise InputError(
-            f"aggregator.step_size: expected above 0 and at most 1, got {step_size}; 1 is EM"
+            f"aggregator.step_size: expected above 0 and at most 1, got {step_size!r}; 1 is EM"
         )
-    if temperature != "sqrt_dim" and (isinstance(temperature, str) or not temperature > 0):
+    if temperature != "sqrt_dim" and not number(temperature) > 0:
         raise InputError(
-            f"aggregator.temperature: expected a number above 0 or sqrt_dim, got {temperature}"
+            f"aggregator.temperature: expected a number above 0 or sqrt_dim, got {temperature!r}"
         )
     check_choice("aggregator.kernel", kernel, get_args(Kernel))

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import Instead
+from oversmoothing.aggregators.checks import number
 from oversmoothing.errors import InputError
 
 
@@ -29,9 +30,9 @@ class MovingBases(Instead):
 
     def __init__(self, num_bases: int, dim: int, momentum: float) -> None:
         super().__init__()
-        if not 0 <= momentum < 1:
+        if not 0 <= number(momentum) < 1:
             raise InputError(
-                f"aggregator.momentum: expected at least 0 and below 1, got {momentum}; at 1 the "
+                f"aggregator.momentum: expected at least 0 and below 1, got {momentum!r}; at 1 the "
                 "bases would never move"
             )
         self.momentum = momentum

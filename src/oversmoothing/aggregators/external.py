@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
+from oversmoothing.aggregators.checks import check_counts
 from oversmoothing.aggregators.memory_layout import linear, softmax
 from oversmoothing.checks import check_choice
-from oversmoothing.errors import InputError
 
 EPS = 1e-9  # added to the sum over slots, as in the authors' code
 Norm = Literal["double", "tokens", "softmax", "none"]
@@ -40,7 +40,7 @@ class External(Instead):
 
     def __init__(self, dim: int, num_slots: int = 64, norm: Norm = "double") -> None:
         super().__init__()
-        check_slots(num_slots)
+        check_counts(dim=dim, num_slots=num_slots)
         check_choice("aggregator.norm", norm, get_args(Norm))
         self.norm = norm
         self.key = nn.Linear(dim, num_slots, bias=False)  # M_k
@@ -72,12 +72,3 @@ def double_norm(scores: Tensor) -> Tensor:
     dtype = torch.promote_types(scores.dtype, torch.float32)
     attention = softmax(scores, dim=-2, dtype=dtype)
     return (attention / (EPS + attention.sum(dim=-1, keepdim=True))).to(scores.dtype)
-
-
-def check_slots(num_slots: int) -> None:
-    """Raises InputError if there are no slots."""
-    if num_slots < 1:
-        raise InputError(
-            f"aggregator.num_slots: expected 1 or more, got {num_slots}; an empty memory holds "
-            "nothing to attend to"
-        )

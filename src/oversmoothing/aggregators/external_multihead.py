@@ -5,7 +5,8 @@ from typing import get_args
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
-from oversmoothing.aggregators.external import Norm, check_slots, normalised
+from oversmoothing.aggregators.checks import check_counts
+from oversmoothing.aggregators.external import Norm, normalised
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
@@ -45,10 +46,8 @@ class ExternalMultiHead(Instead):
         norm: Norm = "double",
     ) -> None:
         super().__init__()
-        check_slots(num_slots)
+        check_counts(dim=dim, num_slots=num_slots, coef=coef)
         check_choice("aggregator.norm", norm, get_args(Norm))
-        if coef < 1:
-            raise InputError(f"aggregator.coef: expected 1 or more, got {coef}")
         self.norm = norm
         self.width = dim // check_heads(num_heads, dim)
         self.query = nn.Linear(dim, coef * dim)
@@ -72,8 +71,7 @@ def check_heads(num_heads: int | None, dim: int) -> int:
         InputError: heads below 1 or that do not divide the channels.
     """
     heads = max(1, dim // HEAD_WIDTH) if num_heads is None else num_heads
-    if heads < 1:
-        raise InputError(f"aggregator.num_heads: expected 1 or more, got {heads}")
+    check_counts(num_heads=heads)
     if dim % heads:
         raise InputError(
             f"aggregator.num_heads: expected a divisor of the {dim} channels, got {heads}"

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.checks import check_counts, check_finite
 
 
 class LayerNorm(After):
@@ -28,6 +29,8 @@ class LayerNorm(After):
 
     def __init__(self, dim: int, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
+        check_counts(dim=dim)
+        check_finite("eps", eps)
         self.norm = nn.LayerNorm(dim, eps=eps, elementwise_affine=affine)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:

@@ -48,6 +48,7 @@ class PairNorm(After):
         super().__init__()
         check_choice("aggregator.mode", mode, get_args(Mode))
         check_finite("scale", scale)
+        check_finite("eps", eps)
         if not (torch.as_tensor(scale, device="cpu") > 0).all():
             raise InputError(f"aggregator.scale: expected a number above 0, got {scale}")
         self.mode, self.scale, self.eps = mode, scale, eps

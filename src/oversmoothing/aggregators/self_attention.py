@@ -5,6 +5,7 @@ from typing import get_args
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
+from oversmoothing.aggregators.checks import check_counts
 from oversmoothing.aggregators.external import Norm, normalised
 from oversmoothing.aggregators.external_multihead import check_heads
 from oversmoothing.checks import check_choice
@@ -37,6 +38,7 @@ class SelfAttention(Instead):
         super().__init__()
         check_choice("aggregator.norm", norm, get_args(Norm))
         self.norm = norm
+        check_counts(dim=dim)
         self.width = dim // check_heads(num_heads, dim)
         self.qkv = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
