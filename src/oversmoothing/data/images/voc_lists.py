@@ -86,8 +86,8 @@ def _require_ids(path: Path, line: str) -> None:
     first = Path(line.split()[0])
     if first.suffix in (".jpg", ".jpeg", ".png") or line.startswith("/"):
         raise InputError(
-            f"{path}: expected one image id per line, such as {first.stem}, got {line!r}; keep only "
-            "the name of the image, without folder and ending"
+            f"{path}: expected one image id per line, such as {first.stem}, got {line!r}; keep "
+            "only the name of the image, without folder and ending"
         )
 
 
