@@ -1,6 +1,6 @@
 """Printed training commands of graph networks learn: they find more than the largest class.
 
-Each runs at small size: one seed, a generated graph, at most 16 layers and 100 epochs. Networks
+Each runs at small size: one seed, a generated graph, at most 12 layers and 60 epochs. Networks
 that end at chance do so there as well.
 """
 
@@ -28,7 +28,7 @@ CONTINUED = re.compile(r" *\\\n *#? *")
 REMARK = re.compile(r" {2,}.*| #.*|`.*| \(.*")  # what a line says after its command
 OVERRIDE = re.compile(r"-m|[\w@./]+=[^…<]+")
 ELSEWHERE = ("hydra/sweeper", "task=")  # a search; a task of a user
-SMALL = ["data=sbm", "data.num_nodes=600", "data.num_val=100", "logger=none"]
+SMALL = ["data=sbm", "data.num_nodes=500", "data.num_val=100", "logger=none"]
 
 
 def networks(words: list[str]) -> list[DictConfig]:
@@ -56,8 +56,8 @@ def learns(config: DictConfig, outputs: Path) -> bool:
     small = compose_config([*SMALL, f"paths.outputs={outputs}"])
     config.merge_with({"seeds": [0], "threads": 1, "device": "cpu", "paths": small.paths})
     config.data, config.logger = small.data, small.logger
-    config.backbone.depth = min(config.backbone.depth, 16)
-    config.trainer.epochs = min(config.trainer.epochs, 100)
+    config.backbone.depth = min(config.backbone.depth, 12)
+    config.trainer.epochs = min(config.trainer.epochs, 60)
     if "num_parts" in config.trainer:
         config.trainer.update(num_parts=6, parts_per_batch=1)
     graph = build(config.data)
