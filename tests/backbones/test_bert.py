@@ -197,7 +197,6 @@ def test_alberts_layers_share_their_aggregators() -> None:
             {"weights": "no.safetensors"},
             r"backbone\.weights: cannot read no\.safetensors .*; expected hub",
         ),
-        ({"sha256": "12345678"}, r"backbone\.sha256: weights=none reads no file"),
     ],
 )
 def test_mistakes_are_one_line(options: dict, said: str) -> None:

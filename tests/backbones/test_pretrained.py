@@ -122,7 +122,7 @@ def test_weights_of_another_architecture(state: dict, tmp_path: Path) -> None:
 
 def test_digests_that_are_none(tmp_path: Path) -> None:
     refused(r"backbone\.sha256: expected 8 to 64 hex digits", "none", sha256="abc")
-    refused(r"backbone\.sha256: weights=none reads no file", "none", sha256="a57b0314")
+    assert loaded("none", sha256="a57b0314").keys() == loaded("none").keys()  # nothing to check
 
 
 def test_missing_files(tmp_path: Path) -> None:

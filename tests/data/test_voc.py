@@ -47,6 +47,9 @@ def test_vocs_own_archive_layout_is_found(base, tmp_path):
     (tmp_path / "VOCdevkit").mkdir()
     (base.parent / "moved").rename(tmp_path / "VOCdevkit/VOC2012")
     assert voc.load(str(tmp_path), cache=str(tmp_path / "cache")).checksum == expected
+    (tmp_path / "VOC2012").mkdir()
+    (tmp_path / "VOCdevkit").rename(tmp_path / "VOC2012/VOCdevkit")
+    assert voc.load(str(tmp_path), cache=str(tmp_path / "cache")).checksum == expected
 
 
 def test_images_may_lie_in_subfolders(base):
@@ -86,6 +89,20 @@ def test_ids_without_image_or_mask_are_counted_and_named(base):
     write_list(base, "train_aug", ["im0"])
     (base / "SegmentationClassAug/im7.png").unlink()
     refused(base, "val.txt: 1 of 2 images (im7)", "SegmentationClassAug as *.png")
+    shutil.copytree(base / "SegmentationClassAug", base / "SegmentationClass")
+    assert "data.masks=" not in refused(base, "val.txt")
+    write_mask(base / "SegmentationClass/im7.png", np.ones((20, 30), dtype=np.uint8))
+    refused(base, "data.masks=SegmentationClass,")
+    write_list(base, "val", ["/JPEGImages/im6.jpg /SegmentationClassAug/im6.png"])
+    refused(base, "val.txt", "such as im6")
+
+
+@pytest.mark.parametrize(("val", "said"), [(["im0", "im7"], 1), (["im0", "im1"], 0), (["im7"], 0)])
+def test_validation_images_that_are_trained_on(base, val, said, recwarn):
+    """All of them are a choice, such as CAMs of the training images; some are a mistake."""
+    write_list(base, "val", val)
+    load(base)
+    assert ["data.val" in str(warning.message) for warning in recwarn] == [True] * said
 
 
 def test_an_image_without_any_class_is_named(base):

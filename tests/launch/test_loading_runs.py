@@ -72,6 +72,17 @@ def test_loaded_network_is_the_trained_one(folders: dict[str, Path], tmp_path: P
     assert result["val_cam_iou"].keys() == {"background", *run.classes}
 
 
+def test_a_frozen_position_embedding_is_that_of_the_run(
+    folders: dict[str, Path], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    copied = shutil.copytree(folders["none"], tmp_path / "copied") / "config.yaml"
+    frozen = copied.read_text().replace("freeze_pos_embed: false", "freeze_pos_embed: true")
+    copied.write_text(frozen)
+    network = loading.load(copied.parent, on="cpu").network
+    assert not all(parameter.requires_grad for parameter in network.parameters())
+    assert not [warning for warning in recwarn if "random" in str(warning.message)]
+
+
 def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Path]) -> None:
     run = loading.load(folders["none"], on="cpu")
     assert run.title == "without centering"

@@ -1,5 +1,6 @@
 """Loads trained networks from run folders and exported runs."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,7 +110,9 @@ def load(
     state = read_weights(found[seed])
     config.backbone.update(weights="none", sha256=None)  # the run's weights are loaded below
     label_names = _label_names(folder, config)
-    network = untrained(config, label_names)
+    with warnings.catch_warnings():  # the position embedding is not random but the run's
+        warnings.filterwarnings("ignore", "backbone.weights=none")
+        network = untrained(config, label_names)
     _fill(network, state, found[seed])
     network = network.to(device(on)).eval()
     return TrainedRun(folder, seed, found[seed], config, network, label_names)

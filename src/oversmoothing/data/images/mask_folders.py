@@ -6,7 +6,13 @@ from typing import Literal
 from oversmoothing.data.images.classes import checked_names
 from oversmoothing.data.images.files import listing
 from oversmoothing.data.images.image_set import ImageSet, OnError, Zero, short_hash
-from oversmoothing.data.images.voc_lists import find_base, list_path, read_list, require_files
+from oversmoothing.data.images.voc_lists import (
+    find_base,
+    list_path,
+    read_list,
+    require_files,
+    warn_of_shared,
+)
 from oversmoothing.errors import InputError
 
 LOOKED_AT = 8  # masks that are checked when the set is opened, to find wrong class names early
@@ -56,6 +62,7 @@ def load(
     origins = {_origin(base, part, lists, images): ids[part] for part in ids}
     image_files = require_files(origins, base / images, image_suffix)
     mask_files = require_files(origins, base / masks, mask_suffix)
+    warn_of_shared(ids[train], ids[val])
     every = dict.fromkeys(id for part in ids.values() for id in part)
 
     data = ImageSet(

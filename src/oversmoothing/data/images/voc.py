@@ -16,6 +16,8 @@ from oversmoothing.data.images.voc_labels import Labels
 from oversmoothing.data.images.voc_lists import find_base, list_path, read_list, require_files
 from oversmoothing.errors import InputError
 
+VOCS_OWN = "SegmentationClass"  # masks of the lists train and val of VOC itself
+
 
 def load(
     root: str = "data",
@@ -62,9 +64,10 @@ def load(
     ids = tuple(dict.fromkeys((*train_ids, *val_ids)))
     lists = {list_path(base, train): train_ids, list_path(base, val): val_ids}
     images = require_files(lists, base / "JPEGImages", ".jpg")
+    voc_lists.warn_of_shared(train_ids, val_ids)
     if labels not in ("masks", None):
         lists = {list_path(base, val): val_ids}  # training images need no mask
-    found = require_files(lists, base / masks, ".png") if masks else {}
+    found = require_files(lists, base / masks, ".png", VOCS_OWN) if masks else {}
     mask_files = {id: found[id] for id in ids if id in found}
     present = _labels(base, labels, ids, mask_files, names, Path(cache))
     if labels is not None:

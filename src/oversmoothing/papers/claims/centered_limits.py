@@ -8,7 +8,16 @@ from torch import Tensor
 
 from oversmoothing.metrics.smoothness import rank, singular_values
 from oversmoothing.papers.claims.centered_theory import D, N, attention, normal
-from oversmoothing.papers.claims.claim import OWN, Claim, Finding, Verdict, every, share, span
+from oversmoothing.papers.claims.claim import (
+    OWN,
+    Claim,
+    Finding,
+    Verdict,
+    above_rounding,
+    every,
+    share,
+    span,
+)
 from oversmoothing.papers.claims.evidence import Evidence
 
 LAYERS, WEIGHT_DRAWS = 200, 40
@@ -97,7 +106,7 @@ def proposition2(evidence: Evidence) -> Finding:
         bounds += kept
         mean = last.mean(dim=0)
         cases.append(_converges(int(rank(mean)) <= 1, kept))
-        texts.append(f"{name}: rank {int(rank(mean))}, σ₂/σ₁ {_ratio(mean):.0e}")
+        texts.append(f"{name}: rank {int(rank(mean))}, σ₂/σ₁ {above_rounding(_ratio(mean))}")
     text = f"{share(bounds, 'layers')} shrink the range of the tokens as our proof says; "
     text += f"mean output after {LAYERS} layers: {'; '.join(texts)}"
     return Finding(_proved(cases), text, f"{WEIGHT_DRAWS} draws each")

@@ -7,7 +7,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from oversmoothing.papers.claims.claim import Claim, Finding, every, span
+from oversmoothing.papers.claims.claim import Claim, Finding, above_rounding, every, span
 from oversmoothing.papers.claims.evidence import Evidence
 
 DRAWS, N, D = 20, 50, 50
@@ -51,8 +51,8 @@ def interval(evidence: Evidence) -> Finding:
         moved.append(float((_without(offset, 1 + gamma) - others).abs().max()))
         radii[gamma].append(float(offset.abs().max()))
     texts = [f"{gamma:g}: {span(r, '.2f')}" for gamma, r in radii.items()]
-    text = f"1 + γ takes the place of the eigenvalue 1, and the others move by {max(moved):.0e} at "
-    text += f"most; largest modulus (1 before), by γ: {'; '.join(texts)}"
+    text = "1 + γ takes the place of the eigenvalue 1, and the others move by "
+    text += f"{above_rounding(max(moved))}; largest modulus (1 before), by γ: {'; '.join(texts)}"
     cases = [radius > 1 for gamma in GAMMAS if gamma < 0 for radius in radii[gamma]]
     return Finding(every(cases), text, f"{DRAWS} maps of {N} × {N}, {len(GAMMAS)} values of γ")
 
@@ -73,8 +73,8 @@ def inside_softmax(evidence: Evidence) -> Finding:
             outside = A @ v + gamma * v.mean(dim=0)
             moved.append(float((inside - A @ v).abs().max()))
             apart.append(float((inside - outside).abs().max()))
-    text = f"γ inside moves the output by {max(moved):.0e} at most, and differs from γ outside by "
-    text += f"{min(apart):.2f} to {max(apart):.2f}"
+    text = f"γ inside moves the output by {above_rounding(max(moved))}, and differs from γ outside "
+    text += f"by {min(apart):.2f} to {max(apart):.2f}"
     return Finding(every(d < 1e-9 for d in apart), text, f"{DRAWS} maps, {len(GAMMAS)} values of γ")
 
 

@@ -79,6 +79,11 @@ def span(values: Sequence[float], form: str = "") -> str:
     return " to ".join(dict.fromkeys(ends))
 
 
+def above_rounding(value: float) -> str:
+    """Returns a value of about 0 as text, without digits that differ from one CPU to another."""
+    return f"{value:.0e}" if value > 1e-14 else "1e-14 or less"
+
+
 def every(cases: Iterable[bool]) -> Verdict:
     """Returns the verdict of a claim about all cases; one counterexample refutes it."""
     found = list(cases)
