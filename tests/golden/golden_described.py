@@ -20,7 +20,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 Golden = dict[str, Any]
-TIMES = {"examples_per_second", "seconds"}  # keys of log lines and evaluations
+OTHER = {"examples_per_second", "seconds", "env"}  # keys beside the numbers of a run
 BITS = {"parameters", "logs", "weights", "arrays"}  # keys of hashes
 RELATIVE, ABSOLUTE, POINTS = 1e-2, 1e-3, 2.0  # tolerance on another machine
 PERCENT = re.compile("accuracy|iou|score|coverage")  # keys with a tolerance of POINTS
@@ -38,7 +38,7 @@ def described(folder: Path) -> Golden:
     texts = [log.read_text("utf-8") for log in sorted(folder.rglob("metrics.jsonl"))]
     logs: dict[str, list[Golden]] = {}
     for line in map(json.loads, "".join(texts).splitlines()):
-        logs.setdefault("-".join(map(str, line["seeds"])), []).append(timeless(line))
+        logs.setdefault("-".join(map(str, line["seeds"])), []).append(numbers(line))
     return {
         "id": result["id"],
         "seeds": result["seeds"],
@@ -49,10 +49,10 @@ def described(folder: Path) -> Golden:
     }
 
 
-def timeless(node: Any) -> Any:
-    """Leaves the times out of results."""
+def numbers(node: Any) -> Any:
+    """Leaves times and machines out of log lines and results."""
     if isinstance(node, dict):
-        return {key: timeless(value) for key, value in node.items() if key not in TIMES}
+        return {key: numbers(value) for key, value in node.items() if key not in OTHER}
     return node
 
 

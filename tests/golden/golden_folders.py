@@ -108,7 +108,7 @@ def _evaluated() -> dict[str, Any]:
     """Measures the exported network; the scenes are generated."""
     assert (code := given("scripts/evaluate.py", ["--run", "export", "--device", "cpu"])) == 0, code
     [path] = Path("export").glob("evaluation-*.json")
-    return golden_described.timeless(json.loads(path.read_text("utf-8"))["seeds"])
+    return golden_described.numbers(json.loads(path.read_text("utf-8"))["seeds"])
 
 
 def _is_kept(path: Path) -> bool:

@@ -53,19 +53,20 @@ COMMANDS = {  # <name> is a small run of tests/support; each ; begins another co
     "wsss": "<wsss> task.evaluation.ms_scales=[1.0] task.evaluation.every=1 "
     "task.evaluation.backgrounds=[0.3,0.6]",
     "wsss, adapted": f"<wsss> backbone.name=deit_tiny_patch16_224.fb_in1k {DEIT} "
-    "task.adaptation=2 trainer.precision=bf16 "
+    "task.adaptation=2 "
     "aggregator@then=contranorm_vit task.method.filter=exact task.evaluation.ms_scales=[] "
     "task.evaluation.every=1 task.evaluation.boundary=true task.evaluation.known=true "
     "task.evaluation.backgrounds=[0.3,0.6] task.augment.jitter_p=1 task.augment.blur=1",
-    "segmentation": "<segmentation> task.dropout=0.1 task.aux_weight=0.4 "
-    "task.evaluation.em_iterations=[1] task.evaluation.ms_scales=[0.75,1]",
+    "segmentation": "<segmentation> backbone=mobilenetv2 backbone.weights=none trainer.lr=1e-3 "
+    "task.dropout=0.1 task.evaluation.em_iterations=[1] task.evaluation.ms_scales=[0.75]",
+    "segmentation, resnet": "<segmentation> task.aux_weight=0.4 task.evaluation.ms_scales=[]",
     "segmentation, mobilenet": f"<segmentation> backbone=mobilenetv2 {MOBILENET} seeds=[0] "
     "aggregator.iterations=2 aggregator.step_size=1 trainer.lr=1e-4 "
     "task.evaluation.splits=[train,val] task.evaluation.ms_scales=[]",
     "classification": "<classification> seeds=[0,1] task.uniformity=0.1 backbone.drop_path=0.1 "
     "task.augment.rand_augment=rand-m9-mstd0.5-inc1",
     "classification, inside": "<classification> seeds=[0] aggregator=centered "
-    "aggregator@then=contranorm_d backbone.after=norm2 task.repeats=2",
+    "aggregator@then=contranorm_d backbone.after=norm2 task.repeats=2 trainer.precision=bf16",
     "classification, instead": "<classification> seeds=[0] aggregator=self_attention",
     "classification, t2t": "<classification_t2t> seeds=[0]",
     "classification, digits": "experiment=cls_digits seeds=[0] trainer.iterations=2 "
