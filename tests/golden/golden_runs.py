@@ -50,16 +50,15 @@ COMMANDS = {  # <name> is a small run of tests/support; each ; begins another co
     "minibatch, random": f"{PARTS} trainer=minibatch_random trainer.num_parts=3 seeds=[0,1]",
     "minibatch, clusters": f"{PARTS} trainer=minibatch_cluster trainer.num_parts=6 seeds=[0] "
     "trainer.parts_per_batch=2 trainer.accumulate=2 trainer.mean=batch",
-    "wsss": "<wsss> task.evaluation.ms_scales=[1.0] task.evaluation.every=1 "
+    "wsss": "<wsss> seeds=[0] task.evaluation.ms_scales=[1.0] task.evaluation.every=1 "
     "task.evaluation.backgrounds=[0.3,0.6]",
     "wsss, adapted": f"<wsss> backbone.name=deit_tiny_patch16_224.fb_in1k {DEIT} "
-    "task.adaptation=2 "
+    "seeds=[0] task.adaptation=2 "
     "aggregator@then=contranorm_vit task.method.filter=exact task.evaluation.ms_scales=[] "
     "task.evaluation.every=1 task.evaluation.boundary=true task.evaluation.known=true "
     "task.evaluation.backgrounds=[0.3,0.6] task.augment.jitter_p=1 task.augment.blur=1",
-    "segmentation": "<segmentation> backbone=mobilenetv2 backbone.weights=none trainer.lr=1e-3 "
-    "task.dropout=0.1 task.evaluation.em_iterations=[1] task.evaluation.ms_scales=[0.75]",
-    "segmentation, resnet": "<segmentation> task.aux_weight=0.4 task.evaluation.ms_scales=[]",
+    "segmentation": "<segmentation> seeds=[0] task.dropout=0.1 task.aux_weight=0.4 "
+    "task.evaluation.em_iterations=[1] task.evaluation.ms_scales=[0.75]",
     "segmentation, mobilenet": f"<segmentation> backbone=mobilenetv2 {MOBILENET} seeds=[0] "
     "aggregator.iterations=2 aggregator.step_size=1 trainer.lr=1e-4 "
     "task.evaluation.splits=[train,val] task.evaluation.ms_scales=[]",
@@ -79,7 +78,7 @@ COMMANDS = {  # <name> is a small run of tests/support; each ; begins another co
     "rank": "<rank> seeds=[0,1]",
     "proposition 1": "<propositions> seeds=[0,1]",
     "proposition 2": "<propositions> experiment=prop2 task.draws=3 seeds=[0]",
-    "cora": "experiment=gnn_table6 seeds=[0,1] trainer.epochs=4 data=chameleon data.split=each "
+    "chameleon": "experiment=gnn_table6 seeds=[0,1] trainer.epochs=4 data=chameleon data.split=each "
     "paths.data=${oc.env:DATA_ROOT,data}",
 }
 STOPPED: dict[str, tuple] = {  # commands that are also stopped within a step and given again
