@@ -78,8 +78,8 @@ COMMANDS = {  # <name> is a small run of tests/support; each ; begins another co
     "rank": "<rank> seeds=[0,1]",
     "proposition 1": "<propositions> seeds=[0,1]",
     "proposition 2": "<propositions> experiment=prop2 task.draws=3 seeds=[0]",
-    "chameleon": "experiment=gnn_table6 seeds=[0,1] trainer.epochs=4 data=chameleon data.split=each "
-    "paths.data=${oc.env:DATA_ROOT,data}",
+    "chameleon": "experiment=gnn_table6 seeds=[0,1] trainer.epochs=4 data=chameleon "
+    "data.split=each paths.data=${oc.env:DATA_ROOT,data}",
 }
 STOPPED: dict[str, tuple] = {  # commands that are also stopped within a step and given again
     "nodes": (3,),
