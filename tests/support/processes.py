@@ -26,17 +26,6 @@ def train_by_two(*words: str) -> None:
     assert process.returncode == 0, said
 
 
-def kill_after_a_checkpoint(folder: Path, *words: str) -> None:
-    """Starts a training and sends SIGKILL as soon as its folder has a checkpoint."""
-    process = train(*words, "checkpoint_seconds=0")
-    limit = time.monotonic() + 120
-    while not (folder / "checkpoint.pt").exists():
-        assert process.poll() is None and time.monotonic() < limit, process.communicate()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
 def with_mark(mark: str) -> set[int]:
     """Living processes whose environment has MARK=<mark>, as those that such a process starts."""
     found = set()

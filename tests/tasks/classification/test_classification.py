@@ -12,7 +12,6 @@ from oversmoothing.errors import InputError, Problems
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.store.recorder import weights_path
-from oversmoothing.training import loop as engine
 
 OWN = ["logger=none", "threads=1", "device=cpu"]
 TINY = [
@@ -75,25 +74,6 @@ def test_results_say_what_was_measured_and_how(plain: dict, folder: Path) -> Non
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["step"] for line in lines] == [4, 6]
     assert result["train_loss"] == lines[-1]["loss_cls"][0]
-
-
-def test_a_broken_training_goes_on_bit_equally(
-    plain: dict, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = compose_config(words(folder / "broken", "checkpoint_seconds=0"))
-    step = engine.TrainingLoop._step
-
-    def breaks(self, model, batch):
-        if self.step == 3:
-            raise KeyboardInterrupt
-        return step(self, model, batch)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(engine.TrainingLoop, "_step", breaks)
-        execute(config)
-    result = execute(config)["seeds"]["0"]
-    assert torch.equal(weights(config), plain["weights"])
-    assert result == plain["result"]
 
 
 def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> None:

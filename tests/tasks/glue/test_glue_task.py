@@ -66,25 +66,6 @@ def test_a_run_says_what_it_measured_and_how(plain: dict) -> None:
     assert result["conditions"]["val"].startswith(said)
 
 
-def test_an_interrupted_training_goes_on_bit_equally(
-    plain: dict, data_root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Dropout included."""
-    config = compose_config(words(data_root, folder / "stopped", "checkpoint_seconds=0"))
-
-    def stop(self: Objective, batch: dict, step: int) -> dict:
-        if step == 4:
-            raise KeyboardInterrupt
-        return batch
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Objective, "prepare", stop)
-        execute(config)
-    result = execute(config)["seeds"]["0"]
-    assert torch.equal(weights(config), plain["weights"])
-    assert result["val_score"] == plain["result"]["val_score"]
-
-
 def test_two_processes_do_what_one_does(data_root: Path, folder: Path) -> None:
     """Without dropout, which each draws for itself; padding of their batches differs."""
     calm = ("backbone.dropout=0", "task.dropout=0", "trainer.eps=1e-3")

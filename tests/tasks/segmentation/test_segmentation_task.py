@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import kill_after_a_checkpoint, train_by_two
+from processes import train_by_two
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import Problems
@@ -91,14 +91,6 @@ def test_it_learns_to_tell_things_from_their_background(folder: Path) -> None:
     lines = [json.loads(x) for x in (run_folder(config) / "metrics.jsonl").read_text().splitlines()]
     first, last = lines[0]["loss_seg"][0], sum(x["loss_seg"][0] for x in lines[-5:]) / 5
     assert last < 0.6 * first
-
-
-def test_a_killed_training_goes_on_bit_equally(plain: dict, folder: Path) -> None:
-    """Dropout and the moving average of the bases included."""
-    config = compose_config(words(folder / "killed"))
-    kill_after_a_checkpoint(run_folder(config), *words(folder / "killed"))
-    execute(config)
-    assert torch.equal(weights(config), plain["weights"])
 
 
 def test_two_processes_keep_one_set_of_bases(folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import kill_after_a_checkpoint, train_by_two
+from processes import train_by_two
 from safetensors.torch import save_file
 from tiny_wsss import words
 
@@ -83,12 +83,10 @@ def test_each_loss_can_be_switched_off(folder: Path, off: list[str], stages: set
     assert not any(f"loss_{loss}" in lines for loss in off)
 
 
-def test_a_killed_training_goes_on_bit_equally(plain: dict, folder: Path) -> None:
-    """Evaluations on the way change nothing."""
+def test_evaluations_on_the_way_change_nothing(plain: dict, folder: Path) -> None:
     on_the_way = ["evaluation.every=2", "evaluation.backgrounds=[0.3,0.5]", "evaluation.common=1"]
-    asked = words(folder / "killed", *(f"task.{word}" for word in on_the_way))
+    asked = words(folder / "on the way", *(f"task.{word}" for word in on_the_way))
     config = compose_config(asked)
-    kill_after_a_checkpoint(run_folder(config), *asked)
     result = execute(config)
     assert numbers(result).items() >= numbers(plain["result"]).items()
     assert torch.equal(weights(config), plain["weights"])

@@ -1,0 +1,161 @@
+"""What users rely on beside numbers: ids of all published runs, the API, answers to mistakes.
+
+    python tests/golden/golden.py ids api mistakes
+
+Each gives plain data that are compared with a committed file. ``mistakes.json`` is also the list of
+the commands: add one with an empty answer, and ``--write`` fills it.
+"""
+
+import contextlib
+import hashlib
+import inspect
+import io
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from golden_runs import ROOT, given
+from omegaconf import OmegaConf
+
+import oversmoothing as osm
+from oversmoothing.config.compose import compose_config
+from oversmoothing.papers.cures.study import study
+from oversmoothing.report.expected import load
+from oversmoothing.store.identity import run_id
+
+CONFIGS = ROOT / "configs"
+NAME = re.compile(r"[\w@./-]+")
+
+
+def ids() -> dict[str, Any]:
+    """Ids of all experiments, and SHA-256 of those of each row of the tables and of the cures."""
+    rows: dict[str, list[str]] = {}
+    for cell in load(ROOT / "results/expected"):
+        if cell.runnable:
+            row = "/".join(filter(None, [cell.table, cell.block, cell.key, cell.reading]))
+            words = [f"experiment={cell.experiment}", *cell.overrides]
+            rows.setdefault(row, []).append(_id(words))
+    whole = study()
+    for cell in whole.cells():
+        own = [_id(whole.words(cell, candidate)) for candidate in whole.candidates(cell)]
+        rows.setdefault(f"cures/{cell.graph}/{cell.network}/{cell.method}", []).extend(own)
+    experiments = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
+    return {
+        "experiments": {name: _id([f"experiment={name}"]) for name in experiments},
+        "rows": {row: f"{len(own)} cells {_sha(own)}" for row, own in rows.items()},
+    }
+
+
+def _id(words: list[str]) -> str:
+    """The id of a command's run and its seeds, such as ``0123456789 0-4``."""
+    config = compose_config(words)
+    seeds = list(config.seeds)
+    in_row = seeds == [*range(seeds[0], seeds[0] + len(seeds))] and len(seeds) > 1
+    shown = f"{seeds[0]}-{seeds[-1]}" if in_row else ",".join(map(str, seeds))
+    return f"{run_id(config)} {shown}"
+
+
+def _sha(found: list[str]) -> str:
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
+
+
+def api() -> dict[str, Any]:
+    """Signatures of all public names, and keys and values of all options of all groups."""
+    functions = {f"metrics.{name}": getattr(osm.metrics, name) for name in osm.metrics.__all__}
+    names = {name: getattr(osm, name) for name in osm.__all__ if name != "metrics"} | functions
+    return {
+        "names": {name: shown for top in names.items() for name, shown in _signatures(*top)},
+        "groups": {group: _options(group) for group in sorted(_groups())},
+        "run": _leaves({key: v for key, v in _plain([]).items() if not isinstance(v, dict)}),
+    }
+
+
+def _signatures(name: str, value: Any) -> Iterable[tuple[str, str]]:
+    """Yields the parameters of a function, or of a class and its public methods."""
+    if not callable(value):
+        return
+    if not (inspect.isclass(value) and issubclass(value, Exception)):
+        yield name, _parameters(value)
+    for method, own in vars(value).items() if inspect.isclass(value) else ():
+        if inspect.isfunction(own) and not method.startswith("_"):
+            yield f"{name}.{method}", _parameters(own)
+        elif isinstance(own, property | classmethod | staticmethod) and not method.startswith("_"):
+            yield f"{name}.{method}", type(own).__name__
+
+
+def _parameters(function: Any) -> str:
+    """Names, kinds and defaults of parameters; types are left to the type checker."""
+    signature, empty = inspect.signature(function), inspect.Parameter.empty
+    plain = [own.replace(annotation=empty) for own in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=empty))
+
+
+def _groups() -> list[str]:
+    return [path.name for path in CONFIGS.iterdir() if path.is_dir() and path.name != "hydra"]
+
+
+def _options(group: str) -> dict[str, Any]:
+    """Keys and values of each option; experiments set keys of other groups, which ids cover."""
+    names = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+    if group == "experiment":
+        return dict.fromkeys(names, {})
+    return {name: _leaves(_plain([f"{group}={name}"])[group]) for name in names}
+
+
+def _plain(words: list[str]) -> dict[str, Any]:
+    return OmegaConf.to_container(compose_config(words), resolve=False)
+
+
+def _leaves(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Full key -> value; the paths of classes may change."""
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        inner = isinstance(value, dict) and value
+        found |= _leaves(value, f"{prefix}{key}.") if inner else {prefix + key: value}
+    return {key: value for key, value in found.items() if not key.endswith("_target_")}
+
+
+def mistakes(known: dict[str, Any]) -> dict[str, Any]:
+    """Exit code of each command in an empty folder, and the keys that each error names."""
+    keys = {*_leaves(_plain([])), *_groups(), "aggregator@then", "then", "paths"}
+    here, data = Path.cwd(), os.environ.pop("DATA_ROOT", None)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            found = {command: _answer(command, keys) for command in known}
+            assert not [*Path(folder).rglob("config.yaml")], "a wrong command has begun a run"
+    finally:
+        os.chdir(here)
+        os.environ.update({"DATA_ROOT": data} if data else {})
+    return found
+
+
+def _answer(command: str, keys: set[str]) -> dict[str, Any]:
+    script, *words = shlex.split(command)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        code = given(script, words)
+    own = {part for word in words for part in _named(word)}
+    lines = [line for line in said.getvalue().splitlines() if re.match(r"(\S+: )?error: ", line)]
+    return {"exit": code, "named": [_keys(line, own, keys) for line in lines]}
+
+
+def _named(word: str) -> list[str]:
+    """The key of an override, or a flag or other word as it stands."""
+    return [word.split("=", 1)[0].lstrip("+~") or word]
+
+
+def _keys(line: str, own: set[str], keys: set[str]) -> list[str]:
+    """Keys and words of the command that an error names, in its first part if there are any."""
+    text = line.partition("error: ")[2]
+    for part in (text.partition(": ")[0], text):
+        words = [word.rstrip(".,") for word in NAME.findall(part)]
+        named = {name for word in words for name in (word, *word.split("/"))}
+        below = {name for name in named if name.rpartition(".")[0] in own}  # no such key
+        flags = {name for name in named if name.startswith("--")}
+        if found := sorted(named & (own | keys) | below | flags):
+            return found
+    return []
