@@ -41,6 +41,7 @@ CASES: list[tuple[str, Callable[[Path, bool], None]]] = [
     ("centered_overnight_seg", overnight),
     ("centered_overnight_curve", overnight),
     ("centered_fig2", overnight),
+    ("centered_448", overnight),
     ("hem_kernel_miou", units),
     ("hem_order_long", longer),
     ("contranorm_terms", ablation),

@@ -72,12 +72,12 @@ def scales(folder: Path, good: bool) -> None:
 
 
 def overnight(folder: Path, good: bool) -> None:
-    """Two seeds; the gap to γ = 0 goes from −8 to +4, or from −2 to −4."""
+    """Two seeds; the gap to γ = 0 goes from −8 to +4, or from −2 to −4, with crops of 448 px, too."""
     columns = {"CAM": "val_cam_best_common_miou", "seg.": "val_seg_common_miou"}
     bounds = ("CAM boundary", "pseudo label boundary", "seg. boundary")
     first, last = (-8, 4) if good else (-2, -4)
     lines = []
-    for row in ("none", "half", "full", "adapted"):
+    for row in ("none", "half", "full", "adapted", "warm_up"):
         start, end = (0, 0) if row == "none" else (first, last)
         history = [{"step": step, **{metric: 30 + gap for metric in columns.values()}}
                    for step, gap in ((2000, start), (8000, start - 1))]  # fmt: skip
@@ -86,6 +86,7 @@ def overnight(folder: Path, good: bool) -> None:
         results = {str(seed): {"history": history, **trained} for seed in range(2)}
         lines += [line(("", row, c), values, results=results) for c in (*columns, *bounds)]
     write(folder, "wsss_overnight", lines)
+    write(folder, "wsss_448", lines)
 
 
 def units(folder: Path, good: bool) -> None:
