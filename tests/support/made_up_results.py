@@ -72,7 +72,7 @@ def scales(folder: Path, good: bool) -> None:
 
 
 def overnight(folder: Path, good: bool) -> None:
-    """Two seeds; the gap to γ = 0 goes from −8 to +4, or from −2 to −4, with crops of 448 px, too."""
+    """Two seeds; the gap to γ = 0 goes from −8 to +4, or from −2 to −4. Both tables are alike."""
     columns = {"CAM": "val_cam_best_common_miou", "seg.": "val_seg_common_miou"}
     bounds = ("CAM boundary", "pseudo label boundary", "seg. boundary")
     first, last = (-8, 4) if good else (-2, -4)

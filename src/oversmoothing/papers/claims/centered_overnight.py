@@ -121,8 +121,8 @@ CLAIMS = [
         "centered_448",
         "4.2, Table 4",
         "Centering raises the mIoU of CAM and segmentation (crops of 448 px, as in the paper).",
-        "VOC subset, DeiT-Ti, 3,400 iterations, the same rate for all: each γ against 0; CAM at the "
-        "best of nine thresholds, segmentation at a single scale.",
+        "VOC subset, DeiT-Ti, 3,400 iterations, the same rate for all: each γ against 0; CAM at "
+        "the best of nine thresholds, segmentation at a single scale.",
         partial(
             above_base,
             columns=["CAM", "seg."],
