@@ -7,6 +7,10 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 SHOWN = 40  # most names in a message
+WORKER_DIED = (
+    "a process that reads data was ended by the system, perhaps for lack of memory; use fewer with "
+    "trainer.workers=… and task.evaluation.workers=…"
+)
 
 
 class InputError(ValueError):
@@ -82,6 +86,11 @@ def shortened(line: str, most: int = 2000) -> str:
     """Cuts out the middle of a line that is longer than ``most`` characters."""
     half = most // 2
     return line if len(line) <= most else f"{line[:half]} … {line[-half:]}"
+
+
+def worker_died(error: BaseException) -> bool:
+    """Whether torch says that a worker of a DataLoader ended, which it may say at any time."""
+    return isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (pid")
 
 
 def one_line_warnings() -> None:

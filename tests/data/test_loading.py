@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import random
 import subprocess
 import sys
@@ -186,10 +187,19 @@ def test_ids_are_spaced_evenly(number):
     assert min(gaps) > 0 and max(gaps) - min(gaps) <= 1
 
 
-NO_SHARED_MEMORY = """
-import resource, torch
+HARD_TIMES = """
+import os, resource, torch
 from oversmoothing.data.loading import read_ahead
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, worker_died
+
+def batch(key):
+    return {"image": torch.ones(100_000)} if key else os.kill(os.getpid(), 9)
+
+print(*(item["image"].sum().item() for item in read_ahead(batch, [1, 1], workers=1)))
+try:
+    next(read_ahead(batch, [0], workers=1))
+except RuntimeError as error:
+    print(worker_died(error))
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 def read(key):
@@ -202,9 +212,21 @@ except InputError as error:
 """
 
 
-def test_no_shared_memory_is_one_line() -> None:
-    """The process would wait for ever for a batch that was lost."""
-    words = [sys.executable, "-c", NO_SHARED_MEMORY]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=100)
-    assert done.stdout.startswith("workers: no shared memory") and done.stdout.count("\n") == 1
-    assert "Traceback" not in done.stderr
+def test_hard_times_of_workers(tmp_path) -> None:
+    """TMPDIR is too long for a socket, a worker is killed, there is no shared memory.
+
+    The process would wait forever for a batch that was lost.
+    """
+    (long := tmp_path / ("t" * 80)).mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", HARD_TIMES],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+        env={**os.environ, "TMPDIR": str(long)},
+    )
+    read, died, refused = done.stdout.splitlines()
+    assert (read, died) == ("100000.0 100000.0", "True")
+    assert refused.startswith("workers: no shared memory") and "Traceback" not in done.stderr
+    assert not list(long.iterdir())
