@@ -16,6 +16,7 @@ from voc_folder import load, make, truncate
 
 from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.augment import Augment, labelled_crop
+from oversmoothing.data.images.files import read_pil
 from oversmoothing.data.loading import evaluation_items, train_batches
 from oversmoothing.errors import InputError
 
@@ -148,6 +149,12 @@ def test_a_skipped_image_is_replaced_with_one_warning(broken, expected, workers)
             assert name == before
 
 
+def test_a_pipe_is_no_image(tmp_path) -> None:
+    os.mkfifo(tmp_path / "a.png")  # reading it would never end
+    with pytest.raises(InputError, match="no regular file"):
+        read_pil(tmp_path / "a.png")
+
+
 def test_nothing_readable_is_an_error(broken, tmp_path):
     for path in (tmp_path / "VOC2012/JPEGImages").iterdir():
         path.write_bytes(b"")
@@ -190,7 +197,7 @@ def test_ids_are_spaced_evenly(number):
 HARD_TIMES = """
 import os, resource, torch
 from oversmoothing.data.loading import read_ahead
-from oversmoothing.errors import InputError, worker_died
+from oversmoothing.errors import InputError, lack
 
 def batch(key):
     return {"image": torch.ones(100_000)} if key else os.kill(os.getpid(), 9)
@@ -199,7 +206,7 @@ print(*(item["image"].sum().item() for item in read_ahead(batch, [1, 1], workers
 try:
     next(read_ahead(batch, [0], workers=1))
 except RuntimeError as error:
-    print(worker_died(error))
+    print(bool(lack(error)))
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 def read(key):

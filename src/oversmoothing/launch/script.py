@@ -6,13 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from oversmoothing.errors import (
-    WORKER_DIED,
-    InputError,
-    complain,
-    one_line_warnings,
-    worker_died,
-)
+from oversmoothing.errors import InputError, complain, lack, one_line_warnings
 
 STOPPED = "stopped; the same command continues from the last checkpoints"
 
@@ -44,9 +38,9 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
         if getattr(error, "errno", None) == errno.ENAMETOOLONG:
             complain(f"{error.filename}: {error.strerror}; choose a shorter path")
             sys.exit(2)
-        if not worker_died(error):
+        if not (lacking := lack(error)):
             raise
-        complain(WORKER_DIED)
+        complain(lacking)
         sys.exit(1)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
