@@ -18,7 +18,7 @@ from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.data.images.voc import unlabelled
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
-from oversmoothing.launch.flags import add_trust
+from oversmoothing.launch.flags import SEED, add_trust
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.lookup import weights_of
@@ -70,7 +70,7 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     what = "folder, name or id of a run of task=wsss, the folder of an exported one, or hf:ORG/NAME"
     parser.add_argument("--run", required=True, help=what)
-    parser.add_argument("--seed", type=int, nargs="+", help="default: all that were trained")
+    parser.add_argument("--seed", type=SEED, nargs="+", help="default: all that were trained")
     parser.add_argument("--split", choices=("val", "train", "test"), default="val")
     parser.add_argument("--export", type=Path, help="folder for the zip that VOC's server takes")
     parser.add_argument("--device", default="auto")

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from oversmoothing.launch.export import export
-from oversmoothing.launch.flags import add_trust
+from oversmoothing.launch.flags import SEED, add_trust
 from oversmoothing.launch.script import run_script
 
 
@@ -16,7 +16,7 @@ def main() -> int:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--run", required=True, help="folder, name or id of a run")
     parser.add_argument("--to", required=True, type=Path, help="new folder")
-    parser.add_argument("--seed", type=int, help="needed if several were trained")
+    parser.add_argument("--seed", type=SEED, help="needed if several were trained")
     add_trust(parser)
     options = parser.parse_args()
     print(*export(options.run, options.to, options.seed, options.trust), sep="\n")

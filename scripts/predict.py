@@ -19,7 +19,7 @@ from oversmoothing.data.images.photo import open_photo
 from oversmoothing.drawing.files import save
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading, predict
-from oversmoothing.launch.flags import add_trust, whole
+from oversmoothing.launch.flags import SEED, add_trust, whole
 from oversmoothing.launch.script import run_script
 from oversmoothing.store.files import writing
 
@@ -71,7 +71,7 @@ def _options() -> Namespace:
     parser.add_argument("images", nargs="+", help="files, or ids of the run's data set")
     what = "folder, name or id of a run, the folder of an exported one, or hf:ORG/NAME"
     parser.add_argument("--run", required=True, help=what)
-    parser.add_argument("--seed", type=whole(0), help="default: the first that was trained")
+    parser.add_argument("--seed", type=SEED, help="default: the first that was trained")
     parser.add_argument("--compare", help="another run of this task, shown beside it")
     parser.add_argument("--labels", help="cat,person; default: the image's, or what is found")
     parser.add_argument("--truth", type=Path, help="folder of masks <image>.png")

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
-from oversmoothing.launch.flags import add_cells, search_path, whole
+from oversmoothing.launch.flags import SEED, add_cells, search_path, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import STOPPED, run_script, split_words
 from oversmoothing.report.collect import Planned, collect, write_records
@@ -89,9 +89,10 @@ def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog=EPILOG)
     add_cells(parser, RESULTS)
-    parser.add_argument("--seeds", type=whole(0), nargs="*", default=[], help="only these seeds")
-    parser.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
-    parser.add_argument("--draw", action="store_true", help="draw what there is, run nothing")
+    parser.add_argument("--seeds", type=SEED, nargs="*", default=[], help="only these seeds")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
+    either.add_argument("--draw", action="store_true", help="draw what there is, run nothing")
     parser.add_argument("--fresh", action="store_true", help="do not count committed results")
     parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
     parser.add_argument("--all", action="store_true", help="also what the table marks as not run")

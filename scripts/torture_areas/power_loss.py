@@ -1,6 +1,7 @@
 """Simulates power loss in a run folder, in one process: truncated files, zeros, partial files."""
 
 import json
+import platform
 import random
 import shutil
 import sys
@@ -45,7 +46,8 @@ def lost(path: Path, drawn: random.Random) -> None:
 
 def half_written(path: Path, drawn: random.Random) -> None:
     """Leaves a temporary file."""
-    path.with_name(f".{path.name}.4194304").write_bytes(path.read_bytes()[:100])
+    left = path.with_name(f".{path.name}.{platform.node()}.4194304")
+    left.write_bytes(path.read_bytes()[:100])
 
 
 HARMS: tuple[Callable[[Path, random.Random], None], ...] = (shortened, zeroed, lost, half_written)

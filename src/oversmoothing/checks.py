@@ -5,6 +5,7 @@ from typing import Any
 
 from oversmoothing.errors import InputError
 
+LARGEST_SCALE = 16  # of an image
 Rule = tuple[object, bool, str]  # value, whether it is valid, what is expected
 
 
@@ -36,6 +37,13 @@ def at_least(low: float, **values: float | None) -> dict[str, Rule]:
 def above(low: float, **values: float) -> dict[str, Rule]:
     """Returns rules for numbers that must be more than ``low``."""
     return {k: (v, v > low, f"above {low:g}") for k, v in values.items()}
+
+
+def scales(**values: Collection[float] | None) -> dict[str, Rule]:
+    """Returns rules for scales of images; None is valid, too."""
+    expected = f"scales above 0, at most {LARGEST_SCALE}"
+    right = {k: all(0 < scale <= LARGEST_SCALE for scale in v or ()) for k, v in values.items()}
+    return {k: (v, right[k], expected) for k, v in values.items()}
 
 
 def probability(**values: float) -> dict[str, Rule]:

@@ -7,6 +7,11 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 SHOWN = 40  # most names in a message
+LACKS = {  # part of an error of torch -> what the system lacks, and the way out
+    "DataLoader worker (pid": "a process that reads data was ended by the system, perhaps for lack "
+    "of memory; use fewer with trainer.workers=… and task.evaluation.workers=…",
+    "allocate memory": "out of memory; choose a smaller network, smaller inputs or smaller batches",
+}
 
 
 class InputError(ValueError):
@@ -82,6 +87,12 @@ def shortened(line: str, most: int = 2000) -> str:
     """Cuts out the middle of a line that is longer than ``most`` characters."""
     half = most // 2
     return line if len(line) <= most else f"{line[:half]} … {line[-half:]}"
+
+
+def lack(error: BaseException) -> str | None:
+    """Says in one line what the system lacks if torch says so, which it may do at any time."""
+    known = LACKS.items() if isinstance(error, RuntimeError) else ()
+    return next((line for part, line in known if part in str(error)), None)
 
 
 def one_line_warnings() -> None:

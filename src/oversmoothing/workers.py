@@ -1,12 +1,41 @@
-"""Worker processes that end with the process that started them."""
+"""Worker processes that end with the process that started them, and the folder of their sockets."""
 
 import multiprocessing
 import os
+import tempfile
 import threading
 import time
+from multiprocessing import util
 from multiprocessing.process import BaseProcess
 
+from oversmoothing.errors import InputError
+
 SECONDS = 0.5  # between two checks
+LONGEST = 60  # bytes of TMPDIR; the path of a socket in it is 32 longer, and 103 are the most
+SHORT = "/tmp"
+
+
+def shorten_sockets() -> None:
+    """Puts the sockets of worker processes into ``SHORT`` if they would not fit below TMPDIR.
+
+    A worker that cannot open its socket sends nothing, and the main process waits forever.
+
+    Raises:
+        InputError: ``SHORT`` is not writable.
+    """
+    before = tempfile.gettempdir()
+    if os.name == "nt" or len(os.fsencode(before)) <= LONGEST:
+        return
+    try:
+        tempfile.tempdir = SHORT
+        util.get_temp_dir()  # chosen once; forked and spawned workers inherit it
+    except OSError as error:
+        raise InputError(
+            f"TMPDIR: expected at most {LONGEST} characters for the sockets of worker processes, "
+            f"got {before}, and {SHORT} is not writable; export a shorter TMPDIR, or use no workers"
+        ) from error
+    finally:
+        tempfile.tempdir = before
 
 
 def follow_parent(*_: object) -> None:

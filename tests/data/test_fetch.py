@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, mirror, monkeypatch)
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(fetch.tempfile, "NamedTemporaryFile", refuse)  # root may write anywhere
+    monkeypatch.setattr(fetch.Path, "open", refuse)  # root may write anywhere
     with pytest.raises(InputError, match=r"Permission denied\); put there: a, b from"):
         ensure([Source([mirror.as_uri()], HASHES)], tmp_path / "data")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from voc_folder import load, make, truncate
 
 from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.augment import Augment, labelled_crop
+from oversmoothing.data.images.files import read_pil
 from oversmoothing.data.loading import evaluation_items, train_batches
 from oversmoothing.errors import InputError
 
@@ -147,6 +149,12 @@ def test_a_skipped_image_is_replaced_with_one_warning(broken, expected, workers)
             assert name == before
 
 
+def test_a_pipe_is_no_image(tmp_path) -> None:
+    os.mkfifo(tmp_path / "a.png")  # reading it would never end
+    with pytest.raises(InputError, match="no regular file"):
+        read_pil(tmp_path / "a.png")
+
+
 def test_nothing_readable_is_an_error(broken, tmp_path):
     for path in (tmp_path / "VOC2012/JPEGImages").iterdir():
         path.write_bytes(b"")
@@ -186,10 +194,19 @@ def test_ids_are_spaced_evenly(number):
     assert min(gaps) > 0 and max(gaps) - min(gaps) <= 1
 
 
-NO_SHARED_MEMORY = """
-import resource, torch
+HARD_TIMES = """
+import os, resource, torch
 from oversmoothing.data.loading import read_ahead
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, lack
+
+def batch(key):
+    return {"image": torch.ones(100_000)} if key else os.kill(os.getpid(), 9)
+
+print(*(item["image"].sum().item() for item in read_ahead(batch, [1, 1], workers=1)))
+try:
+    next(read_ahead(batch, [0], workers=1))
+except RuntimeError as error:
+    print(bool(lack(error)))
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 def read(key):
@@ -202,9 +219,21 @@ except InputError as error:
 """
 
 
-def test_no_shared_memory_is_one_line() -> None:
-    """The process would wait for ever for a batch that was lost."""
-    words = [sys.executable, "-c", NO_SHARED_MEMORY]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=100)
-    assert done.stdout.startswith("workers: no shared memory") and done.stdout.count("\n") == 1
-    assert "Traceback" not in done.stderr
+def test_hard_times_of_workers(tmp_path) -> None:
+    """TMPDIR is too long for a socket, a worker is killed, there is no shared memory.
+
+    The process would wait forever for a batch that was lost.
+    """
+    (long := tmp_path / ("t" * 80)).mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", HARD_TIMES],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+        env={**os.environ, "TMPDIR": str(long)},
+    )
+    read, died, refused = done.stdout.splitlines()
+    assert (read, died) == ("100000.0 100000.0", "True")
+    assert refused.startswith("workers: no shared memory") and "Traceback" not in done.stderr
+    assert not list(long.iterdir())

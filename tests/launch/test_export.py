@@ -159,6 +159,12 @@ def test_bad_input_is_refused_and_nothing_is_left(both: tuple[Path, Path], tmp_p
         export(str(bare), tmp_path / "new")
     with pytest.raises(InputError, match="no weights of seed 7"):
         export(str(run), tmp_path / "new", seed=7)
+    odd = shutil.copytree(run, tmp_path / "odd")
+    result = read_result(run)
+    for change in ({"envs": []}, {"seeds": dict.fromkeys(result["seeds"], {"conditions": 5})}):
+        (odd / "result.json").write_text(json.dumps(result | change))
+        with pytest.raises(InputError, match=r"result\.json: not what a run writes"):
+            export(str(odd), tmp_path / "new")
     assert not (tmp_path / "new").exists()
     copy = shutil.copytree(exported, tmp_path / "damaged")
     weights = copy / portable.NAME

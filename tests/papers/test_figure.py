@@ -51,6 +51,11 @@ def test_every_module_has_a_main_and_a_short_name() -> None:
         assert list(inspect.signature(module.main).parameters) == ["argv"]
 
 
+@pytest.mark.parametrize("words", [["--runs", "100000000000"], ["--iterations", "1"]])
+def test_counts_are_limited(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert figure(["elbo", *words], monkeypatch) == 2
+
+
 @pytest.mark.parametrize("short", SHORT)
 def test_options_reach_the_module_that_a_short_name_means(
     short: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture

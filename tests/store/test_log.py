@@ -1,11 +1,15 @@
 """The log of a run: it agrees with the checkpoint, also after a kill or a loss of power."""
 
+import errno
 import json
 import os
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from oversmoothing.errors import InputError
 from oversmoothing.store import checkpoints
 from oversmoothing.store.recorder import Recorder
 
@@ -98,6 +102,42 @@ def test_a_log_that_lost_lines_of_results_keeps_the_others(tmp_path: Path) -> No
     with pytest.warns(UserWarning, match="lost lines of finished seeds"):
         Recorder(tmp_path, [5], logged_bytes=stored).load_checkpoint()
     assert log.read_bytes() == lines[0]
+
+
+@pytest.mark.parametrize("later", [Recorder.logged, lambda run: run.log(epoch=1)])
+def test_a_log_that_vanishes_in_the_middle_of_a_run_is_named_once(
+    tmp_path: Path, later: Callable[[Recorder], object]
+) -> None:
+    run, log = Recorder(tmp_path, [0]), tmp_path / "metrics.jsonl"
+    run.log(epoch=0)
+    log.unlink()
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl has lost lines"):
+        later(run)
+    with warnings.catch_warnings(action="error"):
+        run.log(epoch=2)
+        assert run.logged() == log.stat().st_size
+
+
+def test_a_checkpoint_that_vanishes_or_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is written, or one line says why not; the one before stays readable."""
+    run, newest = Recorder(tmp_path, [0]), tmp_path / "checkpoint.pt"
+    for epoch in range(3):
+        run.save_checkpoint({"epoch": epoch})
+        if epoch == 1:
+            newest.unlink()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        patch.setattr(Path, "replace", refuse)
+        patch.setattr("oversmoothing.store.checkpoints.write", lambda *_: None)
+        with pytest.raises(InputError, match=r"checkpoint\.pt: cannot be written"):
+            run.save_checkpoint({"epoch": 3})
+    assert run.load_checkpoint() == {"epoch": 2}
 
 
 def test_the_log_is_on_the_disk_before_the_checkpoint(

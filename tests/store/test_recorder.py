@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -14,7 +15,12 @@ import torch
 
 from oversmoothing.errors import InputError
 from oversmoothing.store import checkpoints
-from oversmoothing.store.files import remove_temporaries, write_atomically
+from oversmoothing.store.files import (
+    remove_temporaries,
+    replacing,
+    write_atomically,
+    write_text,
+)
 from oversmoothing.store.locks import Busy, locked
 from oversmoothing.store.lookup import find
 from oversmoothing.store.recorder import Recorder, read_result, write_result
@@ -74,22 +80,48 @@ def test_a_word_that_can_be_no_file_names_no_run() -> None:
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    left = [f".checkpoint-fresh.pt.{ended.pid}", f".config.yaml.{os.getpid()}"]
-    kept = [f".result.json.{os.getppid()}", ".note", "weights-seed0.pt"]
+    host = platform.node()
+    left = [f".checkpoint-fresh.pt.{host}.{ended.pid}", f".config.yaml.{host}.{os.getpid()}"]
+    other = f".config.yaml.other-{host}.{ended.pid}"  # of another machine, may be in work there
+    kept = [f".result.json.{host}.{os.getppid()}", other, ".note", "weights-seed0.pt"]
     for name in left + kept:
         (tmp_path / name).touch()
+    write_text(tmp_path / "config.yaml", "new")  # removes those of its own name
+    assert not (tmp_path / left[1]).exists() and (tmp_path / left[0]).exists()
     with locked(tmp_path):
         names = {path.name for path in tmp_path.iterdir()}
-    assert names - {".lock", ".owner"} == set(kept)
+    assert names - {".lock", ".owner"} == {*kept, "config.yaml"}
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from oversmoothing.store.files import replacing
+with replacing(Path(sys.argv[1])) as temporary:
+    temporary.mkdir()
+    (temporary / "half").touch()
+    os._exit(9)
+"""
+
+
+def test_a_folder_that_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "new")])
+    assert [path.name[:5] for path in tmp_path.iterdir()] == [".new."]
+    with replacing(tmp_path / "new") as temporary:
+        temporary.mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == ["new"] and not [
+        *(tmp_path / "new").iterdir()
+    ]
 
 
 def test_windows_is_not_asked_by_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signal 0 is Ctrl-C there; whose file it is stays unknown."""
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a signal was sent"))
-    (tmp_path / ".result.json.123456").touch()
+    left = tmp_path / f".result.json.{platform.node()}.123456"
+    left.touch()
     remove_temporaries(tmp_path)
-    assert (tmp_path / ".result.json.123456").exists()
+    assert left.exists()
 
 
 @pytest.mark.parametrize("size", [0, 7, 40])

@@ -41,6 +41,13 @@ def number(value: Any) -> float:
     return float(value) if single else math.nan
 
 
+def check_eps(eps: float) -> None:
+    """Raises InputError unless eps, which is added under a root, is finite and 0 or more."""
+    check_finite("eps", eps)
+    if eps < 0:
+        raise InputError(f"aggregator.eps: expected 0 or more, got {eps}")
+
+
 def like(option: float | Tensor, x: Tensor) -> float | Tensor:
     """Returns an option with the type and device of x if it is a tensor."""
     return option.to(x) if isinstance(option, Tensor) else option

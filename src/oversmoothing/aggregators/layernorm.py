@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_counts, check_finite
+from oversmoothing.aggregators.checks import check_counts, check_eps
 
 
 class LayerNorm(After):
@@ -18,6 +18,9 @@ class LayerNorm(After):
         dim: channels C.
         eps: added to the variance.
         affine: learn the scale and the shift.
+
+    Raises:
+        InputError: eps is negative.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -30,7 +33,7 @@ class LayerNorm(After):
     def __init__(self, dim: int, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
         check_counts(dim=dim)
-        check_finite("eps", eps)
+        check_eps(eps)
         self.norm = nn.LayerNorm(dim, eps=eps, elementwise_affine=affine)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_finite, like, padding
+from oversmoothing.aggregators.checks import check_eps, check_finite, like, padding
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
@@ -31,7 +31,7 @@ class PairNorm(After):
         eps: added under the root, as in the authors' code.
 
     Raises:
-        InputError: an unknown mode, or the scale is not above 0 and finite.
+        InputError: an unknown mode, a scale that is not above 0 and finite, or a negative eps.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -48,7 +48,7 @@ class PairNorm(After):
         super().__init__()
         check_choice("aggregator.mode", mode, get_args(Mode))
         check_finite("scale", scale)
-        check_finite("eps", eps)
+        check_eps(eps)
         if not (torch.as_tensor(scale, device="cpu") > 0).all():
             raise InputError(f"aggregator.scale: expected a number above 0, got {scale}")
         self.mode, self.scale, self.eps = mode, scale, eps

@@ -23,7 +23,8 @@ from oversmoothing.config.folders import CONFIGS, SEARCH_PATH
 from oversmoothing.errors import Problems
 
 _QUOTE = (
-    "cannot be read; put '…' around the word, and \"…\" around a value with , = ( [ { or spaces"
+    "cannot be read; put '…' around the word, and \"…\" around a value with spaces, emoji or "
+    "one of , = # ( [ {"
 )
 
 

@@ -1,15 +1,16 @@
-"""Upper limits of sizes and counts, far above what a workstation can compute.
+"""Limits of sizes and counts; the upper ones are far above what a workstation can compute.
 
 They catch typing errors such as an extra zero, which could exhaust the memory or run for hours.
-``OVERSMOOTHING_LIMITS=off`` lifts all of them.
+``OVERSMOOTHING_LIMITS=off`` lifts the upper ones.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from typing import Any
 
 MOST = {  # last name of a key -> largest value
-    "depth": 1_000_000,
+    "depth": 10_000,
     "hidden": 1_000_000,
     "dim": 1_000_000,
     "ffn": 1_000_000,
@@ -21,10 +22,13 @@ MOST = {  # last name of a key -> largest value
     "num_train": 100_000_000,
     "num_val": 100_000_000,
     "batch_size": 1_000_000,
+    "batch": 1_000_000,
     "draws": 1_000_000,
-    **dict.fromkeys(("size", "ms_size", "crop", "resize", "image_size"), 16_384),  # pixels
+    **dict.fromkeys(("size", "ms_size", "crop", "resize", "image_size"), 8_192),  # pixels
 }
+LEAST = {"seconds": 0}
 LARGEST = 2**63 - 1  # largest whole number in torch
+COUNT = 1_000_000  # of anything that an option of a script counts
 COMBINATIONS = 10_000  # of a sweep
 SEEDS = 10_000
 WAY_OUT = "OVERSMOOTHING_LIMITS=off lifts the limit"
@@ -55,6 +59,8 @@ def beyond(prefix: str, node: Any) -> Iterator[str]:
         if isinstance(value, int) and not -LARGEST <= value <= most:
             hint = f"; {WAY_OUT}" if most != LARGEST else ""
             yield f"{key}: expected at most {most:,}, got {_shown(value)}{hint}"
+        elif isinstance(value, (int, float)) and value < (least := LEAST.get(name, -math.inf)):
+            yield f"{key}: expected {least} or more, got {value}"
         yield from beyond(f"{key}.", value)
 
 

@@ -15,7 +15,7 @@ from oversmoothing.config.compose import assemble, base, is_composed, is_group, 
 from oversmoothing.config.folders import search_path
 from oversmoothing.config.groups import group_problem
 from oversmoothing.config.names import flat, is_new, key_problem, node_of
-from oversmoothing.config.sweep import not_swept, values_of
+from oversmoothing.config.sweep import not_swept, settings_problems, values_of
 from oversmoothing.errors import Problems
 
 Axes = dict[str, list[Override]]  # key or group -> its values; several in a sweep
@@ -106,6 +106,7 @@ def _swept(plan: Plan, axes: Axes, multirun: bool, folders: list[Path]) -> Axes:
         plan.problems += [f"{override}: has no effect on one run; add -m" for override in idle]
     else:
         plan.launcher, plan.sweeper = chosen["launcher"], chosen["sweeper"]
+        plan.problems += settings_problems(hydra)
         axes = _experiment_sweep(hydra, folders) | axes
     if plan.sweeper != "basic":
         return axes

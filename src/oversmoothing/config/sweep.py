@@ -6,11 +6,13 @@ from pathlib import Path
 
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 
 from oversmoothing.config.compose import is_group, one_line, parse
 from oversmoothing.config.folders import options
 
 MOST = 10_000  # values of one sweep; more are taken for a mistake
+DIRECTIONS = ("minimize", "maximize")
 
 
 def values_of(override: Override, folders: list[Path]) -> tuple[list[Override], list[str]]:
@@ -40,6 +42,21 @@ def _texts(override: Override, folders: list[Path]) -> Iterable[str]:
     if not is_group(override):
         raise ValueError("glob(…) stands for options of a group, and this is a key")
     return glob.filter(options(override.key_or_group, folders))
+
+
+def settings_problems(hydra: DictConfig) -> list[str]:
+    """Lists settings of a launcher or sweeper that its library would refuse with a traceback."""
+    sweeper, problems = hydra.sweeper, []
+    if hydra.launcher.get("n_jobs") == 0:
+        problems.append("hydra.launcher.n_jobs: expected 1 or more, or −1 for all cores, got 0")
+    for name in ("n_trials", "n_jobs"):
+        if (number := sweeper.get(name)) is not None and number < 1:
+            problems.append(f"hydra.sweeper.{name}: expected 1 or more, got {number}")
+    direction = sweeper.get("direction")
+    if direction is not None and getattr(direction, "name", direction) not in DIRECTIONS:
+        expected = " or ".join(DIRECTIONS)
+        problems.append(f"hydra.sweeper.direction: expected {expected}, got {direction}")
+    return problems
 
 
 def not_swept(values: list[Override]) -> str:

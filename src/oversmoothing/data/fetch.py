@@ -4,9 +4,7 @@ No raw file is opened before its SHA-256 has matched the one in ``raw_files.yaml
 """
 
 import http.client
-import os
 import shutil
-import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ import yaml
 
 from oversmoothing.data.checksum import short_sha256
 from oversmoothing.errors import InputError, reason_of
-from oversmoothing.store.files import sha256
+from oversmoothing.store.files import replacing, sha256
 from oversmoothing.store.offline import FORBIDDEN, offline
 
 LARGEST = 2**33  # bytes of a file; the largest known has 2 GiB
@@ -93,9 +91,7 @@ def _missing(sources: Sequence[Source], folder: Path) -> Iterator[tuple[str, Sou
 def _download(name: str, source: Source, folder: Path) -> None:
     """Downloads one file; raises OSError if no mirror has it or the folder is not writable."""
     failures = []
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as file:
-        temporary = Path(file.name)
-    try:
+    with replacing(folder / name) as temporary:
         for url in source.urls:
             try:
                 _copy(f"{url}/{name}", temporary)
@@ -103,14 +99,10 @@ def _download(name: str, source: Source, folder: Path) -> None:
                 failures.append(reason_of(error))
                 continue
             if _sha256(temporary) == source.files[name]:
-                temporary.chmod(0o644)
-                os.replace(temporary, folder / name)
                 return
             failures.append("other content")
-    finally:
-        temporary.unlink(missing_ok=True)
-    reasons = ", ".join(dict.fromkeys(failures))
-    raise OSError(f"none of {len(source.urls)} mirrors gave {name}: {reasons}")
+        reasons = ", ".join(dict.fromkeys(failures))
+        raise OSError(f"none of {len(source.urls)} mirrors gave {name}: {reasons}")
 
 
 def _copy(url: str, path: Path) -> None:

@@ -13,7 +13,7 @@ from oversmoothing import distributed
 from oversmoothing.data.batches import Batches, Example, Examples, stacked
 from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
-from oversmoothing.workers import follow_parent
+from oversmoothing.workers import follow_parent, shorten_sockets
 
 MOST_WORKERS = 16  # each holds two batches in shared memory
 
@@ -92,6 +92,8 @@ def read_ahead(
     """
     if workers is None:
         workers = min(distributed.cores(), MOST_WORKERS)
+    if workers:
+        shorten_sockets()
     loader = DataLoader(
         _Guarded(read),
         batch_size=None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from oversmoothing.errors import InputError, Problems, complain
+from oversmoothing.errors import InputError, Problems, complain, lack
 from oversmoothing.launch.command import part_problems, source_problems
 from oversmoothing.launch.pool import DIED, in_processes
 from oversmoothing.store.metric import mean
@@ -87,8 +87,9 @@ def attempt(
     except InputError as error:  # every process prints it, since only this one may have read a file
         problem = f"{name}: {error}"
     except Exception as error:
-        traceback.print_exc()
-        problem = f"{name}: {type(error).__name__}, see above"
+        if not (lacking := lack(error)):
+            traceback.print_exc()
+        problem = f"{name}: {lacking or f'{type(error).__name__}, see above'}"
     print(f"error: {problem}", file=sys.stderr, flush=True)
     distributed.end_unless_all_failed()
     return problem

@@ -18,7 +18,7 @@ from oversmoothing.launch.start import Start
 from oversmoothing.store import checkpoints
 from oversmoothing.store.background import Background
 from oversmoothing.store.environment import device, environment, shared_environment
-from oversmoothing.store.files import OUTPUTS, flush, write_text
+from oversmoothing.store.files import OUTPUTS, write_text
 from oversmoothing.store.identity import run_id, run_name
 from oversmoothing.store.locks import locked
 from oversmoothing.store.own_code import own_code
@@ -86,7 +86,7 @@ def _trained(
         job = Job(start.parts, seeds, recorder, start.device)
         fresh = start.task.run(start.network(seeds), job)
         seconds = known.get("seconds", 0.0) + time.monotonic() - began
-        known = _store(folder, config, known, fresh, env, seconds)
+        known = _store(recorder, config, known, fresh, env, seconds)
         if sink:
             sink.summarise(known)
     return known
@@ -178,7 +178,7 @@ def run_folder(config: DictConfig) -> Path:
 
 
 def _store(
-    folder: Path,
+    recorder: Recorder,
     config: DictConfig,
     known: dict,
     fresh: dict[int, Result],
@@ -187,8 +187,7 @@ def _store(
 ) -> dict[str, Any]:
     seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
     envs = _environments(known) | dict.fromkeys(map(str, fresh), env)
-    metrics = folder / "metrics.jsonl"
-    flush(metrics)  # before the result, which refers to its size
+    folder = recorder.folder
     result = {
         "id": run_id(config),
         "name": folder.name,
@@ -197,7 +196,7 @@ def _store(
         "env": shared_environment(list(envs.values())),
         "envs": envs,  # of every seed
         "seconds": round(seconds, 2),
-        "logged_bytes": metrics.stat().st_size if metrics.exists() else 0,
+        "logged_bytes": recorder.logged(),
     }
     if distributed.rank() == 0:
         write_result(folder, result)

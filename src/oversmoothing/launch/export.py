@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, reason_of
 from oversmoothing.launch.card import TASKS, card
 from oversmoothing.launch.loading import TrainedRun, load
 from oversmoothing.store import portable
@@ -45,13 +45,23 @@ def export(run: str, folder: Path, seed: int | None = None, trust: bool = False)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: exists already; choose another folder with --to")
     trained = load(source, seed, "cpu", tuple(TASKS), trust)
-    config, metrics = _shared(trained), _metrics(trained)
+    config = _shared(trained)
+    try:
+        metrics = _metrics(trained)
+        text = card(trained, metrics)
+    except InputError:
+        raise
+    except (AttributeError, TypeError, ValueError, LookupError) as error:
+        raise InputError(
+            f"{source / 'result.json'}: not what a run writes ({reason_of(error)}); restore the "
+            "file, or run the command of this run again"
+        ) from error
     with writing(folder, "--to"):
         folder.mkdir(parents=True, exist_ok=True)
     portable.write(folder / portable.NAME, trained.network.state_dict())
     write_text(folder / "config.yaml", OmegaConf.to_yaml(config))
     write_text(folder / "metrics.json", json.dumps(metrics, indent=1) + "\n")
-    write_text(folder / "README.md", card(trained, metrics))
+    write_text(folder / "README.md", text)
     return [folder / name for name in (portable.NAME, "config.yaml", "metrics.json", "README.md")]
 
 

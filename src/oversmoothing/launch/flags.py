@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from oversmoothing.config import limits
 from oversmoothing.errors import Problems, meant
 
 SWITCHES = (
@@ -53,17 +54,20 @@ def add_cells(parser: argparse.ArgumentParser, results: Path) -> None:
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {kind}")
 
 
-def whole(least: int = 1) -> Callable[[str], int]:
-    """Returns an argument type for whole numbers of at least ``least``."""
+def whole(least: int = 1, most: int = limits.COUNT) -> Callable[[str], int]:
+    """Returns an argument type for whole numbers from ``least`` to ``most``."""
 
     def read(text: str) -> int:
-        number = int(text) if len(text) < 20 else least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"expected {least} or more, got {text[:20]}")
+        number = int(text) if len(text) < 20 else most + 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"expected {least} to {most:,}, got {text[:20]}")
         return number
 
     read.__name__ = "int"  # argparse shows it in errors
     return read
+
+
+SEED = whole(0, limits.LARGEST)
 
 
 def _misused(given: argparse.Namespace) -> list[str]:

@@ -164,6 +164,6 @@ def _label_names(folder: Path, config: DictConfig) -> tuple[str, ...]:
     """Reads label names from the IoU in the result, so that the images are not needed."""
     for seed in (read_result(folder) or {}).get("seeds", {}).values():
         for key, value in seed.items():
-            if key.endswith("_iou"):
+            if key.endswith("_iou") and isinstance(value, dict):
                 return tuple(value)
     return getattr(build(config.data), "label_names", ())

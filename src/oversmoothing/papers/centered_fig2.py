@@ -18,7 +18,7 @@ from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
-from oversmoothing.launch.flags import add_trust, whole
+from oversmoothing.launch.flags import SEED, add_trust, whole
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.launch.predict import require_same_classes
 from oversmoothing.papers import RESULTS, figure_parser
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--with", dest="centered", help="run; default: the subset's, γ = −1")
     parser.add_argument("--without", help="run; default: the subset's without centering")
-    parser.add_argument("--seed", type=whole(0), help="default: the first trained; 0 without runs")
+    parser.add_argument("--seed", type=SEED, help="default: the first trained; 0 without runs")
     parser.add_argument("--images", nargs="+", help="ids of the runs' data set")
     parser.add_argument("--rows", type=whole(), default=4, help="number of images")
     parser.add_argument("--known", action="store_true", help="masks among the labelled classes")

@@ -25,7 +25,7 @@ from oversmoothing.drawing.tokens import mean_and_std
 from oversmoothing.launch import loading
 from oversmoothing.launch.diagnose.of_run import of_run
 from oversmoothing.launch.diagnose.subject import Request, Subject
-from oversmoothing.launch.flags import whole
+from oversmoothing.launch.flags import SEED, whole
 from oversmoothing.metrics.smoothness import singular_values
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.depth_curves import draw_curves
@@ -40,7 +40,7 @@ Layers = dict[str, list[float]]
 def main(argv: list[str]) -> int:
     """Writes ``contranorm_layers.png`` and ``.csv``."""
     parser = figure_parser(__name__, __doc__)
-    parser.add_argument("--seeds", type=whole(0), nargs="+", default=[1, 2], help="of the BERT")
+    parser.add_argument("--seeds", type=SEED, nargs="+", default=[1, 2], help="of the BERT")
     parser.add_argument("--samples", type=whole(2), default=64, help="images, sentences")
     parser.add_argument("--out", type=Path, default=RESULTS / "figures/contranorm_layers")
     options = parser.parse_args(argv)

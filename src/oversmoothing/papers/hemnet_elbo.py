@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.em import EM
-from oversmoothing.errors import InputError
+from oversmoothing.launch.flags import whole
 from oversmoothing.metrics.elbo import elbo_by_step
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.report.markdown import table
@@ -115,13 +115,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = figure_parser(__name__, __doc__, pdf=False)
-    parser.add_argument("--runs", type=int, default=20, help="number of draws of tokens and bases")
-    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--runs", type=whole(), default=20, help="draws of tokens and bases")
+    parser.add_argument("--iterations", type=whole(2), default=20, help="of EM")
     parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results go")
-    options = parser.parse_args(argv)
-    if options.runs < 1 or options.iterations < 2:
-        raise InputError(
-            "--runs, --iterations: expected at least 1 and 2, for the first E-step has no N-step "
-            f"before it; got {options.runs} and {options.iterations}"
-        )
-    return options
+    return parser.parse_args(argv)

@@ -30,7 +30,7 @@ from oversmoothing.drawing.grid import coloured
 from oversmoothing.drawing.style import STYLE
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
-from oversmoothing.launch.flags import add_trust, whole
+from oversmoothing.launch.flags import SEED, add_trust, whole
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.papers.hemnet_fig3.gradients import em_of
 from oversmoothing.tasks.segmentation.network import Segmenter
@@ -47,8 +47,8 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("image", nargs="?", help="id of the run's data set")
     parser.add_argument("--run", help="of task=segmentation with EM; default: the subset's, HEM")
-    parser.add_argument("--seed", type=whole(0), default=0)
-    parser.add_argument("--number", type=int, default=3, help="bases, and channels, to show")
+    parser.add_argument("--seed", type=SEED, default=0)
+    parser.add_argument("--number", type=whole(), default=3, help="bases, and channels, to show")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
     add_trust(parser)

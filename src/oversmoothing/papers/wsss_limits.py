@@ -13,7 +13,7 @@ from pathlib import Path
 
 from oversmoothing.drawing.files import write_csv
 from oversmoothing.launch import loading
-from oversmoothing.launch.flags import add_trust, whole
+from oversmoothing.launch.flags import SEED, add_trust, whole
 from oversmoothing.launch.loading import TrainedRun
 from oversmoothing.papers import RESULTS, figure_parser
 from oversmoothing.tasks.wsss.reevaluate import checked, configured, measure
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     """Writes ``wsss_limits.csv``."""
     parser = figure_parser(__name__, __doc__, pdf=False)
     parser.add_argument("--run", help="default: γ = 0 of the table wsss_overnight")
-    parser.add_argument("--seed", type=whole(0), default=0)
+    parser.add_argument("--seed", type=SEED, default=0)
     parser.add_argument("--sizes", type=whole(16), nargs="+", default=[160, 224, 320])
     parser.add_argument("--images", type=whole(), default=200, help="of each split")
     parser.add_argument("--out", type=Path, default=RESULTS / "wsss_limits.csv")

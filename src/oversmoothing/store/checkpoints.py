@@ -13,7 +13,7 @@ import torch
 
 from oversmoothing.errors import InputError, reason_of, shortened
 from oversmoothing.store import tensors
-from oversmoothing.store.files import OUTPUTS, read_or_set_aside, write_atomically
+from oversmoothing.store.files import OUTPUTS, read_or_set_aside, write_atomically, writing
 
 NAMES = ("checkpoint.pt", "checkpoint-before.pt")
 PASSING = (".checkpoint-fresh.pt", ".checkpoint-aside.pt")
@@ -25,15 +25,16 @@ def save(folder: Path, payload: dict[str, Any]) -> None:
     newest, before = (folder / name for name in NAMES)
     fresh, aside = (folder / name for name in PASSING)
     write(fresh, payload)  # it must be on the disk before the others are renamed
-    if newest.exists():
-        aside.unlink(missing_ok=True)
+    with writing(newest, OUTPUTS):
         try:
+            aside.unlink(missing_ok=True)
             os.link(newest, aside)
+            aside.replace(before)
+        except FileNotFoundError:  # the first checkpoint, or somebody has deleted the last one
+            pass
         except OSError:  # a file system without hard links
             newest.replace(before)
-        else:
-            aside.replace(before)
-    fresh.replace(newest)
+        fresh.replace(newest)
 
 
 def switch_seeds(folder: Path, seeds: list[int], log: Path, stored: int) -> None:
@@ -131,9 +132,10 @@ def holds(log: Path, size: int) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """Deletes all checkpoints."""
-    for name in NAMES + PASSING:
-        (folder / name).unlink(missing_ok=True)
+    """Deletes all checkpoints. Raises InputError if that is not possible."""
+    with writing(folder, OUTPUTS):
+        for name in NAMES + PASSING:
+            (folder / name).unlink(missing_ok=True)
 
 
 def remove_of(folder: Path, finished: Collection[int]) -> None:

@@ -1,8 +1,11 @@
 """Writes files atomically, and sets damaged files aside."""
 
 import contextlib
+import glob
 import hashlib
 import os
+import platform
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -46,24 +49,42 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: st
         InputError: as ``writing``. The previous content is then untouched, and no temporary file
             is left.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path, option):
-        try:
-            with open(temporary, "wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with writing(path, option), replacing(path) as temporary, open(temporary, "wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def remove_temporaries(folder: Path) -> None:
-    """Deletes temporary files of processes that were killed in ``write_atomically``."""
-    for path in folder.glob(".*"):
-        name, _, number = path.name.rpartition(".")
-        if len(name) > 1 and number.isdigit() and not _alive(int(number)):
-            path.unlink(missing_ok=True)
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Context with the name of a temporary file or folder, which is renamed to ``path`` at the end.
+
+    After an error it is removed. What killed processes left is removed at the beginning.
+    """
+    remove_temporaries(path.parent, path.name)
+    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        _remove(temporary)
+
+
+def remove_temporaries(folder: Path, name: str = "") -> None:
+    """Deletes what processes of this machine that were killed in ``replacing`` have left.
+
+    Args:
+        name: of the file that they wrote; empty: any.
+    """
+    for path in folder.glob(f".{glob.escape(name) or '*'}.{glob.escape(platform.node())}.*"):
+        number = path.suffix[1:]
+        if number.isdigit() and not _alive(int(number)):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # another user's, or it is gone
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _alive(number: int) -> bool:

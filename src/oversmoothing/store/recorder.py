@@ -53,6 +53,7 @@ class Recorder:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.seeds = list(seeds)
         self._logged_bytes = logged_bytes
+        self._size = 0  # of the log after its last line
         self._interval = checkpoint_seconds
         self._last_checkpoint = time.monotonic()
         self._sink = sink
@@ -64,10 +65,28 @@ class Recorder:
         if not self._writes:
             return
         line = {"seeds": self.seeds, **metrics}
-        with writing(self._metrics, OUTPUTS), open(self._metrics, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with writing(self._metrics, OUTPUTS), open(self._metrics, "ab") as file:
+            self._tell_of_loss(file.tell())
+            file.write(json.dumps(line).encode() + b"\n")
+            self._size = file.tell()
         if self._sink:
             self._sink(line)
+
+    def logged(self) -> int:
+        """Flushes the log to the disk, and returns its size in bytes."""
+        flush(self._metrics)
+        size = self._metrics.stat().st_size if self._metrics.exists() else 0
+        self._tell_of_loss(size)
+        return size
+
+    def _tell_of_loss(self, size: int) -> None:
+        if size < self._size:
+            warnings.warn(
+                f"{self._metrics} has lost lines during the run; somebody deleted or cut it; the "
+                "results are complete",
+                stacklevel=3,
+            )
+        self._size = min(self._size, size)
 
     def checkpoint_due(self) -> bool:
         """Whether ``checkpoint_seconds`` have passed since the last checkpoint."""
@@ -80,9 +99,7 @@ class Recorder:
             state: tensors, numbers, strings, lists and dicts only.
         """
         if self._writes:
-            flush(self._metrics)  # before the checkpoint, which refers to its size
-            logged = self._metrics.stat().st_size if self._metrics.exists() else 0
-            payload = {"state": state, "seeds": self.seeds, "logged_bytes": logged}
+            payload = {"state": state, "seeds": self.seeds, "logged_bytes": self.logged()}
             checkpoints.save(self.folder, payload)
         self._last_checkpoint = time.monotonic()
 

@@ -59,7 +59,7 @@ def _result(folder: Path) -> dict[str, Any] | None:
     try:
         result = json.loads(path.read_bytes())
         final_numbers(result)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise _damaged(path, error) from None
     return result
 

@@ -1,5 +1,6 @@
 """Dense CRF against an exact mean field, and its parallel processes."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -146,9 +147,20 @@ def test_an_error_names_its_image(processes: int) -> None:
         list(crf_labels([("worse", image, "text")], CRF(), processes))
 
 
-def test_workers_need_no_torch() -> None:
-    code = "import sys, oversmoothing.tasks.wsss.crf_parallel; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+IN_A_LONG_FOLDER = """
+import sys
+import numpy as np
+from oversmoothing.tasks.wsss.crf_parallel import CRF, crf_labels
+job = "a", np.zeros((9, 9, 3), np.uint8), np.full((2, 9, 9), 0.5, np.float32)
+assert len([*crf_labels([job], CRF(), processes=1)]) == 1
+sys.exit("torch" in sys.modules)
+"""
+
+
+def test_processes_need_no_torch_and_work_below_any_tmpdir(tmp_path: Path) -> None:
+    (long := tmp_path / ("t" * 80)).mkdir()
+    command = [sys.executable, "-c", IN_A_LONG_FOLDER]
+    subprocess.run(command, env={**os.environ, "TMPDIR": str(long)}, check=True, timeout=100)
 
 
 @pytest.mark.parametrize("bad", [np.nan, -1.0, 7.0])

@@ -186,6 +186,7 @@ def without_an_image(run: Path, place: Path) -> Path:
         ("evaluation.limit=1,2", "evaluation.limit: expected one value"),
         ("evaluation.crf=on", "evaluation.crf: expected"),
         ("evaluation.ms_scales=[1,", "cannot be read"),
+        ("evaluation.limit=${foo}", "Interpolation key 'foo' not found"),
     ],
 )
 def test_wrong_settings(run: Path, word: str, message: str) -> None:

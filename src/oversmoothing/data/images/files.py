@@ -45,6 +45,8 @@ def opened(path: Path | str) -> Iterator[Image.Image]:
         InputError: the file is missing, truncated or not an image.
     """
     try:
+        if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would never end
+            raise OSError("no regular file")
         with Image.open(path) as image:
             yield image
     except InputError:

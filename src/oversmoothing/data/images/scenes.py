@@ -1,9 +1,6 @@
 """Generated scenes with exact masks: textured shapes on soft backgrounds; no download."""
 
 import dataclasses
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from oversmoothing.data.images import voc
 from oversmoothing.data.images.files import write_mask
 from oversmoothing.data.images.image_set import ImageSet, short_hash
 from oversmoothing.data.images.shapes import CLASSES, colours, outline, texture
-from oversmoothing.store.files import writing
+from oversmoothing.store.files import replacing, writing
 
 VERSION = 1  # increase it when the code changes the scenes of the same arguments
 MASKS = "SegmentationClassAug"
@@ -62,8 +59,14 @@ def load(
     parts = [VERSION, num_train, num_val, list(size), seed, *(["easy"] if easy else [])]
     key, root = short_hash(parts), Path(cache) / "scenes"
     with writing(root / key, "paths.cache"):
-        if not (root / key).is_dir():
-            _write(root / key, num_train, num_val, size, seed, easy)
+        root.mkdir(parents=True, exist_ok=True)
+        try:
+            if not (root / key).is_dir():
+                with replacing(root / key) as base:  # no process sees an incomplete set
+                    _draw(base, num_train, num_val, size, seed, easy)
+        except OSError:
+            if not (root / key).is_dir():  # otherwise another process has just written it
+                raise
     scenes = voc.load(str(root), key, name, "train", classes=list(CLASSES), cache=cache)
     return dataclasses.replace(scenes, checksum=key)  # the key also depends on the size
 
@@ -118,28 +121,18 @@ def _placed(
     return turned, np.cos(angle) * down - np.sin(angle) * across
 
 
-def _write(
-    folder: Path, num_train: int, num_val: int, size: Sequence[int], seed: int, easy: bool
+def _draw(
+    base: Path, num_train: int, num_val: int, size: Sequence[int], seed: int, easy: bool
 ) -> None:
-    """Draws into a temporary folder and renames it: no process sees an incomplete set."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    base = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        lists = base / "ImageSets" / "Segmentation"
-        for path in (lists, base / "JPEGImages", base / MASKS):
-            path.mkdir(parents=True)
-        for part, stream, count in (("train", 0, num_train), ("val", 1, num_val)):
-            ids = [f"{part}_{i:05}" for i in range(count)]
-            (lists / f"{part}.txt").write_text("".join(f"{id}\n" for id in ids), "utf-8")
-            for i, id in enumerate(ids):
-                shape = size if i % 2 else tuple(reversed(size))
-                image, mask = scene(*shape, np.random.default_rng([seed, stream, i]), easy)
-                Image.fromarray(image).save(base / "JPEGImages" / f"{id}.jpg", quality=95)
-                write_mask(base / MASKS / f"{id}.png", mask)
-        base.chmod(0o755)
-        os.rename(base, folder)
-    except OSError:
-        if not folder.is_dir():  # otherwise another process has just written it
-            raise
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
+    """Draws the scenes into a new folder."""
+    lists = base / "ImageSets" / "Segmentation"
+    for path in (lists, base / "JPEGImages", base / MASKS):
+        path.mkdir(parents=True)
+    for part, stream, count in (("train", 0, num_train), ("val", 1, num_val)):
+        ids = [f"{part}_{i:05}" for i in range(count)]
+        (lists / f"{part}.txt").write_text("".join(f"{id}\n" for id in ids), "utf-8")
+        for i, id in enumerate(ids):
+            shape = size if i % 2 else tuple(reversed(size))
+            image, mask = scene(*shape, np.random.default_rng([seed, stream, i]), easy)
+            Image.fromarray(image).save(base / "JPEGImages" / f"{id}.jpg", quality=95)
+            write_mask(base / MASKS / f"{id}.png", mask)

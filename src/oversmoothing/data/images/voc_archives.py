@@ -9,7 +9,6 @@ list.
 import io
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -22,7 +21,7 @@ from oversmoothing.data.fetch import Source, ensure
 from oversmoothing.data.images.files import listing, write_mask
 from oversmoothing.data.images.voc_lists import list_path, read_list, require_files
 from oversmoothing.errors import InputError
-from oversmoothing.store.files import write_text
+from oversmoothing.store.files import replacing, write_text
 
 PARTS = ("JPEGImages", "Annotations", "SegmentationClass", "ImageSets")
 MASKS = "SegmentationClassAug"
@@ -71,26 +70,24 @@ def prepare(root: Path, archives: Sequence[Source]) -> str:
 
 def _unpack(archive: Path, base: Path, root: Path) -> None:
     """Unpacks the folders of VOC's archive that segmentation needs."""
-    wanted = tuple(f"VOCdevkit/VOC2012/{part}/" for part in PARTS)
-    with tempfile.TemporaryDirectory(dir=root, prefix=".voc.") as folder:
-        with tarfile.open(archive) as tar:
-            members = (member for member in tar if member.name.startswith(wanted))
-            tar.extractall(folder, members, filter="data")
-        base.parent.mkdir(exist_ok=True)
-        (Path(folder) / "VOCdevkit" / "VOC2012").rename(base)
+    inside = "VOCdevkit/VOC2012/"
+    wanted = tuple(f"{inside}{part}/" for part in PARTS)
+    base.parent.mkdir(exist_ok=True)
+    with tarfile.open(archive) as tar, replacing(base) as folder:
+        members = (member for member in tar if member.name.startswith(wanted))
+        moved = (member.replace(name=member.name.removeprefix(inside)) for member in members)
+        tar.extractall(folder, moved, filter="data")
 
 
 def _merge(archive: Path, base: Path) -> None:
     """Makes SegmentationClassAug and the list ``train_aug``."""
     own = listing(base / "SegmentationClass", ".png")
-    with tempfile.TemporaryDirectory(dir=base, prefix=f".{MASKS}.") as folder:
-        masks = Path(folder) / MASKS
+    with replacing(base / MASKS) as masks:
         masks.mkdir()
         ids = _write_sbd(archive, masks, set(own))
         for path in own.values():
             shutil.copy(path, masks)
         shutil.rmtree(base / MASKS, ignore_errors=True)  # left by an interrupted call
-        masks.rename(base / MASKS)
     names = sorted(ids.union(read_list(base, "train")).difference(read_list(base, "val")))
     write_text(list_path(base, "train_aug"), "".join(f"{name}\n" for name in names))
 

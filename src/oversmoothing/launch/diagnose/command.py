@@ -9,7 +9,7 @@ import torch
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.errors import InputError, complain, install
 from oversmoothing.launch.diagnose.subject import Request, Subject
-from oversmoothing.launch.flags import add_trust
+from oversmoothing.launch.flags import SEED, add_trust
 from oversmoothing.store.environment import device
 from oversmoothing.store.files import writing
 
@@ -27,7 +27,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--prefix", type=int, help="leading tokens to leave out, such as CLS")
     parser.add_argument("--batch", type=int, default=16, help="samples in a forward pass")
     parser.add_argument("--limit", type=int, default=64, help="number of samples")
-    parser.add_argument("--seed", type=int, help="seed of the run, or of random weights")
+    parser.add_argument("--seed", type=SEED, help="seed of the run, or of random weights")
     parser.add_argument("--device", default="auto")
     add_trust(parser)
     parser.add_argument("--out", type=Path, help="folder; default: outputs/diagnose/SOURCE")

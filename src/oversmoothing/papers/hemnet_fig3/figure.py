@@ -34,7 +34,7 @@ from oversmoothing.drawing.style import LINES
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
 from oversmoothing.launch.command import configs
-from oversmoothing.launch.flags import add_trust, whole
+from oversmoothing.launch.flags import SEED, add_trust, whole
 from oversmoothing.launch.overrides import other_runs
 from oversmoothing.launch.script import split_words
 from oversmoothing.papers import RESULTS, figure_parser
@@ -174,7 +174,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
     parser.add_argument("--experiment", default="seg_voc_subset")
-    parser.add_argument("--seed", type=whole(0), default=0)
+    parser.add_argument("--seed", type=SEED, default=0)
     parser.add_argument("--step-sizes", type=float, nargs="+", default=STEP_SIZES, help="η")
     parser.add_argument("--iterations", type=whole(), default=12, help="T")
     parser.add_argument("--samples", type=whole(), default=100, help="rounded up to whole batches")

@@ -19,7 +19,8 @@ class FullBatchAdam:
         weight_decay: L2 penalty of Adam, for all parameters without ``dense_weight_decay``.
         selection: results of each seed are those of the ``last`` epoch, or of the epoch with the
             highest validation accuracy (``best-val``; the earliest if several are equal).
-        eval_every: epochs between two evaluations; ``best-val`` chooses among these.
+        eval_every: epochs between two evaluations; ``best-val`` chooses among these. The
+            last epoch is always evaluated.
         patience: with ``best-val``, number of epochs without a higher validation accuracy after
             which the result of a seed is final. Training ends when all seeds are final. None: train
             all epochs.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oversmoothing.checks import at_least, require
+from oversmoothing.checks import at_least, require, scales
 
 
 @dataclass(frozen=True)
@@ -45,5 +45,5 @@ class Evaluation:
             **at_least(1, size=self.size, limit=self.limit, ms_limit=self.ms_limit),
             **at_least(0, workers=self.workers),
             em_iterations=(self.em_iterations, fewest >= 1, "1 or more"),
-            ms_scales=(self.ms_scales, min(self.ms_scales, default=1) > 0, "scales above 0"),
+            **scales(ms_scales=self.ms_scales),
         )

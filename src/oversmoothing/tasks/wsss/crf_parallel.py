@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from oversmoothing.errors import InputError
 from oversmoothing.tasks.wsss.crf import CRF, dense_crf, load_pydensecrf
-from oversmoothing.workers import follow_parent
+from oversmoothing.workers import follow_parent, shorten_sockets
 
 Job = tuple[str, np.ndarray, np.ndarray]  # name, image (H, W, 3), probabilities (C, H, W)
 
@@ -65,6 +65,7 @@ def _in_parallel(jobs: Iterable[Job], crf: CRF, processes: int) -> Iterator[tupl
 
     On Windows, which has no fork server, processes are spawned.
     """
+    shorten_sockets()
     how = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
     pool = ProcessPoolExecutor(processes, get_context(how), initializer=_follow_parent)
     waiting: deque[Future] = deque()

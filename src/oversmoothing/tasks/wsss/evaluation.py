@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from oversmoothing.checks import at_least, probability, require
+from oversmoothing.checks import at_least, probability, require, scales
 from oversmoothing.tasks.wsss.crf import CRF
 from oversmoothing.tasks.wsss.method import Method
 
@@ -81,8 +81,7 @@ class Evaluation:
             **at_least(0, workers=self.workers, common=self.common),
             **probability(background=self.background),
             backgrounds=(self.backgrounds, {*self.backgrounds} <= {*inside}, "0 to 1"),
-            cam_scales=(self.cam_scales, min(self.cam_scales or [1]) > 0, "scales above 0"),
+            **scales(cam_scales=self.cam_scales, ms_scales=self.ms_scales),
             splits=("none", len(self.splits) > 0, "train, val or both"),
             ms_splits=ms_splits,
-            ms_scales=(self.ms_scales, min(self.ms_scales, default=1) > 0, "scales above 0"),
         )

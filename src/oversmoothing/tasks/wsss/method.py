@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oversmoothing.checks import at_least, require
+from oversmoothing.checks import at_least, require, scales
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Method:
             sigma_rgb=(self.sigma_rgb, self.sigma_rgb > 0, "above 0"),
             sigma_xy=(self.sigma_xy, self.sigma_xy > 0, "above 0"),
             **rules,
-            cam_scales=(self.cam_scales, min(self.cam_scales, default=0) > 0, "scales above 0"),
+            **scales(cam_scales=self.cam_scales or [0]),
         )
 
     @property

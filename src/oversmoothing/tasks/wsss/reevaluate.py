@@ -50,7 +50,8 @@ def configured(config: DictConfig, words: list[str]) -> DictConfig:
             _put(config, key, override.value())
     found = {} if problems else config_problems(config)
     lines = (line for part in found.values() for line in part)
-    if problems := problems + [x for x in lines if x.startswith(("task.evaluation", "paths."))]:
+    about = ("task.evaluation", "paths.", "an interpolation")
+    if problems := problems + [line for line in lines if line.startswith(about)]:
         raise Problems(problems)
     return config
 
