@@ -127,20 +127,20 @@ class Libraries:
     """Draws the weights of transformers' and timm's models by building new ones.
 
     Attributes:
-        done: modules whose weights have been drawn.
+        done: modules whose weights are those of a new model.
     """
 
     def __init__(self) -> None:
         self.done: set[nn.Module] = set()
-        self.others: list[tuple[nn.Module, dict[str, Tensor]]] = []  # new models of other sizes
+        self.others: list[tuple[nn.Module, nn.Module]] = []  # models, and new ones of other sizes
 
     def rebuild(self, module: nn.Module) -> None:
-        """Copies the weights of new models into those of the same sizes."""
+        """Copies the weights of new models into models of the same sizes."""
         if module in self.done:
             return
         new = _new_model(module)
-        if new is None or not _alike(module, new):
-            self.others += [] if new is None else [(module, new.state_dict())]
+        if new is None or not (_same_sizes(module, new) and _same_settings(module, new)):
+            self.others += [] if new is None else [(module, new)]
             for child in module.children():
                 self.rebuild(child)
             return
@@ -150,19 +150,20 @@ class Libraries:
         self.done |= {m for name, m in module.named_modules() if _plain(name) in modules}
 
     def complete(self) -> None:
-        """Draws weights that models of other sizes have no method for as in the new models.
+        """Draws weights of models of other sizes as in the new models, wherever sizes are equal.
 
-        Weights with a size that no weight of the same role has are drawn from the numbers in it.
+        A weight that nothing draws, and with a size of its own, is drawn from the new model's
+        numbers for it.
         """
-        for module, state in self.others:
-            no_methods = not any(hasattr(module, name) for name in METHODS)
+        for module, new in self.others:
+            state, same = new.state_dict(), _same_settings(module, new)
             complete = True
             for name, parameter in module.named_parameters():
                 values, exact = _in_place_of(_plain(name), parameter.shape, state)
-                complete &= exact
-                if values is not None and (_undrawn([parameter]) or (exact and no_methods)):
+                complete &= exact and same
+                if values is not None and (_undrawn([parameter]) or (exact and same)):
                     parameter.copy_(values)
-            if complete or not no_methods:
+            if complete or any(hasattr(module, name) for name in METHODS):
                 self.done |= {*module.modules()}
 
 
@@ -180,24 +181,26 @@ def _new_model(module: nn.Module) -> nn.Module | None:
     return None
 
 
-def _alike(module: nn.Module, new: nn.Module) -> bool:
-    """Whether two models have the same modules of their library, shapes, and (timm) settings."""
-    own, others = dict(module.named_modules()), dict(new.named_modules())
+def _same_sizes(module: nn.Module, new: nn.Module) -> bool:
+    """Whether two models have the same modules of their library, with weights of equal shapes."""
+    state, names = new.state_dict(), dict(new.named_modules())
     libraries = {_library(module), _library(new)} - {"__main__"}
-    if any(_library(m) in libraries and _plain(n) not in others for n, m in own.items()):
+    if any(_library(m) in libraries and _plain(n) not in names for n, m in module.named_modules()):
         return False
-    state = new.state_dict()
-    tensors = ((value, state.get(_plain(name))) for name, value in module.state_dict().items())
-    if any(other is not None and one.shape != other.shape for one, other in tensors):
-        return False
-    return hasattr(module, "_from_config") or all(
-        _settings(m) == _settings(own[name]) for name, m in others.items() if name in own
+    found = ((value, state.get(_plain(name))) for name, value in module.state_dict().items())
+    return all(other is None or one.shape == other.shape for one, other in found)
+
+
+def _same_settings(module: nn.Module, new: nn.Module) -> bool:
+    """Whether attributes such as ``weight_init_mode`` and ``init_values`` are equal."""
+    others = dict(new.named_modules())
+    return all(
+        value == getattr(others[_plain(name)], key, value)
+        for name, own in module.named_modules()
+        if _plain(name) in others
+        for key, value in vars(own).items()
+        if "init" in key and type(value) in (int, float, str)
     )
-
-
-def _settings(module: nn.Module) -> dict[str, Any]:
-    """Numbers and words among the attributes, on which the initialisation may depend."""
-    return {k: v for k, v in vars(module).items() if type(v) in (int, float, str)}
 
 
 def _in_place_of(
