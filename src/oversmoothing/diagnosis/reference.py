@@ -25,8 +25,8 @@ from oversmoothing.errors import InputError, described
 WAY_OUT = "give a function that returns a new model, reference=<function>"
 OF_PEFT = ".base_layer."  # part of the names in layers that PEFT has wrapped
 METHODS = (  # names of methods that draw weights, in the order of their calls
-    *("reset_parameters", "_reset_parameters", "_init_weight", "_init_weights"),
-    *("init_weights", "_initialize_weights", "initialize_weights"),
+    *("reset_running_stats", "reset_parameters", "_reset_parameters", "_init_weight"),
+    *("_init_weights", "init_weights", "_initialize_weights", "initialize_weights"),
 )
 KNOWN = {*METHODS, "__init__", "__post_init__", "post_init"}
 TRUSTED = {"builtins", "torch", "torch_geometric"}  # constructors do no more than these methods
@@ -147,7 +147,15 @@ class Libraries:
         state, modules = new.state_dict(), dict(new.named_modules())
         known = {name: state[_plain(name)] for name in module.state_dict() if _plain(name) in state}
         module.load_state_dict(known, strict=False)
-        self.done |= {m for name, m in module.named_modules() if _plain(name) in modules}
+        copied = {n for n, _ in module.named_parameters(remove_duplicate=False) if n in known}
+        self.done |= {
+            inner
+            for name, inner in module.named_modules()
+            if _plain(name) in modules
+            and all(
+                f"{name}.{n}".lstrip(".") in copied for n, _ in inner.named_parameters("", False)
+            )
+        }
 
     def complete(self) -> None:
         """Draws weights of models of other sizes as in the new models, wherever sizes are equal.
