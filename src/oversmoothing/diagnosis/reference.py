@@ -103,7 +103,8 @@ def _renew(model: nn.Module) -> None:
     Raises:
         InputError: a module holds parameters where they cannot be replaced.
     """
-    old, new = {*model.parameters()}, {}
+    old: set[Tensor] = {*model.parameters()}
+    new: dict[Tensor, Tensor] = {}
     lists = [m for m in model.modules() if isinstance(m, parametrize.ParametrizationList)]
     kept = {p for m in lists for p in m.parameters(recurse=False)}  # not all can compute with NaN
 
@@ -178,7 +179,8 @@ class Libraries:
 def _new_model(module: nn.Module) -> nn.Module | None:
     """Builds a model of transformers or timm with new weights; None for any other module."""
     if hasattr(module, "_from_config") and _arguments(type(module)) == 1:
-        return type(module)(module.config)
+        with _explained(f"{type(module).__name__}(config)"):
+            return type(module)(module.config)
     config = getattr(module, "pretrained_cfg", None)
     if _library(module) == "timm" and isinstance(config, dict) and "architecture" in config:
         import timm
@@ -228,19 +230,20 @@ def _in_place_of(
 def _reset_all(modules: list[nn.Module]) -> None:
     """Calls the methods of modules that draw weights, in the order of the list."""
     given = [m for m in modules if parametrize.is_parametrized(m)]
-    found = [(m, name) for m in given for name in getattr(m, "parametrizations")]  # noqa: B009
+    lists: list[Any] = [(m, m.parametrizations) for m in given]
+    found = [(m, name, inside[name]) for m, inside in lists for name in inside]
     with parametrize.cached():  # methods write into what a parametrisation computes
-        for module, name in found:
+        for module, name, _ in found:
             getattr(module, name).fill_(torch.nan)
         for module in modules:
             _reset(module)
-        values = [getattr(module, name).clone() for module, name in found]
-    for (module, name), value in zip(found, values):
+        values = [getattr(module, name).clone() for module, name, _ in found]
+    for (module, name, inside), value in zip(found, values):
         with _explained(f"the parametrisation of {name}"):
             setattr(module, name, value)
-        for inner in (of_weight := module.parametrizations[name]).modules():
+        for inner in inside.modules():
             inner.training = True
-        for _ in range(PASSES if [*of_weight.buffers()] else 0):
+        for _ in range(PASSES if [*inside.buffers()] else 0):
             getattr(module, name)
 
 
@@ -284,7 +287,7 @@ def _notes(classes: Iterable[type]) -> tuple[str, ...]:
     """Names the constructors that draw weights in code that was not called again."""
     bases = dict.fromkeys(base for cls in classes for base in cls.__mro__)
     own = [b for b in bases if "__init__" in vars(b) and b.__module__.split(".")[0] not in TRUSTED]
-    found = {base.__qualname__: ", ".join(_unrepeated(base)) for base in own}
+    found = {base.__qualname__: ", ".join(dict.fromkeys(_unrepeated(base))) for base in own}
     places = [f"{name}.__init__ ({calls})" for name, calls in found.items() if calls]
     if not places:
         return ()

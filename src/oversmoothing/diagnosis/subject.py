@@ -56,12 +56,12 @@ class Subject:
             InputError: the word is unknown, weights cannot be drawn, or layers are missing.
         """
         own = self.watch
-        name = f"{self.name} at random initialisation, seed {seed}"
         if reference == "random":
             watch = Watch(own.layers, own.measures, own.layout)
+            name = f"{self.name} at random initialisation, seed {seed}"
             return Subject(name, self.model, watch, draw(self.model, seed))
-        new = not isinstance(reference, nn.Module) and callable(reference)
-        plain = self._called(reference, seed) if new else reference
+        new = not isinstance(reference, nn.Module | str) and callable(reference)
+        plain: Any = self._called(reference, seed) if new else reference
         if not isinstance(plain, nn.Module):
             raise InputError(
                 "reference: expected 'random', a model, or a function that returns one, got "
@@ -76,7 +76,7 @@ class Subject:
         beside = self.of(plain, list(own.layers), own.measures, own.layout)
         return replace(beside, name=f"{beside.name}, built with seed {seed}") if new else beside
 
-    def _called(self, build: Callable[[], Any], seed: int) -> Any:
+    def _called(self, build: Any, seed: int) -> Any:
         """Returns what a function builds, on the device and in the precision of the model."""
         with same_random_numbers(self.model):
             torch.manual_seed(seed)
