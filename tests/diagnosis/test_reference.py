@@ -223,12 +223,6 @@ def test_a_function_builds_the_reference_with_the_seed() -> None:
             osm.diagnose(model, x, reference=wrong)
 
 
-def test_a_model_that_cannot_be_copied_has_a_random_reference() -> None:
-    model = plain()
-    model.lock = (x for x in ())
-    assert osm.diagnose(model, torch.randn(2, 4, 3), reference="random").reference is not None
-
-
 def test_a_learned_scale_of_contranorm_can_be_drawn_again() -> None:
     layer = osm.ContraNorm(4, 0.3, learnable=True, positive=True)
     expected = layer.scale.detach().clone()

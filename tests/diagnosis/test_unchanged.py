@@ -97,8 +97,9 @@ class Recurrent(nn.Sequential):
 
 
 def patched() -> nn.Module:
-    """A layer whose forward is a function that knows the layer itself."""
+    """A layer whose forward is a function that knows the layer; copies are not possible."""
     net = nn.Sequential(*(nn.Linear(6, 6) for _ in range(2)))
+    net.lock = (one for one in ())
     first = net[0]
     first.forward = lambda x: nn.functional.linear(x, first.weight, first.bias) + 1
     return net
