@@ -41,7 +41,8 @@ def test_trainer_logs_the_layers_and_trains_as_without(tmp_path: Path) -> None:
         trainer = hf.Trainer(bert(), options, train_dataset=examples)
         trainer.remove_callback(hf.PrinterCallback)
         if every:
-            trainer.add_callback(osm.TrainerCallback(trainer, {"input_ids": IDS}, every=every))
+            options = {"every": every, "reference": "random"}
+            trainer.add_callback(osm.TrainerCallback(trainer, {"input_ids": IDS}, **options))
         trainer.train()
         return trainer.state.log_history
 
@@ -52,14 +53,15 @@ def test_trainer_logs_the_layers_and_trains_as_without(tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
-def test_lightning_logs_the_layers() -> None:
+def test_lightning_logs_the_layers_and_trains_as_without() -> None:
     lightning = pytest.importorskip("lightning.pytorch")
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
+            torch.manual_seed(0)
             layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
-            self.model = nn.TransformerEncoder(layer, 2)
+            self.model = nn.Sequential(layer, layer)  # shared weights
 
         def training_step(self, batch: list[Tensor], index: int) -> Tensor:
             return self.model(batch[0]).square().mean()
@@ -77,13 +79,20 @@ def test_lightning_logs_the_layers() -> None:
 
     x, log = torch.randn(4, 5, 8), Log()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=1)
-    callback = osm.LightningCallback(x, every=2, metrics="cosine")  # Module has no forward
+    options = {"metrics": "cosine", "layers": "0", "reference": "random"}
+    callback = osm.LightningCallback(x, every=2, **options)  # Module has no forward
     quiet = {"enable_progress_bar": False, "enable_model_summary": False}
     how = {"enable_checkpointing": False, "accelerator": "cpu", "logger": log, "max_epochs": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        lightning.Trainer(callbacks=[callback], **quiet, **how).fit(Module(), loader)
-    measured = [step for step, row in log.rows if "oversmoothing/cosine/layers.1" in row]
+        with_and_without = Module(), Module()
+        for module, callbacks in zip(with_and_without, ([callback], [])):
+            torch.manual_seed(0)
+            lightning.Trainer(callbacks=callbacks, **quiet, **how).fit(module, loader)
+    trained, expected = (module.state_dict() for module in with_and_without)
+    assert all(torch.equal(trained[name], value) for name, value in expected.items())
+    assert not torch.equal(trained["model.0.linear1.weight"], Module().model[0].linear1.weight)
+    measured = [step for step, row in log.rows if "oversmoothing/cosine/0#2" in row]
     assert measured == [0, 2, 4]
 
 

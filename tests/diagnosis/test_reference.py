@@ -1,5 +1,7 @@
 """The reference of a diagnosis: the model at random initialisation."""
 
+from collections.abc import Callable, Iterator
+
 import pytest
 import timm
 import torch
@@ -8,11 +10,17 @@ import transformers as hf
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.diagnosis.reference import redrawn_state
+from oversmoothing.diagnosis.reference import draw
 
 SMALL = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 20}
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 IDS = torch.randint(1, 20, (2, 7), generator=torch.Generator().manual_seed(0))
+
+
+def redrawn(model: nn.Module, seed: int) -> dict[str, Tensor]:
+    """Parameters and buffers of a model at random initialisation."""
+    with draw(model, seed).inside(model):
+        return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 class Wrapped(nn.Module):
@@ -68,7 +76,7 @@ MODELS = {
 def test_a_method_with_parameters_does_not_change_the_reference() -> None:
     config = hf.GPT2Config(n_embd=64, n_head=2, n_layer=2, vocab_size=99)
     plain, applied = hf.GPT2Model(config), osm.apply(hf.GPT2Model(config), "layernorm")
-    drawn, known = redrawn_state(applied, 0), redrawn_state(plain, 0)
+    drawn, known = redrawn(applied, 0), redrawn(plain, 0)
     assert drawn.keys() > known.keys()
     assert all(torch.equal(drawn[name], known[name]) for name in known)
     assert not any(value.isnan().any() for value in drawn.values())
@@ -90,8 +98,8 @@ def test_random_weights_are_those_of_a_new_model(name: str) -> None:
     with torch.no_grad():
         for parameter in trained.parameters():
             parameter.mul_(7).add_(1)
-    drawn, again = redrawn_state(trained, 0), redrawn_state(trained, 0)
-    other = redrawn_state(trained, 1)
+    drawn, again = redrawn(trained, 0), redrawn(trained, 0)
+    other = redrawn(trained, 1)
     names = {n for n, _ in (*new.named_parameters(), *new.named_buffers())}
     assert drawn.keys() == again.keys() == names
     assert all(torch.equal(drawn[n], again[n]) for n in drawn)
@@ -116,14 +124,14 @@ def test_running_statistics_are_those_of_a_new_model(affine: bool) -> None:
     for _ in range(3):
         trained(torch.randn(9, 4) + 5)
     assert not any(torch.equal(found, new[name]) for name, found in trained.named_buffers())
-    drawn = redrawn_state(trained, 0)
+    drawn = redrawn(trained, 0)
     assert new and all(torch.equal(drawn[name], expected) for name, expected in new.items())
 
 
 def test_the_reference_equals_a_model_with_those_weights() -> None:
     build, inputs = MODELS["vit"]
     model, fresh = build(), build()
-    fresh.load_state_dict(redrawn_state(model, 3))
+    fresh.load_state_dict(redrawn(model, 3))
     report = osm.diagnose(model, *inputs, reference="random", seed=3)
     assert report.reference.values == osm.diagnose(fresh, *inputs).values
     beside = osm.diagnose(model, *inputs, reference=fresh)
@@ -131,20 +139,95 @@ def test_the_reference_equals_a_model_with_those_weights() -> None:
     assert "seed 3" in str(report)
 
 
-def test_what_cannot_be_drawn_is_refused_with_the_way_out() -> None:
-    with pytest.raises(osm.InputError, match="nothing draws token anew; give a model to compare"):
-        osm.diagnose(Wrapped(), IDS, reference="random")
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    model.lock = (x for x in ())  # cannot be copied
-    with pytest.raises(osm.InputError, match="cannot be copied .*; give a model to compare with"):
-        osm.diagnose(model, torch.randn(2, 4, 3), reference="random")
+class Constructed(nn.Module):
+    """Draws weights in its constructor, where nothing can call it again."""
+
+    def __init__(self, std: float = 5.0) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+        for block in self.blocks:
+            nn.init.normal_(block.weight, std=std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Broken(nn.Sequential):
+    def reset_parameters(self) -> None:
+        raise AttributeError("on purpose")
+
+
+def sharded() -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(plain())
+
+
+def offloaded() -> nn.Module:
+    accelerate = pytest.importorskip("accelerate")
+    return accelerate.cpu_offload(plain(), execution_device=torch.device("cpu"))
+
+
+def plain(kind: type = nn.Sequential) -> nn.Module:
+    return kind(nn.Linear(3, 3), nn.Linear(3, 3))
+
+
+@pytest.fixture
+def one_process() -> Iterator[None]:
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (Wrapped, "token"),
+        (sharded, "0.weight is a DTensor"),
+        (offloaded, "0.weight is not in memory"),
+        (lambda: plain(Broken), "Broken.reset_parameters"),
+        (lambda: plain().to(torch.complex64), "0.weight is torch.complex64"),
+    ],
+)
+@pytest.mark.usefixtures("one_process")
+def test_what_cannot_be_drawn_is_refused_with_the_way_out(build: Callable, what: str) -> None:
+    model = build()
+    with pytest.raises(osm.InputError, match=f"reference: .*{what}.*; give .*reference=<function>"):
+        osm.diagnose(model, torch.randn(2, 4, 3), layers="*", reference="random")
+
+
+def test_code_of_a_constructor_that_cannot_be_repeated_is_noted() -> None:
+    model, x = Constructed(), torch.randn(2, 4, 3)
+    (note,) = osm.diagnose(model, x, reference="random").notes
+    assert "Constructed.__init__ (nn.init.normal_)" in note and "reference=<function>" in note
+    assert not osm.diagnose(model, x).notes
+    assert not osm.diagnose(model, x, reference=Constructed).notes
+
+
+def test_a_function_builds_the_reference_with_the_seed() -> None:
+    x, before = torch.randn(2, 4, 3, dtype=torch.float64), torch.get_rng_state()
+    model = Constructed().double()
+    numbers = torch.get_rng_state()
+    reports = [osm.diagnose(model, x, reference=Constructed, seed=seed) for seed in (1, 1, 2)]
+    one, again, other = (report.reference for report in reports)
+    assert torch.equal(torch.get_rng_state(), numbers) and not torch.equal(numbers, before)
+    torch.manual_seed(1)
+    assert one.values == again.values == osm.diagnose(Constructed().double(), x).values
+    assert one.values != other.values and "seed 1" in one.model
+    for wrong in (lambda: None, "new", 3):
+        with pytest.raises(osm.InputError, match="reference: expected 'random', a model, or a fun"):
+            osm.diagnose(model, x, reference=wrong)
 
 
 def test_a_learned_scale_of_contranorm_can_be_drawn_again() -> None:
     layer = osm.ContraNorm(4, 0.3, learnable=True, positive=True)
     expected = layer.scale.detach().clone()
     torch.nn.init.zeros_(layer.scale)
-    assert torch.equal(redrawn_state(layer, 0)["scale"], expected)
+    assert torch.equal(redrawn(layer, 0)["scale"], expected)
 
 
 def test_a_reference_with_compiled_parts() -> None:

@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple, dict[str, Any], str]] =
     "prefix": (Blocks, (X,), {"prefix": 5}, "prefix: expected 0 to 4.*got 5"),
     "metric": (Blocks, (X,), {"metrics": ["cosin"]}, "unknown 'cosin'; did you mean 'cosine'"),
     "no edges": (Blocks, (X,), {"metrics": ["mad"]}, "metrics: cannot measure mad: edges"),
-    "reference": (Blocks, (X,), {"reference": "zero"}, "reference: expected 'random' or a model"),
+    "reference": (Blocks, (X,), {"reference": "zero"}, "reference: expected 'random'"),
     "another": (Blocks, (X,), {"reference": nn.Linear(8, 8)}, "reference: has no layer blocks.0"),
     "edges shape": (gcn, (NODES, EDGES), {"edges": EDGES.T[:1]}, "edges: expected integers"),
     "edges range": (gcn, (NODES, EDGES), {"edges": EDGES + 3}, "nodes from 0 to 3, got 3 to 4"),

@@ -1,162 +1,66 @@
-"""The model, torch's random numbers and its settings are as before, also after an exception."""
+"""The model, random numbers and torch's settings are as before, also after an exception."""
 
 import contextlib
-import copy
-import threading
-from types import SimpleNamespace
+import random
+from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
+import timm
 import torch
 import torch_geometric.nn as pyg
 import transformers as hf
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, weight_norm
 
 import oversmoothing as osm
-from oversmoothing.diagnosis.unchanged import same_random_numbers
+
+X = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))
+NODES, EDGES = X[0], torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
 
 
 class Noisy(nn.Module):
-    """Draws random numbers, counts its calls, and updates buffers in all modes."""
+    """Draws random numbers of all kinds, counts its calls, and updates buffers in all modes."""
 
-    def __init__(self, fails: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([nn.Linear(6, 6) for _ in range(3)])
-        self.norm = nn.BatchNorm1d(6)
+        self.norm, self.generator = nn.BatchNorm1d(6), torch.Generator()
         self.register_buffer("seen", torch.zeros(()))
-        self.calls, self.fails = 0, fails
+        self.register_buffer("expanded", torch.ones(1).expand(5))  # nothing can be copied into it
+        self.calls, self.inputs, self.found = 0, [], {}
+        self.blocks[1].eval()
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         self.seen += 1
-        self.cache = x
+        self.cache, self.found["x"] = x, x
+        self.inputs.append(x)
         self.norm.running_mean += 1
+        self.blocks[0].weight = nn.Parameter(self.blocks[0].weight.detach().clone())
+        noise = torch.rand(6, generator=self.generator) + random.random() + numpy.random.rand()
         for block in self.blocks:
-            x = block(x) + torch.rand_like(x)
-        if self.fails:
-            raise RuntimeError("on purpose")
+            x = block(x) + torch.rand_like(x) + noise.float()
         return x
 
 
-def state(model: nn.Module) -> dict[str, Any]:
-    """Everything that may change: weights, gradients, buffers, modes, hooks, attributes, RNG."""
-    modules = dict(model.named_modules())
-    hooks = {n: (len(m._forward_hooks), len(m._forward_pre_hooks)) for n, m in modules.items()}
-    plain = {n: [v for v in vars(m).values() if isinstance(v, int)] for n, m in modules.items()}
-    return copy.deepcopy(
-        {
-            "state": dict(model.state_dict()),
-            "gradients": {n: p.grad for n, p in model.named_parameters()},
-            "modes": {n: m.training for n, m in model.named_modules()},
-            "attributes": {n: sorted(vars(m)) for n, m in model.named_modules()},
-            "hooks": hooks,
-            "plain": plain,
-            "random": torch.get_rng_state(),
-            "fast": torch.backends.mha.get_fastpath_enabled(),
-            "grad": torch.is_grad_enabled(),
-        }
-    )
+class Shared(nn.Module):
+    """One block, one norm and one weight under several names."""
 
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
-    return torch.equal(one, other) if isinstance(one, Tensor) else one == other
-
-
-@pytest.mark.parametrize("options", [{}, {"reference": "random"}, {"layers": ["blocks.1"]}])
-@pytest.mark.parametrize("fails", [False, True])
-def test_nothing_changes(options: dict, fails: bool) -> None:
-    model = Noisy(fails)
-    model.blocks[1].eval()  # modes are restored one by one
-    model(torch.randn(2, 4, 6)).sum().backward() if not fails else None
-    before = state(model)
-    stopped = pytest.raises(RuntimeError, match="purpose") if fails else contextlib.nullcontext()
-    with stopped:
-        osm.diagnose(model, torch.randn(2, 4, 6, generator=torch.Generator()), **options)
-    assert same(state(model), before)
-
-
-def test_an_error_in_a_hook_changes_nothing() -> None:
-    model, x = Noisy(), torch.ones(2, 4, 6)
-    model.blocks[1].weight.data[0, 0] = torch.nan
-    before = state(model)
-    with pytest.raises(osm.InputError, match=r"blocks\.1: returns values that are not finite"):
-        osm.diagnose(model, x)
-    after = state(model)
-    assert before["state"].pop("blocks.1.weight").isnan().sum() == 1
-    assert after["state"].pop("blocks.1.weight").isnan().sum() == 1
-    assert same(after, before)
-
-
-def test_caches_of_layers_are_restored() -> None:
-    """GCNConv(cached=True) keeps the graph that it sees first."""
-    edges = torch.tensor([[0, 1], [1, 0]])
-    model = pyg.GCN(3, 4, 2, cached=True).eval()
-    osm.diagnose(model, torch.randn(3, 3), edges)
-    assert all(layer._cached_edge_index is None for layer in model.convs)
-
-
-def test_the_attention_implementation_stays() -> None:
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
-    model = hf.BertModel(hf.BertConfig(**sizes, intermediate_size=8))
-    before = model.config.to_dict() | {"attention": model.config._attn_implementation}
-    osm.diagnose(model, input_ids=torch.ones(1, 4, dtype=torch.long), reference="random")
-    assert model.config.to_dict() | {"attention": model.config._attn_implementation} == before
-
-
-def test_a_shuffling_loader_keeps_the_random_numbers_of_training() -> None:
-    loader = torch.utils.data.DataLoader(torch.randn(6, 4, 6), batch_size=2, shuffle=True)
-    model, before = Noisy(), torch.get_rng_state()
-    assert osm.diagnose(model, batches=loader).samples == 6
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_gradients_of_another_thread_are_not_turned_off() -> None:
-    seen: list[bool] = []
-    model = Noisy()
-
-    def note(*_: Any) -> None:
-        thread = threading.Thread(target=lambda: seen.append(torch.is_grad_enabled()))
-        thread.start()
-        thread.join()
-
-    model.blocks[0].register_forward_hook(note)
-    osm.diagnose(model, torch.randn(2, 4, 6))
-    assert seen == [True]
-
-
-def test_the_generator_of_mps_is_asked_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = [torch.tensor([1])]  # as in versions of torch whose functions take no device
-    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: states[-1])
-    monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: states.append(state))
-    on_mps = SimpleNamespace(parameters=lambda: [SimpleNamespace(device=torch.device("mps:0"))])
-    with same_random_numbers(on_mps):
-        states.append(torch.tensor([2]))
-    assert states[-1] is states[0]
-
-
-class Scaled(nn.Module):
-    """Multiplies by a buffer, which autograd saves; has others that nothing can copy into."""
-
-    def __init__(self) -> None:
+    def __init__(self, block: nn.Module, depth: int = 3) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList([nn.Linear(6, 6) for _ in range(2)])
-        self.register_buffer("scale", torch.full((6,), 2.0))
-        self.register_buffer("expanded", torch.ones(1).expand(5))
+        self.blocks = nn.ModuleList([nn.Sequential(block, nn.BatchNorm1d(4))] * depth)
+        self.first = self.blocks[0]
+        self.tokens, self.head = nn.Embedding(5, 6), nn.Linear(6, 5, bias=False)
+        self.head.weight = self.tokens.weight
+        self.weights = [self.head.weight]
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:
-            x = block(x) * self.scale
-        return x
-
-
-def test_measuring_between_forward_and_backward_is_possible() -> None:
-    model, x = Scaled(), torch.randn(2, 5, 6)
-    expected = torch.autograd.grad(model(x).sum(), model.blocks[0].weight)[0]
-    out = model(x).sum()
-    osm.diagnose(model, x, metrics=["cosine"])
-    assert torch.equal(torch.autograd.grad(out, model.blocks[0].weight)[0], expected)
+            x = block(x)
+        return x + (x @ self.weights[0].mT) @ self.tokens.weight
 
 
 class LoRA(nn.Linear):
@@ -172,22 +76,147 @@ class LoRA(nn.Linear):
         return self
 
 
-def test_layers_that_merge_weights_in_evaluation_keep_them() -> None:
-    model = nn.Sequential(*(LoRA(6, 6) for _ in range(3))).train()
-    before = copy.deepcopy(model.state_dict())
-    osm.diagnose(model, torch.randn(2, 5, 6), metrics=["cosine"])
-    assert model.training and not model[0].merged
-    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+class Nodes(nn.Module):
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([conv] * 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for conv in self.convs:
+            x = conv(x, edge_index)
+        return x
 
 
-def test_a_model_that_changes_its_inputs_does_not_change_those_of_the_reference() -> None:
-    class InPlace(nn.Sequential):
-        def forward(self, given: dict[str, Any]) -> Tensor:
-            given["count"] += 1
-            given["x"] *= given["count"]
-            return super().forward(given["x"])
+class Recurrent(nn.Sequential):
+    """Its modules keep their weights in a list as well."""
 
-    model = InPlace(nn.Linear(6, 6), nn.Linear(6, 6))
-    given = {"x": torch.randn(2, 5, 6), "count": 1}
-    report = osm.diagnose(model, batches=[(given,)], reference=copy.deepcopy(model))
-    assert report.reference is not None and report.reference.values == report.values
+    def forward(self, x: Tensor) -> Tensor:
+        for module in self:
+            x = module(x)[0]
+        return x
+
+
+def patched() -> nn.Module:
+    """A layer whose forward is a function that knows the layer; copies are not possible."""
+    net = nn.Sequential(*(nn.Linear(6, 6) for _ in range(2)))
+    net.lock = (one for one in ())
+    first = net[0]
+    first.forward = lambda x: nn.functional.linear(x, first.weight, first.bias) + 1
+    return net
+
+
+def layers(change: Callable[[nn.Module], Any] = lambda layer: layer) -> nn.Module:
+    net = nn.Sequential(*(nn.Linear(6, 6) for _ in range(2)))
+    change(net[1])
+    return net
+
+
+def hooked() -> nn.Module:
+    """Accelerate replaces the forward of its modules."""
+    hooks = pytest.importorskip("accelerate.hooks")
+    hook = hooks.AlignDevicesHook("cpu", io_same_device=True)
+    return hooks.add_hook_to_module(layers(), hook)
+
+
+def bert() -> nn.Module:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
+    return hf.BertForMaskedLM(hf.BertConfig(**sizes, intermediate_size=8))
+
+
+ZOO: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...], dict[str, Any]]] = {
+    "noisy": (Noisy, (X,), {"layers": "blocks.*"}),
+    "shared": (lambda: Shared(nn.Linear(6, 6)), (X,), {"layers": "blocks.*", "layout": "BNC"}),
+    "encoder": (
+        lambda: Shared(nn.TransformerEncoderLayer(6, 2, 8)),
+        (X,),
+        {"layers": "blocks.*", "layout": "BNC"},
+    ),
+    "weight_norm": (lambda: layers(parametrizations.weight_norm), (X,), {"layers": ["0", "1"]}),
+    "spectral_norm": (lambda: layers(parametrizations.spectral_norm), (X,), {"layers": ["0", "1"]}),
+    "orthogonal": (lambda: layers(parametrizations.orthogonal), (X,), {"layers": ["0", "1"]}),
+    "hooked weight_norm": (lambda: layers(weight_norm), (X,), {}),
+    "merging LoRA": (lambda: nn.Sequential(*(LoRA(6, 6) for _ in range(2))), (X,), {}),
+    "recurrent": (lambda: Recurrent(nn.LSTM(6, 6), nn.GRU(6, 6)), (X,), {"layers": ["0", "1"]}),
+    "patched": (patched, (X,), {}),
+    "tied GCN": (lambda: Nodes(pyg.GCNConv(6, 6, cached=True)), (NODES, EDGES), {}),
+    "GATv2": (lambda: Nodes(pyg.GATv2Conv(6, 6, share_weights=True)), (NODES, EDGES), {}),
+    "BERT": (bert, (IDS,), {}),
+    "method": (lambda: osm.apply(bert(), "layernorm"), (IDS,), {}),
+    "CoaT": (
+        lambda: timm.create_model("coat_lite_tiny", img_size=32, embed_dims=(16,) * 4),
+        (torch.rand(2, 3, 32, 32),),
+        {"layers": "serial_blocks1.*"},
+    ),
+    "accelerate": (hooked, (X,), {}),
+}
+
+
+class Same:
+    """Equals the same object with the same bits; keeps it alive."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.bits = value.detach().clone() if isinstance(value, Tensor) else None
+
+    def __eq__(self, other: Any) -> bool:
+        equal = self.bits is None or torch.equal(self.bits, other.bits)
+        return self.value is other.value and equal
+
+
+def frozen(value: Any) -> Any:
+    """An object with all that its lists and dictionaries hold, to be compared later."""
+    if isinstance(value, dict):
+        return Same(value), [(key, frozen(one)) for key, one in value.items()]
+    if isinstance(value, list):
+        return Same(value), [frozen(one) for one in value]
+    if isinstance(value, torch.Generator):
+        return Same(value), value.get_state().tolist()
+    return value if isinstance(value, int | float | str | tuple) else Same(value)
+
+
+def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
+    """All that may change: attributes, gradients, the optimizer, random numbers, settings."""
+    modules = list(model.modules())
+    found = [*modules, *(vars(module) for module in modules), *(p.grad for p in model.parameters())]
+    found += [*optimizer.state.values(), *optimizer.param_groups]
+    numbers = [torch.get_rng_state().tolist(), random.getstate(), str(numpy.random.get_state())]
+    settings = [torch.backends.mha.get_fastpath_enabled(), torch.is_grad_enabled()]
+    settings += [torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")]
+    return [*map(frozen, found), *numbers, *settings]
+
+
+def stop(left: list[int]) -> None:
+    """Fails when the last element goes."""
+    if left:
+        left.pop() / len(left)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_nothing_changes(name: str) -> None:
+    """In the middle of a training, with and without a reference, also if a pass fails."""
+    build, inputs, options = ZOO[name]
+    torch.manual_seed(0)
+    model, left = build(), []
+    [*model.modules()][-1].register_forward_hook(lambda *_: stop(left))
+    optimizer = torch.optim.Adam(model.parameters())
+    outputs = model(*inputs)
+    getattr(outputs, "logits", outputs).sum().backward()
+    optimizer.step()
+    before, reports = state(model, optimizer), []
+    for reference in (None, "random", build):
+        refused = reference == "random" and name == "hooked weight_norm"
+        stopped = pytest.raises(osm.InputError) if refused else contextlib.nullcontext()
+        for batches in ([inputs], [inputs, inputs]):
+            with stopped:
+                found = osm.diagnose(model, batches=batches, reference=reference, **options)
+                reports.append(found)
+            assert state(model, optimizer) == before
+        for passes in (1, 2, 6):  # the last division is by 0
+            left[:] = [1] * passes
+            with contextlib.suppress(ZeroDivisionError, osm.InputError):
+                osm.diagnose(model, batches=[inputs] * 3, reference=reference, **options)
+            left.clear()
+            assert state(model, optimizer) == before
+    assert all(report.values == reports[i % 2].values for i, report in enumerate(reports))
+    random_weights = reports[2].reference
+    assert random_weights is not None and random_weights["norm"] != reports[0]["norm"]

@@ -19,7 +19,7 @@ from oversmoothing.diagnosis.layers import Layers
 from oversmoothing.diagnosis.measures import Metrics, chosen_measures
 from oversmoothing.diagnosis.plan import Options
 from oversmoothing.diagnosis.report import Report
-from oversmoothing.diagnosis.subject import Subject, unwrapped
+from oversmoothing.diagnosis.subject import Reference, Subject, unwrapped
 from oversmoothing.diagnosis.summary import beside, summary
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers
 from oversmoothing.errors import InputError, described, meant
@@ -36,7 +36,7 @@ def diagnose(
     batch: Tensor | None = None,
     prefix: int | None = None,
     batches: Iterable[Any] | None = None,
-    reference: nn.Module | str | None = None,
+    reference: Reference | None = None,
     seed: int = 0,
     layout: str | None = None,
     metrics: Metrics = None,
@@ -60,7 +60,8 @@ def diagnose(
             the model, layer by layer, for timm, transformers and torchvision.
         batches: an iterable of inputs, given instead of ``inputs``: tensors, tuples of positional
             arguments, dictionaries of keyword arguments, or torch-geometric data.
-        reference: ``random``: the same model at random initialisation; or another model.
+        reference: ``random``: the same model at random initialisation; or another model; or a
+            function without arguments that returns a new model.
         seed: of the random initialisation.
         layout: of the layers' outputs, if it is ambiguous: ``BNC``, ``NBC``, ``BCN``, ``BCHW``,
             ``BHWC``, ``NC`` (B samples, N tokens or nodes, C channels, H rows, W columns).
@@ -85,7 +86,8 @@ def diagnose(
     chosen, options = chosen_measures(metrics), Options(edges, mask, batch, prefix)
     subjects = [Subject.of(model, layers, chosen, layout)]
     if reference is not None:
-        subjects.append(subjects[0].beside(reference, seed))
+        subjects.append(other := subjects[0].beside(reference, seed))
+        notes += other.drawn.notes if other.drawn else ()
     with observable([subject.model for subject in subjects]), same_random_numbers(model):
         for call in calls(model, inputs, kwargs, batches, batch, _device(model)):
             for subject in subjects:

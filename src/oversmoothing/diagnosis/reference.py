@@ -1,82 +1,278 @@
-"""A model at random initialisation, to compare with."""
+"""A model at random initialisation, to compare with.
 
-import copy
-from contextlib import suppress
+Weights are drawn by the code that drew them when the model was built, as far as it can be called
+again: the constructors of libraries, and the methods ``reset_parameters``, ``init_weights`` and the
+like. What a constructor of another class does to weights by itself cannot be repeated; it is noted.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.utils._pytree import tree_leaves, tree_map
 
-from oversmoothing.diagnosis.unchanged import same_random_numbers
-from oversmoothing.errors import InputError
+from oversmoothing.diagnosis.unchanged import same_attributes, same_random_numbers
+from oversmoothing.errors import InputError, described
 
-WAY_OUT = "give a model to compare with, reference=<a new model>"
-OF_PEFT = ".base_layer."  # part of the names of parameters in layers that PEFT has wrapped
-RESETS = ("reset_parameters", "_reset_parameters", "init_weights")
+WAY_OUT = "give a function that returns a new model, reference=<function>"
+OF_PEFT = ".base_layer."  # part of the names in layers that PEFT has wrapped
+METHODS = (  # names of methods that draw weights, in the order of their calls
+    *("reset_running_stats", "reset_parameters", "_reset_parameters", "_init_weight"),
+    *("_init_weights", "init_weights", "_initialize_weights", "initialize_weights"),
+)
+KNOWN = {*METHODS, "__init__", "__post_init__", "post_init"}
+TRUSTED = {"builtins", "torch", "torch_geometric"}  # constructors do no more than these methods
+GEOMETRIC = "torch_geometric"  # its models' methods only call those of their layers
+TIED = (ast.Attribute, ast.Name)  # self.head.weight = self.tokens.weight
+PASSES = 15  # after which the vectors of spectral_norm fit a new weight, as torch has it
 
 
-def redrawn_state(model: nn.Module, seed: int) -> dict[str, Tensor]:
-    """Returns parameters and buffers of a model as they are before training.
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The tensors of a model at random initialisation.
+
+    Attributes:
+        attributes: of every module, those that hold tensors.
+        notes: where the weights may differ from those of a new model.
+    """
+
+    attributes: dict[nn.Module, dict[str, Any]]
+    notes: tuple[str, ...]
+
+    @contextmanager
+    def inside(self, model: nn.Module) -> Iterator[None]:
+        """Context in which the model holds these tensors instead of its own."""
+        with same_attributes(model):
+            for module, attributes in self.attributes.items():
+                vars(module).update(attributes)
+            yield
+
+
+def draw(model: nn.Module, seed: int) -> Drawn:
+    """Draws the weights of a model as they are before training.
 
     Models of transformers are built anew from their config, and those of timm from the name of
-    their architecture. All other modules draw their parameters by ``reset_parameters`` or
-    ``init_weights``. Running statistics of norms are reset. The model and torch's random numbers
-    do not change.
+    their architecture, if they have its sizes. All other modules call their own methods, inner
+    modules first. That code never sees the tensors of the model, and neither the model nor random
+    numbers change.
 
     Raises:
-        InputError: the model cannot be copied, or a parameter cannot be drawn anew.
+        InputError: weights are no plain tensors in memory, or nothing draws them anew.
     """
-    with same_random_numbers(model), torch.no_grad():
+    for name, parameter in model.named_parameters():
+        _require_plain(name, parameter)
+    with same_attributes(model), same_random_numbers(model), torch.no_grad():
         torch.manual_seed(seed)
-        try:
-            fresh = copy.deepcopy(model)
-        except (RuntimeError, TypeError) as error:
-            raise InputError(
-                f"reference: the model cannot be copied ({error}); {WAY_OUT}"
-            ) from error
-        for name, parameter in fresh.named_parameters():
-            if not parameter.is_floating_point():
-                raise InputError(f"reference: {name} is {parameter.dtype}; {WAY_OUT}")
-            parameter.fill_(torch.nan)
-        _rebuild(fresh)
-        _reset_lora(fresh)
-        for module in reversed(list(fresh.modules())):
-            if _undrawn(module.parameters()):
-                _reset(module)
-            if callable(reset := getattr(module, "reset_running_stats", None)):
-                reset()  # norms without parameters may have running statistics, too
-        if missing := [n for n, p in fresh.named_parameters() if _undrawn([p])]:
+        _renew(model)
+        libraries = Libraries()
+        libraries.rebuild(model)
+        rest = [m for m in reversed(list(model.modules())) if m not in libraries.done]
+        _reset_all(rest)
+        libraries.complete()
+        _reset_lora(model)
+        if missing := [n for n, p in model.named_parameters() if _undrawn([p])]:
             raise InputError(f"reference: nothing draws {missing[0]} anew; {WAY_OUT}")
-    return {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
+        attributes = {m: {k: v for k, v in vars(m).items() if _tensors(v)} for m in model.modules()}
+        return Drawn(attributes, _notes(type(m) for m in rest if m not in libraries.done))
 
 
-def _rebuild(module: nn.Module) -> None:
-    """Copies the state of newly built models into those that a library can build."""
-    built = _built(module)
-    state = {} if built is None else built.state_dict()
-    own = module.state_dict()
-    plain = {name: name.replace(OF_PEFT, ".") for name in own}
-    known = {n: state[plain[n]] for n in own if plain[n] in state}
-    known = {n: value for n, value in known.items() if value.shape == own[n].shape}
-    if known:  # an aggregator that was applied has further parameters
-        module.load_state_dict(known, strict=False)
+def _require_plain(name: str, parameter: nn.Parameter) -> None:
+    """Raises InputError for weights that cannot be drawn here."""
+    if parameter.is_meta:
+        what = "is not in memory (offloaded, or on the meta device)"
+    elif type(parameter.data) is not Tensor:
+        what = f"is a {type(parameter.data).__name__} (sharded or quantised)"
+    elif not parameter.is_floating_point():
+        what = f"is {parameter.dtype}"
+    else:
         return
-    for child in module.children():
-        _rebuild(child)
+    raise InputError(f"reference: {name} {what}; {WAY_OUT}")
 
 
-def _built(module: nn.Module) -> nn.Module | None:
+def _renew(model: nn.Module) -> None:
+    """Replaces the tensors of a model by new ones: parameters are NaN, others keep their values.
+
+    Raises:
+        InputError: a module holds parameters where they cannot be replaced.
+    """
+    old: set[Tensor] = {*model.parameters()}
+    new: dict[Tensor, Tensor] = {}
+    lists = [m for m in model.modules() if isinstance(m, parametrize.ParametrizationList)]
+    kept = {p for m in lists for p in m.parameters(recurse=False)}  # not all can compute with NaN
+
+    def renewed(x: Any) -> Any:
+        if isinstance(x, Tensor) and x not in new:
+            value = x.detach().clone()
+            new[x] = nn.Parameter(value, x.requires_grad) if x in old else value
+            if x in old - kept:
+                value.fill_(torch.nan)
+        return new[x] if isinstance(x, Tensor) else x
+
+    for module in model.modules():
+        own = vars(module)
+        own |= {name: tree_map(renewed, value) for name, value in own.items() if _tensors(value)}
+        own.pop("_is_hf_initialized", None)  # transformers would skip the module
+    if held := [name for name, p in model.named_parameters() if p in old]:
+        raise InputError(f"reference: {held[0]} cannot be replaced; {WAY_OUT}")
+
+
+class Libraries:
+    """Draws the weights of transformers' and timm's models by building new ones.
+
+    Attributes:
+        done: modules whose weights are those of a new model.
+    """
+
+    def __init__(self) -> None:
+        self.done: set[nn.Module] = set()
+        self.others: list[tuple[nn.Module, nn.Module]] = []  # models, and new ones of other sizes
+
+    def rebuild(self, module: nn.Module) -> None:
+        """Copies the weights of new models into models of the same sizes."""
+        if module in self.done:
+            return
+        new = _new_model(module)
+        if new is None or not (_same_sizes(module, new) and _same_settings(module, new)):
+            self.others += [] if new is None else [(module, new)]
+            for child in module.children():
+                self.rebuild(child)
+            return
+        state, modules = new.state_dict(), dict(new.named_modules())
+        known = {name: state[_plain(name)] for name in module.state_dict() if _plain(name) in state}
+        module.load_state_dict(known, strict=False)
+        copied = {n for n, _ in module.named_parameters(remove_duplicate=False) if n in known}
+        self.done |= {
+            inner
+            for name, inner in module.named_modules()
+            if _plain(name) in modules
+            and all(
+                f"{name}.{n}".lstrip(".") in copied for n, _ in inner.named_parameters("", False)
+            )
+        }
+
+    def complete(self) -> None:
+        """Draws weights of models of other sizes as in the new models, wherever sizes are equal.
+
+        A weight that nothing draws, and with a size of its own, is drawn from the new model's
+        numbers for it.
+        """
+        for module, new in self.others:
+            state, same = new.state_dict(), _same_settings(module, new)
+            complete = True
+            for name, parameter in module.named_parameters():
+                values, exact = _in_place_of(_plain(name), parameter.shape, state)
+                complete &= exact and same
+                if values is not None and (_undrawn([parameter]) or (exact and same)):
+                    parameter.copy_(values)
+            if complete or any(hasattr(module, name) for name in METHODS):
+                self.done |= {*module.modules()}
+
+
+def _new_model(module: nn.Module) -> nn.Module | None:
     """Builds a model of transformers or timm with new weights; None for any other module."""
-    library = type(module).__module__.split(".")[0]
-    if library == "transformers" and hasattr(module, "_from_config"):
-        return type(module)(module.config)
-    if library == "timm" and "architecture" in (config := getattr(module, "pretrained_cfg", {})):
+    if hasattr(module, "_from_config") and _arguments(type(module)) == 1:
+        with _explained(f"{type(module).__name__}(config)"):
+            return type(module)(module.config)
+    config = getattr(module, "pretrained_cfg", None)
+    if _library(module) == "timm" and isinstance(config, dict) and "architecture" in config:
         import timm
 
         has = hasattr(module, "num_classes")
         classes: dict[str, Any] = {"num_classes": module.num_classes} if has else {}
         return timm.create_model(config["architecture"], pretrained=False, **classes)
     return None
+
+
+def _same_sizes(module: nn.Module, new: nn.Module) -> bool:
+    """Whether two models have the same modules of their library, with weights of equal shapes."""
+    state, names = new.state_dict(), dict(new.named_modules())
+    libraries = {_library(module), _library(new)} - {"__main__"}
+    if any(_library(m) in libraries and _plain(n) not in names for n, m in module.named_modules()):
+        return False
+    found = ((value, state.get(_plain(name))) for name, value in module.state_dict().items())
+    return all(other is None or one.shape == other.shape for one, other in found)
+
+
+def _same_settings(module: nn.Module, new: nn.Module) -> bool:
+    """Whether attributes such as ``weight_init_mode`` and ``init_values`` are equal."""
+    others = dict(new.named_modules())
+    return all(
+        value == getattr(others[_plain(name)], key, value)
+        for name, own in module.named_modules()
+        if _plain(name) in others
+        for key, value in vars(own).items()
+        if "init" in key and type(value) in (int, float, str)
+    )
+
+
+def _in_place_of(
+    name: str, shape: torch.Size, state: dict[str, Tensor]
+) -> tuple[Tensor | None, bool]:
+    """Finds values for a weight in another state; and whether they come from one of its shape."""
+    if name in state and state[name].shape == shape:
+        return state[name], True
+    role = re.sub(r"\d+", "*", name)
+    same = [v for n, v in state.items() if re.sub(r"\d+", "*", n) == role and v.shape == shape]
+    source = same[0] if same else state.get(name)
+    if source is None:
+        return None, False
+    return source.flatten()[torch.randint(source.numel(), shape)], bool(same)
+
+
+def _reset_all(modules: list[nn.Module]) -> None:
+    """Calls the methods of modules that draw weights, in the order of the list."""
+    given = [m for m in modules if parametrize.is_parametrized(m)]
+    lists: list[Any] = [(m, m.parametrizations) for m in given]
+    found = [(m, name, inside[name]) for m, inside in lists for name in inside]
+    with parametrize.cached():  # methods write into what a parametrisation computes
+        for module, name, _ in found:
+            getattr(module, name).fill_(torch.nan)
+        for module in modules:
+            _reset(module)
+        values = [getattr(module, name).clone() for module, name, _ in found]
+    for (module, name, inside), value in zip(found, values):
+        with _explained(f"the parametrisation of {name}"):
+            setattr(module, name, value)
+        for inner in inside.modules():
+            inner.training = True
+        for _ in range(PASSES if [*inside.buffers()] else 0):
+            getattr(module, name)
+
+
+def _reset(module: nn.Module) -> None:
+    of_transformers = hasattr(module, "_from_config")  # its method calls the others
+    for name in ("init_weights",) if of_transformers else METHODS:
+        method: Any = getattr(module, name, None)
+        if not inspect.isroutine(method):
+            continue
+        needed = _arguments(method)
+        with _explained(f"{type(module).__name__}.{name}"):
+            if needed == 0 and (_undrawn(module.parameters()) or _library(module) != GEOMETRIC):
+                method()
+            elif needed == 1 and "init" in name:
+                module.apply(method)
+    if isinstance(module, nn.TransformerEncoder | nn.TransformerDecoder):  # torch copies one layer
+        for layer in [*module.layers][1:]:
+            layer.load_state_dict(module.layers[0].state_dict(), strict=False)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Context in which an error of a model's own code becomes an InputError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise InputError(f"reference: {what} fails ({described(error)}); {WAY_OUT}") from error
 
 
 def _reset_lora(model: nn.Module) -> None:
@@ -87,14 +283,70 @@ def _reset_lora(model: nn.Module) -> None:
             layer.reset_lora_parameters(name, True)
 
 
-def _reset(module: nn.Module) -> None:
-    for name in RESETS:
-        reset: Any = getattr(module, name, None)
-        if callable(reset):
-            with suppress(TypeError):  # the method needs arguments
-                reset()
-            return
+def _notes(classes: Iterable[type]) -> tuple[str, ...]:
+    """Names the constructors that draw weights in code that was not called again."""
+    bases = dict.fromkeys(base for cls in classes for base in cls.__mro__)
+    own = [b for b in bases if "__init__" in vars(b) and b.__module__.split(".")[0] not in TRUSTED]
+    found = {base.__qualname__: ", ".join(dict.fromkeys(_unrepeated(base))) for base in own}
+    places = [f"{name}.__init__ ({calls})" for name, calls in found.items() if calls]
+    if not places:
+        return ()
+    return (
+        "Reference: its weights may differ from those of a new model, since they do not contain "
+        f"what is done in {'; '.join(places)}. To compare with a new model, {WAY_OUT}.",
+    )
 
 
-def _undrawn(parameters: Any) -> bool:
+def _unrepeated(cls: type) -> Iterator[str]:
+    """Yields the code of a constructor that changes weights, and is in no known method."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls.__init__)))  # type: ignore[misc]
+    except (OSError, SyntaxError, TypeError):
+        if not any(hasattr(cls, name) for name in METHODS):
+            yield "its source is not known"
+        return
+    thrown = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _draws(node, id(node) in thrown):
+            yield ast.unparse(node.func)
+        elif isinstance(node, ast.Assign | ast.AugAssign) and not isinstance(node.value, TIED):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [ast.unparse(target) for target in targets]
+            yield from (name for name in names if re.search(r"\.(data|weight|bias)(\[|$)", name))
+
+
+def _draws(call: ast.Call, thrown: bool) -> bool:
+    """Whether a call looks as if it changed weights; thrown: nothing takes its result."""
+    function = call.func
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    if name.endswith("apply"):  # self.apply(self._init_weights) is known
+        own = isinstance(function, ast.Attribute) and ast.unparse(function.value) == "self"
+        given = getattr(call.args[0], "attr", None) if len(call.args) == 1 else None
+        return thrown and not (own and given in METHODS)
+    in_place = name.endswith("_") and name not in ("__init__", "requires_grad_")
+    called_so = re.search(r"(^|_)(re)?init(iali[sz]e)?(s?_|s?$)", name.strip("_"))
+    return bool(in_place and thrown) or bool(called_so and name not in KNOWN)
+
+
+def _plain(name: str) -> str:
+    """Returns a name as it is without PEFT."""
+    return f"{name}.".replace(OF_PEFT, ".")[:-1]
+
+
+def _library(module: nn.Module) -> str:
+    return type(module).__module__.split(".")[0]
+
+
+def _arguments(function: Any) -> int:
+    """Number of the arguments that must be given."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.default is p.empty and p.kind in kinds for p in parameters)
+
+
+def _tensors(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(value))
+
+
+def _undrawn(parameters: Iterable[Tensor]) -> bool:
     return any(bool(parameter.isnan().any()) for parameter in parameters)

@@ -1,19 +1,23 @@
 """A model to diagnose, and the way it is run."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from oversmoothing.diagnosis.calls import Call
 from oversmoothing.diagnosis.layers import Layers, choose_layers, readable
 from oversmoothing.diagnosis.plan import Options, Plan
-from oversmoothing.diagnosis.reference import redrawn_state
-from oversmoothing.diagnosis.unchanged import unchanged
+from oversmoothing.diagnosis.reference import Drawn, draw
+from oversmoothing.diagnosis.unchanged import same_random_numbers, unchanged
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError
+
+Reference = nn.Module | str | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +28,13 @@ class Subject:
         name: for the report.
         model: the model.
         watch: measures its layers.
-        state: replaces its parameters and buffers during the measurement; None: its own.
+        drawn: replaces its tensors during the measurement; None: its own.
     """
 
     name: str
     model: nn.Module
     watch: Watch
-    state: dict[str, Tensor] | None = None
+    drawn: Drawn | None = None
 
     @classmethod
     def of(
@@ -40,41 +44,56 @@ class Subject:
         watch = Watch(choose_layers(model, layers), measures, layout)
         return cls(type(model).__name__, model, watch)
 
-    def beside(self, reference: nn.Module | str, seed: int) -> "Subject":
+    def beside(self, reference: Reference, seed: int) -> "Subject":
         """Builds the subject for the reference of this model.
 
         Args:
-            reference: ``random``, or another model with layers of the same names.
+            reference: ``random``, another model with layers of the same names, or a function that
+                returns one.
             seed: of the random weights.
 
         Raises:
             InputError: the word is unknown, weights cannot be drawn, or layers are missing.
         """
         own = self.watch
-        if isinstance(reference, nn.Module):
-            plain = unwrapped(reference)
-            if missing := own.layers.keys() - {readable(name) for name, _ in plain.named_modules()}:
-                raise InputError(
-                    f"reference: has no layer {min(missing)}; give a model whose layers have the "
-                    "same names"
-                )
-            return self.of(plain, list(own.layers), own.measures, own.layout)
-        if reference != "random":
-            raise InputError(f"reference: expected 'random' or a model, got {reference!r}")
-        watch = Watch(own.layers, own.measures, own.layout)
-        name = f"{self.name} at random initialisation, seed {seed}"
-        return Subject(name, self.model, watch, redrawn_state(self.model, seed))
+        if reference == "random":
+            watch = Watch(own.layers, own.measures, own.layout)
+            name = f"{self.name} at random initialisation, seed {seed}"
+            return Subject(name, self.model, watch, draw(self.model, seed))
+        new = not isinstance(reference, nn.Module | str) and callable(reference)
+        plain: Any = self._called(reference, seed) if new else reference
+        if not isinstance(plain, nn.Module):
+            raise InputError(
+                "reference: expected 'random', a model, or a function that returns one, got "
+                f"{f'a function that returns {plain!r}' if new else repr(plain)}"
+            )
+        plain = unwrapped(plain)
+        if missing := own.layers.keys() - {readable(name) for name, _ in plain.named_modules()}:
+            raise InputError(
+                f"reference: has no layer {min(missing)}; give a model whose layers have the "
+                "same names"
+            )
+        beside = self.of(plain, list(own.layers), own.measures, own.layout)
+        return replace(beside, name=f"{beside.name}, built with seed {seed}") if new else beside
+
+    def _called(self, build: Any, seed: int) -> Any:
+        """Returns what a function builds, on the device and in the precision of the model."""
+        with same_random_numbers(self.model):
+            torch.manual_seed(seed)
+            model = build()
+        own = next(self.model.parameters(), None)
+        if own is None or own.is_meta or not isinstance(model, nn.Module):
+            return model
+        return model.to(own.device, own.dtype if own.is_floating_point() else None)
 
     def run(self, call: Call, options: Options) -> None:
         """Calls the model once and restores its state."""
         plan = Plan(self.model, call, options)
-        with unchanged(self.model), torch.no_grad(), self.watch.during(plan):
+        drawn = self.drawn.inside(self.model) if self.drawn else nullcontext()
+        with drawn, unchanged(self.model), torch.no_grad(), self.watch.during(plan):
             for module in self.model.modules():  # eval() of LoRA layers would change weights
                 module.training = False
-            if self.state is None:
-                self.model(*call.args, **call.kwargs)
-            else:
-                functional_call(self.model, self.state, call.args, call.kwargs)
+            self.model(*call.args, **call.kwargs)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

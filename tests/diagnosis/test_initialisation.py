@@ -1,0 +1,230 @@
+"""``reference="random"`` is a new model: checked on models that are new, at odd sizes."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torch_geometric.nn as pyg
+import transformers as hf
+from torch import Tensor, nn
+
+import oversmoothing as osm
+
+IMAGES = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(0))
+IDS = torch.randint(1, 50, (2, 12), generator=torch.Generator().manual_seed(0))
+NODES = torch.randn(12, 16, generator=torch.Generator().manual_seed(0))
+RING = torch.stack([torch.arange(12), (torch.arange(12) + 1) % 12])
+EDGES = torch.cat([RING, RING.flip(0)], 1)
+TEXT = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 4, "vocab_size": 50}
+
+
+class GPT(nn.Module):
+    """Draws its weights by a method for one module, as nanoGPT, DeiT and DINO do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(50, 32), nn.Embedding(12, 32)
+        make = partial(nn.TransformerEncoderLayer, 32, 2, 64, batch_first=True, norm_first=True)
+        self.blocks = nn.ModuleList(make() for _ in range(4))
+        self.start()
+
+    def start(self) -> None:
+        self.apply(self._init_weights)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tok(ids) + self.pos.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Public(GPT):
+    """Draws its weights by ``init_weights(module)``."""
+
+    def start(self) -> None:
+        self.apply(self.init_weights)
+
+    def init_weights(self, module: nn.Module) -> None:
+        self._init_weights(module)
+
+    def _init_weights(self, module: nn.Module, std: float = 0.1) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=std)
+
+
+class Mae(GPT):
+    """Draws its weights by a method without arguments, with parameters of its own."""
+
+    def start(self) -> None:
+        self.token = nn.Parameter(torch.zeros(1, 1, 32))
+        self.initialize_weights()
+
+    def initialize_weights(self) -> None:
+        nn.init.normal_(self.token, std=0.02)
+        self.apply(self._init_weights)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) + self.token
+
+
+class Deep(GPT):
+    """Draws its weights by ``_init_weights()``, with a scale that depends on the depth."""
+
+    def start(self) -> None:
+        self._init_weights()
+
+    def _init_weights(self) -> None:  # type: ignore[override]
+        for name, weight in self.named_parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(
+                    weight, std=0.3 / math.sqrt(len(self.blocks)) if "2" in name else 0.05
+                )
+
+
+class Subclass(hf.BertModel):
+    """A model of transformers in a user's file, as trust_remote_code loads it as well."""
+
+    def __init__(self, config: hf.BertConfig) -> None:
+        super().__init__(config, add_pooling_layer=False)
+        self.token = nn.Parameter(torch.randn(1, 1, 32))
+
+    def forward(self, input_ids: Tensor) -> Any:
+        return super().forward(
+            inputs_embeds=self.embeddings.word_embeddings(input_ids) + self.token
+        )
+
+
+class WithArguments(hf.BertModel):
+    """A subclass that its config alone cannot build."""
+
+    def __init__(self, config: hf.BertConfig, pooled: bool) -> None:
+        super().__init__(config, add_pooling_layer=pooled)
+        self.post_init()
+
+
+class Tied(nn.Module):
+    def __init__(self, conv: nn.Module, depth: int) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([conv] * depth)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for conv in self.convs:
+            x = conv(x, edge_index).relu()
+        return x
+
+
+class Wrapped(nn.Module):
+    """A new head and an own token around a model of timm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = vit(num_classes=0)
+        self.head = nn.Sequential(*(nn.Linear(64, 64) for _ in range(2)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body.forward_features(x))
+
+
+def vit(**options: Any) -> nn.Module:
+    return timm.create_model("test_vit", **options)
+
+
+def encoder(normalise: Callable[[nn.Module], nn.Module] = lambda layer: layer) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    net = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+    for one in net.layers:
+        normalise(one.linear1)
+    return net
+
+
+def bert(build: type = hf.BertModel, *args: Any, **options: Any) -> nn.Module:
+    sizes = TEXT | {"intermediate_size": 48, "initializer_range": 0.2}
+    return build(hf.BertConfig(**sizes | options), *args)
+
+
+def swin(**options: Any) -> nn.Module:
+    small = {"img_size": 64, "window_size": 2, "embed_dim": 12, "num_heads": (2, 2, 2, 2)}
+    return timm.create_model("swin_tiny_patch4_window7_224", **small | options)
+
+
+X = torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(0))
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...], dict[str, Any]]] = {
+    "timm, another depth": (lambda: vit(depth=15), (IMAGES,), {}),
+    "timm, mlp_ratio": (lambda: vit(mlp_ratio=3), (IMAGES,), {}),
+    "timm, weight_init": (lambda: vit(weight_init="jax"), (IMAGES,), {}),
+    "timm, init_values": (lambda: vit(init_values=0.5), (IMAGES,), {}),
+    "timm, Swin's depths": (
+        lambda: swin(depths=(2, 2, 8, 2)),
+        (IMAGES[..., :64, :64],),
+        {"layers": "layers.2.blocks.*", "layout": "BHWC"},
+    ),
+    "timm, ConvNeXt's depths": (
+        lambda: timm.create_model("test_convnext", depths=(1, 2, 9, 2)),
+        (IMAGES,),
+        {"layers": "stages.2.blocks.*", "layout": "BCHW"},
+    ),
+    "timm, CaiT's img_size": (
+        lambda: timm.create_model("cait_xxs24_224", img_size=32, patch_size=8, depth=4),
+        (IMAGES[..., :32, :32],),
+        {"layers": "blocks.*"},
+    ),
+    "timm, inside": (Wrapped, (IMAGES,), {"layers": "body.blocks.*"}),
+    "transformers": (bert, (IDS,), {}),
+    "transformers, a new layer": (
+        lambda: setattr(net := bert(), "pooler", nn.Linear(32, 3)) or net,  # type: ignore[func-returns-value]
+        (IDS,),
+        {},
+    ),
+    "transformers, subclass": (lambda: bert(Subclass), (IDS,), {}),
+    "transformers, arguments": (lambda: bert(WithArguments, True), (IDS,), {}),
+    "transformers, decoder": (
+        lambda: hf.GPT2Model(hf.GPT2Config(n_embd=32, n_head=2, n_layer=5, vocab_size=50)),
+        (IDS,),
+        {},
+    ),
+    "torch-geometric": (lambda: pyg.GCN(16, 32, 6), (NODES, EDGES), {}),
+    "torch-geometric, tied": (lambda: Tied(pyg.GCNConv(16, 16), 4), (NODES, EDGES), {}),
+    "torch-geometric, shared": (
+        lambda: Tied(pyg.GATv2Conv(16, 8, 2, share_weights=True), 2),
+        (NODES, EDGES),
+        {},
+    ),
+    "torch": (encoder, (X,), {}),
+    "weight_norm": (lambda: encoder(nn.utils.parametrizations.weight_norm), (X,), {}),
+    "spectral_norm": (lambda: encoder(nn.utils.parametrizations.spectral_norm), (X,), {}),
+    "nanoGPT, DeiT": (GPT, (IDS,), {"layers": "blocks.*"}),
+    "init_weights(module)": (Public, (IDS,), {"layers": "blocks.*"}),
+    "MAE": (Mae, (IDS,), {"layers": "blocks.*"}),
+    "_init_weights()": (Deep, (IDS,), {"layers": "blocks.*"}),
+}
+
+
+def numbers(report: osm.Report | None) -> Tensor:
+    """Cosine, log of the effective rank, and log of the norm of every layer."""
+    assert report is not None
+    found = torch.tensor([report[m] for m in ("cosine", "effective_rank", "norm")])
+    return torch.stack([found[0], found[1].log(), found[2].log()])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_new_model_and_its_reference_agree_within_noise(name: str) -> None:
+    """The mean of three references differs from that of three new models by their spread only."""
+    build, inputs, options = MODELS[name]
+    new, drawn = [], []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        report = osm.diagnose(build(), *inputs, reference="random", seed=seed + 9, **options)
+        assert not any("Reference" in note for note in report.notes)
+        new.append(numbers(report))
+        drawn.append(numbers(report.reference))
+    one, other = torch.stack(new), torch.stack(drawn)
+    spread = torch.maximum(one.std(0), other.std(0))
+    assert ((one.mean(0) - other.mean(0)).abs() < 4 * spread + 0.03).all(), (one - other).mean(0)
