@@ -7,6 +7,7 @@ import torch_geometric.nn as pyg
 import transformers as hf
 from applied_models import Scale, vit
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import oversmoothing as osm
 from oversmoothing.adapters.blocks import chosen, find_blocks
@@ -136,3 +137,13 @@ def test_a_module_whose_name_is_almost_a_place_is_taken_with_a_warning() -> None
 def test_a_bad_word_for_blocks_is_named() -> None:
     with pytest.raises(osm.InputError, match=r"indices from 0 to 1 \(-1: the last\), got 'last'"):
         osm.apply(vit(), "pairnorm", blocks="last")
+
+
+def test_parametrised_weights_are_no_blocks() -> None:
+    lone = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    for _ in range(2):
+        spectral_norm(lone[0])
+    with pytest.raises(InputError):
+        find_blocks(lone)
+    layers = nn.Sequential(*(weight_norm(nn.Linear(4, 4)) for _ in range(3)))
+    assert list(find_blocks(layers)) == ["0", "1", "2"]

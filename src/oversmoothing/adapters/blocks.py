@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from oversmoothing.adapters.attention import Swapped
 from oversmoothing.adapters.site import Site
@@ -99,13 +100,15 @@ def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[
         yield name, module
         return
     for own, child in module.named_children():
-        yield from _containers(child, f"{name}.{own}".lstrip("."), least)
+        if own != "parametrizations" or not is_parametrized(module):
+            yield from _containers(child, f"{name}.{own}".lstrip("."), least)
 
 
 def _mixed(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yields lists of two or more blocks of several classes."""
     for name, module in model.named_modules():
-        children = list(module.children()) if isinstance(module, nn.ModuleList) else []
+        listed = isinstance(module, nn.ModuleList) and not isinstance(module, ParametrizationList)
+        children = list(module.children()) if listed else []
         if len(children) > 1 and all(not _plain(_class(c)) and _size(c) for c in children):
             yield name, module
 
@@ -125,7 +128,9 @@ def _kind(container: nn.Module) -> type[nn.Module]:
 
 
 def _class(module: nn.Module) -> type[nn.Module]:
-    """Returns the class of a module, without the aggregators that act inside it."""
+    """Returns the class of a module, without aggregators inside it and parametrised weights."""
+    if is_parametrized(module):  # torch makes a class for each such module
+        return type(module).__mro__[1]
     return module.plain if isinstance(module, Swapped) else type(module)
 
 
