@@ -38,6 +38,8 @@ def writing(path: Path, option: str = "") -> Iterator[None]:
 def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: str = "") -> None:
     """Writes a temporary file next to ``path``, flushes it to disk, and renames it.
 
+    The folder is made if it is missing.
+
     Args:
         write: called with the open file.
         option: see ``writing``.
@@ -48,6 +50,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: st
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path, option):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(temporary, "wb") as file:
                 write(file)
