@@ -1,18 +1,16 @@
 """Writes the tables of docs/guides/speed.md from results/bench.json, without measuring.
 
-python benchmarks/page.py
+python benchmarks/page.py --publish
 """
 
-from record import RESULTS, goals, load, show
+from record import load, parser_of, show
 
 from oversmoothing.launch.script import run_script
-from oversmoothing.report.markers import show_in_pages
 
 
 def main() -> None:
-    for name, rows in load().items():
-        show(name, rows)
-    show_in_pages(RESULTS, "bench-goals", goals(load()))
+    target = parser_of(__doc__).parse_args().target
+    print(*show(target, load(), load()), sep="\n")
 
 
 if __name__ == "__main__":
