@@ -1,16 +1,19 @@
-"""Writes the tables of docs/guides/speed.md from results/bench.json, without measuring.
+"""Prints the goals and, with --publish, writes the tables of docs/guides/speed.md.
 
 python benchmarks/page.py --publish
+
+Nothing is measured; the rows are those of results/bench.json.
 """
 
-from record import load, parser_of, show
+from record import goals, load, parser_of, show
 
 from oversmoothing.launch.script import run_script
 
 
 def main() -> None:
     target = parser_of(__doc__).parse_args().target
-    print(*show(target, load(), load()), sep="\n")
+    every = load()
+    print(goals(every), *show(target, every, every), sep="\n")
 
 
 if __name__ == "__main__":
