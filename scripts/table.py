@@ -23,6 +23,7 @@ from omegaconf import DictConfig
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
+from oversmoothing.launch.execute import finished
 from oversmoothing.launch.flags import OUTPUTS, add_cells, records_of, search_path, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import STOPPED, run_script, split_words
@@ -50,7 +51,7 @@ def main() -> int:
     path = results / f"{cells[0].table}.jsonl"
     planned = collect(cells, options.overrides, None if options.fresh else path)
     wanted = of_seeds([p for p in planned if p.cell in narrowed], options.seeds)
-    missing = [p.remainder for p in wanted if p.missing or (options.earlier and p.earlier)]
+    missing = [p.remainder for p in wanted if p.missing or again(p, options)]
     missing = distinct([p for p in missing if options.all or not p.cell.reason])
     if options.plan:
         print(describe(missing, planned, options.overrides))
@@ -87,6 +88,11 @@ def written(planned: list[Planned], shown: list[Cell], options: argparse.Namespa
         if (line := p.beside(records)) and (not shown or p.cell in shown):
             print(line)
     return paths
+
+
+def again(p: Planned, options: argparse.Namespace) -> bool:
+    """Whether --earlier repeats a run whose result is of an earlier version."""
+    return options.earlier and p.earlier and not finished(p.config)
 
 
 def of_seeds(planned: list[Planned], seeds: list[int]) -> list[Planned]:
