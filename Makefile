@@ -6,11 +6,12 @@ INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c requiremen
 JOBS ?= 1
 TABLES := $(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml)
 FILTER = $(if $(DATA),--data $(DATA)) $(if $(METHODS),--methods $(METHODS)) $(if $(COLUMNS),--columns $(COLUMNS))
-FLAGS = $(FILTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FRESH),--fresh) $(if $(EARLIER),--earlier) $(if $(ALL),--all) $(if $(LATEX),--latex) $(if $(PDF),--pdf)
+TO = $(if $(PUBLISH),--publish)
+FLAGS = $(FILTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FRESH),--fresh) $(if $(EARLIER),--earlier) $(if $(ALL),--all) $(if $(LATEX),--latex) $(if $(PDF),--pdf) $(TO) $(if $(REPLACE),--replace)
 SEVERAL = $(filter-out 1,$(JOBS))
 WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
 RUNS = --jobs $(JOBS) $(if $(WORDS),-- $(WORDS))
-DRAW = $(if $(RUN),--run $(RUN)) $(if $(PDF),--pdf) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
+DRAW = $(TO) $(if $(RUN),--run $(RUN)) $(if $(PDF),--pdf) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
 FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix limits training
 NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(filter environment,$(origin NAME)),$(eval NAME :=))  # some systems export the host's name
@@ -36,6 +37,8 @@ help:  ## list the targets
 	@echo "  EARLIER=1                  repeat runs of earlier versions"
 	@echo "  OVERRIDES='device=cuda'    add overrides to every run"
 	@echo "  RUN=outputs/...            the trained run that a figure shows"
+	@echo "  PUBLISH=1                  write into results/ and docs/ instead of outputs/"
+	@echo "  REPLACE=1                  replace recorded seeds of these cells by those in outputs/"
 	@echo "  LATEX=1, PDF=1             write a table as LaTeX, figures as PDF, too"
 
 setup: $(VENV)/.installed  ## make .venv and install the pinned packages
@@ -78,10 +81,10 @@ plan: setup  ## list the runs that a table lacks, and estimate their time: make 
 	$(PY) scripts/table.py $(or $(NAME),$(TABLE),table5) --plan $(FLAGS) $(if $(WORDS),-- $(WORDS))
 
 tune: setup  ## search settings by validation accuracy: make tune DATA=cora METHODS=centered PLAN=1
-	$(PY) scripts/tune.py $(or $(NAME),table6) $(FILTER) $(if $(PLAN),--plan) $(if $(FRESH),--fresh) \
+	$(PY) scripts/tune.py $(or $(NAME),table6) $(FILTER) $(if $(PLAN),--plan) $(if $(FRESH),--fresh) $(TO) \
 	  $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
 
-table: setup  ## run what a table lacks and write the table: make table NAME=seg_subset
+table: setup  ## run what a table lacks and print the table: make table NAME=seg_subset
 	$(PY) scripts/table.py $(NAME) $(FLAGS) $(RUNS)
 
 table1: setup  ## Centered Self-Attention Layers: mIoU on VOC (tables 1 to 4: data and a GPU, ALL=1)
@@ -94,12 +97,12 @@ $(TABLES): setup
 	$(PY) scripts/table.py $@ $(FLAGS) $(RUNS)
 
 claims: setup  ## what the papers claim, measured, with verdicts: make claims ONLY='hem*' RECORDED=1
-	$(PY) scripts/figure.py claims $(if $(ONLY),--only $(ONLY)) $(if $(RECORDED),--recorded)
+	$(PY) scripts/figure.py claims $(TO) $(if $(ONLY),--only $(ONLY)) $(if $(RECORDED),--recorded)
 
 cures: setup  ## which method at which depth: make cures GRAPHS='Cora SBM-0.9' LAYERS='2 8' PLAN=1
 	$(PY) scripts/figure.py cures $(if $(GRAPHS),--graphs $(GRAPHS)) $(if $(LAYERS),--layers $(LAYERS)) \
 	  $(if $(NETWORKS),--networks $(NETWORKS)) $(if $(METHODS),--methods $(METHODS)) $(if $(PLAN),--plan) \
-	  $(if $(EARLIER),--earlier) $(if $(PDF),--pdf) $(RUNS)
+	  $(if $(EARLIER),--earlier) $(if $(PDF),--pdf) $(TO) $(RUNS)
 
 figure: setup  ## draw a figure or compute another result: make figure NAME=hem_fig3
 	$(PY) scripts/figure.py $(NAME) $(DRAW)
@@ -117,36 +120,36 @@ submission: setup  ## zip for VOC's test server, of a trained run: make submissi
 	  --export $(or $(OUT),outputs/submission) $(OVERRIDES)
 
 bench: setup  ## speed and memory, compared with reference implementations
-	$(PY) benchmarks/graphs.py --depths 2 8 32 --cpu-seconds $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)
-	$(PY) benchmarks/pyg.py
-	$(PY) benchmarks/fig1.py
-	$(PY) benchmarks/contranorm.py
-	$(PY) benchmarks/centering.py
-	$(PY) benchmarks/centering.py --tokens 16384 --batch 1 --heads 1 --rounds 5
-	$(PY) benchmarks/em.py
-	$(PY) benchmarks/slopes.py --limit 12
-	$(PY) benchmarks/generator.py
-	$(PY) benchmarks/memory.py
-	$(PY) benchmarks/part_means.py data=squirrel backbone.depth=4 trainer.epochs=8
-	$(PY) benchmarks/minibatch.py data=sbm data.num_nodes=20000 backbone.depth=4
-	$(PY) benchmarks/cures.py
-	$(PY) benchmarks/search.py
-	$(PY) benchmarks/compile.py
-	$(PY) benchmarks/startup.py
-	$(PY) benchmarks/paper_sizes.py
-	$(PY) benchmarks/launches.py
-	$(PY) benchmarks/optimizer.py
-	$(if $(EMANET)$(EANET)$(CONTRANORM),$(PY) benchmarks/units.py $(if $(EMANET),--emanet $(EMANET)) \
+	$(PY) benchmarks/graphs.py $(TO) --depths 2 8 32 --cpu-seconds $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)
+	$(PY) benchmarks/pyg.py $(TO)
+	$(PY) benchmarks/fig1.py $(TO)
+	$(PY) benchmarks/contranorm.py $(TO)
+	$(PY) benchmarks/centering.py $(TO)
+	$(PY) benchmarks/centering.py $(TO) --tokens 16384 --batch 1 --heads 1 --rounds 5
+	$(PY) benchmarks/em.py $(TO)
+	$(PY) benchmarks/slopes.py $(TO) --limit 12
+	$(PY) benchmarks/generator.py $(TO)
+	$(PY) benchmarks/memory.py $(TO)
+	$(PY) benchmarks/part_means.py $(TO) data=squirrel backbone.depth=4 trainer.epochs=8
+	$(PY) benchmarks/minibatch.py $(TO) data=sbm data.num_nodes=20000 backbone.depth=4
+	$(PY) benchmarks/cures.py $(TO)
+	$(PY) benchmarks/search.py $(TO)
+	$(PY) benchmarks/compile.py $(TO)
+	$(PY) benchmarks/startup.py $(TO)
+	$(PY) benchmarks/paper_sizes.py $(TO)
+	$(PY) benchmarks/launches.py $(TO)
+	$(PY) benchmarks/optimizer.py $(TO)
+	$(if $(EMANET)$(EANET)$(CONTRANORM),$(PY) benchmarks/units.py $(TO) $(if $(EMANET),--emanet $(EMANET)) \
 	  $(if $(EANET),--eanet $(EANET)) $(if $(CONTRANORM),--contranorm $(CONTRANORM)))
-	$(PY) benchmarks/par.py $(if $(TOCO),--toco $(TOCO))
-	$(if $(IMAGES),$(PY) benchmarks/loader.py --images $(IMAGES))
-	$(PY) benchmarks/energy.py
-	$(PY) benchmarks/seg_step.py
-	$(PY) benchmarks/wsss_step.py $(if $(TOCO),--toco $(TOCO))
+	$(PY) benchmarks/par.py $(TO) $(if $(TOCO),--toco $(TOCO))
+	$(if $(IMAGES),$(PY) benchmarks/loader.py $(TO) --images $(IMAGES))
+	$(PY) benchmarks/energy.py $(TO)
+	$(PY) benchmarks/seg_step.py $(TO)
+	$(PY) benchmarks/wsss_step.py $(TO) $(if $(TOCO),--toco $(TOCO))
 
 torture: setup  ## kills, full disks, wrong commands …: make torture N=20 ONLY='kills ranks' SEED=1
 	@$(PY) -c 'import hypothesis' 2>/dev/null || $(INSTALL) -e '.[dev]'
-	$(PY) scripts/torture.py -n $(or $(N),1) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+	$(PY) scripts/torture.py -n $(or $(N),1) $(TO) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove the environment and the built documentation
 	rm -rf $(VENV) site

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
-from record import Row, row, save, table
+from record import Row, parser_of, row, save
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
@@ -87,7 +87,8 @@ def main() -> int:
         if N <= LARGEST_EXPLICIT:
             with torch.no_grad():
                 gap = max(gap, (layer.output(centered) - layer.output(explicit)).abs().max().item())
-    print(table(save(rows)), f"\nlargest difference of centered and explicit: {gap:.1e}")
+    save(rows)
+    print(f"largest difference of centered and explicit: {gap:.1e}")
     return int(not gap <= TOLERANCE[options.dtype])
 
 
@@ -119,7 +120,7 @@ def peak(options: argparse.Namespace) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--heads", type=int, default=6)
     parser.add_argument("--tokens", type=int, nargs="+", default=[196, 785, 3136])

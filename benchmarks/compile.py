@@ -15,7 +15,7 @@ from functools import partial
 
 import record
 import torch
-from measure import interleaved, text
+from measure import interleaved
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
@@ -72,7 +72,6 @@ def main() -> None:
         work, make = BACKBONES[name]
         rows = measured(work, make, options)
         record.save(rows)
-        print(text([[row["work"], row["measure"], str(row["ours"])] for row in rows]), flush=True)
 
 
 def measured(work: str, make: Callable[[], Made], options: argparse.Namespace) -> list[record.Row]:
@@ -114,7 +113,7 @@ def flat(out: object) -> list[Tensor]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--backbones", nargs="+", choices=BACKBONES, default=[*BACKBONES])
     parser.add_argument("--bf16", action="store_true", help="with autocast to bfloat16")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")

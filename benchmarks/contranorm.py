@@ -22,7 +22,7 @@ import floors
 import record
 import torch
 import torch.nn.functional as F
-from measure import interleaved, peak_bytes, peak_megabytes, text
+from measure import interleaved, peak_bytes, peak_megabytes
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
@@ -45,7 +45,6 @@ def main() -> None:
         if not options.peak_of:
             rows = measured(name, channels, forms, options.rounds)
             record.save(rows)
-            print(text([[row["work"], row["measure"], str(row["ratio"])] for row in rows]))
         elif options.peak_of[:2] == [name, str(channels)]:
             return print(peak_bytes(forms[options.peak_of[2]], torch.device("cpu")))
 
@@ -134,11 +133,10 @@ def on_random(options: argparse.Namespace) -> None:
     names = ("forward, CPU s", "backward, CPU s", "peak MB")
     rows = [record.row(work, *pair) for pair in zip(names, [[v] for v in (*seconds, peak)])]
     record.save(rows)
-    print(text([[row["work"], row["measure"], str(row["ours"]["median"])] for row in rows]))
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--edges", type=int, default=1_166_243, help="each in both directions")
     parser.add_argument("--channels", type=int, default=CHANNELS)

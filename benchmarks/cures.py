@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import record
-from measure import Step, interleaved, text
+from measure import Step, interleaved
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.script import run_script
@@ -38,7 +38,6 @@ def main() -> int:
             for cell in cells
         ]  # fmt: skip
         record.save(rows)
-        print(text([[row["work"], str(row["ratio"])] for row in rows]))
     return 0
 
 
@@ -56,7 +55,7 @@ def step(cell: Cell) -> Step:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--graph", default="Cora")
     parser.add_argument("--network", default="GCN")
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 8])

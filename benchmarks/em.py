@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
-from record import Row, row, save, table
+from record import Row, parser_of, row, save
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
@@ -97,7 +97,7 @@ def main() -> int:
             ms[form].append(values)
             mb[form].append([peak_megabytes("--peak-of", form, str(side))])
     rows = [row for form in FORMS for row in rows_of(form, ms, mb, options.sides)]
-    print(table(save(rows)))
+    save(rows)
     return 0
 
 
@@ -134,7 +134,7 @@ def peak(options: argparse.Namespace) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--sides", type=int, nargs="+", default=[32, 64, 128], help="of the map")
     parser.add_argument("--channels", type=int, default=512)

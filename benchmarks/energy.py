@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
 from PIL import Image
-from record import Row, row, save, table
+from record import Row, parser_of, row, save
 from torch import Tensor
 
 from oversmoothing.errors import InputError
@@ -67,7 +67,7 @@ def main() -> int:
         print(peak(options))
         return 0
     rows = [row for side in options.sides for row in rows_of(side, options)]
-    print(table(save(rows)))
+    save(rows)
     return 0
 
 
@@ -98,7 +98,7 @@ def peak(options: argparse.Namespace) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--images", help="folder of .jpg files")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--sides", type=int, nargs="+", default=[224, 448], help="of the crop")

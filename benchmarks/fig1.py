@@ -8,13 +8,12 @@ softmax matrix, and computes the rank by an SVD. Only the first of the 2,000 lay
 rate is that of a product of 1,000 × 1,000 matrices in the same rounds.
 """
 
-import argparse
 import statistics
 import time
 
 import record
 import torch
-from measure import interleaved, text
+from measure import interleaved
 from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
@@ -30,7 +29,7 @@ Curves = list[Tensor]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -59,7 +58,6 @@ def main() -> int:
         record.row(work, "% of the machine's matrix rate, without measuring", shares),
     ]
     record.save(rows)
-    print(text([[row["measure"], str(row["ours"]), str(row.get("ratio"))] for row in rows]))
     print("the ranks agree" if same else "error: the ranks differ")
     return int(not same)
 

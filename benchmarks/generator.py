@@ -14,7 +14,7 @@ import warnings
 
 import record
 import torch
-from measure import peak_bytes, printed_by_fresh_process, text
+from measure import peak_bytes, printed_by_fresh_process
 from torch import Tensor
 
 from oversmoothing.data.graphs import block_edges, csbm
@@ -25,7 +25,7 @@ QUADRATIC = 30_000  # nodes
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     sizes = [1_000, 10_000, 30_000, 100_000, 1_000_000]
     parser.add_argument("--nodes", nargs="*", type=int, default=sizes)
     parser.add_argument("--degrees", nargs="*", type=float, default=[10.0, 20.0])
@@ -41,7 +41,6 @@ def main() -> int:
         for degree in options.degrees:
             rows += of_size(nodes, degree)
     record.save(rows)
-    print(text([[row["work"], row["measure"], str(row["ours"]["median"])] for row in rows]))
     return 0
 
 

@@ -25,7 +25,7 @@ import floors
 import record
 import torch
 from cells import METHODS, Bench, Cell
-from measure import interleaved, peak_bytes, peak_megabytes, text
+from measure import interleaved, peak_bytes, peak_megabytes
 from reference_gcn import copy_weights
 
 from oversmoothing.launch.script import run_script
@@ -51,7 +51,6 @@ def main() -> int:
             rows, same = measured(bench, method, depth, options)
             record.save(rows)
             agree &= same
-            print(text([[row["work"], row["measure"], str(row.get("ratio"))] for row in rows]))
     print("", "the forms agree" if agree else "error: the forms do not agree", sep="\n")
     return int(not agree)
 
@@ -136,7 +135,7 @@ def memory(bench: Bench, depth: int) -> list[record.Row]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--epochs", type=int, default=4, help="per round")
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])

@@ -30,6 +30,7 @@ STEPS = {TrainingLoop: "_step", FullBatchLoop: "step", MiniBatchLoop: "step"}
 
 
 def main() -> None:
+    record.parser_of(__doc__).parse_args()
     pretend.library()
     counts: list[tuple[int, int]] = []
     for loop, name in STEPS.items():

@@ -10,7 +10,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from record import row, save, table
+from record import parser_of, row, save
 
 from oversmoothing.data.images.augment import Augment, labelled_crop
 from oversmoothing.data.images.image_set import ImageSet
@@ -23,7 +23,7 @@ def main() -> None:
     options = arguments()
     speeds = images_per_second(Path(options.images), options.crop, options.batch, options.rounds)
     work = f"reading and augmenting crops of {options.crop}²"
-    print(table(save([row(work, "images per CPU second", speeds)])))
+    save([row(work, "images per CPU second", speeds)])
 
 
 def images_per_second(folder: Path, crop: int, batch: int, rounds: int) -> list[float]:
@@ -45,7 +45,7 @@ def images_per_second(folder: Path, crop: int, batch: int, rounds: int) -> list[
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--images", required=True, help="folder of .jpg files")
     parser.add_argument("--crop", type=int, default=448)
     parser.add_argument("--batch", type=int, default=8)

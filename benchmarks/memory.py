@@ -7,7 +7,7 @@ a separate process, is compared with ``oversmoothing.tasks.nodes.memory``. Exit 
 not between ½ and 2.
 """
 
-import sys
+import argparse
 from functools import partial
 
 import record
@@ -43,8 +43,10 @@ CASES = [
 
 
 def main() -> int:
-    if len(sys.argv) == 3:
-        print(measured(int(sys.argv[2])))
+    parser = record.parser_of(__doc__)
+    parser.add_argument("--of", type=int, help=argparse.SUPPRESS)  # index of a case
+    if (index := parser.parse_args().of) is not None:
+        print(measured(index))
         return 0
     rows = []
     for index, (network, options, aggregators, *sizes) in enumerate(CASES):

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import record
 import torch
-from measure import Step, interleaved, peak_bytes, peak_megabytes, text
+from measure import Step, interleaved, peak_bytes, peak_megabytes
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.script import run_script
@@ -56,7 +56,6 @@ def main() -> None:
             base = seconds[first]
             rows.append(record.row(name, "CPU s per epoch", seconds[form], theirs=base, **about))
     record.save(rows)
-    print(text([[row["work"], row["measure"], str(row["ratio"])] for row in rows]))
 
 
 def prepared(form: str, words: list[str], folder: Path) -> Callable[[], Step]:
@@ -73,7 +72,7 @@ def prepared(form: str, words: list[str], folder: Path) -> Callable[[], Step]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("words", nargs="*", help="as of train.py, such as data=squirrel")
     parser.add_argument("--rounds", type=int, default=3, help="0: no times")
     parser.add_argument("--threads", type=int, default=1)

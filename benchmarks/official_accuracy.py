@@ -6,7 +6,7 @@
 
 Layers and network are the authors'. Graph, split and adjacency are ours, which equal theirs. The
 test accuracy is that of the last of 200 epochs, as in their main.py. Each seed has a line in
-results/official_gcn.csv; seeds that are already in the file are skipped.
+official_gcn.csv, in outputs/ or with --publish in results/; seeds that have one are skipped.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from cells import adam, step
 from official_gcn import OFFICIAL_NORMS, official
-from record import RESULTS
+from record import RESULTS, parser_of
 from reference_gcn import HIDDEN, adjacency
 from torch import nn
 
@@ -30,7 +30,7 @@ from oversmoothing.launch.script import run_script
 from oversmoothing.report.facts import update
 from oversmoothing.store.files import write_text
 
-PATH = RESULTS / "official_gcn.csv"
+FILE = "official_gcn.csv"
 KEYS = ("data", "method", "scale", "depth", "seed")
 EPOCHS = 200
 
@@ -40,7 +40,7 @@ def main() -> None:
     graph: Graph = build(compose_config([f"data={options.data}"]).data)
     for seed in options.seeds:
         cell = (options.data, options.method, f"{options.scale:g}", options.depth, seed)
-        lines = recorded()
+        lines = recorded(options.target / FILE) or recorded(RESULTS / FILE)
         if any(all(line[k] == str(v) for k, v in zip(KEYS, cell)) for line in lines):
             continue
         start, net = time.process_time(), made(options, graph, seed)
@@ -51,9 +51,9 @@ def main() -> None:
             "cpu_seconds": round(time.process_time() - start),
             "torch": torch.__version__,
         }
-        write([*lines, dict(zip(KEYS, map(str, cell))) | measured])
+        write(options.target / FILE, [*lines, dict(zip(KEYS, map(str, cell))) | measured])
         print(f"{' '.join(map(str, cell))}: test accuracy {test:.2f} %, training {train:.2f} %")
-    update(RESULTS)
+    print(options.target / FILE, *update(options.target), sep="\n")
 
 
 def made(options: argparse.Namespace, graph: Graph, seed: int) -> nn.Module:
@@ -74,22 +74,20 @@ def trained(net: nn.Module, graph: Graph) -> tuple[float, float]:
     return tuple(100 * right[mask].float().mean().item() for mask in (graph.test, graph.train))
 
 
-def recorded() -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(PATH.read_text("utf-8")))) if PATH.exists() else []
+def recorded(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text("utf-8")))) if path.exists() else []
 
 
-def write(lines: list[dict]) -> None:
+def write(path: Path, lines: list[dict]) -> None:
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=list(lines[-1]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    write_text(PATH, out.getvalue())
+    write_text(path, out.getvalue())
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, help="gnn folder of a ContraNorm checkout")
     parser.add_argument("--data", default="cora", choices=["cora", "citeseer"])
     parser.add_argument("--method", default="contranorm", choices=list(OFFICIAL_NORMS))

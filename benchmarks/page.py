@@ -1,18 +1,19 @@
-"""Writes the tables of docs/guides/speed.md from results/bench.json, without measuring.
+"""Prints the goals and, with --publish, writes the tables of docs/guides/speed.md.
 
-python benchmarks/page.py
+python benchmarks/page.py --publish
+
+Nothing is measured; the rows are those of results/bench.json.
 """
 
-from record import RESULTS, goals, load, show
+from record import goals, load, parser_of, show
 
 from oversmoothing.launch.script import run_script
-from oversmoothing.report.markers import show_in_pages
 
 
 def main() -> None:
-    for name, rows in load().items():
-        show(name, rows)
-    show_in_pages(RESULTS, "bench-goals", goals(load()))
+    target = parser_of(__doc__).parse_args().target
+    every = load()
+    print(goals(every), *show(target, every, every), sep="\n")
 
 
 if __name__ == "__main__":

@@ -142,6 +142,7 @@ WORKS = [
 
 
 def main() -> None:
+    record.parser_of(__doc__).parse_args()
     rows = []
     for work in WORKS:
         network, fake = network_of(work.words), FakeTensorMode()

@@ -40,7 +40,7 @@ def main() -> None:
                 print(f"{work.name}: does not fit in {precision}")
             gc.collect()
             torch.cuda.empty_cache()
-        print(record.table(record.save(rows)), flush=True)
+        record.save(rows)
 
 
 def rows_of(work: Work, precision: str, place: torch.device, rounds: int) -> list[record.Row]:
@@ -79,7 +79,7 @@ def step(
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--works", nargs="+", default=[""], help="parts of names; default: all")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, cpu")
     parser.add_argument("--rounds", type=int, default=10)

@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 
 import record
 import torch
-from measure import text
 from torch import Tensor
 
 from oversmoothing.aggregators.running_mean import RunningMean, measuring
@@ -90,11 +89,10 @@ def main() -> None:
                 for layer, value in enumerate(found, start=1)
             ]
     record.save(rows)
-    print(text([[row["work"], row["measure"], str(row["ours"]["median"])] for row in rows]))
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("words", nargs="*", help="as of train.py, such as data=squirrel")
     return parser.parse_args()
 

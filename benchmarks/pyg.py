@@ -20,7 +20,7 @@ import floors
 import record
 import torch
 import torch.nn.functional as F
-from measure import interleaved, text
+from measure import interleaved
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
@@ -52,7 +52,6 @@ def main() -> None:
         if options.all:
             rows += [wrapped(graph, name, depth, seeds, options.rounds) for name in PAIRS]
         record.save(rows)
-        print(text([[row["work"], row["measure"], str(row["ratio"])] for row in rows]))
 
 
 def one_by_one(graph: Graph, depth: int, seeds: list[int], rounds: int) -> record.Row:
@@ -138,7 +137,7 @@ def cora() -> Graph:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 8, 32])
     parser.add_argument("--all", action="store_true", help="all convolutions, as backbone=pyg")
     parser.add_argument("--seeds", type=int, default=5)

@@ -1,12 +1,13 @@
-"""The record of all measurements: ``results/bench.json``, and the tables of the speed page.
+"""The record of all measurements, ``bench.json``, and the tables of the speed page.
 
 A benchmark makes a :func:`row` for each measurement and passes all rows to :func:`save`. Rows of
-other commands do not change. A row contains its command, machine and commit. The tables in
-docs/guides/speed.md are written from the rows, between the markers
-``<!-- bench-NAME:start -->`` and ``<!-- bench-NAME:end -->``. Rows measured on a GPU are kept apart
-from those of a CPU, under the name ``NAME_gpu``.
+other commands do not change. A row contains its command, machine and commit. With ``--publish``
+they are kept in results/bench.json, and the tables in docs/guides/speed.md are written from them,
+between the markers ``<!-- bench-NAME:start -->`` and ``<!-- bench-NAME:end -->``. Rows measured on
+a GPU are kept apart from those of a CPU, under the name ``NAME_gpu``.
 """
 
+import argparse
 import datetime
 import json
 import os
@@ -21,12 +22,14 @@ from typing import Any
 import torch
 from filelock import FileLock
 
+from oversmoothing.launch.flags import add_publish
 from oversmoothing.report import markdown
 from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.environment import environment
 from oversmoothing.store.files import write_text
 
 RESULTS = Path(__file__).parents[1] / "results"
+FILE = "bench.json"
 GPU = "_gpu"  # ends the name of what a GPU measured
 Row = dict[str, Any]
 
@@ -66,10 +69,20 @@ def row(
     return made | ({"note": note} if note else {})
 
 
-def save(rows: Sequence[Row], name: str | None = None) -> list[Row]:
-    """Writes rows into ``results/bench.json`` and shows them on the speed page.
+def parser_of(doc: str) -> argparse.ArgumentParser:
+    """Returns the parser of a benchmark, with the first line of its docstring as help."""
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    add_publish(parser)
+    return parser
 
-    Returns the recorded rows, which :func:`table` can show.
+
+def target() -> Path:
+    """Returns the folder to write to, which the command line of the benchmark chooses."""
+    return parser_of("").parse_known_args()[0].target
+
+
+def save(rows: Sequence[Row], name: str | None = None) -> None:
+    """Prints rows as a table and writes them into ``bench.json``, and into the speed page.
 
     A row replaces an earlier one of the same benchmark, work, measure and peer.
 
@@ -77,27 +90,28 @@ def save(rows: Sequence[Row], name: str | None = None) -> list[Row]:
         name: of the benchmark; default: that of the script.
     """
     name = (name or Path(sys.argv[0]).stem) + (GPU if torch.cuda.is_initialized() else "")
-    path, origin = RESULTS / "bench.json", _origin()
-    with FileLock(RESULTS / ".bench.lock"):
-        kept = {_key(old): old for old in load().get(name, [])}
+    folder, origin = target(), _origin()
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / ".bench.lock"):
+        every = load(folder)
+        kept = {_key(old): old for old in every.get(name, [])}
         kept |= {_key(new): new | origin for new in rows}
-        everything = dict(sorted((load() | {name: list(kept.values())}).items()))
-        text = json.dumps(everything, indent=1, ensure_ascii=False)
-        write_text(path, text + "\n")
-        show(name, everything[name])
-        show_in_pages(RESULTS, "bench-goals", goals(everything))
-    return [new | origin for new in rows]
+        every = dict(sorted((every | {name: list(kept.values())}).items()))
+        write_text(folder / FILE, json.dumps(every, indent=1, ensure_ascii=False) + "\n")
+        pages = show(folder, {name: every[name]}, every)
+    print(table([new | origin for new in rows]), folder / FILE, *pages, sep="\n", flush=True)
 
 
-def load() -> dict[str, list[Row]]:
+def load(folder: Path = RESULTS) -> dict[str, list[Row]]:
     """Reads all rows by benchmark."""
-    path = RESULTS / "bench.json"
+    path = folder / FILE
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def show(name: str, rows: Sequence[Row]) -> None:
-    """Writes the table of a benchmark into the pages that have its markers."""
-    show_in_pages(RESULTS, f"bench-{name}", table(rows))
+def show(folder: Path, some: dict[str, list[Row]], every: dict[str, list[Row]]) -> list[Path]:
+    """Writes tables of benchmarks into the pages beside a folder of results; returns the pages."""
+    pages = [page for n in some for page in show_in_pages(folder, f"bench-{n}", table(some[n]))]
+    return [*dict.fromkeys([*pages, *show_in_pages(folder, "bench-goals", goals(every))])]
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -202,9 +216,10 @@ def _origin() -> Row:
     script = Path(sys.argv[0])
     place = script.resolve().relative_to(RESULTS.parent)
     threads = os.environ.get("OMP_NUM_THREADS")
+    given = [word for word in sys.argv[1:] if word != "--publish"]
     words = [*([f"OMP_NUM_THREADS={threads}"] if threads else []), "python", place.as_posix()]
     return {
-        "command": shlex.join([*words, *map(_public, sys.argv[1:])]),
+        "command": shlex.join([*words, *map(_public, given)]),
         "git": found["git"],
         "dirty": found["dirty"],
         "machine": _machine(found["device"]),

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import record
-from measure import interleaved, text
+from measure import interleaved
 from omegaconf import DictConfig
 
 from oversmoothing.config.compose import compose_config
@@ -33,7 +33,7 @@ MEASURE = "CPU s"
 
 
 def main() -> None:
-    given, rows = arguments(), []
+    given = arguments()
     columns = [f"L={depth}" for depth in given.depths]
     cells = load(record.RESULTS / "expected", tuned=False)
     with TemporaryDirectory() as folder:
@@ -42,9 +42,7 @@ def main() -> None:
             configs = drawn(cell.key, words, given.trials, folder)
             place = f"{cell.block}, {cell.row}, {cell.column}, {len(configs)} configurations"
             own = measured(configs, place, given.rounds) + in_threads(configs, place, given.rounds)
-            print(text([[row["work"], row["peer"], str(row["ratio"])] for row in own]))
-            rows += own
-    record.save(rows)
+            record.save(own)
 
 
 def drawn(row: str, words: list[str], trials: int, folder: str) -> list[DictConfig]:
@@ -115,7 +113,7 @@ def one_by_one(configs: list[DictConfig], groups: list[list[int]]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--data", nargs="+", default=["cora"])
     parser.add_argument("--methods", nargs="+", default=["centered"])
     parser.add_argument("--depths", nargs="+", type=int, default=[2, 16])

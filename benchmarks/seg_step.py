@@ -8,7 +8,6 @@ a unit of EM, a head, and the loss over all pixels. Some depthwise convolutions 
 (``tasks/segmentation/objective.py``). Exit code 1 if the losses with and without these differ.
 """
 
-import argparse
 import contextlib
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,7 @@ from unittest.mock import patch
 
 import torch
 from measure import clock, interleaved, scaled
-from record import row, save, table
+from record import parser_of, row, save
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.em import EM
@@ -36,7 +35,7 @@ LABELS, TOLERANCE = 21, 1e-2
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -53,7 +52,8 @@ def main() -> int:
         work = f"segmentation step, MobileNetV2 with EM, {options.batch} × 225²"
         label = "bf16 without both" if peer == "bf16" else "fp32 without both"
         rows.append(row(work, "ms", ms["ours"], peer=label, theirs=ms[peer]))
-    print(table(save(rows)), f"\nlosses before any step: {losses}")
+    save(rows)
+    print(f"losses before any step: {losses}")
     return int(max(losses.values()) - min(losses.values()) > TOLERANCE * losses["fp32"])
 
 

@@ -12,7 +12,7 @@ size runs in a separate process. A method is not measured beyond the size at whi
 more than ``--limit`` seconds. Slopes are fitted to log N from 10⁴ nodes on, since fixed costs
 dominate below.
 
-Writes results/slopes.csv and results/figures/slopes.png.
+Writes slopes.csv and figures/slopes.png, to outputs/, or with --publish to results/.
 """
 
 import argparse
@@ -57,7 +57,6 @@ SIZES = [round(10 ** (k / 2)) for k in range(6, 13)]
 FITTED_FROM = 10**4
 WHY = "neighbours of a random graph lie anywhere in memory, and large graphs leave the cache"
 HEADER = ["method", "nodes", "seconds", "mb"]
-OUT = Path(__file__).parents[1] / "results"
 Row = tuple[str, int, float, float]
 
 
@@ -65,16 +64,15 @@ def main() -> None:
     options = arguments()
     if options.of:
         return print(*measured(options.of[0], int(options.of[1])))
-    path = OUT / "slopes.csv"
-    known = read(path)
+    known = read(record.RESULTS / "slopes.csv")
     if not options.draw:
         rows = [row for name in options.methods for row in of_method(name, options)]
         known = [row for row in known if row[0] not in options.methods] + rows
         lines = [[name, n, f"{seconds:.3g}", f"{mb:.3g}"] for name, n, seconds, mb in known]
-        files.write_csv(path, HEADER, lines)
+        files.write_csv(options.target / "slopes.csv", HEADER, lines)
         record.save([row for name in options.methods for row in of_slopes(known, name)])
     print(text(table(known)))
-    draw(known)
+    draw(known, options.target / "figures/slopes")
 
 
 def read(path: Path) -> list[Row]:
@@ -176,7 +174,7 @@ def table(rows: list[Row]) -> list[list[str]]:
     return lines
 
 
-def draw(rows: list[Row]) -> None:
+def draw(rows: list[Row], stem: Path) -> None:
     with plt.rc_context(LINES):
         figure, axes = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")
         for axis, column, label in zip(axes, (2, 3), ("CPU seconds per epoch", "peak memory, MB")):
@@ -194,11 +192,11 @@ def draw(rows: list[Row]) -> None:
             axis.set(xlabel="nodes", ylabel=label)
             below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2}
             axis.legend(title="slope from 10⁴ nodes", fontsize=8, frameon=False, **below)
-        files.save(figure, OUT / "figures" / "slopes")
+        print(*files.save(figure, stem))
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = record.parser_of(__doc__)
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="number of nodes")
     parser.add_argument("--limit", type=float, default=10, help="seconds, see above")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])

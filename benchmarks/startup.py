@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from record import Row, row, save
+from record import Row, parser_of, row, save
 
 from oversmoothing.launch.script import run_script
 
@@ -78,7 +78,7 @@ def multiply(results: Path, number: int) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--results", type=int, default=10_000, help="of the report")
     parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args()

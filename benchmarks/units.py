@@ -19,7 +19,7 @@ import official_units
 import torch
 from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
 from official_units import Pair
-from record import Row, row, save, table
+from record import Row, parser_of, row, save
 from torch import Tensor
 
 from oversmoothing.errors import InputError
@@ -72,7 +72,8 @@ def main() -> int:
     for name in [name for name, (checkout, _) in UNITS.items() if getattr(options, checkout)]:
         found, difference = rows_of(name, options)
         rows, gap = rows + found, max(gap, difference)
-    print(table(save(rows)), f"\nlargest difference: {gap:.1e}")
+    save(rows)
+    print(f"largest difference: {gap:.1e}")
     return int(not gap <= TOLERANCE)
 
 
@@ -97,7 +98,7 @@ def rows_of(name: str, options: argparse.Namespace) -> tuple[list[Row], float]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     for checkout in ("emanet", "eanet", "contranorm"):
         parser.add_argument(f"--{checkout}", help="a checkout, whose code is run from there")
     parser.add_argument("--batch", type=int, default=8)

@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from measure import clock, interleaved, peak_bytes, peak_megabytes, scaled
-from record import row, save, table
+from record import parser_of, row, save
 from toco import ToCoStep, copy_weights
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -152,7 +152,7 @@ def main() -> int:
         peer = {"peer": "ToCo", "theirs": mb["ToCo"]} if options.toco else {}
         rows.append(row(work_of(form, options), "MB", mb[form], **peer))
     rows += [row(f"part of a plain step: {part}", "ms", values) for part, values in parts.items()]
-    print(table(save(rows)))
+    save(rows)
     return int(not gap <= TOLERANCE)
 
 
@@ -189,7 +189,7 @@ def compared(steps: dict[str, Step]) -> float:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--toco", help="a checkout of ToCo, whose step is run from there")
     parser.add_argument("--name", default="deit_tiny_patch16_224", help="backbone")
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=[*FORMS])

@@ -10,7 +10,6 @@ others share one token.
 Needs `pip install '.[text]'`.
 """
 
-import argparse
 from pathlib import Path
 
 import panels
@@ -84,7 +83,7 @@ def perplexity(model: GPT2LMHeadModel, tokens: Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = panels.parser()
     parser.add_argument("--gammas", type=float, nargs="+", default=[0, -0.5])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--layers", type=int, default=6)

@@ -1,6 +1,7 @@
 """The tokens of DeiT-Ti with ImageNet weights, plain and with a method put into every block.
 
 python examples/diagnose_deit.py      # two minutes on one core
+python examples/diagnose_deit.py --images 8 --models plain
 
 It reads 64 validation images of $DATA_ROOT/VOC2012 (a subset of PASCAL VOC) and the weights in
 $DATA_ROOT/weights/deit_tiny_patch16_224.timm.pth; without that file timm downloads the weights.
@@ -20,7 +21,6 @@ import oversmoothing as osm
 from oversmoothing.data.batches import evenly_spaced
 from oversmoothing.data.images.voc import load
 from oversmoothing.launch.script import run_script
-from oversmoothing.tasks.classification.evaluation import Evaluation
 
 WEIGHTS = Path(panels.ROOT) / "weights/deit_tiny_patch16_224.timm.pth"
 MODELS: dict[str, Callable] = {
@@ -35,14 +35,11 @@ MODELS: dict[str, Callable] = {
 METRICS = ("cosine", "effective_rank", "mean_share")
 
 
-def images() -> Tensor:
-    """Returns 64 validation images, (64, 3, 224, 224)."""
+def images(number: int) -> Tensor:
+    """Returns normalised validation images, (number, 3, 224, 224)."""
     data = load(panels.ROOT, train="train_subset", val="val_subset", cache="outputs/cache")
-    mean = torch.tensor(timm.data.IMAGENET_DEFAULT_MEAN).view(3, 1, 1)
-    std = torch.tensor(timm.data.IMAGENET_DEFAULT_STD).view(3, 1, 1)
-    read = Evaluation().prepared
-    ids = evenly_spaced(data.val, 64)
-    return torch.stack([(read(data.pil_image(id)) - mean) / std for id in ids])
+    prepared = timm.data.create_transform(224, interpolation="bicubic", crop_pct=224 / 256)
+    return torch.stack([prepared(data.pil_image(id)) for id in evenly_spaced(data.val, number)])
 
 
 def deit() -> torch.nn.Module:
@@ -53,12 +50,16 @@ def deit() -> torch.nn.Module:
 
 
 def main() -> None:
-    batches = images().split(8)
+    parser = panels.parser()
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
+    options = parser.parse_args()
+    batches = images(options.images).split(8)
     curves: dict[str, dict] = {metric.replace("_", " "): {} for metric in METRICS}
     rows = []
-    for label, put_in in MODELS.items():
+    for label in options.models:
         reference = "random" if label == "plain" else None
-        report = osm.diagnose(put_in(deit()), batches=batches, reference=reference)
+        report = osm.diagnose(MODELS[label](deit()), batches=batches, reference=reference)
         print(label, report, sep="\n")
         both = [(label, report), ("plain, random", report.reference)]
         for name, found in both[: 2 if reference else 1]:

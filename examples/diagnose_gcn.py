@@ -7,7 +7,6 @@ The networks have 32 channels and are trained for 50 epochs (Adam, 0.01, no drop
 They are measured after the last hidden layer; on Cora, 64 layers also layer by layer (seed 0).
 """
 
-import argparse
 from statistics import mean
 
 import panels
@@ -42,7 +41,7 @@ def trained(graph: Graph, depth: int, epochs: int, seed: int) -> tuple[GCN, tupl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = panels.parser()
     parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=GRAPHS)
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 4, 8, 16, 32, 64])
     parser.add_argument("--epochs", type=int, default=50)
@@ -69,8 +68,8 @@ def measured(graph: Graph, depth: int, epochs: int, seed: int) -> list[tuple]:
         gnn, *inputs, edges=graph.edges, layers="convs.*", reference="random", seed=seed
     )
     if (graph.name, depth, seed) == ("cora", 64, 0):
-        report.to_csv(panels.RESULTS / "gcn64_cora.csv")
-        report.plot(panels.RESULTS / "gcn64_cora.png")
+        report.to_csv(panels.folder() / "gcn64_cora.csv")
+        report.plot(panels.folder() / "gcn64_cora.png")
     last = depth - 2  # the last layer has one channel per class
     return [
         (graph.name, depth, seed, kind, accuracy, *(found[metric][last] for metric in METRICS))

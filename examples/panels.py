@@ -1,5 +1,6 @@
-"""Writes the files of the examples: tables, and panels of curves."""
+"""Writes the files of the examples, tables and panels of curves, and reads their options."""
 
+import argparse
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,10 @@ import oversmoothing as osm
 from oversmoothing.drawing.files import save, write_csv
 from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.errors import InputError
+from oversmoothing.launch.flags import add_publish
 
 Curve = tuple[Sequence[float], Sequence[float | None]]  # positions on the x axis, values
 ROOT = os.environ.get("DATA_ROOT", "data")  # of the data sets and weights
-RESULTS = Path("results/diagnose")
 
 METRICS = ("cosine", "effective_rank", "mean_share")
 Row = tuple[str, int, int, float, float, float]  # network, seed, layer, METRICS
@@ -31,10 +32,23 @@ def existing(path: Path) -> Path:
     return path
 
 
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of an example."""
+    made = argparse.ArgumentParser()
+    add_publish(made)
+    return made
+
+
+def folder() -> Path:
+    """Returns the folder of the files: ``outputs/diagnose``, with --publish that in results."""
+    path = parser().parse_known_args()[0].target / "diagnose"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def write(name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Writes ``results/diagnose/<name>.csv``."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    write_csv(RESULTS / f"{name}.csv", header, rows)
+    """Writes ``<name>.csv``."""
+    print(write_csv(folder() / f"{name}.csv", header, rows))
 
 
 @matplotlib.rc_context(LINES)
@@ -47,7 +61,7 @@ def draw(
     dashed: Sequence[str] = (),
     columns: int = 4,
 ) -> None:
-    """Saves ``results/diagnose/<name>.png``.
+    """Saves ``<name>.png``.
 
     Args:
         name: of the file.
@@ -80,7 +94,7 @@ def draw(
     handles = {h.get_label(): h for axis in figure.axes for h in axis.get_lines()}
     figure.legend(handles.values(), handles, loc="outside lower center", frameon=False,
                   ncols=min(len(labels), 2 * columns))  # fmt: skip
-    save(figure, RESULTS / name)
+    print(*save(figure, folder() / name))
 
 
 def by_layer(label: str, seed: int, report: osm.Report) -> list[Row]:

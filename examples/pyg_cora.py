@@ -10,7 +10,6 @@ torch-geometric instead: no dropout of input features, the initialisation, and a
 each layer. Existing self-loops are not counted twice.
 """
 
-import argparse
 import statistics
 
 import panels
@@ -57,7 +56,7 @@ def train(method: str, depth: int, symmetric: bool, seed: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = panels.parser()
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--depth", type=int, default=16)

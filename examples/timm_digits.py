@@ -9,7 +9,6 @@ cosine of the tokens of 64 validation images after the last block.
 Needs `pip install '.[digits]'`.
 """
 
-import argparse
 import statistics
 
 import panels
@@ -66,7 +65,7 @@ def train(method: str, seed: int, epochs: int) -> list[tuple[float, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = panels.parser()
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=16)
     options = parser.parse_args()

@@ -11,7 +11,6 @@ python train.py experiment=glue_sst2_small backbone.depth=6 'seeds=[0,1,2]' \
 Needs `pip install '.[text]' accelerate` and GLUE's files in $DATA_ROOT/glue.
 """
 
-import argparse
 from functools import cache
 from pathlib import Path
 
@@ -89,7 +88,7 @@ def train(gamma: float, seed: int, layers: int, steps: int, folder: Path) -> flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = panels.parser()
     parser.add_argument("--gammas", type=float, nargs="+", default=[0, -0.5])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--layers", type=int, default=6)

@@ -1,13 +1,17 @@
-"""Runs the missing cells of a table, then writes the table and its figure.
+"""Runs the missing cells of a table, prints the table, and writes it with its figure.
 
     python scripts/table.py table5 --data cora --methods centered layernorm --columns L=16
     python scripts/table.py table5 --plan
     python scripts/table.py table5 --draw --latex
+    python scripts/table.py table5 --publish
 
-Runs with a result in the output folder or a committed result are skipped. With --fresh, only
-results in the output folder are used; with --earlier, results of earlier versions are not used.
-Other tables with the new runs are written, too. Words after -- are overrides for every run:
-`-- device=cpu threads=1`. --config-dir adds a folder of configs, as for train.py.
+Files are written to outputs/, or with --publish to results/ and docs/, as are other tables with the
+new runs. Runs with a result in the output folder or a recorded result are skipped. With --fresh,
+recorded results are not used; with --earlier, runs of earlier versions are repeated.
+
+A recorded seed keeps its result. If the output folder has another one, both are printed; --replace
+takes that of the output folder for the cells that are named. Words after -- are overrides for every
+run: `-- device=cpu threads=1`. --config-dir adds a folder of configs, as for train.py.
 """
 
 import argparse
@@ -19,55 +23,76 @@ from omegaconf import DictConfig
 from oversmoothing.errors import InputError
 from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
-from oversmoothing.launch.flags import SEED, add_cells, search_path, whole
+from oversmoothing.launch.execute import finished
+from oversmoothing.launch.flags import OUTPUTS, SEED, add_cells, records_of, search_path, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import STOPPED, run_script, split_words
+from oversmoothing.report.cells import Cell
 from oversmoothing.report.collect import Planned, collect, write_records
 from oversmoothing.report.expected import load, select
 from oversmoothing.report.facts import update
-from oversmoothing.report.grid import Entry, judge
+from oversmoothing.report.grid import judge
 from oversmoothing.report.latex import write_latex
 from oversmoothing.report.plan import describe, distinct, tables_with
-from oversmoothing.report.publish import publish
-from oversmoothing.report.records import read_records
+from oversmoothing.report.publish import markdown, publish
+from oversmoothing.report.records import records_beside
+from oversmoothing.store.identity import run_id
 
-RESULTS = Path(__file__).parents[1] / "results"
 EPILOG = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
 
 
 def main() -> int:
     options = arguments()
     same_runs(options.overrides)
-    every = load(options.results / "expected")
+    results = records_of(options.target)
+    every = load(results / "expected")
     cells = select(every, options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
-    path = options.results / f"{cells[0].table}.jsonl"
+    path = results / f"{cells[0].table}.jsonl"
     planned = collect(cells, options.overrides, None if options.fresh else path)
     wanted = of_seeds([p for p in planned if p.cell in narrowed], options.seeds)
-    missing = [p.remainder for p in wanted if p.missing or (options.earlier and p.earlier)]
+    missing = [p.remainder for p in wanted if p.missing or again(p, options)]
     missing = distinct([p for p in missing if options.all or not p.cell.reason])
     if options.plan:
         print(describe(missing, planned, options.overrides))
         return 0
     failures = [] if options.draw else run_all(checked(missing, options.overrides), options.jobs)
-    entries, paths = written(planned, options)
-    if not options.draw:
+    options.replaced = {run_id(p.config) for p in wanted if options.replace and p.config}
+    paths = written(planned, narrowed, options)
+    if options.target != OUTPUTS:
+        changed = wanted if options.replace else [] if options.draw else missing
         others = [cell for cell in every if cell.table != cells[0].table]
-        for other in tables_with(missing, others, options.overrides, options.results):
-            paths += written(other, options)[1]
-    print(*dict.fromkeys(paths + update(options.results)), sep="\n")
-    if options.latex:
-        print(write_latex(entries, options.out))
+        for other in tables_with(changed, others, options.overrides, results):
+            paths += written(other, [], options)
+        paths += update(results)
+    print(*dict.fromkeys(paths), sep="\n")
     return 1 if failures else 0
 
 
-def written(planned: list[Planned], options: argparse.Namespace) -> tuple[list[Entry], list[Path]]:
-    """Records the results of a table and draws it; returns its entries and the files."""
-    path = options.results / f"{planned[0].cell.table}.jsonl"
-    write_records(path, [p.looked_up() for p in planned])
-    records = read_records(path)
-    entries = judge([p.looked_up(records).pair for p in planned])
-    return entries, publish(entries, options.results, options.pdf)
+def written(planned: list[Planned], shown: list[Cell], options: argparse.Namespace) -> list[Path]:
+    """Writes a table, its records and its figure; prints some cells, and other values for seeds."""
+    name = f"{planned[0].cell.table}.jsonl"
+    records = records_beside(records_of(options.target) / name)
+    used = {} if options.fresh and options.target == OUTPUTS else records
+    planned = [
+        p.looked_up(used, p.config is not None and run_id(p.config) in options.replaced)
+        for p in planned
+    ]
+    write_records(options.target / name, planned)
+    entries = judge([p.pair for p in planned])
+    paths = [options.target / name, *publish(entries, options.target, options.pdf)]
+    if shown:
+        print(markdown([entry for entry in entries if entry.cell in shown]))
+        paths += [write_latex(entries, options.out)] if options.latex else []
+    for p in planned:
+        if (line := p.beside(records)) and (not shown or p.cell in shown):
+            print(line)
+    return paths
+
+
+def again(p: Planned, options: argparse.Namespace) -> bool:
+    """Whether --earlier repeats a run whose result is of an earlier version."""
+    return options.earlier and p.earlier and not finished(p.config)
 
 
 def of_seeds(planned: list[Planned], seeds: list[int]) -> list[Planned]:
@@ -88,13 +113,15 @@ def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog=EPILOG)
-    add_cells(parser, RESULTS)
+    add_cells(parser)
     parser.add_argument("--seeds", type=SEED, nargs="*", default=[], help="only these seeds")
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
     either.add_argument("--draw", action="store_true", help="draw what there is, run nothing")
     parser.add_argument("--fresh", action="store_true", help="do not count committed results")
     parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
+    what = "these cells: results of the output folder replace recorded ones"
+    parser.add_argument("--replace", action="store_true", help=what)
     parser.add_argument("--all", action="store_true", help="also what the table marks as not run")
     parser.add_argument("--latex", action="store_true", help="also write the table as LaTeX")
     parser.add_argument("--out", type=Path, default=Path("outputs/tables"), help="folder of LaTeX")

@@ -4,8 +4,8 @@
     python scripts/torture.py -n 20                    hours
     python scripts/torture.py --only kills --seed 7
 
-The counts are written to results/torture.json and docs/guides/robustness.md, after every area and
-on Ctrl-C; areas that are not tried keep their counts.
+The counts are written to outputs/torture.json, or with --publish to results/torture.json and
+docs/guides/robustness.md, after every area and on Ctrl-C; areas that are not tried keep theirs.
 Exit code 1: something failed. Needs Linux, and `pip install hypothesis`.
 """
 
@@ -26,9 +26,9 @@ from typing import Any
 from torture_areas import Job
 
 from oversmoothing.errors import InputError, meant
+from oversmoothing.launch.flags import add_publish
 from oversmoothing.launch.script import run_script
 from oversmoothing.report.markers import show_in_pages
-from oversmoothing.store.checkout import results
 from oversmoothing.store.environment import environment
 from oversmoothing.store.files import write_text
 
@@ -102,7 +102,7 @@ def main() -> int:
         raise InputError(f"--only {unknown[0]}: no such area; {meant(unknown[0], AREAS)}")
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}")
-    counts = Counts((options.results or results()) / "torture.json", seed, options.n)
+    counts = Counts(options.target / "torture.json", seed, options.n)
     folder = Path(tempfile.mkdtemp(prefix="torture-"))
     stop = threading.Event()
     try:
@@ -161,7 +161,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=[], help=f"areas: {', '.join(AREAS)}")
     parser.add_argument("--seed", type=int, help="random seed; the same one repeats a failure")
     parser.add_argument("--jobs", type=int, default=2, help="commands side by side")
-    parser.add_argument("--results", type=Path, help="folder for torture.json")
+    add_publish(parser, "--results")
     return parser.parse_args()
 
 

@@ -2,22 +2,24 @@
 
     python scripts/tune.py table6 --data cora --methods centered --columns L=16
     python scripts/tune.py table6 --plan
+    python scripts/tune.py table6 --data cora --publish
     make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
 
 All configurations of a cell are trained together, and their number is halved several times. A
-killed search continues with the same command. Cells with known settings are skipped unless
-space.yaml has changed; --fresh searches them again. --jobs 2 searches two cells in parallel. Words
-after -- are overrides for every configuration: `-- device=cpu`.
+killed search continues with the same command. Trials and settings are written to outputs/tuning;
+--publish writes them to results/tuning, where the table reads them. Cells with known settings are
+skipped unless space.yaml has changed; --fresh searches them again. --jobs 2 searches two cells in
+parallel. Words after -- are overrides for every configuration: `-- device=cpu`.
 """
 
 import argparse
 import sys
 import traceback
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from oversmoothing.errors import InputError, Problems, complain, meant
-from oversmoothing.launch.flags import add_cells, search_path, whole
+from oversmoothing.launch.flags import add_cells, records_of, search_path, whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.pool import DIED, in_processes
 from oversmoothing.launch.script import STOPPED, run_script, split_words
@@ -27,13 +29,11 @@ from oversmoothing.tuning.cell import CellSearch
 from oversmoothing.tuning.plan import estimate
 from oversmoothing.tuning.space import read_space
 
-RESULTS = Path(__file__).parents[1] / "results"
-
 
 def main() -> int:
     options = arguments()
     same_runs(options.overrides)
-    searches = [own for own in searches_of(options) if options.fresh or not own.done]
+    searches = [own for own in searches_of(options) if options.fresh or not known(own, options)]
     if not searches:
         print("nothing is missing")
         return 0
@@ -43,8 +43,11 @@ def main() -> int:
     check(searches)
     call = partial(attempt, most=options.batch, fresh=options.fresh)
     if options.jobs == 1:
-        return 0 if all([call(search) for search in searches]) else 1
-    return 0 if all([good for _, good in in_processes(call, searches, options.jobs, died)]) else 1
+        good = [call(search) for search in searches]
+    else:
+        good = [ended for _, ended in in_processes(call, searches, options.jobs, died)]
+    print(*sorted(searches[0].folder.glob("*.*")), sep="\n")
+    return 0 if all(good) else 1
 
 
 def searches_of(options: argparse.Namespace) -> list[CellSearch]:
@@ -53,7 +56,8 @@ def searches_of(options: argparse.Namespace) -> list[CellSearch]:
     Raises:
         InputError: the table or a cell does not exist, or the table has no search space.
     """
-    cells = select(load(options.results / "expected", tuned=False), options.table)
+    results = records_of(options.target)
+    cells = select(load(results / "expected", tuned=False), options.table)
     if (name := cells[0].about.tuned) is None:
         raise InputError(
             f"{options.table}: this table has no search; give it `tuned: <folder with space.yaml>` "
@@ -61,7 +65,7 @@ def searches_of(options: argparse.Namespace) -> list[CellSearch]:
         )
     rows = {cell.key for cell in cells}
     cells = select(cells, options.table, options.data, options.methods, options.columns)
-    folder = options.results / name
+    folder = results / name
     space, extra = read_space(folder / "space.yaml"), tuple(options.overrides)
     if unknown := sorted(space.methods.keys() - rows):
         raise InputError(
@@ -71,10 +75,16 @@ def searches_of(options: argparse.Namespace) -> list[CellSearch]:
     return [
         CellSearch(
             *(c.table, c.block, c.key, c.column),
-            *((f"experiment={c.experiment}", *c.overrides), space, folder, extra),
+            *((f"experiment={c.experiment}", *c.overrides), space, options.target / name, extra),
         )
         for c in cells
     ]
+
+
+def known(search: CellSearch, options: argparse.Namespace) -> bool:
+    """Whether the settings of a cell are recorded, or found where this command writes them."""
+    recorded = records_of(options.target) / search.folder.relative_to(options.target)
+    return search.done or replace(search, folder=recorded).done
 
 
 def check(searches: list[CellSearch]) -> None:
@@ -128,7 +138,7 @@ def died(search: CellSearch) -> bool:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    add_cells(parser, RESULTS)
+    add_cells(parser)
     parser.add_argument("--plan", action="store_true", help="estimate the time, search nothing")
     parser.add_argument(
         "--fresh", action="store_true", help="search again where settings are known"

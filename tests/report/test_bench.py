@@ -59,16 +59,16 @@ def test_a_row_compares_round_by_round(record) -> None:  # noqa: ANN001
 
 
 def test_rows_of_a_gpu_are_kept_apart(record, tmp_path, monkeypatch) -> None:  # noqa: ANN001
-    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(record, "_origin", dict)
     monkeypatch.setattr(record, "_caption", lambda row: "")
-    (tmp_path / "results").mkdir()
     for gpu, ms in ((False, 9.0), (True, 1.0)):
         monkeypatch.setattr("torch.cuda.is_initialized", lambda gpu=gpu: gpu)
         record.save([record.row("step", "ms", [ms], goal=5)], "bench")
-    found = {name: rows[0]["ours"]["median"] for name, rows in record.load().items()}
+    every = record.load(tmp_path / "outputs")
+    found = {name: rows[0]["ours"]["median"] for name, rows in every.items()}
     assert found == {"bench": 9.0, "bench_gpu": 1.0}
-    assert "| step, on a GPU | ms |  | 1 | ≤ 5: met |" in record.goals(record.load())
+    assert "| step, on a GPU | ms |  | 1 | ≤ 5: met |" in record.goals(every)
 
 
 def test_what_is_not_compared_has_one_line_for_each_work(record, monkeypatch) -> None:  # noqa: ANN001

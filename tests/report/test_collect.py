@@ -1,7 +1,6 @@
-"""A table from published cells to records, on the embedded graph; and that README is up to date."""
+"""A table from published cells to records, on the embedded graph."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,14 +13,11 @@ from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.execute import run_folder
 from oversmoothing.report.collect import Planned, collect, conditions, write_records
 from oversmoothing.report.expected import load, select
-from oversmoothing.report.grid import judge
 from oversmoothing.report.plan import describe, estimate, tables_with
-from oversmoothing.report.publish import markdown
 from oversmoothing.report.records import read_records
 from oversmoothing.store.identity import ids, run_id
 from oversmoothing.store.recorder import write_result
 
-ROOT = Path(__file__).parents[2]
 TABLE = """
 tables:
   small:
@@ -112,32 +108,45 @@ def test_tables_that_show_a_run_are_found(tmp_path: Path, cells: list) -> None:
     assert not [*tables_with([], every, words, tmp_path)], "nothing has run"
 
 
-def test_records_keep_what_the_table_names(tmp_path: Path, cells: list) -> None:
+def test_a_recorded_seed_keeps_its_result(tmp_path: Path, cells: list) -> None:
+    """20 seeds on record, two of them run here on another machine, with other results."""
+    words = [
+        *QUICK,
+        f"paths.outputs={tmp_path / 'out'}",
+        f"seeds=[{','.join(map(str, range(20)))}]",
+    ]
+    path = tmp_path / "small.jsonl"
+    run_all([p.of_seeds([0, 1]).config for p in collect(cells[:1], words, None)])
+    (here,) = collect(cells[:1], words, None)
+    seeds = {str(seed): {"test_accuracy": 38.01 + seed} for seed in range(20)}
+    env = {**here.result["env"], "git": "881cc48c5962", "cpu_capability": "AVX2"}
+    record = {**here.result, "seeds": seeds, "env": env, "seconds": 7.5}
+    path.write_text(json.dumps(record) + "\n")
+    records = read_records(path)
+    (planned,) = collect(cells[:1], words, path)
+    assert not planned.missing and planned.looked_up(records).result == record
+    write_records(path, [planned])
+    (kept,) = read_records(path).values()
+    assert all(kept[key] == record[key] for key in ("seeds", "env", "seconds"))
+    line, own = planned.beside(records), here.result["seeds"]
+    assert "recorded seeds 0, 1: 38.01, 39.01 (commit 881cc48c5962, with AVX2), here" in line
+    assert all(f"{own[seed]['test_accuracy']:.4g}" in line for seed in "01")
+    replaced = planned.looked_up(records, here_first=True).result["seeds"]
+    assert replaced == {**seeds, **own}, "asked for"
+    path.write_text(json.dumps({**record, "seeds": seeds | own}) + "\n")
+    assert not planned.beside(read_records(path)), "nothing differs"
+
+
+def test_records_are_those_of_the_table(tmp_path: Path, cells: list) -> None:
     words = [*QUICK, f"paths.outputs={tmp_path / 'out'}"]
     run_all([p.config for p in collect(cells, words, None)], jobs=1)
     one, two = collect(cells, words, None)
-    path, ids = tmp_path / "records.jsonl", {one.result["id"], two.result["id"]}
-    write_records(path, [one, replace(two, result=None)])
-    assert set(read_records(path)) == {one.result["id"]}
-    write_records(path, [replace(one, result=None), two])
-    assert set(read_records(path)) == ids, "a result that is recorded but not at hand was lost"
-    write_records(path, [two])
-    assert set(read_records(path)) == {two.result["id"]}
-
-
-def test_a_partial_run_here_does_not_replace_a_recorded_one(tmp_path: Path, cells: list) -> None:
-    """One seed run locally, two on record: the record stands, in the table and in the file."""
-    run_all(
-        [p.config for p in collect(cells, [*QUICK, f"paths.outputs={tmp_path / 'a'}"], None)], 1
-    )
     path = tmp_path / "records.jsonl"
-    write_records(path, collect(cells, [*QUICK, f"paths.outputs={tmp_path / 'a'}"], None))
-    words = [*QUICK, f"paths.outputs={tmp_path / 'b'}"]
-    run_all([p.config for p in collect(cells, [*words, "seeds=[0]"], None)], 1)
-    planned = [p.looked_up() for p in collect(cells, words, path)]
-    assert not any(p.missing for p in planned)
-    write_records(path, planned)
-    assert all(set(record["seeds"]) == {"0", "1"} for record in read_records(path).values())
+    write_records(path, [one, two])
+    elsewhere = collect(cells, [*QUICK, f"paths.outputs={tmp_path / 'b'}"], path)
+    assert [p.result["id"] for p in elsewhere] == [one.result["id"], two.result["id"]]
+    write_records(path, [one, replace(two, result=None)])
+    assert [*read_records(path)] == [one.result["id"]]
 
 
 def test_an_earlier_record_is_shown_until_the_run_is_repeated(tmp_path: Path, cells: list) -> None:
@@ -159,7 +168,9 @@ def test_an_earlier_record_is_shown_until_the_run_is_repeated(tmp_path: Path, ce
     assert read_records(path) == {earlier["id"]: earlier}
     assert len(collect(cells, words, None)[0].result["seeds"]) == 1, "only the new seed"
     run_all([config], 1)
-    write_records(path, collect(cells, words, path))
+    (shown, _), records = collect(cells, words, path), read_records(path)
+    assert shown.result == earlier and "recorded seeds 0, 1: 1, 3" in shown.beside(records)
+    write_records(path, [shown.looked_up(records, here_first=True)])
     assert [*read_records(path)] == [run_id(config)]
 
 
@@ -177,18 +188,16 @@ def test_some_seeds_are_run_first(tmp_path: Path, cells: list) -> None:
     assert [*whole.looked_up().result["seeds"]] == ["0", "1"]
 
 
-def test_recorded_seeds_of_other_data_are_not_dropped_without_a_word(
-    tmp_path: Path, cells: list
-) -> None:
+def test_seeds_of_other_data_are_named_and_not_recorded(tmp_path: Path, cells: list) -> None:
     path, words = tmp_path / "small.jsonl", [*QUICK, f"paths.outputs={tmp_path / 'a'}"]
-    run_all([p.config for p in collect(cells[:1], words, None)])
-    (planned,) = collect(cells[:1], words, None)
-    write_records(path, [planned])
-    other = {**planned.result, "env": {**planned.result["env"], "data": "other"}}
-    fresh = replace(planned, result={**other, "seeds": {"0": other["seeds"]["0"]}})
-    with pytest.warns(UserWarning, match="seeds 1 are dropped; they were run on other data"):
-        write_records(path, [fresh])
-    assert json.loads(path.read_text())["env"]["data"] == "other"
+    run_all([p.of_seeds([1]).config for p in collect(cells[:1], words, None)])
+    (here,) = collect(cells[:1], words, None)
+    env = {**here.result["env"], "data": "other"}
+    record = {**here.result, "seeds": {"0": here.result["seeds"]["1"]}, "env": env}
+    path.write_text(json.dumps(record) + "\n")
+    (planned,) = collect(cells[:1], words, path)
+    assert planned.missing and planned.result == record
+    assert "recorded seed 1: none (data other), here" in planned.beside(read_records(path))
 
 
 def test_a_recorded_seed_is_not_trained_again(tmp_path: Path, cells: list) -> None:
@@ -231,19 +240,3 @@ def test_a_cam_at_its_best_threshold_does_not_name_the_fixed_one() -> None:
     assert conditions({"conditions": said}, "val_cam_common_miou") == said["val"]["cam"]
     best = conditions({"conditions": said}, "val_cam_best_common_miou")
     assert best == "squashed, best background threshold, no CRF"
-
-
-def test_pages_show_the_recorded_tables() -> None:
-    """Fails when results or the file of tables changed and `make <table>` was not run."""
-    pages = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs").rglob("*.md")))
-    shown = re.findall(r"^<!-- ((?!matrix|cures|torture)\w+):start -->", pages, re.M)
-    assert "table5" in shown
-    every = load(ROOT / "results" / "expected")
-    for name in shown:
-        cells = select(every, name)
-        planned = collect(cells, ["paths.outputs=nowhere"], ROOT / "results" / f"{name}.jsonl")
-        text = markdown(judge([p.pair for p in planned]))
-        between = f"<!-- {name}:start -->\n{text.strip()}\n<!-- {name}:end -->"
-        assert between in pages, f"run: make {name}"
-        stale = ROOT / "results" / "tables" / f"{name}.md"
-        assert stale.read_text().startswith(text), f"run: make {name}"

@@ -7,7 +7,7 @@ import pytest
 from guide import ROOT
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.records import is_new, merged_seeds, read_records, records_beside
+from oversmoothing.report.records import merged_seeds, read_records, records_beside
 
 
 def test_seeds_of_a_run_in_several_tables_are_merged(tmp_path: Path) -> None:
@@ -31,16 +31,6 @@ def test_seeds_of_other_data_are_not_merged() -> None:
     unknown = merged_seeds(one, result("2"))
     assert [*unknown["seeds"]] == ["0", "2"] and unknown["env"] == {"data": "a / None"}
     assert [*merged_seeds(unknown, result("3", data="a"))["seeds"]] == ["0", "2", "3"]
-
-
-def test_a_result_with_a_known_seed_adds_nothing() -> None:
-    def result(data: str = "a", **seeds: float) -> dict:
-        return {"id": "run", "seeds": seeds, "seconds": 1.0, "env": {"data": data}}
-
-    records = {"run": result(s0=0.1, s1=0.2)}
-    assert not is_new(result(s1=0.2), records)
-    assert is_new(result(s1=0.3), records) and is_new(result(s1=0.2, s2=0.2), records)
-    assert is_new(result("b", s1=0.2), records) and is_new(result(s1=0.2), {})
 
 
 def test_damaged_records_are_one_line(tmp_path: Path) -> None:

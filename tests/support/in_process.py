@@ -10,8 +10,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def here(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    """Runs a script of the folder scripts with its arguments; returns its exit code."""
+    """Runs a script with its arguments; returns its exit code. Its folder is scripts, or named."""
+    path = ROOT / ("" if "/" in words[0] else "scripts") / words[0]
+    monkeypatch.syspath_prepend(str(path.parent))
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit) as left:
-        runpy.run_path(str(ROOT / "scripts" / words[0]), run_name="__main__")
+        runpy.run_path(str(path), run_name="__main__")
     return left.value.code

@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from oversmoothing.drawing.style import STYLE
-from oversmoothing.store.files import write_atomically, writing
+from oversmoothing.store.files import write_atomically
 
 
 def save(figure: Figure, stem: Path, pdf: bool = False) -> list[Path]:
@@ -25,8 +25,6 @@ def save(figure: Figure, stem: Path, pdf: bool = False) -> list[Path]:
     Raises:
         InputError: a file cannot be written.
     """
-    with writing(stem):
-        stem.parent.mkdir(parents=True, exist_ok=True)
     undated = {"png": {"Software": None}} | ({"pdf": {"CreationDate": None}} if pdf else {})
     paths = []
     for kind, metadata in undated.items():

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from oversmoothing.config import limits
 from oversmoothing.errors import Problems, meant
+from oversmoothing.store.checkout import results
 
+OUTPUTS = Path("outputs")
 SWITCHES = (
     *("--help -h", "--hydra-help", "--resolve", "--run -r"),
     *("--multirun -m", "--shell-completion -sc"),
@@ -46,10 +48,37 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help=what)
 
 
-def add_cells(parser: argparse.ArgumentParser, results: Path) -> None:
-    """Adds the options that choose a table and its cells; ``results`` is the default folder."""
+def add_publish(parser: argparse.ArgumentParser, other: str = "") -> None:
+    """Adds ``--publish``; ``target`` is the folder to write results to, by default ``outputs``.
+
+    Args:
+        parser: of a command whose results git may track.
+        other: option that names a folder of results to use instead of the repository's.
+    """
+    group = parser.add_mutually_exclusive_group()
+    what = "write into results/ and docs/, which git tracks, instead of outputs/"
+    group.add_argument(
+        "--publish",
+        dest="target",
+        action="store_const",
+        const=results(),
+        default=OUTPUTS,
+        help=what,
+    )
+    if other:
+        what = "read and write this folder of results"
+        group.add_argument(other, dest="target", metavar="FOLDER", type=Path, help=what)
+
+
+def records_of(target: Path) -> Path:
+    """Returns the folder of the records that a command reads which writes to ``target``."""
+    return results() if target == OUTPUTS else target
+
+
+def add_cells(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose a table, its cells, and where it is written."""
     parser.add_argument("table", help="name in results/expected/*.yaml")
-    parser.add_argument("--results", type=Path, default=results, help="another folder of results")
+    add_publish(parser, "--results")
     for name, kind in (("data", "data sets"), ("methods", "rows"), ("columns", "columns")):
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {kind}")
 

@@ -27,8 +27,6 @@ from oversmoothing.store.recorder import read_result
 from oversmoothing.tasks.wsss.look import distinct_classes, look_at
 from oversmoothing.tasks.wsss.panels import draw_pair
 
-STEM = RESULTS / "figures/fig2_voc_subset"
-TOKENS = RESULTS / "figures/wsss_tokens"
 CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]
 WITHOUT = ["experiment=wsss_voc_subset", "aggregator=none"]
 
@@ -45,7 +43,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--images", nargs="+", help="ids of the runs' data set")
     parser.add_argument("--rows", type=whole(), default=4, help="number of images")
     parser.add_argument("--known", action="store_true", help="masks among the labelled classes")
-    parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
+    parser.add_argument("--stem", type=Path, help="path of the figure, without .png")
     add_trust(parser)
     options = parser.parse_args(argv)
     runs = [
@@ -55,11 +53,12 @@ def main(argv: list[str]) -> int:
         for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
     ]
     ids = options.images or distinct_classes(runs[1].data, options.rows)
-    paths = save(figure2(*runs, ids, options.known), options.stem, options.pdf)
+    stem = options.stem or options.target / "figures/fig2_voc_subset"
+    paths = save(figure2(*runs, ids, options.known), stem, options.pdf)
     same = runs[0].title == runs[1].title
     tokens = {run.folder.name if same else run.title: _results(run) for run in runs}
-    own = options.stem.with_name(f"{options.stem.name}_tokens")
-    paths += write_tokens(tokens, TOKENS if options.stem == STEM else own, options.pdf)
+    named = f"{stem.name}_tokens" if options.stem else "wsss_tokens"
+    paths += write_tokens(tokens, stem.with_name(named), options.pdf)
     print(*paths, f"images: {' '.join(ids)}", sep="\n")
     return 0
 

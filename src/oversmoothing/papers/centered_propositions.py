@@ -11,10 +11,9 @@ from oversmoothing.launch.execute import execute
 from oversmoothing.launch.flags import whole
 from oversmoothing.launch.overrides import same_runs
 from oversmoothing.launch.script import split_words
-from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers import figure_parser
 from oversmoothing.store.files import write_text
 
-PATH = RESULTS / "propositions/propositions.md"
 WEIGHTS = {
     "identity": ["backbone.weights=identity"],
     "uniform U[0, 1]": ["backbone.weights=uniform"],
@@ -28,21 +27,22 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__name__, __doc__, pdf=False)
     parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     words, overrides = split_words(argv)
-    jobs = parser.parse_args(words).jobs
+    options = parser.parse_args(words)
     same_runs(overrides)
     chosen = {
         (number, name): configs([f"experiment=prop{number}", *weights, "logger=none", *overrides])
         for number in (1, 2)
         for name, weights in WEIGHTS.items()
     }
-    if run_all([config for [config] in chosen.values()], jobs):
+    if run_all([config for [config] in chosen.values()], options.jobs):
         return 1
     lines = ["| proposition | weights | γ | seeds | worst of the seeds |", "|---|---|---|---|---|"]
     for (number, name), [config] in chosen.items():
         lines += [f"| {number} | {name} | {line} |" for line in _lines(config)]
     text = "\n".join(lines) + "\n"
-    write_text(PATH, text)
-    print(text, PATH, sep="\n")
+    path = options.target / "propositions/propositions.md"
+    write_text(path, text)
+    print(text, path, sep="\n")
     return 0
 
 

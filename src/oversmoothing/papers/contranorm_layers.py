@@ -27,7 +27,7 @@ from oversmoothing.launch.diagnose.of_run import of_run
 from oversmoothing.launch.diagnose.subject import Request, Subject
 from oversmoothing.launch.flags import SEED, whole
 from oversmoothing.metrics.smoothness import singular_values
-from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers import figure_parser
 from oversmoothing.papers.depth_curves import draw_curves
 
 DEIT = ["experiment=cls_eval", "aggregator=none"]
@@ -42,14 +42,15 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__name__, __doc__)
     parser.add_argument("--seeds", type=SEED, nargs="+", default=[1, 2], help="of the BERT")
     parser.add_argument("--samples", type=whole(2), default=64, help="images, sentences")
-    parser.add_argument("--out", type=Path, default=RESULTS / "figures/contranorm_layers")
+    parser.add_argument("--out", type=Path, help="path of the figure, without .png")
     options = parser.parse_args(argv)
     berts = [by_layer(bert(seed, options.samples)) for seed in options.seeds]
     found = {"DeiT-Ti, pretrained": [by_layer(deit(options.samples))]}
     found["small BERT, 12 layers"] = berts
     rows = [row for name, seeds in found.items() for row in layer_rows(name, seeds)]
-    print(*save(draw_curves(rows, titles=False), options.out, options.pdf), sep="\n")
-    print(write_csv(options.out.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
+    out = options.out or options.target / "figures/contranorm_layers"
+    print(*save(draw_curves(rows, titles=False), out, options.pdf), sep="\n")
+    print(write_csv(out.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
     return 0
 
 

@@ -7,6 +7,7 @@ import os
 import statistics
 import sys
 import webbrowser
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from oversmoothing.launch.attempts import run_all
 from oversmoothing.launch.command import configs
 from oversmoothing.launch.execute import execute, run_folder
 from oversmoothing.metrics.segmentation import Confusion
-from oversmoothing.papers import figure_parser
 from oversmoothing.papers.centered_fig1.claim import failures
 from oversmoothing.papers.centered_fig1.figure import draw_figures
 from oversmoothing.papers.centered_fig1.panels import Panel, panels_of
@@ -49,7 +49,8 @@ Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result
 
 def main(argv: list[str]) -> int:
     """Writes ``outputs/demo/index.html``; returns 1 if some run failed."""
-    figure_parser(__name__, __doc__, pdf=False).parse_args(argv)
+    doc = __doc__.split("\n")[0]
+    ArgumentParser(prog="figure.py demo_study", description=doc).parse_args(argv)
     cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw"
     data = "cora" if cora.is_dir() else "sbm"
     print(f"1/3 rank of random transformers: {' '.join(RANK)}", flush=True)

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     failed = False
     for name, own in cells.items():
         try:
-            stem, titles = RESULTS / "figures" / f"{name}_curves", name not in ONE_RUN
+            stem, titles = options.target / "figures" / f"{name}_curves", name not in ONE_RUN
             print(*write_curves(own, stem, titles, options.pdf), sep="\n")
         except InputError as error:
             complain(*error.lines)

@@ -10,7 +10,6 @@ import argparse
 import itertools
 import json
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 from oversmoothing.aggregators.em import EM
 from oversmoothing.launch.flags import whole
 from oversmoothing.metrics.elbo import elbo_by_step
-from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers import figure_parser
 from oversmoothing.report.markdown import table
 from oversmoothing.store.files import write_text, writing
 
@@ -37,8 +36,8 @@ TOLERANCE = 1e-11  # relative to the ELBO: rounding in float64
 def main(argv: list[str]) -> int:
     """Writes ``elbo.json`` and ``tables/elbo.md``."""
     options = _options(argv)
-    with writing(options.folder):
-        (options.folder / "tables").mkdir(parents=True, exist_ok=True)
+    with writing(options.target):
+        (options.target / "tables").mkdir(parents=True, exist_ok=True)
     rows = [
         {"e_step": e_step, "step_size": step_size, "tokens": tokens}
         | measure(E_STEPS[e_step], step_size, SPREADS[tokens], options.runs, options.iterations)
@@ -47,8 +46,8 @@ def main(argv: list[str]) -> int:
     sizes = {"runs": options.runs, "iterations": options.iterations, "N": N, "C": C, "K": K}
     content = {"command": "python scripts/figure.py elbo", **sizes, "variance": C**0.5}
     text = json.dumps(content | {"rows": rows}, indent=1, ensure_ascii=False)
-    page = options.folder / "tables/elbo.md"
-    write_text(options.folder / "elbo.json", text + "\n")
+    page = options.target / "tables/elbo.md"
+    write_text(options.target / "elbo.json", text + "\n")
     write_text(page, markdown(rows))
     print(markdown(rows), page, sep="\n")
     return 0
@@ -114,8 +113,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
-    parser = figure_parser(__name__, __doc__, pdf=False)
+    parser = figure_parser(__name__, __doc__, pdf=False, folder=True)
     parser.add_argument("--runs", type=whole(), default=20, help="draws of tokens and bases")
     parser.add_argument("--iterations", type=whole(2), default=20, help="of EM")
-    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results go")
     return parser.parse_args(argv)

@@ -31,12 +31,11 @@ from oversmoothing.drawing.style import STYLE
 from oversmoothing.errors import InputError
 from oversmoothing.launch import loading
 from oversmoothing.launch.flags import SEED, add_trust, whole
-from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers import figure_parser
 from oversmoothing.papers.hemnet_fig3.gradients import em_of
 from oversmoothing.tasks.segmentation.network import Segmenter
 from oversmoothing.tasks.segmentation.whole import fitting, whole_image
 
-STEM = RESULTS / "figures/hem_fig4"
 RUN = ["experiment=seg_voc_subset", "aggregator=hem"]
 CELL, HEAD = 1.5, 0.22  # inches
 ROBUST = (0.01, 0.99)  # quantiles of X and X̃ that the colours span
@@ -50,7 +49,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=SEED, default=0)
     parser.add_argument("--number", type=whole(), default=3, help="bases, and channels, to show")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--stem", type=Path, default=STEM, help="path of the figure, without .png")
+    parser.add_argument("--stem", type=Path, help="path of the figure, without .png")
     add_trust(parser)
     options = parser.parse_args(argv)
     folder = options.run or loading.of_command(RUN, options.seed)
@@ -64,7 +63,8 @@ def main(argv: list[str]) -> int:
     maps = maps_of(run.network, image.to(place), options.number)
     pixels = to_array((image * 255).round().byte())
     labels = None if truth is None else truth.numpy()
-    paths = save(figure4(pixels, labels, maps), options.stem, options.pdf)
+    stem = options.stem or options.target / "figures/hem_fig4"
+    paths = save(figure4(pixels, labels, maps), stem, options.pdf)
     print(*paths, f"image: {id}", sep="\n")
     for t, (entropy, explained) in enumerate(zip(maps.entropy, maps.explained), start=1):
         print(f"iteration {t}: entropy of γ {entropy:.3f} of ln K, X̃ explains {explained:.1%} of X")

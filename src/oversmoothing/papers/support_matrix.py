@@ -31,8 +31,7 @@ from oversmoothing.report.markers import show_in_pages
 from oversmoothing.store.environment import environment
 from oversmoothing.store.files import write_text
 
-RESULT = RESULTS / "matrix.json"
-
+NAME = "matrix.json"
 Trial = tuple[nn.Module, Callable[[], Tensor]]  # a network and a forward pass
 MakeTrial = Callable[[Callable[..., nn.Module], list], Trial]  # of backbone and aggregators
 
@@ -165,15 +164,15 @@ def main(argv: list[str]) -> int:
     if not chosen:
         titles = "; ".join(column.title for column in COLUMNS)
         raise InputError(f"--columns: none of {options.columns}; expected beginnings of: {titles}")
-    known = json.loads(RESULT.read_text("utf-8"))["cells"] if RESULT.exists() else {}
+    known, path = json.loads((RESULTS / NAME).read_text("utf-8"))["cells"], options.target / NAME
     for column in chosen if not options.draw else []:
         names = tqdm(aggregators(), column.title, disable=None)
         known[column.title] = {name: measure(column, name, options.rounds) for name in names}
         record = {"command": "python scripts/figure.py matrix", "env": environment("cpu")}
         text = json.dumps(record | {"cells": known}, indent=1, ensure_ascii=False)
-        write_text(RESULT, text + "\n")
+        write_text(path, text + "\n")
     table = markdown(known)
-    print(table, *show_in_pages(RESULTS, "matrix", table), sep="\n")
+    print(table, path, *show_in_pages(options.target, "matrix", table), sep="\n")
     return 0
 
 

@@ -15,7 +15,7 @@ from oversmoothing.drawing.files import write_csv
 from oversmoothing.launch import loading
 from oversmoothing.launch.flags import SEED, add_trust, whole
 from oversmoothing.launch.loading import TrainedRun
-from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers import figure_parser
 from oversmoothing.tasks.wsss.reevaluate import checked, configured, measure
 
 RUN = ["experiment=wsss_voc_overnight", "task.evaluation.boundary=true", "aggregator=none"]
@@ -31,13 +31,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=SEED, default=0)
     parser.add_argument("--sizes", type=whole(16), nargs="+", default=[160, 224, 320])
     parser.add_argument("--images", type=whole(), default=200, help="of each split")
-    parser.add_argument("--out", type=Path, default=RESULTS / "wsss_limits.csv")
+    parser.add_argument("--out", type=Path, help="default: wsss_limits.csv")
     add_trust(parser)
     options = parser.parse_args(argv)
     folder = options.run or loading.of_command(RUN, options.seed)
     run = loading.load(folder, options.seed, trust=options.trust)
     found = [row for size in options.sizes for row in rows(run, size, options.images)]
-    print(write_csv(options.out, found[0], (row.values() for row in found)))
+    out = options.out or options.target / "wsss_limits.csv"
+    print(write_csv(out, found[0], (row.values() for row in found)))
     return 0
 
 

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
         way_out = f"run `make table NAME={options.table}`"
         raise InputError(f"{options.table}_training: nothing is measured yet; {way_out}")
     for name, found in (("training", rows), ("thresholds", threshold_rows(planned))):
-        stem = RESULTS / "figures" / f"{options.table}_{name}"
+        stem = options.target / "figures" / f"{options.table}_{name}"
         if found:  # a run without curves over thresholds has no such figure
             print(*save(draw(found), stem, options.pdf), sep="\n")
             print(write_csv(stem.with_suffix(".csv"), found[0], (row.values() for row in found)))

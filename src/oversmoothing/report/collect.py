@@ -1,10 +1,8 @@
 """Finds the runs that measure published cells, and their results."""
 
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,9 @@ from oversmoothing.launch.execute import known_result
 from oversmoothing.report.cells import Cell
 from oversmoothing.report.records import (
     Records,
-    is_new,
+    differences,
     json_lines,
     merged_seeds,
-    read_records,
     records_beside,
 )
 from oversmoothing.report.verdict import Measured, Pair
@@ -66,10 +63,10 @@ class Planned:
         seeds = self._seeds(self.result)
         if not seeds or (self.missing and not self.cell.about.ours):
             return None
-        run, found = self.result["id"], [self.result["seeds"][str(seed)] for seed in seeds]
-        values = tuple(look_up(result, self.cell.metric, f"run {run}") for result in found)
+        run, first = self.result["id"], self.result["seeds"][str(seeds[0])]
+        values = tuple(self._values(self.result).values())
         how = EARLIER.format(self.cell.table) if self.earlier else ""
-        words = str(found[0].get("weights", "")), how or conditions(found[0], self.cell.metric)
+        words = str(first.get("weights", "")), how or conditions(first, self.cell.metric)
         return Measured(values, run, self.result["seconds"], seeds, *words)
 
     @property
@@ -97,28 +94,58 @@ class Planned:
         done = () if self.earlier else self._seeds(self.result)
         return self.of_seeds([seed for seed in self.config.seeds if seed not in done])
 
-    def looked_up(self, records: Records | None = None) -> "Planned":
-        """Looks for the results of the wanted seeds.
+    def looked_up(self, records: Records | None = None, here_first: bool = False) -> "Planned":
+        """Looks for the results of the wanted seeds in the records and in the output folder.
 
-        For each seed, the result in the output folder comes first, then ``self.result``, then the
-        recorded one. A result of an earlier version is taken only if it has more of the seeds.
+        A recorded seed keeps its recorded result. A result of another version is taken only if it
+        has more of the seeds.
+
+        Args:
+            records: recorded results; None: use only the output folder.
+            here_first: whether the results in the output folder come first.
         """
         if self.config is None:
             return self
-        return self.with_best_result(known_result(self.config), records or {})
+        results = [(records or {}).get(name) for name in ids(self.config)]
+        results.insert(0 if here_first else len(results), known_result(self.config))
+        merged: dict[str, dict[str, Any]] = {}
+        for result in filter(None, results):
+            merged[result["id"]] = merged_seeds(merged.get(result["id"], result), result)
+        best = max(merged.values(), key=lambda found: len(self._seeds(found)), default=None)
+        earlier = best is not None and best["id"] != run_id(self.config)
+        return replace(self, result=best, earlier=earlier)
 
-    def with_best_result(self, found: dict[str, Any] | None, records: Records) -> "Planned":
-        """Chooses among ``found``, ``self.result`` and the recorded results, in this order.
+    def beside(self, records: Records) -> str:
+        """Returns a line about seeds in the output folder with other values than the recorded ones.
 
-        A result is ignored if all its seeds are recorded with the same values.
+        It also has the seeds that the table does not show; it is empty if there are none.
         """
-        names = ids(self.config)
-        fresh = [result for result in (found, self.result) if result and is_new(result, records)]
-        results = [*fresh, *filter(None, map(records.get, names))]
-        of_versions = [[result for result in results if result["id"] == name] for name in names]
-        merged = [reduce(merged_seeds, of_version) for of_version in of_versions if of_version]
-        best = max(merged, key=lambda result: len(self._seeds(result)), default=None)
-        return replace(self, result=best, earlier=best is not None and best["id"] != names[0])
+        if self.config is None or not (here := known_result(self.config)):
+            return ""
+        known = filter(None, map(records.get, ids(self.config)))
+        recorded = next(known, {"id": "", "seeds": {}, "env": {}})
+        old, new = ({s: f"{v:.4g}" for s, v in self._values(r).items()} for r in (recorded, here))
+        shown = self.measured.seeds if self.measured else ()
+        seeds = [s for s in new if old.get(s, new[s] if s in shown else None) != new[s]]
+        if not seeds:
+            return ""
+        cell = self.cell
+        place = ", ".join(filter(None, (cell.table, cell.block, cell.label, cell.column)))
+        seed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+        first, second = (", ".join(of.get(s, "none") for s in seeds) for of in (old, new))
+        causes = [
+            differences(recorded["env"], here["env"]),
+            differences(here["env"], recorded["env"]),
+        ]
+        return f"{place}: recorded {seed}: {first}{causes[0]}, here {second}{causes[1]}"
+
+    def _values(self, result: dict[str, Any]) -> dict[int, float]:
+        """Returns the cell's metric by seed."""
+        where = f"run {result['id']}"
+        return {
+            seed: look_up(result["seeds"][str(seed)], self.cell.metric, where)
+            for seed in self._seeds(result)
+        }
 
     def _seeds(self, result: dict[str, Any] | None) -> tuple[int, ...]:
         """Returns the seeds of the config that a result has."""
@@ -180,28 +207,12 @@ def _planned(cell: Cell, words: list[str], records: Records) -> Planned:
 def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """Writes the results of a whole table: one line for each run, sorted by name.
 
-    Recorded results without a new result are kept. Runs that are no longer in the table are
-    removed. No file is created if there are no results.
+    Runs that are no longer in the table are removed. No file is created if there are no results.
     """
-    known = read_records(path)
-    runs = {run_id(p.config): p for p in planned if p.config is not None}
-    kept = [p.with_best_result(None, known) for p in runs.values()]
-    for p in kept:
-        _say_dropped(path, p.result, known)
-    text = json_lines(_record(p) for p in kept if p.result)
+    runs = {run_id(p.config): p for p in planned if p.config is not None and p.result}
+    text = json_lines(map(_record, runs.values()))
     if text or path.exists():
         write_text(path, text)
-
-
-def _say_dropped(path: Path, result: dict[str, Any] | None, known: Records) -> None:
-    """Warns of recorded seeds that are dropped because the new result is on other data."""
-    before = known.get(result["id"], result) if result else None
-    if result and (dropped := before["seeds"].keys() - result["seeds"].keys()):
-        warnings.warn(
-            f"{path}: {result['name']}: seeds {', '.join(sorted(dropped, key=int))} are dropped; "
-            "they were run on other data than the new ones; run them again, or restore the data",
-            stacklevel=3,
-        )
 
 
 def _record(planned: Planned) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from oversmoothing.report.grid import Block, Entry, layout
 from oversmoothing.report.remarks import COMPARED, comparisons, counts, legend, notes
-from oversmoothing.store.files import write_text, writing
+from oversmoothing.store.files import write_text
 
 SYMBOLS = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
@@ -22,8 +22,6 @@ def write_latex(entries: Sequence[Entry], folder: Path) -> Path:
         InputError: the file cannot be written.
     """
     path = folder / f"{entries[0].cell.table}.tex"
-    with writing(path):
-        folder.mkdir(parents=True, exist_ok=True)
     write_text(path, latex(entries))
     return path
 

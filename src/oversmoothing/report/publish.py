@@ -60,8 +60,6 @@ def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[
         InputError: a file cannot be written.
     """
     name = entries[0].cell.table
-    for folder in ("tables", "figures"):
-        (results / folder).mkdir(parents=True, exist_ok=True)
     paths = [results / "tables" / f"{name}.{kind}" for kind in ("md", "csv")]
     write_text(paths[0], markdown(entries) + "\n" + every_cell(entries))
     write_text(paths[1], to_csv(entries))

@@ -9,6 +9,14 @@ from typing import Any
 from oversmoothing.errors import InputError
 from oversmoothing.store.environment import shared_environment
 
+CAUSES = {  # of another result for the same seed: name -> key of the environment
+    "commit": "git",
+    "version": "version",
+    "torch": "torch",
+    "on": "device",
+    "with": "cpu_capability",
+    "data": "data",
+}
 Records = Mapping[str, dict[str, Any]]  # run id -> result
 
 
@@ -56,12 +64,11 @@ def merged_seeds(result: dict[str, Any], other: dict[str, Any]) -> dict[str, Any
     return {**result, "seeds": dict(seeds), "seconds": round(seconds, 2), "env": env}
 
 
-def is_new(result: dict[str, Any], records: Records) -> bool:
-    """Whether a result adds to its record: by other data, another seed or another value."""
-    recorded = records.get(result["id"])
-    if recorded is None or len(_checksums(result) | _checksums(recorded)) > 1:
-        return True
-    return not result["seeds"].items() <= recorded["seeds"].items()
+def differences(env: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Returns what may explain another result, such as `` (commit 881cc48c5962)``, or nothing."""
+    found = {name: env.get(key) for name, key in CAUSES.items() if env.get(key) != other.get(key)}
+    words = [f"{name} {value}" for name, value in found.items() if value]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _checksums(result: dict[str, Any]) -> set[str]:

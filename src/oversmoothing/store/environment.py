@@ -54,6 +54,7 @@ def environment(name: str) -> dict[str, Any]:
         "device": gpu or chosen.type,
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),  # deep networks depend on it
     }
 
 

@@ -41,6 +41,8 @@ def writing(path: Path, option: str = "") -> Iterator[None]:
 def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: str = "") -> None:
     """Writes a temporary file next to ``path``, flushes it to disk, and renames it.
 
+    The folder is made if it is missing.
+
     Args:
         write: called with the open file.
         option: see ``writing``.
@@ -49,10 +51,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: st
         InputError: as ``writing``. The previous content is then untouched, and no temporary file
             is left.
     """
-    with writing(path, option), replacing(path) as temporary, open(temporary, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
+    with writing(path, option):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

@@ -48,11 +48,11 @@ def main(argv: list[str]) -> int:
     words, overrides = split_words(argv)
     options = parser.parse_args(words)
     chosen = configs([EXPERIMENT, *overrides])
-    if options.folder is None and other_runs(overrides):
+    if options.folder is None and options.target == RESULTS and other_runs(overrides):
         raise InputError(
-            "--folder: these overrides make another figure than the paper's; name a folder for it"
+            "--publish: these overrides make another figure than the paper's; name a --folder"
         )
-    folder = options.folder or RESULTS / "fig1"
+    folder = options.folder or options.target / "fig1"
     with writing(folder, "--folder"):  # before the runs
         folder.mkdir(parents=True, exist_ok=True)
     failures = run_all(chosen, options.jobs)

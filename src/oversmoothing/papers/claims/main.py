@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from oversmoothing.errors import InputError
-from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.launch.flags import records_of
+from oversmoothing.papers import figure_parser
 from oversmoothing.papers.claims import (
     centered_graphs,
     centered_graphs_data,
@@ -81,7 +82,8 @@ def main(argv: list[str]) -> int:
     """Writes ``claims.json``, ``tables/claims.md`` and the page of the documentation."""
     options = _options(argv)
     measured = chosen(CLAIMS, options.only, options.recorded)
-    evidence, earlier = Evidence(options.folder), recorded(options.folder)
+    folder = records_of(options.target)
+    evidence, earlier = Evidence(folder), recorded(folder)
     entries = []
     for claim in CLAIMS:
         old = earlier.get(claim.name)
@@ -89,10 +91,10 @@ def main(argv: list[str]) -> int:
         found = findings(claim, evidence, old) if again or old is None else old
         entries.append(entry(claim, found))
         if again:
-            print(f"{claim.name}: {found['verdict']}", flush=True)
-    with writing(options.folder):
-        (options.folder / "tables").mkdir(parents=True, exist_ok=True)
-    print(*publish(entries, options.folder), sep="\n")
+            print(f"{claim.name}: {found['verdict']}; {found['measured']}", flush=True)
+    with writing(options.target):
+        (options.target / "tables").mkdir(parents=True, exist_ok=True)
+    print(*publish(entries, options.target), sep="\n")
     return 0
 
 
@@ -136,10 +138,9 @@ def entry(claim: Claim, found: Mapping[str, str]) -> Entry:
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
-    parser = figure_parser(__name__, __doc__, pdf=False)
+    parser = figure_parser(__name__, __doc__, pdf=False, folder=True)
     parser.add_argument("--only", nargs="*", default=[], help="names of claims or papers, with *")
     parser.add_argument(
         "--recorded", action="store_true", help="only claims that recorded results answer"
     )
-    parser.add_argument("--folder", type=Path, default=RESULTS, help="folder of results")
     return parser.parse_args(argv)

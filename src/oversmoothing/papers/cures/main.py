@@ -23,16 +23,17 @@ def main(argv: list[str]) -> int:
     """Runs the missing cells, then writes CSV, table and figure; returns 1 if a run failed."""
     options = arguments(argv)
     same_runs(options.overrides)
-    whole, path = study(), RESULTS / "cures.csv"
+    whole = study()
     names = (options.graphs, options.networks, options.layers, options.methods)
     wanted = select(whole.cells(), *names)
-    known = records.read(path)
+    known = records.read(RESULTS / "cures.csv")
     missing = _missing(whole, wanted, today(whole, known) if options.earlier else known)
     if options.plan:
         print(*(cell.command for cell in missing), f"{len(missing)} cells are missing", sep="\n")
         return 0
+    path = records.write(options.target / "cures.csv", known)
     failed = 0 if options.draw else _run(whole, missing, known, path, options)
-    print(*write_all(whole, records.read(path), RESULTS, options.pdf), sep="\n")
+    print(path, *write_all(whole, records.read(path), options.target, options.pdf), sep="\n")
     return int(failed > 0)
 
 

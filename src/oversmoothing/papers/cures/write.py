@@ -22,19 +22,18 @@ HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference"
 
 
 def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:
-    """Writes all files and returns their paths."""
+    """Prints the summary, writes all files and returns their paths."""
     found = measured(study, records)
     compared = compare(found)
     tables = results / "tables"
-    tables.mkdir(parents=True, exist_ok=True)
     paths = [write_csv(tables / "cures.csv", HEAD, _rows(study, found, compared))]
     write_text(tables / "cures.md", _every_graph(study, found, compared))
     paths.append(tables / "cures.md")
     if found:
         paths += save(draw(study, found), results / "figures" / "cures", pdf)
-    paths += show_in_pages(
-        results, "cures", summary(study, found, compared) + _earlier(study, records, found)
-    )
+    text = summary(study, found, compared) + _earlier(study, records, found)
+    print(text)
+    paths += show_in_pages(results, "cures", text)
     return paths + facts.update(results)
 
 

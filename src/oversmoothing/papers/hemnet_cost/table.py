@@ -8,12 +8,11 @@ describe its way of counting, so the table names the closest one for each column
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from oversmoothing.config.compose import compose_config
 from oversmoothing.launch.loading import untrained
-from oversmoothing.papers import RESULTS, figure_parser
+from oversmoothing.papers import figure_parser
 from oversmoothing.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
 from oversmoothing.report.markdown import table
 from oversmoothing.store.files import write_text, writing
@@ -54,9 +53,8 @@ Costs = dict[str, Cost]
 
 def main(argv: list[str]) -> int:
     """Writes ``cost.json`` and ``tables/cost.md``."""
-    parser = figure_parser(__name__, __doc__, pdf=False)
-    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results go")
-    folder = parser.parse_args(argv).folder
+    parser = figure_parser(__name__, __doc__, pdf=False, folder=True)
+    folder = parser.parse_args(argv).target
     with writing(folder):
         (folder / "tables").mkdir(parents=True, exist_ok=True)
     measured = {(dim, name): _costs(dim, name) for dim in DIMS for name in AGGREGATORS}

@@ -59,12 +59,12 @@ def main(argv: list[str]) -> int:
     """Writes ``hem_fig3.json`` and ``figures/hem_fig3.png``."""
     own, words = split_words(argv)
     options = _options(own)
-    if options.folder == RESULTS and other_runs(words):
+    if options.target == RESULTS and other_runs(words):
         raise InputError(
-            "--folder: these overrides make another figure than the paper's; name a folder for it"
+            "--publish: these overrides make another figure than the paper's; leave it out"
         )
-    with writing(options.folder):  # before hours of work
-        (options.folder / "figures").mkdir(parents=True, exist_ok=True)
+    with writing(options.target):  # before hours of work
+        (options.target / "figures").mkdir(parents=True, exist_ok=True)
     study = Study(*_source(options, words), options)
     by_size = {step_size: study.measure(step_size) for step_size in options.step_sizes}
     steps = by_size[options.step_sizes[0]]
@@ -82,8 +82,8 @@ def main(argv: list[str]) -> int:
     }
     for step in steps:
         print(_text(step, found[step]), end="\n\n")
-    path = options.folder / "hem_fig3.json"
-    paths = save(figure3(profiles), options.folder / "figures/hem_fig3", options.pdf)
+    path = options.target / "hem_fig3.json"
+    paths = save(figure3(profiles), options.target / "figures/hem_fig3", options.pdf)
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     print(*paths, path, sep="\n")
     return 0
@@ -171,7 +171,7 @@ def _text(step: int, found: dict[float, dict[str, float]]) -> str:
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
-    parser = figure_parser(__name__, __doc__)
+    parser = figure_parser(__name__, __doc__, folder=True)
     parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
     parser.add_argument("--experiment", default="seg_voc_subset")
     parser.add_argument("--seed", type=SEED, default=0)
@@ -180,7 +180,6 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--samples", type=whole(), default=100, help="rounded up to whole batches")
     parser.add_argument("--steps", type=whole(), default=40, help="number of training steps")
     parser.add_argument("--every", type=whole(), default=20, help="steps between measurements")
-    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results go")
     add_trust(parser)
     options = parser.parse_args(argv)
     return options

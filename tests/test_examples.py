@@ -1,0 +1,65 @@
+"""Every example runs, and measures what is committed where its settings are the same."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from in_process import ROOT, here
+
+KEYS = {"graph", "depth", "seed", "network", "model", "block", "layer", "method", "epoch", "gamma"}
+EXAMPLES = {  # words: what it needs, its file, the part that follows from the settings alone
+    "diagnose_deit.py --models ContraNorm": ("timm", "deit.csv", ""),
+    "diagnose_gcn.py --graphs cora --depths 2 --seeds 0": ("torch_geometric", "gcn_depth.csv", ""),
+    "pyg_cora.py --methods none --depth 2 --seeds 0": ("torch_geometric", "pyg_cora.csv", None),
+    "timm_digits.py --epochs 1 --seeds 0": ("timm", "timm_digits.csv", ""),
+    "train_sst2.py --gammas 0 --steps 1 --seeds 0": (
+        "accelerate", "train_sst2_layers.csv", "γ = 0, random",
+    ),
+    "causal_lm.py --gammas 0 --steps 1 --seeds 0": (
+        "transformers", "causal_lm_6_layers.csv", "γ = 0, random",
+    ),
+}  # fmt: skip
+
+
+def test_every_example_is_run() -> None:
+    scripts = {path.name for path in (ROOT / "examples").glob("*.py")} - {"panels.py"}
+    assert scripts == {words.split()[0] for words in EXAMPLES}
+
+
+@pytest.mark.parametrize("words", EXAMPLES)
+def test_an_example_measures_what_is_committed(
+    words: str, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, name, part = EXAMPLES[words]
+    pytest.importorskip(package)
+    if "deit" in words and not (data_root / "weights/deit_tiny_patch16_224.timm.pth").exists():
+        pytest.skip("no weights")
+    if (
+        "glue" in (ROOT / "examples" / words.split()[0]).read_text()
+        and not (data_root / "glue").exists()
+    ):
+        pytest.skip("no GLUE")
+    monkeypatch.setenv("DATA_ROOT", str(data_root))
+    monkeypatch.chdir(tmp_path)
+    assert not here(["examples/" + words.split()[0], *words.split()[1:]], monkeypatch)
+    found = lines(tmp_path / "outputs/diagnose" / name)
+    committed = lines(ROOT / "results/diagnose" / name)
+    if part is None:
+        assert all(float(accuracy) > 75 for [accuracy] in found.values())
+        return
+    compared = [place for place in found if part in place or not part]
+    assert compared
+    for place in compared:
+        for value, expected in zip(found[place], committed[place], strict=True):
+            assert float(value or 0) == pytest.approx(float(expected or 0), rel=1e-4), place
+
+
+def lines(path: Path) -> dict[tuple[str, ...], list[str]]:
+    """The numbers of every line of a CSV by its names and settings."""
+    with path.open(encoding="utf-8") as file:
+        return {
+            tuple(value for key, value in line.items() if key in KEYS): [
+                value for key, value in line.items() if key not in KEYS
+            ]
+            for line in csv.DictReader(file)
+        }

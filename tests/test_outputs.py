@@ -1,0 +1,71 @@
+"""What a user runs writes below outputs, never into a file that git tracks."""
+
+import json
+from pathlib import Path
+
+import pytest
+from in_process import ROOT, here
+
+COMMANDS = {  # words: files below outputs
+    "table.py contranorm_loss --draw --latex": "contranorm_loss.jsonl tables/contranorm_loss.md "
+    "tables/contranorm_loss.csv tables/contranorm_loss.tex",
+    "table.py gcnii --draw --columns L=2": "gcnii.jsonl figures/gcnii.png figures/gcnii.csv",
+    "figure.py claims --only centered_prop1 --recorded": "claims.json tables/claims.md",
+    "figure.py cures --draw": "cures.csv tables/cures.md figures/cures.png",
+    "figure.py curves cls_pretrained": "figures/cls_pretrained_curves.png",
+    "figure.py elbo --runs 1 --iterations 2": "elbo.json tables/elbo.md",
+    "figure.py matrix --draw": "",
+    "benchmarks/fig1.py --layers 1 --rounds 1": "bench.json",
+    "benchmarks/slopes.py --draw": "figures/slopes.png",
+    "benchmarks/page.py": "",
+}
+TABLE = """
+tables:
+  small:
+    {title: Small, source: here, ours: true, experiment: gnn_table5, metric: test_accuracy,
+     unit: "%", overrides: [data=sbm, data.num_nodes=310, trainer.epochs=2, "seeds=[0,1]"],
+     columns: {L=2: [backbone.depth=2]}, rows: {none: {overrides: [aggregator=none]}}}
+"""
+
+
+def tracked() -> dict[Path, int]:
+    """When each file of results and docs was written."""
+    files = [path for part in ("results", "docs") for path in (ROOT / part).rglob("*.*")]
+    return {path: path.stat().st_mtime_ns for path in [*files, ROOT / "README.md"]}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_writes_below_outputs(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tracked()
+    assert not here(words.split(), monkeypatch)
+    assert tracked() == before
+    assert capsys.readouterr().out.strip(), "the result is printed"
+    for name in COMMANDS[words].split():
+        assert (tmp_path / "outputs" / name).stat().st_size, name
+
+
+def test_a_table_keeps_recorded_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Another result for a recorded seed is printed; only --replace records it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine/expected").mkdir(parents=True)
+    (tmp_path / "mine/expected/small.yaml").write_text(TABLE)
+    how = ["--", "threads=1", "logger=none", "paths.outputs=runs"]
+    assert not here(["table.py", "small", "--results", "mine", *how], monkeypatch)
+    path = tmp_path / "mine/small.jsonl"
+    record = json.loads(path.read_text())
+    own = record["seeds"]["0"]["test_accuracy"]
+    record["seeds"]["0"]["test_accuracy"], record["seconds"] = 12.5, 99.0
+    path.write_text(json.dumps(record, sort_keys=True) + "\n")
+    capsys.readouterr()
+    for more, kept in ([], 12.5), (["--replace"], own), ([], own):
+        assert not here(["table.py", "small", *more, "--results", "mine", *how], monkeypatch)
+        printed = capsys.readouterr().out
+        assert ("recorded seed 0: 12.5" in printed) == (kept == 12.5 or bool(more))
+        found = json.loads(path.read_text())
+        assert found["seeds"]["0"]["test_accuracy"] == kept
+        assert (found["seconds"] == 99.0) == (kept == 12.5)
