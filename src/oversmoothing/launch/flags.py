@@ -57,14 +57,8 @@ def add_publish(parser: argparse.ArgumentParser, other: str = "") -> None:
     """
     group = parser.add_mutually_exclusive_group()
     what = "write into results/ and docs/, which git tracks, instead of outputs/"
-    group.add_argument(
-        "--publish",
-        dest="target",
-        action="store_const",
-        const=results(),
-        default=OUTPUTS,
-        help=what,
-    )
+    kind = {"action": "store_const", "const": results(), "default": OUTPUTS}
+    group.add_argument("--publish", dest="target", help=what, **kind)
     if other:
         what = "read and write this folder of results"
         group.add_argument(other, dest="target", metavar="FOLDER", type=Path, help=what)

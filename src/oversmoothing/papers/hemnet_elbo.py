@@ -20,7 +20,7 @@ from oversmoothing.launch.flags import whole
 from oversmoothing.metrics.elbo import elbo_by_step
 from oversmoothing.papers import figure_parser
 from oversmoothing.report.markdown import table
-from oversmoothing.store.files import write_text, writing
+from oversmoothing.store.files import write_text
 
 N, C, K = 400, 16, 8
 STEP_SIZES = (0.1, 0.5, 1.0)
@@ -36,8 +36,6 @@ TOLERANCE = 1e-11  # relative to the ELBO: rounding in float64
 def main(argv: list[str]) -> int:
     """Writes ``elbo.json`` and ``tables/elbo.md``."""
     options = _options(argv)
-    with writing(options.target):
-        (options.target / "tables").mkdir(parents=True, exist_ok=True)
     rows = [
         {"e_step": e_step, "step_size": step_size, "tokens": tokens}
         | measure(E_STEPS[e_step], step_size, SPREADS[tokens], options.runs, options.iterations)

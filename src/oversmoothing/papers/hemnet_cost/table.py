@@ -15,7 +15,7 @@ from oversmoothing.launch.loading import untrained
 from oversmoothing.papers import figure_parser
 from oversmoothing.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
 from oversmoothing.report.markdown import table
-from oversmoothing.store.files import write_text, writing
+from oversmoothing.store.files import write_text
 
 SIZE, LABELS = 513, range(21)  # pixels; VOC's
 DIMS, HEADS = (256, 512), (256, 128)  # 256: EMANet's code
@@ -55,8 +55,6 @@ def main(argv: list[str]) -> int:
     """Writes ``cost.json`` and ``tables/cost.md``."""
     parser = figure_parser(__name__, __doc__, pdf=False, folder=True)
     folder = parser.parse_args(argv).target
-    with writing(folder):
-        (folder / "tables").mkdir(parents=True, exist_ok=True)
     measured = {(dim, name): _costs(dim, name) for dim in DIMS for name in AGGREGATORS}
     narrow = {dim: _costs(dim, "none", HEADS[1])["head"] for dim in DIMS}
     fits = [fit for source in PUBLISHED for fit in _fits(source, measured, narrow)]
