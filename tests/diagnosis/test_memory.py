@@ -28,14 +28,17 @@ class LiveBytes(TorchDispatchMode):
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        for x in tree_leaves(result):
-            if isinstance(x, Tensor):
-                storage = x.untyped_storage()
-                if storage._cdata not in self.live:
-                    self.live[storage._cdata] = storage.nbytes()
-                    weakref.finalize(storage, self.live.pop, storage._cdata)
+        given = {storage._cdata for storage in storages((args, kwargs))}  # of views
+        for storage in storages(result):
+            if storage._cdata not in self.live.keys() | given:
+                self.live[storage._cdata] = storage.nbytes()
+                weakref.finalize(storage, self.live.pop, storage._cdata)
         self.peak = max(self.peak, sum(self.live.values()))
         return result
+
+
+def storages(values: Any) -> list[Any]:
+    return [x.untyped_storage() for x in tree_leaves(values) if isinstance(x, Tensor)]
 
 
 def peak(run: Callable, *args: Any, **kwargs: Any) -> int:

@@ -1,11 +1,12 @@
 """Measures how alike tokens or nodes are after every layer of a model."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from numbers import Integral
+from threading import RLock
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from oversmoothing.diagnosis.summary import beside, summary
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers
 from oversmoothing.errors import InputError, described, meant
 
+ONE_AT_A_TIME = RLock()  # threads would take each other's hooks and weights for the model's own
 SIMILAR = 0.85  # difflib's ratio above which one name is taken for a misspelling of the other
 
 
@@ -85,10 +87,13 @@ def diagnose(
     _require_seed(seed)
     chosen, options = chosen_measures(metrics), Options(edges, mask, batch, prefix)
     subjects = [Subject.of(model, layers, chosen, layout)]
-    if reference is not None:
-        subjects.append(other := subjects[0].beside(reference, seed))
-        notes += other.drawn.notes if other.drawn else ()
-    with observable([subject.model for subject in subjects]), same_random_numbers(model):
+    with ExitStack() as stack:
+        stack.enter_context(ONE_AT_A_TIME)
+        if reference is not None:
+            subjects.append(other := subjects[0].beside(reference, seed))
+            notes += other.drawn.notes if other.drawn else ()
+        stack.enter_context(observable([subject.model for subject in subjects]))
+        stack.enter_context(same_random_numbers(model))
         for call in calls(model, inputs, kwargs, batches, batch, _device(model)):
             for subject in subjects:
                 own = call if subject is subjects[-1] else call.copied()

@@ -99,9 +99,10 @@ class Plan:
 
     def inputs(self, B: int, layout: str | None) -> int:
         """Returns the number of inputs, for a layer with B samples; B if it is not certain."""
-        if self.graph or layout == "NBC" or any(B in shape[:2] for shape in self.shapes):
+        known = any(B in shape[:2] for shape in self.shapes)
+        if self.graph or layout == "NBC" or not self.shapes:
             return B
-        return max((shape[0] for shape in self.shapes), default=B)
+        return max(B * known, *(shape[0] for shape in self.shapes))  # images and their texts differ
 
     def layout(self, name: str, output: Any) -> str | None:
         """Returns BHWC if a layer returns a feature map in a timm model that says so; else None."""

@@ -2,14 +2,13 @@
 
 Weights are drawn by the code that drew them when the model was built, as far as it can be called
 again: the constructors of libraries, and the methods ``reset_parameters``, ``init_weights`` and the
-like. What a constructor of another class does to weights by itself cannot be repeated; it is noted.
+like. What the constructor of another class does by itself is not repeated; a note says so.
 """
 
-import ast
+import copy
 import inspect
 import re
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +27,8 @@ METHODS = (  # names of methods that draw weights, in the order of their calls
     *("reset_running_stats", "reset_parameters", "_reset_parameters", "_init_weight"),
     *("_init_weights", "init_weights", "_initialize_weights", "initialize_weights"),
 )
-KNOWN = {*METHODS, "__init__", "__post_init__", "post_init"}
 TRUSTED = {"builtins", "torch", "torch_geometric"}  # constructors do no more than these methods
-GEOMETRIC = "torch_geometric"  # its models' methods only call those of their layers
-TIED = (ast.Attribute, ast.Name)  # self.head.weight = self.tokens.weight
+LIBRARIES = {*TRUSTED, "timm", "transformers", "torchvision"}  # methods write into self only
 PASSES = 15  # after which the vectors of spectral_norm fit a new weight, as torch has it
 
 
@@ -69,7 +66,8 @@ def draw(model: nn.Module, seed: int) -> Drawn:
     """
     for name, parameter in model.named_parameters():
         _require_plain(name, parameter)
-    with same_attributes(model), same_random_numbers(model), torch.no_grad():
+    own = dict(model.named_parameters())
+    with _untouched(model), same_attributes(model), same_random_numbers(model), torch.no_grad():
         torch.manual_seed(seed)
         _renew(model)
         libraries = Libraries()
@@ -81,13 +79,56 @@ def draw(model: nn.Module, seed: int) -> Drawn:
         if missing := [n for n, p in model.named_parameters() if _undrawn([p])]:
             raise InputError(f"reference: nothing draws {missing[0]} anew; {WAY_OUT}")
         attributes = {m: {k: v for k, v in vars(m).items() if _tensors(v)} for m in model.modules()}
-        return Drawn(attributes, _notes(type(m) for m in rest if m not in libraries.done))
+        notes = _notes([m for m in rest if m not in libraries.done])
+        return Drawn(attributes, (*notes, *_kept(own, dict(model.named_parameters()))))
+
+
+@contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    """Context that restores weights which methods of the model reach by other references.
+
+    Raises:
+        InputError: a method has written into them.
+    """
+    own = [m for m in model.modules() if _library(m) not in LIBRARIES]
+    risky = any(callable(getattr(m, name, None)) for m in own for name in METHODS)
+    before = [(x, x.detach().clone()) for x in _all_tensors(model)] if risky else []
+    try:
+        yield
+    finally:
+        changed = [(x, value) for x, value in before if not _equal(x, value)]
+        with torch.no_grad():
+            for x, value in changed:
+                x.copy_(value)
+    if changed:
+        raise InputError(f"reference: methods of the model write into other tensors; {WAY_OUT}")
+
+
+def _all_tensors(model: nn.Module) -> list[Tensor]:
+    return [x for x in (*model.parameters(), *model.buffers()) if x.layout is torch.strided]
+
+
+def _equal(x: Tensor, y: Tensor) -> bool:
+    return x.shape == y.shape and bool(((x == y) | (x.isnan() & y.isnan())).all())
+
+
+def _kept(own: Mapping[str, Tensor], drawn: Mapping[str, Tensor]) -> Iterator[str]:
+    """Says if most weights are those of the model, as after a constructor that loads a file."""
+    varied = [n for n in own if n in drawn and own[n].numel() > 1 and bool(own[n].std() > 0)]
+    same = sum(own[n].numel() for n in varied if torch.equal(own[n], drawn[n]))
+    if 2 * same > sum(own[n].numel() for n in varied):
+        yield (
+            "Reference: most of its weights equal those of the model, which was drawn with the "
+            f"same seed, or has a constructor that loads weights. If it was trained, {WAY_OUT}."
+        )
 
 
 def _require_plain(name: str, parameter: nn.Parameter) -> None:
     """Raises InputError for weights that cannot be drawn here."""
     if parameter.is_meta:
         what = "is not in memory (offloaded, or on the meta device)"
+    elif parameter.layout is not torch.strided:
+        what = "is sparse"
     elif type(parameter.data) is not Tensor:
         what = f"is a {type(parameter.data).__name__} (sharded or quantised)"
     elif not parameter.is_floating_point():
@@ -179,8 +220,8 @@ class Libraries:
 def _new_model(module: nn.Module) -> nn.Module | None:
     """Builds a model of transformers or timm with new weights; None for any other module."""
     if hasattr(module, "_from_config") and _arguments(type(module)) == 1:
-        with _explained(f"{type(module).__name__}(config)"):
-            return type(module)(module.config)
+        with explained(f"{type(module).__name__}(config)"):
+            return type(module)(copy.deepcopy(module.config))
     config = getattr(module, "pretrained_cfg", None)
     if _library(module) == "timm" and isinstance(config, dict) and "architecture" in config:
         import timm
@@ -239,7 +280,7 @@ def _reset_all(modules: list[nn.Module]) -> None:
             _reset(module)
         values = [getattr(module, name).clone() for module, name, _ in found]
     for (module, name, inside), value in zip(found, values):
-        with _explained(f"the parametrisation of {name}"):
+        with explained(f"the parametrisation of {name}"):
             setattr(module, name, value)
         for inner in inside.modules():
             inner.training = True
@@ -254,8 +295,8 @@ def _reset(module: nn.Module) -> None:
         if not inspect.isroutine(method):
             continue
         needed = _arguments(method)
-        with _explained(f"{type(module).__name__}.{name}"):
-            if needed == 0 and (_undrawn(module.parameters()) or _library(module) != GEOMETRIC):
+        with explained(f"{type(module).__name__}.{name}"):
+            if needed == 0 and (_undrawn(module.parameters()) or not _only_calls_layers(module)):
                 method()
             elif needed == 1 and "init" in name:
                 module.apply(method)
@@ -264,8 +305,15 @@ def _reset(module: nn.Module) -> None:
             layer.load_state_dict(module.layers[0].state_dict(), strict=False)
 
 
+def _only_calls_layers(module: nn.Module) -> bool:
+    """Whether a module of torch-geometric draws nothing that its layers have not drawn."""
+    place = type(module).__module__
+    own = ".nn.models." in place and not place.endswith(".basic_gnn")
+    return place.startswith("torch_geometric.") and not own
+
+
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """Context in which an error of a model's own code becomes an InputError."""
     try:
         yield
@@ -283,49 +331,19 @@ def _reset_lora(model: nn.Module) -> None:
             layer.reset_lora_parameters(name, True)
 
 
-def _notes(classes: Iterable[type]) -> tuple[str, ...]:
-    """Names the constructors that draw weights in code that was not called again."""
-    bases = dict.fromkeys(base for cls in classes for base in cls.__mro__)
-    own = [b for b in bases if "__init__" in vars(b) and b.__module__.split(".")[0] not in TRUSTED]
-    found = {base.__qualname__: ", ".join(dict.fromkeys(_unrepeated(base))) for base in own}
-    places = [f"{name}.__init__ ({calls})" for name, calls in found.items() if calls]
-    if not places:
-        return ()
-    return (
-        "Reference: its weights may differ from those of a new model, since they do not contain "
-        f"what is done in {'; '.join(places)}. To compare with a new model, {WAY_OUT}.",
-    )
-
-
-def _unrepeated(cls: type) -> Iterator[str]:
-    """Yields the code of a constructor that changes weights, and is in no known method."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls.__init__)))  # type: ignore[misc]
-    except (OSError, SyntaxError, TypeError):
-        if not any(hasattr(cls, name) for name in METHODS):
-            yield "its source is not known"
+def _notes(modules: list[nn.Module]) -> Iterator[str]:
+    """Says how weights were drawn where constructors outside of the libraries may do more."""
+    own = [m for m in modules if _library(m) not in TRUSTED and any(True for _ in m.parameters())]
+    if not own:
         return
-    thrown = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _draws(node, id(node) in thrown):
-            yield ast.unparse(node.func)
-        elif isinstance(node, ast.Assign | ast.AugAssign) and not isinstance(node.value, TIED):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [ast.unparse(target) for target in targets]
-            yield from (name for name in names if re.search(r"\.(data|weight|bias)(\[|$)", name))
-
-
-def _draws(call: ast.Call, thrown: bool) -> bool:
-    """Whether a call looks as if it changed weights; thrown: nothing takes its result."""
-    function = call.func
-    name = getattr(function, "attr", getattr(function, "id", ""))
-    if name.endswith("apply"):  # self.apply(self._init_weights) is known
-        own = isinstance(function, ast.Attribute) and ast.unparse(function.value) == "self"
-        given = getattr(call.args[0], "attr", None) if len(call.args) == 1 else None
-        return thrown and not (own and given in METHODS)
-    in_place = name.endswith("_") and name not in ("__init__", "requires_grad_")
-    called_so = re.search(r"(^|_)(re)?init(iali[sz]e)?(s?_|s?$)", name.strip("_"))
-    return bool(in_place and thrown) or bool(called_so and name not in KNOWN)
+    kinds = dict.fromkeys(type(m).__name__ for m in reversed(own))
+    shown = ", ".join([*kinds][:3]) + ", …" * (len(kinds) > 3)
+    names = dict.fromkeys(n for m in own for n in METHODS if callable(getattr(m, n, None)))
+    methods = ", ".join([*names][:3]) or "reset_parameters of its layers"
+    yield (
+        f"Reference: weights drawn by {methods}. What constructors ({shown}) do to weights by "
+        f"other code is not repeated; if they do, {WAY_OUT}."
+    )
 
 
 def _plain(name: str) -> str:
@@ -345,7 +363,10 @@ def _arguments(function: Any) -> int:
 
 
 def _tensors(value: Any) -> bool:
-    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(value))
+    try:
+        return any(isinstance(leaf, Tensor) for leaf in tree_leaves(value))
+    except RecursionError:  # a dictionary that holds itself
+        return False
 
 
 def _undrawn(parameters: Iterable[Tensor]) -> bool:

@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from oversmoothing.diagnosis.calls import Call
 from oversmoothing.diagnosis.layers import Layers, choose_layers, readable
 from oversmoothing.diagnosis.plan import Options, Plan
-from oversmoothing.diagnosis.reference import Drawn, draw
+from oversmoothing.diagnosis.reference import Drawn, draw, explained
 from oversmoothing.diagnosis.unchanged import same_random_numbers, unchanged
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError
@@ -80,7 +80,8 @@ class Subject:
         """Returns what a function builds, on the device and in the precision of the model."""
         with same_random_numbers(self.model):
             torch.manual_seed(seed)
-            model = build()
+            with explained("the function"):
+                model = build()
         own = next(self.model.parameters(), None)
         if own is None or own.is_meta or not isinstance(model, nn.Module):
             return model

@@ -19,17 +19,23 @@ KEPT = (dict, OrderedDict, list)  # attributes of these types get their contents
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Restores what a forward pass may change: modes, buffers, attributes, random numbers.
 
-    The forward pass must not write into parameters.
+    Of parameters it restores those that get another ``data``, and embeddings with ``max_norm``. The
+    forward pass must not write into other parameters in place.
     """
-    values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    written = [*model.buffers(), *_renormed(model)]
+    values = [(x, x.detach().clone(), _version(x)) for x in written]
+    data = [(parameter, parameter.data) for parameter in model.parameters()]
     with same_attributes(model), same_random_numbers(model):
         try:
             yield
         finally:
             with torch.no_grad():
-                for buffer, value in values:
-                    if _differs(buffer, value):  # writing would invalidate what autograd saved
-                        buffer.copy_(value)
+                for parameter, own in data:
+                    if own.layout is torch.strided and parameter.data_ptr() != own.data_ptr():
+                        parameter.data = own
+                for x, value, version in values:
+                    if _differs(x, value, version):  # writing invalidates what autograd saved
+                        x.copy_(value)
 
 
 @contextmanager
@@ -40,14 +46,16 @@ def same_attributes(model: nn.Module) -> Iterator[None]:
     objects again. Other objects that a module changes in place stay changed.
     """
     own = [vars(module) for module in model.modules()]
-    before = [(attributes, dict(attributes)) for attributes in own]
-    inside = [(v, v.copy()) for attributes in own for v in attributes.values() if type(v) in KEPT]
+    before: list[tuple[Any, Any]] = [(attributes, dict(attributes)) for attributes in own]
+    before += [(v, v.copy()) for attributes in own for v in attributes.values() if type(v) in KEPT]
     try:
         yield
     finally:
-        for attributes, values in (*before, *inside):
-            attributes.clear()
-            (attributes.extend if isinstance(attributes, list) else attributes.update)(values)
+        try:
+            _put_back(before)
+        except BaseException:  # Ctrl-C: nothing may be left half restored
+            _put_back(before)
+            raise
 
 
 @contextmanager
@@ -104,9 +112,38 @@ def _attributes(model: nn.Module) -> Iterator[Any]:
     return (value for module in model.modules() for value in vars(module).values())
 
 
-def _differs(buffer: Tensor, value: Tensor) -> bool:
-    comparable = buffer.layout is torch.strided and not buffer.is_meta
-    return not comparable or not torch.equal(buffer, value)
+def _put_back(before: list[tuple[Any, Any]]) -> None:
+    """Gives dictionaries and lists their contents back; no key is missing in between."""
+    for holder, values in before:
+        if isinstance(holder, list):
+            holder[:] = values
+            continue
+        holder.update(values)
+        for name in [*(holder.keys() - values.keys())]:
+            del holder[name]
+        if [*holder] != [*values]:  # a key that was deleted has come back at the end
+            for name in values:
+                holder[name] = holder.pop(name)
+
+
+def _renormed(model: nn.Module) -> Iterator[Tensor]:
+    """Yields the weights that the forward pass of an embedding writes into."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            yield module.weight
+
+
+def _version(x: Tensor) -> int | None:
+    """Returns the number of writes into a tensor; None where torch does not count them."""
+    return None if x.is_inference() else x._version
+
+
+def _differs(x: Tensor, value: Tensor, version: int | None) -> bool:
+    if x.is_meta or x.layout is not torch.strided:
+        return version is None or x._version != version
+    return not torch.equal(x.isnan(), value.isnan()) or not torch.equal(
+        x.nan_to_num() if x.isnan().any() else x, value.nan_to_num() if x.isnan().any() else value
+    )
 
 
 def _is_compiled(module: nn.Module) -> bool:
