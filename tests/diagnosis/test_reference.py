@@ -223,6 +223,12 @@ def test_a_function_builds_the_reference_with_the_seed() -> None:
             osm.diagnose(model, x, reference=wrong)
 
 
+def test_a_model_of_torch_geometric_may_draw_what_its_layers_have_drawn() -> None:
+    model = pyg.LightGCN(50, 64, 2)
+    std = model.embedding.weight.std().item()
+    assert redrawn(model, 0)["embedding.weight"].std().item() == pytest.approx(std, rel=0.2)
+
+
 def test_a_learned_scale_of_contranorm_can_be_drawn_again() -> None:
     layer = osm.ContraNorm(4, 0.3, learnable=True, positive=True)
     expected = layer.scale.detach().clone()
