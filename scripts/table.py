@@ -85,8 +85,9 @@ def written(planned: list[Planned], shown: list[Cell], options: argparse.Namespa
         print(markdown([entry for entry in entries if entry.cell in shown]))
         paths += [write_latex(entries, options.out)] if options.latex else []
     for p in planned:
-        if (line := p.beside(records)) and (not shown or p.cell in shown):
-            print(line)
+        if not shown or p.cell in shown:
+            for line in filter(None, (p.beside(records), p.so_far() if shown else "")):
+                print(line)
     return paths
 
 

@@ -118,6 +118,7 @@ def test_a_recorded_seed_keeps_its_result(tmp_path: Path, cells: list) -> None:
     path = tmp_path / "small.jsonl"
     run_all([p.of_seeds([0, 1]).config for p in collect(cells[:1], words, None)])
     (here,) = collect(cells[:1], words, None)
+    assert f"2 of {len(here.config.seeds)} seeds so far" in here.so_far() and not here.measured
     seeds = {str(seed): {"test_accuracy": 38.01 + seed} for seed in range(20)}
     env = {**here.result["env"], "git": "881cc48c5962", "cpu_capability": "AVX2"}
     record = {**here.result, "seeds": seeds, "env": env, "seconds": 7.5}
@@ -125,6 +126,7 @@ def test_a_recorded_seed_keeps_its_result(tmp_path: Path, cells: list) -> None:
     records = read_records(path)
     (planned,) = collect(cells[:1], words, path)
     assert not planned.missing and planned.looked_up(records).result == record
+    assert not planned.so_far()
     write_records(path, [planned])
     (kept,) = read_records(path).values()
     assert all(kept[key] == record[key] for key in ("seeds", "env", "seconds"))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_leaves, tree_map
 
-from oversmoothing.diagnosis.unchanged import same_attributes, same_random_numbers
+from oversmoothing.diagnosis.unchanged import same_attributes, same_random_numbers, same_values
 from oversmoothing.errors import InputError, described
 
 WAY_OUT = "give a function that returns a new model, reference=<function>"
@@ -96,7 +96,7 @@ def _untouched(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        changed = [(x, value) for x, value in before if not _equal(x, value)]
+        changed = [(x, value) for x, value in before if not same_values(x, value)]
         with torch.no_grad():
             for x, value in changed:
                 x.copy_(value)
@@ -106,10 +106,6 @@ def _untouched(model: nn.Module) -> Iterator[None]:
 
 def _all_tensors(model: nn.Module) -> list[Tensor]:
     return [x for x in (*model.parameters(), *model.buffers()) if x.layout is torch.strided]
-
-
-def _equal(x: Tensor, y: Tensor) -> bool:
-    return x.shape == y.shape and bool(((x == y) | (x.isnan() & y.isnan())).all())
 
 
 def _kept(own: Mapping[str, Tensor], drawn: Mapping[str, Tensor]) -> Iterator[str]:

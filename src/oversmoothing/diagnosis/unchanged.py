@@ -141,9 +141,16 @@ def _version(x: Tensor) -> int | None:
 def _differs(x: Tensor, value: Tensor, version: int | None) -> bool:
     if x.is_meta or x.layout is not torch.strided:
         return version is None or x._version != version
-    return not torch.equal(x.isnan(), value.isnan()) or not torch.equal(
-        x.nan_to_num() if x.isnan().any() else x, value.nan_to_num() if x.isnan().any() else value
-    )
+    return not same_values(x, value)
+
+
+def same_values(x: Tensor, y: Tensor) -> bool:
+    """Whether two tensors have the same values; NaN equals NaN."""
+    if torch.equal(x, y):
+        return True
+    if x.shape != y.shape or not (x.is_floating_point() or x.is_complex()):
+        return False
+    return bool(((x == y) | (x.isnan() & y.isnan())).all())
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -129,15 +129,27 @@ class Planned:
         seeds = [s for s in new if old.get(s, new[s] if s in shown else None) != new[s]]
         if not seeds:
             return ""
-        cell = self.cell
-        place = ", ".join(filter(None, (cell.table, cell.block, cell.label, cell.column)))
         seed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
         first, second = (", ".join(of.get(s, "none") for s in seeds) for of in (old, new))
         causes = [
             differences(recorded["env"], here["env"]),
             differences(here["env"], recorded["env"]),
         ]
-        return f"{place}: recorded {seed}: {first}{causes[0]}, here {second}{causes[1]}"
+        return f"{self._place}: recorded {seed}: {first}{causes[0]}, here {second}{causes[1]}"
+
+    def so_far(self) -> str:
+        """Returns a line about a cell that counts as missing while seeds are; empty for others."""
+        if self.config is None or self.result is None or self.measured:
+            return ""
+        values = self._values(self.result)
+        shown = ", ".join(f"seed {seed}: {value:.4g}" for seed, value in values.items())
+        found = f"{len(values)} of {len(self.config.seeds)} seeds so far; {shown}"
+        return f"{self._place}: {found}" if values else ""
+
+    @property
+    def _place(self) -> str:
+        cell = self.cell
+        return ", ".join(filter(None, (cell.table, cell.block, cell.label, cell.column)))
 
     def _values(self, result: dict[str, Any]) -> dict[int, float]:
         """Returns the cell's metric by seed."""
