@@ -337,8 +337,8 @@ def _notes(modules: list[nn.Module]) -> Iterator[str]:
     names = dict.fromkeys(n for m in own for n in METHODS if callable(getattr(m, n, None)))
     methods = ", ".join([*names][:3]) or "reset_parameters of its layers"
     yield (
-        f"Reference: weights drawn by {methods}. What constructors ({shown}) do to weights by "
-        f"other code is not repeated; if they do, {WAY_OUT}."
+        f"Reference: weights drawn by {methods}. Other code that changes weights in constructors "
+        f"({shown}) is not repeated; if there is any, {WAY_OUT}."
     )
 
 
