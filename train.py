@@ -4,10 +4,10 @@
     python train.py -m aggregator=none,centered aggregator@then=layernorm backbone.depth=2,8,32
     torchrun --nproc-per-node=2 train.py experiment=wsss_voc
 
-The code is in `src/oversmoothing/train.py`.
+The code is in `src/oversmoothing/lab/train.py`.
 """
 
-from oversmoothing.train import run
+from oversmoothing.lab.train import run
 
 if __name__ == "__main__":
     run()

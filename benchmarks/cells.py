@@ -11,13 +11,13 @@ from official_gcn import OFFICIAL_NORMS, official
 from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.instantiate import build
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.launch.start import parts
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.launch.start import parts
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 
 SEEDS = [0, 1, 2, 3, 4]
 METHODS = {

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
 
 GAMMA = -1.0
 LARGEST_EXPLICIT = 1024  # tokens up to which the N × N form is run

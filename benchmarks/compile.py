@@ -19,14 +19,14 @@ from measure import interleaved
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.backbones.bert.bert import BERT
-from oversmoothing.backbones.cnn.cnn import CNN
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.vit.t2t import T2TViT
-from oversmoothing.backbones.vit.vit import ViT
-from oversmoothing.data.graphs.csbm import generate
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
+from oversmoothing.lab.backbones.bert.bert import BERT
+from oversmoothing.lab.backbones.cnn.cnn import CNN
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.vit.t2t import T2TViT
+from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
 
 CENTERED = [partial(Centered, gamma=-0.5)]
 Made = tuple[nn.Module, tuple[Tensor, ...]]

@@ -27,9 +27,9 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.data.graphs import graphs
-from oversmoothing.data.graphs.graph import symmetrised
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.data.graphs import graphs
+from oversmoothing.lab.data.graphs.graph import symmetrised
+from oversmoothing.lab.launch.script import run_script
 
 SEEDS, CHANNELS, WIDE = 5, 32, 64
 

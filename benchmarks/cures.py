@@ -14,13 +14,13 @@ from pathlib import Path
 import record
 from measure import Step, interleaved
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.script import run_script
-from oversmoothing.launch.start import Start
-from oversmoothing.papers.cures.compare import BASELINE
-from oversmoothing.papers.cures.study import Cell, study
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.papers.cures.compare import BASELINE
+from oversmoothing.lab.papers.cures.study import Cell, study
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 
 
 def main() -> int:

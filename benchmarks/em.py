@@ -28,8 +28,8 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
 from oversmoothing.errors import InputError
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
 
 HEM = {"step_size": 0.5, "temperature": "sqrt_dim", "l2": False, "gradients": True}
 

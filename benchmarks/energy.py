@@ -22,9 +22,9 @@ from record import Row, parser_of, row, save
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
-from oversmoothing.tasks.wsss.energy import dense_energy
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
+from oversmoothing.lab.tasks.wsss.energy import dense_energy
 
 FILTERS = ["lattice", "toco", "exact"]
 

@@ -17,11 +17,11 @@ from measure import interleaved
 from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.backbones.random.transformer import RandomTransformer, normalise_rows
-from oversmoothing.backbones.random.weights import RandomWeights
-from oversmoothing.launch.script import run_script
-from oversmoothing.tasks.simulation.gammas import gamma_grid
-from oversmoothing.tasks.simulation.rank import _measure
+from oversmoothing.lab.backbones.random.transformer import RandomTransformer, normalise_rows
+from oversmoothing.lab.backbones.random.weights import RandomWeights
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.tasks.simulation.gammas import gamma_grid
+from oversmoothing.lab.tasks.simulation.rank import _measure
 
 N = 100  # tokens and channels
 GRID = gamma_grid("-1.5:1.5:0.05")

@@ -7,8 +7,8 @@ from measure import median_ratio
 from torch import Tensor
 
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.gcn.products import times
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn.products import times
 
 
 def note(ours: Sequence[float], products: Sequence[float], theirs: Sequence[float]) -> str:

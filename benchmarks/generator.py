@@ -17,9 +17,9 @@ import torch
 from measure import peak_bytes, printed_by_fresh_process
 from torch import Tensor
 
-from oversmoothing.data.graphs import block_edges, csbm
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.data.graphs import block_edges, csbm
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.launch.script import run_script
 
 QUADRATIC = 30_000  # nodes
 

@@ -28,8 +28,8 @@ from cells import METHODS, Bench, Cell
 from measure import interleaved, peak_bytes, peak_megabytes
 from reference_gcn import copy_weights
 
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
 
 Form = Cell | floors.Products
 ATOL = 1e-5

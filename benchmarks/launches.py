@@ -15,11 +15,11 @@ from pathlib import Path
 
 import record
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.execute import execute
-from oversmoothing.tasks.nodes.loop import FullBatchLoop
-from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
-from oversmoothing.training.loop import TrainingLoop
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.execute import execute
+from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.lab.tasks.nodes.minibatch_loop import MiniBatchLoop
+from oversmoothing.lab.training.loop import TrainingLoop
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / part) for part in ("gpu", "support")]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from record import parser_of, row, save
 
-from oversmoothing.data.images.augment import Augment, labelled_crop
-from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.loading import train_batches
 from oversmoothing.errors import InputError
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.data.images.augment import Augment, labelled_crop
+from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data.loading import train_batches
+from oversmoothing.lab.launch.script import run_script
 
 
 def main() -> None:

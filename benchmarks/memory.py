@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/memory.py
 
 The peak of the resident size while the network is built and makes two training steps, each case in
-a separate process, is compared with ``oversmoothing.tasks.nodes.memory``. Exit code 1 if a ratio is
-not between ½ and 2.
+a separate process, is compared with ``oversmoothing.lab.tasks.nodes.memory``. Exit code 1 if a
+ratio is not between ½ and 2.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from measure import peak_bytes, peak_megabytes
 
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.pyg.networks import Networks
-from oversmoothing.data.graphs import csbm
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.launch.script import run_script
-from oversmoothing.tasks.nodes import memory
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.data.graphs import csbm
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.tasks.nodes import memory
 
 NORM = [LayerNorm]
 SAMPLED = [partial(ContraNorm, negatives=256), LayerNorm]

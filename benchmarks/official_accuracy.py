@@ -23,12 +23,12 @@ from record import RESULTS, parser_of
 from reference_gcn import HIDDEN, adjacency
 from torch import nn
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.instantiate import build
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.launch.script import run_script
-from oversmoothing.report.facts import update
-from oversmoothing.store.files import write_text
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.report.facts import update
+from oversmoothing.lab.store.files import write_text
 
 FILE = "official_gcn.csv"
 KEYS = ("data", "method", "scale", "depth", "seed")

@@ -22,8 +22,8 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
-from oversmoothing.backbones.cnn.unit import Unit
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.cnn.unit import Unit
 
 SLOTS = 64  # bases of EMANet, memory of EANet
 Form = Callable[[Tensor], Tensor]

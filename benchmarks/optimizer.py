@@ -12,8 +12,8 @@ from measure import clock, wait
 from record import parser_of, row, save
 from torch import Tensor
 
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
 
 FORMS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "one by one": {"foreach": False}}
 VOCABULARY, POSITIONS, LAYERS, C, FFN = 30522, 514, 6, 128, 512

@@ -7,7 +7,7 @@ Nothing is measured; the rows are those of results/bench.json.
 
 from record import goals, load, parser_of, show
 
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.launch.script import run_script
 
 
 def main() -> None:

@@ -20,11 +20,11 @@ from counting import Counting
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.instantiate import build
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.launch.start import parts
-from oversmoothing.tasks.base import Labels
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.launch.start import parts
+from oversmoothing.lab.tasks.base import Labels
 
 PEAK = 156e12  # TF32 products of an A100, in FLOP/s
 FRACTION = 0.35  # of the peak that a training step reaches

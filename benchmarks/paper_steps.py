@@ -21,8 +21,8 @@ from paper_sizes import WORKS, Work, network_of
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
 
 PRECISIONS = ("float32", "bf16")
 

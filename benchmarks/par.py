@@ -21,9 +21,9 @@ from record import Row, parser_of, row, save
 from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
-from oversmoothing.tasks.wsss.par import PAR
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
+from oversmoothing.lab.tasks.wsss.par import PAR
 
 DILATIONS = (1, 2, 4, 8, 12, 24)
 TOLERANCE = 1e-5

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.running_mean import RunningMean, measuring
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.script import run_script
-from oversmoothing.launch.start import Start
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.nodes.minibatch_loop import MiniBatchLoop
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.nodes.minibatch_loop import MiniBatchLoop
 
 LOADERS = {
     "random, 10 parts": ["trainer=minibatch_random"],

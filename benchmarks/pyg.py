@@ -25,14 +25,14 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.gcn.gcnii import GCNII
-from oversmoothing.backbones.pyg.networks import Networks
-from oversmoothing.data.graphs.csbm import generate
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.data.graphs.graphs import load
-from oversmoothing.launch.script import run_script
-from oversmoothing.tasks.nodes.allocator import keep_freed_memory
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn.gcnii import GCNII
+from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graphs.graphs import load
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory
 
 GOALS = {2: 25.0, 8: 10.0, 32: 6.0}
 PAIRS = {  # row: (own network, options of backbone=pyg)

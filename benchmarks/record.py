@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from oversmoothing.launch.flags import add_publish
-from oversmoothing.report import markdown
-from oversmoothing.report.markers import show_in_pages
-from oversmoothing.store.environment import environment
-from oversmoothing.store.files import write_text
+from oversmoothing.lab.launch.flags import add_publish
+from oversmoothing.lab.report import markdown
+from oversmoothing.lab.report.markers import show_in_pages
+from oversmoothing.lab.store.environment import environment
+from oversmoothing.lab.store.files import write_text
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE = "bench.json"

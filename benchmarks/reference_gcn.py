@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.data.graphs.graph import Graph
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.data.graphs.graph import Graph
 
 HIDDEN, DROPOUT = 32, 0.6
 

@@ -19,14 +19,14 @@ import record
 from measure import interleaved
 from omegaconf import DictConfig
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.execute import execute
-from oversmoothing.launch.script import run_script
-from oversmoothing.report.expected import load, select
-from oversmoothing.tuning.cell import work_of
-from oversmoothing.tuning.halving import Search
-from oversmoothing.tuning.side_by_side import threads, workers
-from oversmoothing.tuning.space import read_space
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.execute import execute
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.search.cell import work_of
+from oversmoothing.lab.search.halving import Search
+from oversmoothing.lab.search.side_by_side import threads, workers
+from oversmoothing.lab.search.space import read_space
 
 RUNGS, EPOCHS, SEEDS = [5, 10], 30, [100, 101, 102]
 MEASURE = "CPU s"
@@ -90,7 +90,7 @@ def in_threads(configs: list[DictConfig], place: str, rounds: int) -> list[recor
             return []
 
     def one_after_the_other() -> None:
-        with patch("oversmoothing.tuning.side_by_side.workers", lambda *_: 1):
+        with patch("oversmoothing.lab.search.side_by_side.workers", lambda *_: 1):
             Search(work, SEEDS, RUNGS).run()
 
     steps = {"ours": lambda: Search(work, SEEDS, RUNGS).run(), "theirs": one_after_the_other}

@@ -19,11 +19,11 @@ from record import parser_of, row, save
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.em import EM
-from oversmoothing.backbones.cnn import cnn
-from oversmoothing.backbones.cnn.bf16 import convolving
-from oversmoothing.launch.script import run_script
-from oversmoothing.tasks.segmentation import objective
-from oversmoothing.tasks.segmentation.network import Segmenter
+from oversmoothing.lab.backbones.cnn import cnn
+from oversmoothing.lab.backbones.cnn.bf16 import convolving
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.tasks.segmentation import objective
+from oversmoothing.lab.tasks.segmentation.network import Segmenter
 
 CPU = torch.device("cpu")
 CONVOLUTIONS = {  # channels, side of the input, options

@@ -34,13 +34,13 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.backbones.gcn.adjacency import Adjacency
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.data.graphs import csbm
-from oversmoothing.drawing import files
-from oversmoothing.drawing.style import COLOURS, LINES, MARKERS
-from oversmoothing.launch.script import run_script
-from oversmoothing.tasks.nodes.allocator import keep_freed_memory
+from oversmoothing.lab.backbones.gcn.adjacency import Adjacency
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.data.graphs import csbm
+from oversmoothing.lab.drawing import files
+from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory
 
 FLOOR = "product with Ã alone"
 METHODS: dict[str, tuple[int, list[Callable]]] = {  # layers, aggregators

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from record import Row, parser_of, row, save
 
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.launch.script import run_script
 
 ROOT = Path(__file__).parents[1]
 RUN = ["train.py", "trainer.epochs=2", "backbone.depth=2", "seeds=[0]", "logger=none"]

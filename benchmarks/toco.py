@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.wsss.energy import dense_energy
+from oversmoothing.lab.tasks.wsss.energy import dense_energy
 
 HIGH, LOW, BACKGROUND, SCALES, IGNORE = 0.7, 0.25, 0.5, (1.0, 0.5, 1.5), 255
 DILATIONS = [1, 2, 4, 8, 12, 24]

@@ -23,8 +23,8 @@ from record import Row, parser_of, row, save
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
 
 UNITS = {
     "EMANet's unit": ("emanet", official_units.emanet),

@@ -34,17 +34,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.vit.vit import ViT
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.environment import device
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.wsss.cam import present_classes
-from oversmoothing.tasks.wsss.method import Method
-from oversmoothing.tasks.wsss.network import Network
-from oversmoothing.tasks.wsss.objective import Objective
-from oversmoothing.training.adamw_poly import AdamWPoly
-from oversmoothing.training.compiled import compiled
-from oversmoothing.training.loop import TrainingLoop
+from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.wsss.cam import present_classes
+from oversmoothing.lab.tasks.wsss.method import Method
+from oversmoothing.lab.tasks.wsss.network import Network
+from oversmoothing.lab.tasks.wsss.objective import Objective
+from oversmoothing.lab.training.adamw_poly import AdamWPoly
+from oversmoothing.lab.training.compiled import compiled
+from oversmoothing.lab.training.loop import TrainingLoop
 
 CENTERED = partial(Centered, -1.0)
 FORMS = {  # aggregator, trainer.precision, trainer.compile

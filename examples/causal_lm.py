@@ -19,8 +19,8 @@ from torch.optim.lr_scheduler import OneCycleLR
 from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 
 import oversmoothing as osm
-from oversmoothing.data.text import glue
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.data.text import glue
+from oversmoothing.lab.launch.script import run_script
 
 VOCABULARY, LENGTH, BATCH = 4096, 64, 16
 VOCABULARY_FILE = Path(panels.ROOT) / "glue/bert-base-uncased-vocab.txt"

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 import oversmoothing as osm
-from oversmoothing.data.batches import evenly_spaced
-from oversmoothing.data.images.voc import load
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.data.batches import evenly_spaced
+from oversmoothing.lab.data.images.voc import load
+from oversmoothing.lab.launch.script import run_script
 
 WEIGHTS = Path(panels.ROOT) / "weights/deit_tiny_patch16_224.timm.pth"
 MODELS: dict[str, Callable] = {

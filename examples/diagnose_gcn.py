@@ -17,9 +17,9 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_torch_csr_tensor
 
 import oversmoothing as osm
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.data.graphs.graphs import load
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graphs.graphs import load
+from oversmoothing.lab.launch.script import run_script
 
 GRAPHS = ("cora", "citeseer", "chameleon", "squirrel")
 METRICS = ("cosine", "effective_rank", "dirichlet_energy", "mad")

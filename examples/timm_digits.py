@@ -21,8 +21,8 @@ from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor
 
 import oversmoothing as osm
-from oversmoothing.data.images.digits import load
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.data.images.digits import load
+from oversmoothing.lab.launch.script import run_script
 
 METHODS = {
     "plain": None,

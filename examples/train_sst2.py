@@ -27,7 +27,7 @@ from transformers import (
 )
 
 import oversmoothing as osm
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.launch.script import run_script
 
 GLUE = Path(panels.ROOT) / "glue"
 

@@ -7,9 +7,9 @@ import argparse
 import json
 from pathlib import Path
 
-from oversmoothing.data.images.voc_labels import read_onehot
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.files import write_text
+from oversmoothing.lab.data.images.voc_labels import read_onehot
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.files import write_text
 
 
 def main() -> int:

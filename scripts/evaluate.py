@@ -13,18 +13,18 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from functools import partial
 from pathlib import Path
 
-from oversmoothing.config.instantiate import build
-from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.voc import unlabelled
 from oversmoothing.errors import InputError
-from oversmoothing.launch import loading
-from oversmoothing.launch.flags import SEED, add_trust
-from oversmoothing.launch.loading import TrainedRun
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.lookup import weights_of
-from oversmoothing.tasks.wsss.export import export
-from oversmoothing.tasks.wsss.reevaluate import checked, configured, measure
-from oversmoothing.tasks.wsss.task import WSSS
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data.images.voc import unlabelled
+from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.flags import SEED, add_trust
+from oversmoothing.lab.launch.loading import TrainedRun
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.lookup import weights_of
+from oversmoothing.lab.tasks.wsss.export import export
+from oversmoothing.lab.tasks.wsss.reevaluate import checked, configured, measure
+from oversmoothing.lab.tasks.wsss.task import WSSS
 
 
 def main() -> int:

@@ -7,9 +7,9 @@ python scripts/predict.py photo.jpg --run my-network
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from oversmoothing.launch.export import export
-from oversmoothing.launch.flags import SEED, add_trust
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.launch.export import export
+from oversmoothing.lab.launch.flags import SEED, add_trust
+from oversmoothing.lab.launch.script import run_script
 
 
 def main() -> int:

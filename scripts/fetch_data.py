@@ -10,11 +10,11 @@ import argparse
 import os
 from pathlib import Path
 
-from oversmoothing.data.fetch import catalogue, ensure
-from oversmoothing.data.graphs.graphs import FOLDERS, folders
-from oversmoothing.data.images import voc_archives
 from oversmoothing.errors import InputError, complain, meant
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.data.fetch import catalogue, ensure
+from oversmoothing.lab.data.graphs.graphs import FOLDERS, folders
+from oversmoothing.lab.data.images import voc_archives
+from oversmoothing.lab.launch.script import run_script
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
     python scripts/figure.py fig1 --jobs 2
     python scripts/figure.py hem_fig3 --help
 
-Names can be shortened: hem_fig3 means src/oversmoothing/papers/hemnet_fig3.
+Names can be shortened: hem_fig3 means src/oversmoothing/lab/papers/hemnet_fig3.
 """
 
 import fnmatch
@@ -11,9 +11,9 @@ import importlib
 import pkgutil
 import sys
 
-from oversmoothing import papers
 from oversmoothing.errors import InputError
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab import papers
+from oversmoothing.lab.launch.script import run_script
 
 
 def main() -> int:

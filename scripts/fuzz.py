@@ -24,7 +24,7 @@ from pathlib import Path
 from fuzz_kinds import KINDS, Reader
 
 from oversmoothing.errors import InputError
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.launch.script import run_script
 
 SECONDS = 20  # for one file
 MEMORY = 2**30  # largest number of bytes for reading a file

@@ -95,7 +95,7 @@ def _checkpoints() -> list[bytes]:
 def _yamls() -> list[bytes]:
     from omegaconf import OmegaConf
 
-    from oversmoothing.config.compose import compose_config
+    from oversmoothing.lab.config.compose import compose_config
 
     words = (["experiment=wsss_scenes"], ["experiment=seg_voc_subset", "aggregator=hem"])
     return [OmegaConf.to_yaml(compose_config(some)).encode() for some in words]
@@ -109,19 +109,19 @@ def _safetensors() -> list[bytes]:
 
 
 def _read_pickle() -> Reader:
-    from oversmoothing.data.unpickle import loads
+    from oversmoothing.lab.data.unpickle import loads
 
     return lambda path: loads(path.read_bytes(), encoding="latin1")
 
 
 def _read_npy() -> Reader:
-    from oversmoothing.data.images.voc_labels import read_onehot
+    from oversmoothing.lab.data.images.voc_labels import read_onehot
 
     return read_onehot
 
 
 def _read_npz() -> Reader:
-    from oversmoothing.store.arrays import load
+    from oversmoothing.lab.store.arrays import load
 
     def read(path: Path) -> None:
         try:
@@ -133,14 +133,14 @@ def _read_npz() -> Reader:
 
 
 def _read_weights() -> Reader:
-    from oversmoothing.store.lookup import read_weights
+    from oversmoothing.lab.store.lookup import read_weights
 
     return read_weights
 
 
 def _read_config() -> Reader:
-    from oversmoothing.config.parts import run_problems
-    from oversmoothing.store.lookup import config_of
+    from oversmoothing.lab.config.parts import run_problems
+    from oversmoothing.lab.store.lookup import config_of
 
     return lambda path: run_problems(config_of(path.parent, ("wsss", "segmentation")))
 

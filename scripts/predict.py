@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from oversmoothing.data.images.files import write_mask
-from oversmoothing.data.images.photo import open_photo
-from oversmoothing.drawing.files import save
 from oversmoothing.errors import InputError
-from oversmoothing.launch import loading, predict
-from oversmoothing.launch.flags import SEED, add_trust, whole
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.files import writing
+from oversmoothing.lab.data.images.files import write_mask
+from oversmoothing.lab.data.images.photo import open_photo
+from oversmoothing.lab.drawing.files import save
+from oversmoothing.lab.launch import loading, predict
+from oversmoothing.lab.launch.flags import SEED, add_trust, whole
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.files import writing
 
 TASKS = {"wsss": predict.of_wsss, "segmentation": predict.of_segmentation}
 

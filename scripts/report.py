@@ -5,16 +5,16 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
-from oversmoothing.launch.script import run_script
-from oversmoothing.report.cells import Cell
-from oversmoothing.report.claims import read_claims
-from oversmoothing.report.collect import collect
-from oversmoothing.report.expected import load, select
-from oversmoothing.report.grid import Entry, judge
-from oversmoothing.report.in_short import in_short
-from oversmoothing.report.overview import papers
-from oversmoothing.report.page import Section, write_page
-from oversmoothing.store.files import writing
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.report.cells import Cell
+from oversmoothing.lab.report.claims import read_claims
+from oversmoothing.lab.report.collect import collect
+from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.grid import Entry, judge
+from oversmoothing.lab.report.in_short import in_short
+from oversmoothing.lab.report.overview import papers
+from oversmoothing.lab.report.page import Section, write_page
+from oversmoothing.lab.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"
 OTHERS = (  # command of make, title, text, and files below results/ that are shown if they exist

@@ -21,22 +21,22 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
-from oversmoothing.launch.attempts import run_all
-from oversmoothing.launch.command import configs
-from oversmoothing.launch.execute import finished
-from oversmoothing.launch.flags import OUTPUTS, SEED, add_cells, records_of, search_path, whole
-from oversmoothing.launch.overrides import same_runs
-from oversmoothing.launch.script import STOPPED, run_script, split_words
-from oversmoothing.report.cells import Cell
-from oversmoothing.report.collect import Planned, collect, write_records
-from oversmoothing.report.expected import load, select
-from oversmoothing.report.facts import update
-from oversmoothing.report.grid import judge
-from oversmoothing.report.latex import write_latex
-from oversmoothing.report.plan import describe, distinct, tables_with
-from oversmoothing.report.publish import markdown, publish
-from oversmoothing.report.records import records_beside
-from oversmoothing.store.identity import run_id
+from oversmoothing.lab.launch.attempts import run_all
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.execute import finished
+from oversmoothing.lab.launch.flags import OUTPUTS, SEED, add_cells, records_of, search_path, whole
+from oversmoothing.lab.launch.overrides import same_runs
+from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
+from oversmoothing.lab.report.cells import Cell
+from oversmoothing.lab.report.collect import Planned, collect, write_records
+from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.facts import update
+from oversmoothing.lab.report.grid import judge
+from oversmoothing.lab.report.latex import write_latex
+from oversmoothing.lab.report.plan import describe, distinct, tables_with
+from oversmoothing.lab.report.publish import markdown, publish
+from oversmoothing.lab.report.records import records_beside
+from oversmoothing.lab.store.identity import run_id
 
 EPILOG = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
 

@@ -26,11 +26,11 @@ from typing import Any
 from torture_areas import Job
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.launch.flags import add_publish
-from oversmoothing.launch.script import run_script
-from oversmoothing.report.markers import show_in_pages
-from oversmoothing.store.environment import environment
-from oversmoothing.store.files import write_text
+from oversmoothing.lab.launch.flags import add_publish
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.report.markers import show_in_pages
+from oversmoothing.lab.store.environment import environment
+from oversmoothing.lab.store.files import write_text
 
 AREAS = {
     "kills": "kill, terminate, Ctrl-C at random moments of every task",

@@ -19,15 +19,15 @@ from dataclasses import replace
 from functools import partial
 
 from oversmoothing.errors import InputError, Problems, complain, meant
-from oversmoothing.launch.flags import add_cells, records_of, search_path, whole
-from oversmoothing.launch.overrides import same_runs
-from oversmoothing.launch.pool import DIED, in_processes
-from oversmoothing.launch.script import STOPPED, run_script, split_words
-from oversmoothing.report.expected import load, select
-from oversmoothing.store.locks import Busy
-from oversmoothing.tuning.cell import CellSearch
-from oversmoothing.tuning.plan import estimate
-from oversmoothing.tuning.space import read_space
+from oversmoothing.lab.launch.flags import add_cells, records_of, search_path, whole
+from oversmoothing.lab.launch.overrides import same_runs
+from oversmoothing.lab.launch.pool import DIED, in_processes
+from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
+from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.search.cell import CellSearch
+from oversmoothing.lab.search.plan import estimate
+from oversmoothing.lab.search.space import read_space
+from oversmoothing.lab.store.locks import Busy
 
 
 def main() -> int:

@@ -13,9 +13,9 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from oversmoothing.errors import InputError
-from oversmoothing.launch.flags import add_trust
-from oversmoothing.launch.script import run_script
-from oversmoothing.store.wandb_replay import replay
+from oversmoothing.lab.launch.flags import add_trust
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.wandb_replay import replay
 
 
 def main() -> int:

@@ -7,8 +7,8 @@ import pytest
 from guide import commands, run, section, write
 
 from oversmoothing.errors import Problems
-from oversmoothing.launch import command as check
-from oversmoothing.launch.execute import execute
+from oversmoothing.lab.launch import command as check
+from oversmoothing.lab.launch.execute import execute
 
 RINGS = ["trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
 FAST = [*RINGS, "data.num_nodes=400"]

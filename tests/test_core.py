@@ -56,7 +56,7 @@ def test_training_without_its_packages_says_what_to_install() -> None:
     code = """
 sys.meta_path.insert(0, Missing())
 import contextlib, io
-from oversmoothing.train import main
+from oversmoothing.lab.train import main
 with contextlib.redirect_stderr(io.StringIO()) as said:
     assert main() == 2
 print(said.getvalue())

@@ -9,18 +9,19 @@ import pytest
 import torch
 
 from oversmoothing import distributed
+from oversmoothing.lab.processes import group
 
 PROCESS = """
 import atexit, glob, torch
 from torch.nn.parallel import DistributedDataParallel
-from oversmoothing import distributed
+from oversmoothing.lab.processes import group
 
 def gloo():
     names = [open(path).read() for path in glob.glob("/proc/self/task/*/comm")]
     return [name for name in names if "gloo" in name]
 
 def run():
-    with distributed.group(torch.device("cpu")):
+    with group(torch.device("cpu")):
         model = DistributedDataParallel(torch.nn.Linear(6, 6))
         cycle = [model]
         cycle.append(cycle)
@@ -48,9 +49,10 @@ STATISTICS = """
 import tempfile, torch
 from types import SimpleNamespace
 from oversmoothing import distributed
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.training.adamw_poly import AdamWPoly
-from oversmoothing.training.loop import Checks, TrainingLoop
+from oversmoothing.lab.processes import group
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.training.adamw_poly import AdamWPoly
+from oversmoothing.lab.training.loop import Checks, TrainingLoop
 
 network = torch.nn.BatchNorm1d(3)
 network.parameter_groups = lambda lr, head_factor: [{"params": [*network.parameters()], "lr": lr}]
@@ -67,7 +69,7 @@ def differ():
     return {}
 
 found, trainer = [], AdamWPoly(iterations=4, batch_size=4, warmup=0, workers=0)
-with tempfile.TemporaryDirectory() as folder, distributed.group(torch.device("cpu")):
+with tempfile.TemporaryDirectory() as folder, group(torch.device("cpu")):
     recorder = Recorder(folder, [0])
     rest = trainer, recorder, torch.device("cpu")
     TrainingLoop(network, objective, loader, *rest, checks=Checks(2, differ)).fit()
@@ -100,5 +102,5 @@ def test_a_torch_without_distributed_has_one_process(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
     monkeypatch.delattr(torch.distributed, "is_initialized")
     assert distributed.gathered(3) == [3] and distributed.from_first(3) == 3
-    with distributed.group(torch.device("cpu")):
+    with group(torch.device("cpu")):
         assert distributed.sum_over_processes([torch.tensor(3)]) == [3]

@@ -12,13 +12,13 @@ import pytest
 from guide import ROOT
 from omegaconf import DictConfig
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.instantiate import build
-from oversmoothing.config.plan import plan
-from oversmoothing.launch.execute import execute
-from oversmoothing.store.identity import short_name
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.config.plan import plan
+from oversmoothing.lab.launch.execute import execute
+from oversmoothing.lab.store.identity import short_name
 
-PRINTING = [ROOT / "README.md", ROOT / "train.py", ROOT / "src/oversmoothing/train.py"]
+PRINTING = [ROOT / "README.md", ROOT / "train.py", ROOT / "src/oversmoothing/lab/train.py"]
 PRINTING += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
 PRINTING += [*(ROOT / "configs").rglob("*.yaml")]
 COMMAND = re.compile(

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from guide import ROOT, commands, files
 
-from oversmoothing import papers
-from oversmoothing.config.parts import config_problems
-from oversmoothing.config.plan import plan
 from oversmoothing.errors import Problems
-from oversmoothing.launch.command import command
-from oversmoothing.report.expected import load
+from oversmoothing.lab import papers
+from oversmoothing.lab.config.parts import config_problems
+from oversmoothing.lab.config.plan import plan
+from oversmoothing.lab.launch.command import command
+from oversmoothing.lab.report.expected import load
 
 README = ROOT / "README.md"
 RESULTS = ROOT / "results"

@@ -114,9 +114,9 @@ def _settings(command: list[str]) -> list[tuple[str, Any]]:
     """Lists what a command can set: keys of its config with values, and groups with options."""
     from omegaconf import OmegaConf
 
-    from oversmoothing.config.compose import choices, compose_config
-    from oversmoothing.config.folders import CONFIGS, options
-    from oversmoothing.config.names import flat
+    from oversmoothing.lab.config.compose import choices, compose_config
+    from oversmoothing.lab.config.folders import CONFIGS, options
+    from oversmoothing.lab.config.names import flat
 
     keys = flat(OmegaConf.to_container(compose_config(command), resolve=False))
     places = [place for place in choices() if not place.startswith("hydra/")]
@@ -162,7 +162,7 @@ class TooLong(BaseException):
 
 def run(command: list[str]) -> str:
     """Runs a command in this process until it ends or trains; returns its failure or nothing."""
-    from oversmoothing import train
+    from oversmoothing.lab import train
 
     out, err, code = io.StringIO(), io.StringIO(), 0
     sys.argv = ["train.py", *command]
@@ -188,7 +188,7 @@ def run(command: list[str]) -> str:
 
 def _answer(commands: list[list[str]]) -> None:
     """Runs commands, and reports to the other process before and after each."""
-    from oversmoothing.store.recorder import Recorder
+    from oversmoothing.lab.store.recorder import Recorder
 
     log, out = Recorder.log, sys.stdout
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from oversmoothing.train import STOPPED
+from oversmoothing.lab.train import STOPPED
 from torture_areas import Job, Trial
 from torture_areas.commands import OF_TASK, words
 from torture_areas.compare import difference, run_folder

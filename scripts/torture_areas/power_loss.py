@@ -59,8 +59,8 @@ class Stop(Exception):
 
 def trials(seed: float, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yields the names of trials and the functions that run them."""
-    from oversmoothing.config.compose import compose_config
-    from oversmoothing.launch.execute import execute, run_folder
+    from oversmoothing.lab.config.compose import compose_config
+    from oversmoothing.lab.launch.execute import execute, run_folder
 
     drawn, first = random.Random(seed), compose_config([*WORDS, f"paths.outputs={folder}/whole"])
     execute(first)
@@ -88,7 +88,7 @@ def trials(seed: float, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]
 
 def _stopped_at(number: int, run: Callable[[], object]) -> None:
     """Runs until ``number`` checkpoints have been saved, then stops like a power loss."""
-    from oversmoothing.store import checkpoints
+    from oversmoothing.lab.store import checkpoints
 
     real, left = checkpoints.save, [number]
 

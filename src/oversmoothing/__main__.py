@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser
 
-from oversmoothing.launch.diagnose import command
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.launch.diagnose import command
+from oversmoothing.lab.launch.script import run_script
 
 
 def main() -> int:

@@ -11,8 +11,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_torch_csr_tensor
 
 import oversmoothing as osm
-from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.gcn.gcn import GCN
 
 CONVS = {
     "gcn": lambda: pyg.GCNConv(4, 4),

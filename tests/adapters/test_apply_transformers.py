@@ -12,8 +12,8 @@ from applied_models import PADDED, SMALL, WORDS, Push, bert, centered, gpt2, mad
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.bert.bert import BERT
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 PROCESS = """
 import sys, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from oversmoothing import distributed
+from oversmoothing.lab import processes
 from oversmoothing.aggregators.base import Context, settle
 from oversmoothing.aggregators.em import EM
 
@@ -33,7 +33,7 @@ for part in ([[0], [1, 2]], [[3], [4, 5]])[rank]:  # two forward passes each, of
 settle(model)
 assert torch.allclose(host.em.bases, expected, atol=1e-14), (host.em.bases - expected).abs().max()
 del model
-distributed.close()
+processes.close()
 """
 
 

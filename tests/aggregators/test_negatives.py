@@ -14,8 +14,8 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.negatives import Negatives, begin_part
 from oversmoothing.aggregators.non_neighbours import average
-from oversmoothing.backbones.gcn.gcn import GCN
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.gcn.gcn import GCN
 
 
 @pytest.fixture

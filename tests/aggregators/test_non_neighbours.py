@@ -15,8 +15,8 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.neighbours import Neighbours
 from oversmoothing.aggregators.non_neighbours import average
-from oversmoothing.data.graphs.graphs import load
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.graphs.graphs import load
 
 
 @pytest.fixture

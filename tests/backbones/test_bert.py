@@ -13,9 +13,9 @@ from oversmoothing.aggregators.base import After, Context, Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.bert.albert import ALBERT
-from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.bert.albert import ALBERT
+from oversmoothing.lab.backbones.bert.bert import BERT
 
 transformers = pytest.importorskip("transformers")
 

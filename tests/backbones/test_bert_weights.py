@@ -12,9 +12,9 @@ from torch import Tensor
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.bert.albert import ALBERT
-from oversmoothing.backbones.bert.bert import BERT
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.bert.albert import ALBERT
+from oversmoothing.lab.backbones.bert.bert import BERT
 
 pytest.importorskip("transformers")
 

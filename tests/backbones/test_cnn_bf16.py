@@ -7,8 +7,8 @@ import torch
 from small_cnn import cnn, images
 from torch import Tensor, nn
 
-from oversmoothing.backbones.cnn.bf16 import convolving
-from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy, upsampled
+from oversmoothing.lab.backbones.cnn.bf16 import convolving
+from oversmoothing.lab.tasks.segmentation.objective import PixelCrossEntropy, upsampled
 
 CPU = torch.device("cpu")
 

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 import oversmoothing as osm
 from oversmoothing.aggregators.base import Context, Inside
-from oversmoothing.backbones.pyg.edges import as_csr, drop_edges
-from oversmoothing.backbones.pyg.layer import Layer
-from oversmoothing.backbones.pyg.networks import Networks
-from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.nodes.loop import FullBatchLoop
-from oversmoothing.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.lab.backbones.pyg.edges import as_csr, drop_edges
+from oversmoothing.lab.backbones.pyg.layer import Layer
+from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
 

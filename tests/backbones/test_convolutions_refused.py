@@ -9,7 +9,7 @@ import torch
 from small_pyg import CONVS, networks
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.launch.command import command, configs
+from oversmoothing.lab.launch.command import command, configs
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.backbones.gcn.adjacency import Adjacency
-from oversmoothing.backbones.gcn.engine import Engine
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.gcn.gcnii import GCNII
-from oversmoothing.backbones.gcn.jknet import JKNet
-from oversmoothing.backbones.per_seed import Seeds
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.gcn.adjacency import Adjacency
+from oversmoothing.lab.backbones.gcn.engine import Engine
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn.gcnii import GCNII
+from oversmoothing.lab.backbones.gcn.jknet import JKNet
+from oversmoothing.lab.backbones.per_seed import Seeds
 
 N, F, CLASSES = 30, 12, 3
 KINDS = {

@@ -11,10 +11,10 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.gcn.products import relu_dropout, times
-from oversmoothing.backbones.gcn.sparse import SparseMatrix
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn.products import relu_dropout, times
+from oversmoothing.lab.backbones.gcn.sparse import SparseMatrix
 
 N, F, CLASSES = 30, 12, 3
 

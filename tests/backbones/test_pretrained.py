@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.backbones import pretrained
-from oversmoothing.backbones.vit.vit import ViT
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones import pretrained
+from oversmoothing.lab.backbones.vit.vit import ViT
 
 TINY = "deit_tiny_patch16_224"
 HUB = "huggingface_hub."

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oversmoothing.backbones.per_seed import Seeds
+from oversmoothing.lab.backbones.per_seed import Seeds
 
 CPU = torch.device("cpu")
 SEEDS = [0, 1, 2, 7, 2**31, 2**32, 2**32 + 1, 2**40]

@@ -7,10 +7,10 @@ from small_vit import Scale, Swap, centered, images, vit_contranorm
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
-from oversmoothing.backbones.vit.attention import InPlaceOfNorm
-from oversmoothing.backbones.vit.t2t import T2TViT, sinusoids
-from oversmoothing.backbones.vit.t2t_tokens import AttentionMixing, ExternalMixing
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.vit.attention import InPlaceOfNorm
+from oversmoothing.lab.backbones.vit.t2t import T2TViT, sinusoids
+from oversmoothing.lab.backbones.vit.t2t_tokens import AttentionMixing, ExternalMixing
 
 
 def t2t(*aggregators: object, **options: object) -> T2TViT:

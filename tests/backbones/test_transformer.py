@@ -10,8 +10,8 @@ from oversmoothing.aggregators.base import Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.random.transformer import RandomTransformer
 
 GAMMAS = [-1.5, -1.0, 0.5]
 SMALL = {"depth": 4, "num_tokens": 6, "dim": 8}

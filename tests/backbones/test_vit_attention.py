@@ -9,8 +9,8 @@ from timm.layers import Attention
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
-from oversmoothing.backbones.vit import bf16
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.vit import bf16
 
 
 @torch.no_grad()

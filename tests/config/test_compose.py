@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from oversmoothing.config.compose import compose_config, loader
-from oversmoothing.config.folders import CONFIGS
-from oversmoothing.launch.command import command, configs
+from oversmoothing.lab.config.compose import compose_config, loader
+from oversmoothing.lab.config.folders import CONFIGS
+from oversmoothing.lab.launch.command import command, configs
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,13 @@ from omegaconf import OmegaConf
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from oversmoothing.config.compose import base, compose_config
-from oversmoothing.config.folders import CONFIGS
-from oversmoothing.config.parts import PARTS
-from oversmoothing.data.graphs.graphs import FOLDERS
 from oversmoothing.errors import Problems
-from oversmoothing.launch.command import configs
-from oversmoothing.report.expected import load
+from oversmoothing.lab.config.compose import base, compose_config
+from oversmoothing.lab.config.folders import CONFIGS
+from oversmoothing.lab.config.parts import PARTS
+from oversmoothing.lab.data.graphs.graphs import FOLDERS
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.report.expected import load
 
 ROOT = Path(__file__).parents[2]
 EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
@@ -190,7 +190,7 @@ def test_every_yaml_says_first_what_it_is(name: str) -> None:
 
 def test_every_default_of_the_main_config_is_read() -> None:
     """Its keys are the parts and the settings that are checked."""
-    from oversmoothing.config.parts import settings
+    from oversmoothing.lab.config.parts import settings
 
     main = OmegaConf.load(CONFIGS / "config.yaml")
     own = main.keys() - {"defaults", "hydra"}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hydra.utils import get_object
 
-from oversmoothing.config import source, types
-from oversmoothing.config.folders import CONFIGS
+from oversmoothing.lab.config import source, types
+from oversmoothing.lab.config.folders import CONFIGS
 
 TEXTS = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
 TARGETS = sorted({t for text in TEXTS for t in re.findall(r"_target_: (\w+\.\S+)", text)})

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from oversmoothing.backbones.gcn.adjacency import Adjacency
-from oversmoothing.data.graphs.build import build
-from oversmoothing.data.graphs.graph import Graph, to_csr
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.gcn.adjacency import Adjacency
+from oversmoothing.lab.data.graphs.build import build
+from oversmoothing.lab.data.graphs.graph import Graph, to_csr
 
 N = 6
 PATH = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from oversmoothing.data.images import class_folders
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.images import class_folders
 
 CLASSES = ["n03", "n01", "n02"]
 

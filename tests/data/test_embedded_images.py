@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from oversmoothing.data.images import digits, scene_crops
-from oversmoothing.data.images.shapes import CLASSES
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.images import digits, scene_crops
+from oversmoothing.lab.data.images.shapes import CLASSES
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.data import fetch
-from oversmoothing.data.fetch import Source, ensure
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data import fetch
+from oversmoothing.lab.data.fetch import Source, ensure
 
 CONTENT = {"a": b"alpha" * 100, "b": b"beta" * 100}
 HASHES = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from oversmoothing.data.text import glue
-from oversmoothing.data.text.glue_tasks import TASKS
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.text import glue
+from oversmoothing.lab.data.text.glue_tasks import TASKS
 
 SIZES = {  # training and development texts, as the GLUE paper has them
     "cola": (8551, 1043),

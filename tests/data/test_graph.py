@@ -6,8 +6,14 @@ import warnings
 import pytest
 import torch
 
-from oversmoothing.data.graphs.graph import Graph, check_graph, row_normalised, symmetrised, to_csr
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.graphs.graph import (
+    Graph,
+    check_graph,
+    row_normalised,
+    symmetrised,
+    to_csr,
+)
 
 
 def make(**changes) -> Graph:

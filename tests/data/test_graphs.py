@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch_geometric.utils import is_undirected
 
-from oversmoothing.data.graphs import graphs
-from oversmoothing.data.graphs.duplicates import first_of_each
-from oversmoothing.data.graphs.graph import Graph, count_isolated
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.graphs import graphs
+from oversmoothing.lab.data.graphs.duplicates import first_of_each
+from oversmoothing.lab.data.graphs.graph import Graph, count_isolated
 
 NAMES = ("cora", "citeseer", "chameleon", "squirrel")
 

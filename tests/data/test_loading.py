@@ -14,11 +14,11 @@ import pytest
 import torch
 from voc_folder import load, make, truncate
 
-from oversmoothing.data.batches import evenly_spaced
-from oversmoothing.data.images.augment import Augment, labelled_crop
-from oversmoothing.data.images.files import read_pil
-from oversmoothing.data.loading import evaluation_items, train_batches
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.batches import evenly_spaced
+from oversmoothing.lab.data.images.augment import Augment, labelled_crop
+from oversmoothing.lab.data.images.files import read_pil
+from oversmoothing.lab.data.loading import evaluation_items, train_batches
 
 AUGMENT = Augment(16)
 
@@ -196,7 +196,7 @@ def test_ids_are_spaced_evenly(number):
 
 HARD_TIMES = """
 import os, resource, torch
-from oversmoothing.data.loading import read_ahead
+from oversmoothing.lab.data.loading import read_ahead
 from oversmoothing.errors import InputError, lack
 
 def batch(key):

@@ -9,11 +9,11 @@ from PIL import Image
 from voc_folder import load as load_voc
 from voc_folder import make, truncate
 
-from oversmoothing.data.images import mask_folders
-from oversmoothing.data.images.classes import class_names
-from oversmoothing.data.images.files import read_mask
-from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.images import mask_folders
+from oversmoothing.lab.data.images.classes import class_names
+from oversmoothing.lab.data.images.files import read_mask
+from oversmoothing.lab.data.images.image_set import ImageSet
 
 SIZE = (12, 16)
 

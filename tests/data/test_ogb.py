@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from oversmoothing.data.graphs import graphs, ogb
-from oversmoothing.data.graphs.graph import Graph, to_csr
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.graphs import graphs, ogb
+from oversmoothing.lab.data.graphs.graph import Graph, to_csr
 
 N, K = 50, 4
 

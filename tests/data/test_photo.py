@@ -8,11 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from oversmoothing.data.images.files import write_mask
-from oversmoothing.data.images.image_set import ImageSet
-from oversmoothing.data.images.photo import open_photo
-from oversmoothing.data.images.scenes import load
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.images.files import write_mask
+from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data.images.photo import open_photo
+from oversmoothing.lab.data.images.scenes import load
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import pytest
 import torch
 from filelock import FileLock
 
-from oversmoothing.data import fetch
-from oversmoothing.data.graphs import graphs
-from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data import fetch
+from oversmoothing.lab.data.graphs import graphs
+from oversmoothing.lab.data.graphs.graph import Graph
 
 RAW = Path("graphs/Planetoid/Cora/raw")
 

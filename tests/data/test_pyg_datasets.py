@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from oversmoothing.config.instantiate import build
-from oversmoothing.data.graphs import graphs
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.data.graphs.pyg_datasets import load
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.launch.command import configs
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.data.graphs import graphs
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graphs.pyg_datasets import load
+from oversmoothing.lab.launch.command import configs
 
 SPLIT = [0.6, 0.2, 0.2]
 ROMAN = {"dataset": "HeterophilousGraphDataset", "options": {"name": "Roman-empire"}}

@@ -7,12 +7,12 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from oversmoothing.config.instantiate import build
-from oversmoothing.data.graphs import block_edges, csbm
-from oversmoothing.data.graphs.csbm import generate
-from oversmoothing.data.graphs.graph import Graph
 from oversmoothing.errors import InputError
-from oversmoothing.launch.command import configs
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.data.graphs import block_edges, csbm
+from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.launch.command import configs
 
 
 @pytest.mark.parametrize("homophily", [0.0, 0.2, 0.6, 1.0])
@@ -180,7 +180,7 @@ def test_a_sweep_draws_its_graph_once(monkeypatch):
 
 
 def test_large_graphs_are_not_kept_together(monkeypatch):
-    monkeypatch.setattr("oversmoothing.data.graphs.kept.LIMIT", 10**6)
+    monkeypatch.setattr("oversmoothing.lab.data.graphs.kept.LIMIT", 10**6)
     sizes = (310, 320, 330)  # 0.2 MB each
     graphs = [generate(num_nodes=nodes) for nodes in sizes]
     assert [generate(num_nodes=nodes) is graph for nodes, graph in zip(sizes, graphs)] == [True] * 3

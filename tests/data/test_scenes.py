@@ -9,9 +9,9 @@ import pytest
 import torch
 from matplotlib.colors import rgb_to_hsv
 
-from oversmoothing.data.images import scenes
-from oversmoothing.data.images.shapes import CLASSES, outline, texture
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.images import scenes
+from oversmoothing.lab.data.images.shapes import CLASSES, outline, texture
 
 SMALL = {"num_train": 12, "num_val": 4, "size": (48, 64)}
 

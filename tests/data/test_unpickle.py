@@ -16,9 +16,9 @@ import torch
 from scipy.sparse import csr_matrix
 from torch_geometric.io.planetoid import read_file
 
-from oversmoothing.data.fetch import catalogue, ensure
-from oversmoothing.data.unpickle import loads, restricted
-from oversmoothing.store import tensors
+from oversmoothing.lab.data.fetch import catalogue, ensure
+from oversmoothing.lab.data.unpickle import loads, restricted
+from oversmoothing.lab.store import tensors
 
 
 class Malicious:

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 from voc_folder import load, make, truncate, write_list
 
-from oversmoothing.data.images import voc
-from oversmoothing.data.images.classes import class_names
-from oversmoothing.data.images.files import write_mask
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.images import voc
+from oversmoothing.lab.data.images.classes import class_names
+from oversmoothing.lab.data.images.files import write_mask
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from PIL import Image
 from scipy.io import savemat
 from voc_folder import write_image
 
-from oversmoothing.data.fetch import Source
-from oversmoothing.data.images import voc, voc_archives
-from oversmoothing.data.images.files import read_mask, write_mask
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.fetch import Source
+from oversmoothing.lab.data.images import voc, voc_archives
+from oversmoothing.lab.data.images.files import read_mask, write_mask
 
 LISTS = {"train": ["a", "b"], "val": ["c"]}
 SBD = ["b", "c", "d", "e"]  # also knows one training and one validation image

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from voc_folder import load, make
 
-from oversmoothing.data.images import voc, voc_labels
-from oversmoothing.data.images.voc_labels import read_onehot
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.images import voc, voc_labels
+from oversmoothing.lab.data.images.voc_labels import read_onehot
 
 BOX = "<object><name>{}</name><difficult>{}</difficult></object>"
 

@@ -221,10 +221,10 @@ def test_compiled_parts_give_the_same_numbers() -> None:
 
 def test_deit_equals_the_committed_measurement(data_root: Path) -> None:
     """Compares with our evaluator on eight of the 64 images, and with the committed numbers."""
-    from oversmoothing.config.compose import compose_config
-    from oversmoothing.config.instantiate import build
-    from oversmoothing.launch.start import parts
-    from oversmoothing.tasks.classification.evaluator import Evaluator
+    from oversmoothing.lab.config.compose import compose_config
+    from oversmoothing.lab.config.instantiate import build
+    from oversmoothing.lab.launch.start import parts
+    from oversmoothing.lab.tasks.classification.evaluator import Evaluator
 
     words = ["experiment=cls_eval", f"paths.data={data_root}", "aggregator.gamma=-1"]
     config = compose_config([*words, "task.evaluation.layer_images=8"])

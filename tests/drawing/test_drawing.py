@@ -11,14 +11,14 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from oversmoothing.data.images.files import write_mask
-from oversmoothing.drawing.files import save, write_csv
-from oversmoothing.drawing.grid import coloured, draw_grid, labels_in
-from oversmoothing.drawing.leave import leave
-from oversmoothing.drawing.style import COLOURS, colours_of
-from oversmoothing.drawing.tokens import draw_tokens, token_rows
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
+from oversmoothing.lab.data.images.files import write_mask
+from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.grid import coloured, draw_grid, labels_in
+from oversmoothing.lab.drawing.leave import leave
+from oversmoothing.lab.drawing.style import COLOURS, colours_of
+from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
+from oversmoothing.lab.store.recorder import Recorder
 
 TASKS = ("wsss", "segmentation", "classification", "glue", "nodes")
 
@@ -104,6 +104,6 @@ def test_a_picture_that_fails_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_importing_a_task_does_not_import_matplotlib() -> None:
-    modules = "; ".join(f"import oversmoothing.tasks.{task}.task" for task in TASKS)
+    modules = "; ".join(f"import oversmoothing.lab.tasks.{task}.task" for task in TASKS)
     code = f"import sys; {modules}; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -22,10 +22,10 @@ from golden_runs import ROOT, given
 from omegaconf import OmegaConf
 
 import oversmoothing as osm
-from oversmoothing.config.compose import compose_config
-from oversmoothing.papers.cures.study import study
-from oversmoothing.report.expected import load
-from oversmoothing.store.identity import run_id
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.papers.cures.study import study
+from oversmoothing.lab.report.expected import load
+from oversmoothing.lab.store.identity import run_id
 
 CONFIGS = ROOT / "configs"
 NAME = re.compile(r"[\w@./-]+")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from small_runs import RUNS, TRAINED, words
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.store.recorder import Recorder
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store.recorder import Recorder
 
 LOOPED = ["wsss", "segmentation", "classification", "glue"]  # trained by TrainingLoop
 CLOSE = 5e-4  # relative; steps of Adam enlarge differences of rounding

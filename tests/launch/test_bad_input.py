@@ -9,18 +9,18 @@ import pytest
 
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.parts import config_problems
 from oversmoothing.errors import InputError, complain
-from oversmoothing.launch.attempts import attempt, unfinished
-from oversmoothing.launch.command import command, configs
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.store.summary import summary
-from oversmoothing.tasks.wsss.evaluation import Evaluation
-from oversmoothing.tasks.wsss.method import Method
-from oversmoothing.training.adamw_cosine import AdamWCosine
-from oversmoothing.training.adamw_linear import AdamWLinear
-from oversmoothing.training.adamw_poly import AdamWPoly
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.parts import config_problems
+from oversmoothing.lab.launch.attempts import attempt, unfinished
+from oversmoothing.lab.launch.command import command, configs
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store.summary import summary
+from oversmoothing.lab.tasks.wsss.evaluation import Evaluation
+from oversmoothing.lab.tasks.wsss.method import Method
+from oversmoothing.lab.training.adamw_cosine import AdamWCosine
+from oversmoothing.lab.training.adamw_linear import AdamWLinear
+from oversmoothing.lab.training.adamw_poly import AdamWPoly
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.num_nodes=400", "trainer.epochs=1", "seeds=[0]", "logger=none", "device=cpu"]

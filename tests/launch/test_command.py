@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.errors import Problems
-from oversmoothing.launch.command import command
+from oversmoothing.lab.launch.command import command
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 import oversmoothing as osm
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.execute import execute, run_folder
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.execute import execute, run_folder
 
 VIT = "vit_tiny_patch16_224"
 TINY = [

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch import execute as module
-from oversmoothing.launch.execute import execute, finished, known_result, run_folder
-from oversmoothing.launch.start import Start
-from oversmoothing.store.recorder import Recorder, write_result
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch import execute as module
+from oversmoothing.lab.launch.execute import execute, finished, known_result, run_folder
+from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.store.recorder import Recorder, write_result
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.num_nodes=400", "trainer.epochs=40", "trainer.eval_every=5", "logger=none"]
@@ -190,7 +190,7 @@ def test_a_crash_leaves_its_traceback_and_is_tried_again(
 
     asked, before = config(tmp_path), locale.setlocale(locale.LC_CTYPE)
     with monkeypatch.context() as patch:
-        patch.setattr("oversmoothing.tasks.nodes.loop.FullBatchLoop.fit", fit)
+        patch.setattr("oversmoothing.lab.tasks.nodes.loop.FullBatchLoop.fit", fit)
         locale.setlocale(locale.LC_CTYPE, "C")
         with pytest.raises(ArithmeticError, match="γ of caf"):
             execute(asked)

@@ -13,15 +13,15 @@ from test_loading_runs import TINY
 from test_loading_segmentation import SEGMENTATION
 
 import oversmoothing as osm
-from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch import loading
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.launch.export import export
-from oversmoothing.launch.retrace import command_of
-from oversmoothing.store import portable
-from oversmoothing.store.identity import run_id
-from oversmoothing.store.recorder import read_result
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.launch.export import export
+from oversmoothing.lab.launch.retrace import command_of
+from oversmoothing.lab.store import portable
+from oversmoothing.lab.store.identity import run_id
+from oversmoothing.lab.store.recorder import read_result
 
 ROOT = Path(__file__).parents[2]
 TASKS = ("wsss", "segmentation")
@@ -133,7 +133,7 @@ def test_from_the_hub(
         loading.load("hf:network", tasks=TASKS)
 
 
-@pytest.mark.parametrize("target", ["os.system", "oversmoothing.store.files.os.remove"])
+@pytest.mark.parametrize("target", ["os.system", "oversmoothing.lab.store.files.os.remove"])
 def test_a_config_from_the_hub_calls_no_foreign_code(
     both: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:

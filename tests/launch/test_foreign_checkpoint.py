@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.launch.attempts import attempt
-from oversmoothing.launch.command import configs
-from oversmoothing.launch.execute import run_folder
-from oversmoothing.store.checkpoints import restoring
-from oversmoothing.store.recorder import Recorder
+from oversmoothing.lab.launch.attempts import attempt
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.execute import run_folder
+from oversmoothing.lab.store.checkpoints import restoring
+from oversmoothing.lab.store.recorder import Recorder
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 from torture_areas.commands import words  # noqa: E402

@@ -12,14 +12,14 @@ from in_process import here
 from omegaconf import OmegaConf
 from PIL import Image
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.data.images.files import read_mask
 from oversmoothing.errors import InputError
-from oversmoothing.launch import loading
-from oversmoothing.launch.execute import execute, run_folder
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.data.images.files import read_mask
+from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.papers.centered_fig2 import figure2
+from oversmoothing.lab.tasks.wsss.look import distinct_classes, look_at
 from oversmoothing.metrics.segmentation import Confusion
-from oversmoothing.papers.centered_fig2 import figure2
-from oversmoothing.tasks.wsss.look import distinct_classes, look_at
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -112,10 +112,10 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
     (copy / "result.json").unlink()
     refused(r"no trained weights yet.*seeds: 0\); run its command again", copy)
     config = OmegaConf.load(copy / "config.yaml")
-    config.task = {"_target_": "oversmoothing.tasks.nodes.task.Nodes", "layer_metrics": False}
+    config.task = {"_target_": "oversmoothing.lab.tasks.nodes.task.Nodes", "layer_metrics": False}
     OmegaConf.save(config, copy / "config.yaml")
     refused("task=nodes store no weights", copy, None, "cpu", ("nodes",))
-    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")
+    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.lab.tasks.nodes.run}")
     refused("a run of task=nodes; expected task=wsss", copy)
     refused("expected task=segmentation", copy, None, "cpu", ("segmentation",))
 

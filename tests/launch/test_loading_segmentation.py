@@ -9,14 +9,14 @@ import torch
 from in_process import here
 from PIL import Image
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.instantiate import build
-from oversmoothing.data.images.files import read_mask
 from oversmoothing.errors import InputError
-from oversmoothing.launch import loading
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.segmentation.evaluator import Evaluator
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.data.images.files import read_mask
+from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
 
 SEGMENTATION = [
     "task=segmentation",

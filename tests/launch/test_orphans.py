@@ -13,7 +13,7 @@ from processes import ROOT, all_ended, with_mark
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 READER = """
 import time
-from oversmoothing.data.loading import read_ahead
+from oversmoothing.lab.data.loading import read_ahead
 
 def read(key):
     print(key, flush=True)
@@ -25,7 +25,7 @@ for item in read_ahead(read, range(2), workers=2):
 SERVED = """
 import multiprocessing
 import time
-from oversmoothing.workers import follow_parent
+from oversmoothing.lab.processes import follow_parent
 
 def work(started):
     follow_parent()
@@ -44,7 +44,7 @@ if __name__ == "__main__":
 """
 POOL = """
 import time
-from oversmoothing.launch import attempts
+from oversmoothing.lab.launch import attempts
 
 if __name__ == "__main__":
     attempts.attempt = time.sleep

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch.flags import search_path
-from oversmoothing.launch.overrides import other_runs, same_runs
-from oversmoothing.store.identity import run_id
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.flags import search_path
+from oversmoothing.lab.launch.overrides import other_runs, same_runs
+from oversmoothing.lab.store.identity import run_id
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 OTHER = {bool: "true", int: "7", float: "0.123", str: "another", type(None): "3"}

@@ -3,8 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.predict import titles
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.predict import titles
 
 
 def run(name: str, *words: str) -> SimpleNamespace:

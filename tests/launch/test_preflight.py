@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.errors import Problems
-from oversmoothing.launch.command import command, configs
+from oversmoothing.lab.launch.command import command, configs
 
 
 @pytest.fixture(autouse=True)

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.instantiate import build
 from oversmoothing.errors import InputError
-from oversmoothing.launch import room
-from oversmoothing.launch.activations import activations
-from oversmoothing.launch.command import command
-from oversmoothing.launch.start import parts
-from oversmoothing.tasks.base import Parts, Task
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.launch import room
+from oversmoothing.lab.launch.activations import activations
+from oversmoothing.lab.launch.command import command
+from oversmoothing.lab.launch.start import parts
+from oversmoothing.lab.tasks.base import Parts, Task
 
 CPU = torch.device("cpu")
 NETWORKS = {

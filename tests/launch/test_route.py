@@ -23,7 +23,7 @@ def watched(function):
 
 Centered.__init__, Centered.forward = watched(Centered.__init__), watched(Centered.forward)
 sys.argv[1:] = sys.argv[2:]
-from oversmoothing import train
+from oversmoothing.lab import train
 code = train.main()
 ours = [f for f in FILES if f.startswith(f"{ROOT}/src")]
 print(json.dumps([code, BUILT.count("__init__"), sorted(f[len(str(ROOT)) + 1:] for f in ours)]))

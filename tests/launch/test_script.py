@@ -9,7 +9,7 @@ import pytest
 
 CALL = """
 from oversmoothing.errors import InputError
-from oversmoothing.launch.script import run_script
+from oversmoothing.lab.launch.script import run_script
 
 def main():
     {body}

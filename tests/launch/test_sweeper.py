@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.errors import Problems
-from oversmoothing.launch.command import command
+from oversmoothing.lab.launch.command import command
 
 SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
 ENDS = '''

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.launch.command import configs
-from oversmoothing.launch.execute import execute
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.execute import execute
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/sweeps.md"
 SWEEP = ["aggregator=centered", "aggregator.gamma=-1,0", "backbone.depth=2", "trainer.epochs=2"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.store.summary import summary
+from oversmoothing.lab.store.summary import summary
 
 SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
 
@@ -123,7 +123,7 @@ def test_help_and_a_refused_command_import_no_torch(tmp_path: Path) -> None:
     code = """
         import sys
         from oversmoothing.errors import Problems
-        from oversmoothing.launch.command import command
+        from oversmoothing.lab.launch.command import command
         for words in {quick}:
             try:
                 assert command(words).hydra

@@ -22,9 +22,9 @@ from made_up_results import (
     write,
 )
 
-from oversmoothing.papers.claims.claim import Finding, Verdict
-from oversmoothing.papers.claims.evidence import Evidence
-from oversmoothing.papers.claims.main import CLAIMS, findings
+from oversmoothing.lab.papers.claims.claim import Finding, Verdict
+from oversmoothing.lab.papers.claims.evidence import Evidence
+from oversmoothing.lab.papers.claims.main import CLAIMS, findings
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 CASES: list[tuple[str, Callable[[Path, bool], None]]] = [

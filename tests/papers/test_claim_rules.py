@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from made_up import measured
 from made_up_results import five, line, write
 
-from oversmoothing.papers.claims import centered_theory, contranorm_depth, contranorm_theory
-from oversmoothing.papers.claims.centered_graphs import _margin
-from oversmoothing.papers.claims.centered_tuned import _grows
-from oversmoothing.papers.claims.claim import Verdict
-from oversmoothing.papers.claims.contranorm_graphs import against_norms
-from oversmoothing.papers.claims.contranorm_readings import near
-from oversmoothing.papers.claims.evidence import Cells, Evidence
-from oversmoothing.report.verdict import differ
+from oversmoothing.lab.papers.claims import centered_theory, contranorm_depth, contranorm_theory
+from oversmoothing.lab.papers.claims.centered_graphs import _margin
+from oversmoothing.lab.papers.claims.centered_tuned import _grows
+from oversmoothing.lab.papers.claims.claim import Verdict
+from oversmoothing.lab.papers.claims.contranorm_graphs import against_norms
+from oversmoothing.lab.papers.claims.contranorm_readings import near
+from oversmoothing.lab.papers.claims.evidence import Cells, Evidence
+from oversmoothing.lab.report.verdict import differ
 
 
 def test_near_is_within_a_point_or_the_noise_of_the_mean() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.papers.claims import centered_limits, contranorm_theory
-from oversmoothing.papers.claims.claim import (
+from oversmoothing.lab.papers.claims import centered_limits, contranorm_theory
+from oversmoothing.lab.papers.claims.claim import (
     OWN,
     Finding,
     Verdict,
@@ -23,11 +23,19 @@ from oversmoothing.papers.claims.claim import (
     share,
     tendency,
 )
-from oversmoothing.papers.claims.cost import exponent
-from oversmoothing.papers.claims.evidence import Evidence, NotRecordedError
-from oversmoothing.papers.claims.main import ABOUT, CLAIMS, FOUND, chosen, entry, findings, recorded
-from oversmoothing.papers.claims.write import publish
-from oversmoothing.report.verdict import Comparison
+from oversmoothing.lab.papers.claims.cost import exponent
+from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
+from oversmoothing.lab.papers.claims.main import (
+    ABOUT,
+    CLAIMS,
+    FOUND,
+    chosen,
+    entry,
+    findings,
+    recorded,
+)
+from oversmoothing.lab.papers.claims.write import publish
+from oversmoothing.lab.report.verdict import Comparison
 
 RESULTS = Path(__file__).parents[2] / "results"
 EVIDENCE = Evidence(RESULTS)

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from oversmoothing.backbones.vit.vit import ViT
-from oversmoothing.launch.diagnose.subject import Subject
+from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.launch.diagnose.subject import Subject
+from oversmoothing.lab.papers.contranorm_layers import by_layer, layer_rows, near_zero
 from oversmoothing.metrics import blocks
-from oversmoothing.papers.contranorm_layers import by_layer, layer_rows, near_zero
 
 
 def test_singular_values_below_a_tenth_of_the_largest_are_near_zero() -> None:

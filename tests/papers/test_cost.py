@@ -7,9 +7,9 @@ import torch
 
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.cnn.cnn import CNN
-from oversmoothing.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
-from oversmoothing.tasks.segmentation.network import Segmenter
+from oversmoothing.lab.backbones.cnn.cnn import CNN
+from oversmoothing.lab.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
+from oversmoothing.lab.tasks.segmentation.network import Segmenter
 
 DIM, HIDDEN, LABELS, SIDE, K, T = 16, 12, 5, 65, 4, 3
 N = (SIDE // 8 + 1) ** 2  # pixels at stride 8

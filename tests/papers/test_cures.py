@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch.command import source_problems
-from oversmoothing.papers import RESULTS
-from oversmoothing.papers.cures import compare, records, run
-from oversmoothing.papers.cures.records import Measured, Record
-from oversmoothing.papers.cures.study import Cell, Study, select, study
-from oversmoothing.papers.cures.write import summary, write_all
-from oversmoothing.store.identity import ids, run_id
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.command import source_problems
+from oversmoothing.lab.papers import RESULTS
+from oversmoothing.lab.papers.cures import compare, records, run
+from oversmoothing.lab.papers.cures.records import Measured, Record
+from oversmoothing.lab.papers.cures.study import Cell, Study, select, study
+from oversmoothing.lab.papers.cures.write import summary, write_all
+from oversmoothing.lab.store.identity import ids, run_id
 
-main = importlib.import_module("oversmoothing.papers.cures.main")  # the package has its function
+main = importlib.import_module("oversmoothing.lab.papers.cures.main")
 TINY = Study(
     common=["task=nodes", "trainer.epochs=2", "trainer.selection=best-val", "trainer.eval_every=1"],
     tuning=[0, 1],

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from oversmoothing.drawing.files import write_csv
 from oversmoothing.errors import InputError
-from oversmoothing.papers import depth_curves, wsss_training
-from oversmoothing.papers.depth_curves import curve_rows, draw_curves, write_curves
-from oversmoothing.report.collect import collect
-from oversmoothing.report.expected import load, select
+from oversmoothing.lab.drawing.files import write_csv
+from oversmoothing.lab.papers import depth_curves, wsss_training
+from oversmoothing.lab.papers.depth_curves import curve_rows, draw_curves, write_curves
+from oversmoothing.lab.report.collect import collect
+from oversmoothing.lab.report.expected import load, select
 
 RESULTS = Path(__file__).parents[2] / "results"
 TABLE = "wsss_overnight"

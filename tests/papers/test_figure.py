@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing import papers
+from oversmoothing.lab import papers
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/figure.py"

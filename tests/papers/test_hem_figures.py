@@ -14,15 +14,15 @@ from torch import Tensor
 
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.cnn.cnn import CNN
 from oversmoothing.errors import InputError
-from oversmoothing.papers.hemnet_fig3.claims import claims, numbers
-from oversmoothing.papers.hemnet_fig3.figure import figure3
-from oversmoothing.papers.hemnet_fig3.gradients import em_of, profile, watched, with_steps
-from oversmoothing.papers.hemnet_fig4 import figure4, maps_of
-from oversmoothing.tasks.segmentation.network import Segmenter
-from oversmoothing.tasks.segmentation.objective import PixelCrossEntropy
-from oversmoothing.tasks.segmentation.whole import whole_image
+from oversmoothing.lab.backbones.cnn.cnn import CNN
+from oversmoothing.lab.papers.hemnet_fig3.claims import claims, numbers
+from oversmoothing.lab.papers.hemnet_fig3.figure import figure3
+from oversmoothing.lab.papers.hemnet_fig3.gradients import em_of, profile, watched, with_steps
+from oversmoothing.lab.papers.hemnet_fig4 import figure4, maps_of
+from oversmoothing.lab.tasks.segmentation.network import Segmenter
+from oversmoothing.lab.tasks.segmentation.objective import PixelCrossEntropy
+from oversmoothing.lab.tasks.segmentation.whole import whole_image
 
 ROOT = Path(__file__).parents[2]
 DIM, K, LABELS, SIDE = 8, 4, 3, 33

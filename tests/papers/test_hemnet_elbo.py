@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.papers.hemnet_elbo import main
+from oversmoothing.lab.papers.hemnet_elbo import main
 
 
 def test_only_the_dot_product_with_free_norms_lowers_the_elbo(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.papers.support_matrix import (
+from oversmoothing.lab.papers.support_matrix import (
     COLUMNS,
     aggregators,
     assemble,
@@ -76,8 +76,8 @@ def test_no_backbone_is_forgotten() -> None:
     """One column a class that hosts aggregators; the transformer of random weights trains none."""
     from hydra.utils import get_object
 
-    from oversmoothing.config.compose import compose_config
-    from oversmoothing.config.folders import CONFIGS
+    from oversmoothing.lab.config.compose import compose_config
+    from oversmoothing.lab.config.folders import CONFIGS
 
     def classes(names: list[str]) -> set[type]:
         nodes = [compose_config([f"backbone={name}"]).backbone for name in names]

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch.attempts import run_all
-from oversmoothing.launch.execute import run_folder
-from oversmoothing.report.collect import Planned, collect, conditions, write_records
-from oversmoothing.report.expected import load, select
-from oversmoothing.report.plan import describe, estimate, tables_with
-from oversmoothing.report.records import read_records
-from oversmoothing.store.identity import ids, run_id
-from oversmoothing.store.recorder import write_result
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.attempts import run_all
+from oversmoothing.lab.launch.execute import run_folder
+from oversmoothing.lab.report.collect import Planned, collect, conditions, write_records
+from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.plan import describe, estimate, tables_with
+from oversmoothing.lab.report.records import read_records
+from oversmoothing.lab.store.identity import ids, run_id
+from oversmoothing.lab.store.recorder import write_result
 
 TABLE = """
 tables:

@@ -10,8 +10,8 @@ from made_up import cell, entries, measured
 from matplotlib.container import ErrorbarContainer
 from matplotlib.lines import Line2D
 
-from oversmoothing.report.depth_figures import _figure, by_depth, depth_of, draw
-from oversmoothing.report.grid import judge
+from oversmoothing.lab.report.depth_figures import _figure, by_depth, depth_of, draw
+from oversmoothing.lab.report.grid import judge
 
 SIGNATURES = {".png": b"\x89PNG", ".pdf": b"%PDF"}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.cells import Cell
-from oversmoothing.report.expected import load, select
-from oversmoothing.tuning.files import write_best
+from oversmoothing.lab.report.cells import Cell
+from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.search.files import write_best
 
 FILE = Path(__file__).parents[2] / "results" / "expected"
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.parts import config_problems
-from oversmoothing.launch.preflight import Known, all_problems
-from oversmoothing.report.cells import Cell
-from oversmoothing.report.expected import load, select
-from oversmoothing.report.grid import judge
-from oversmoothing.report.latex import latex
-from oversmoothing.report.publish import markdown
-from oversmoothing.store.identity import run_id
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.parts import config_problems
+from oversmoothing.lab.launch.preflight import Known, all_problems
+from oversmoothing.lab.report.cells import Cell
+from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.grid import judge
+from oversmoothing.lab.report.latex import latex
+from oversmoothing.lab.report.publish import markdown
+from oversmoothing.lab.store.identity import run_id
 
 FOLDER = Path(__file__).parents[2] / "results" / "expected"
 FILES = {path.stem: yaml.safe_load(path.read_text())["tables"] for path in FOLDER.glob("*.yaml")}

@@ -6,11 +6,11 @@ import pytest
 from made_up import measured
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.cells import Cell
-from oversmoothing.report.expected import load, select
-from oversmoothing.report.grid import judge
-from oversmoothing.report.remarks import notes
-from oversmoothing.report.verdict import Verdict, verdict
+from oversmoothing.lab.report.cells import Cell
+from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.grid import judge
+from oversmoothing.lab.report.remarks import notes
+from oversmoothing.lab.report.verdict import Verdict, verdict
 
 FILE = Path(__file__).parents[2] / "results" / "expected"
 SMALL = """

@@ -9,7 +9,7 @@ import yaml
 from guide import ROOT
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.facts import FACT, current, update, value
+from oversmoothing.lab.report.facts import FACT, current, update, value
 
 RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", RESULTS / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

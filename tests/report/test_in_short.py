@@ -6,10 +6,10 @@ from pathlib import Path
 from guide import ROOT
 from made_up import entries
 
-from oversmoothing.report.facts import current
-from oversmoothing.report.in_short import PAGES, bullets, in_short
-from oversmoothing.report.overview import papers
-from oversmoothing.report.page import page
+from oversmoothing.lab.report.facts import current
+from oversmoothing.lab.report.in_short import PAGES, bullets, in_short
+from oversmoothing.lab.report.overview import papers
+from oversmoothing.lab.report.page import page
 
 RESULTS = ROOT / "results"
 

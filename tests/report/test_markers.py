@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.markers import replace_between_markers
+from oversmoothing.lab.report.markers import replace_between_markers
 
 README = "# Title\n\n<!-- t:start -->\nold\n<!-- t:end -->\n\ntail — ü\n"
 

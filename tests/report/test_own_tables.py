@@ -10,16 +10,16 @@ import pytest
 from made_up import cell, measured, own, own_entries
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.cells import Cell
-from oversmoothing.report.collect import Planned, collect, conditions, write_records
-from oversmoothing.report.expected import load
-from oversmoothing.report.facts import update
-from oversmoothing.report.grid import judge
-from oversmoothing.report.markers import show_in_pages
-from oversmoothing.report.plan import describe, distinct, estimate
-from oversmoothing.report.publish import markdown, publish, to_csv
-from oversmoothing.report.remarks import counts, notes
-from oversmoothing.store.metric import look_up
+from oversmoothing.lab.report.cells import Cell
+from oversmoothing.lab.report.collect import Planned, collect, conditions, write_records
+from oversmoothing.lab.report.expected import load
+from oversmoothing.lab.report.facts import update
+from oversmoothing.lab.report.grid import judge
+from oversmoothing.lab.report.markers import show_in_pages
+from oversmoothing.lab.report.plan import describe, distinct, estimate
+from oversmoothing.lab.report.publish import markdown, publish, to_csv
+from oversmoothing.lab.report.remarks import counts, notes
+from oversmoothing.lab.store.metric import look_up
 
 SMALL = """
 tables:

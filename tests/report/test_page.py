@@ -10,11 +10,11 @@ import pytest
 from made_up import entries
 
 from oversmoothing.errors import InputError
-from oversmoothing.report.claims import ORDER
-from oversmoothing.report.overview import papers
-from oversmoothing.report.page import Section, page, write_page
-from oversmoothing.report.publish import markdown
-from oversmoothing.report.verdict import Verdict
+from oversmoothing.lab.report.claims import ORDER
+from oversmoothing.lab.report.overview import papers
+from oversmoothing.lab.report.page import Section, page, write_page
+from oversmoothing.lab.report.publish import markdown
+from oversmoothing.lab.report.verdict import Verdict
 
 VOID = {"meta", "img", "link", "br"}
 PNG = base64.b64decode(

@@ -8,7 +8,7 @@ import pytest
 from made_up import cell, measured
 from scipy.stats import ttest_ind
 
-from oversmoothing.report.verdict import Verdict, differ, margin, verdict
+from oversmoothing.lab.report.verdict import Verdict, differ, margin, verdict
 
 
 def draws(seed: int, n: int = 5, spread: float = 3.0) -> list[float]:

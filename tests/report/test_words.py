@@ -18,8 +18,8 @@ import re
 import pytest
 from guide import ROOT
 
-from oversmoothing.report.facts import fits, value
-from oversmoothing.report.verdict import Measured, differ
+from oversmoothing.lab.report.facts import fits, value
+from oversmoothing.lab.report.verdict import Measured, differ
 
 RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

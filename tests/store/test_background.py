@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.store import background
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store import background
 
 
 class Sink:

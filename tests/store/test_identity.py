@@ -8,10 +8,10 @@ import yaml
 from hydra.utils import get_object
 from omegaconf import open_dict
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.folders import CONFIGS
-from oversmoothing.store import identity as module
-from oversmoothing.store.identity import current, hashed, identity, ids, run_id, run_name
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.folders import CONFIGS
+from oversmoothing.lab.store import identity as module
+from oversmoothing.lab.store.identity import current, hashed, identity, ids, run_id, run_name
 
 RECORDS = sorted((Path(__file__).parents[2] / "results").glob("*.jsonl"))
 BASE = ["experiment=gnn_table5", "data=sbm", "aggregator=centered"]
@@ -98,7 +98,7 @@ def test_moving_a_class_changes_no_id(table: dict, monkeypatch: pytest.MonkeyPat
     config = compose_config(BASE)
     before = run_id(config)
     monkeypatch.setattr(module, "Moved", get_object(CENTERED), raising=False)
-    moved = "oversmoothing.store.identity.Moved"
+    moved = "oversmoothing.lab.store.identity.Moved"
     table["parts"]["aggregator/centered"]["targets"].insert(0, moved)
     module._names.cache_clear()
     assert run_id(config) == before  # a config of before the move

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.store import checkpoints
-from oversmoothing.store.recorder import Recorder
+from oversmoothing.lab.store import checkpoints
+from oversmoothing.lab.store.recorder import Recorder
 
 
 def test_the_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_vanishes_or_cannot_be_replaced(
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", refuse)
         patch.setattr(Path, "replace", refuse)
-        patch.setattr("oversmoothing.store.checkpoints.write", lambda *_: None)
+        patch.setattr("oversmoothing.lab.store.checkpoints.write", lambda *_: None)
         with pytest.raises(InputError, match=r"checkpoint\.pt: cannot be written"):
             run.save_checkpoint({"epoch": 3})
     assert run.load_checkpoint() == {"epoch": 2}

@@ -14,16 +14,16 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.store import checkpoints
-from oversmoothing.store.files import (
+from oversmoothing.lab.store import checkpoints
+from oversmoothing.lab.store.files import (
     remove_temporaries,
     replacing,
     write_atomically,
     write_text,
 )
-from oversmoothing.store.locks import Busy, locked
-from oversmoothing.store.lookup import find
-from oversmoothing.store.recorder import Recorder, read_result, write_result
+from oversmoothing.lab.store.locks import Busy, locked
+from oversmoothing.lab.store.lookup import find
+from oversmoothing.lab.store.recorder import Recorder, read_result, write_result
 
 
 def test_a_checkpoint_comes_back_bit_equal(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from oversmoothing.store.files import replacing
+from oversmoothing.lab.store.files import replacing
 with replacing(Path(sys.argv[1])) as temporary:
     temporary.mkdir()
     (temporary / "half").touch()
@@ -173,7 +173,7 @@ FULL_DISK = """
 import resource, sys, numpy, torch
 from pathlib import Path
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder, write_result
+from oversmoothing.lab.store.recorder import Recorder, write_result
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder, kind = Path(sys.argv[1]), sys.argv[2]
@@ -202,7 +202,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, kind: str) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from oversmoothing.store.locks import locked
+from oversmoothing.lab.store.locks import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

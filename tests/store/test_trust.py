@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.config.folders import CONFIGS
 from oversmoothing.errors import InputError
-from oversmoothing.store.lookup import config_of
-from oversmoothing.store.trust import own_targets, read_config
-from oversmoothing.store.wandb_replay import replay
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.folders import CONFIGS
+from oversmoothing.lab.store.lookup import config_of
+from oversmoothing.lab.store.trust import own_targets, read_config
+from oversmoothing.lab.store.wandb_replay import replay
 
 WORDS = ["experiment=wsss_scenes"]
 
@@ -39,7 +39,10 @@ def test_every_experiment_of_the_package_is_its_own() -> None:
         ({"task.augment._target_": "os.system"}, "names os.system"),
         ({"data.extra": [{"_target_": "builtins.eval"}]}, "names builtins.eval"),
         ({"data._target_": "${data.name}"}, "names ${data.name}"),
-        ({"data._target_": "oversmoothing.store.files.os.remove"}, "names oversmoothing.store"),
+        (
+            {"data._target_": "oversmoothing.lab.store.files.os.remove"},
+            "names oversmoothing.lab.store",
+        ),
         ({"data._target_": "a/b.c"}, "names a/b.c"),
         ({"data._args_": ["/"]}, "key '_args_'"),
         ({"data._recursive_": False}, "key '_recursive_'"),

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.store.identity import run_id
-from oversmoothing.store.wandb_sink import WandbSink, final_numbers, flatten, read_lines
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store.identity import run_id
+from oversmoothing.lab.store.wandb_sink import WandbSink, final_numbers, flatten, read_lines
 
 pytest.importorskip("wandb")
 

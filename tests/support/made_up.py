@@ -1,9 +1,9 @@
 """Invented cells and measurements for the tests of the report."""
 
-from oversmoothing.report.cells import Cell
-from oversmoothing.report.grid import Entry, judge
-from oversmoothing.report.schema import Column, Table
-from oversmoothing.report.verdict import Measured
+from oversmoothing.lab.report.cells import Cell
+from oversmoothing.lab.report.grid import Entry, judge
+from oversmoothing.lab.report.schema import Column, Table
+from oversmoothing.lab.report.verdict import Measured
 
 EMPTY = {"unit": "%", "rows": {}, "columns": {}}
 TABLE = Table(

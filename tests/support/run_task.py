@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.base import Job, Parts, Result, Task
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 
 CPU = torch.device("cpu")
 

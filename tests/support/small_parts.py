@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.backbones.pyg.networks import Networks
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.nodes.recipe import FullBatchAdam
-from oversmoothing.tasks.nodes.task import loop_of
+from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.lab.tasks.nodes.task import loop_of
 
 N, F, K, SEEDS = 40, 6, 3, [0, 1]
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import Context, Inside, Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.backbones.vit.vit import ViT
-from oversmoothing.config.compose import compose_config
+from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.config.compose import compose_config
 
 TINY = "deit_tiny_patch16_224"
 DISTILLED = "deit_tiny_distilled_patch16_224"

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from oversmoothing.data.images import voc
-from oversmoothing.data.images.files import write_mask
-from oversmoothing.data.images.image_set import ImageSet
+from oversmoothing.lab.data.images import voc
+from oversmoothing.lab.data.images.files import write_mask
+from oversmoothing.lab.data.images.image_set import ImageSet
 
 SIZE = (20, 30)
 

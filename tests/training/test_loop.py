@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.training.adamw_cosine import AdamWCosine
-from oversmoothing.training.adamw_poly import AdamWPoly
-from oversmoothing.training.batch import out_of_memory, split
-from oversmoothing.training.loop import TrainingLoop
-from oversmoothing.training.recipe import Recipe
-from oversmoothing.training.sgd_poly import SGDPoly
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.training.adamw_cosine import AdamWCosine
+from oversmoothing.lab.training.adamw_poly import AdamWPoly
+from oversmoothing.lab.training.batch import out_of_memory, split
+from oversmoothing.lab.training.loop import TrainingLoop
+from oversmoothing.lab.training.recipe import Recipe
+from oversmoothing.lab.training.sgd_poly import SGDPoly
 
 
 class Tiny(nn.Module):

@@ -7,8 +7,8 @@ import pytest
 from small_runs import words
 
 from oversmoothing.errors import Problems
-from oversmoothing.launch.command import configs
-from oversmoothing.launch.execute import execute, run_folder
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.execute import execute, run_folder
 
 STEPS = ["trainer.iterations=3", "trainer.batch_size=4", "trainer.warmup=0", "trainer.workers=0"]
 STEPS += ["trainer.log_every=1"]

@@ -9,12 +9,12 @@ from PIL import Image
 from timm.data import create_transform
 from torch import Tensor
 
-from oversmoothing.backbones.options import MEAN, STD, per_channel
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.classification.augment import Augment, collate, erased
-from oversmoothing.tasks.classification.evaluation import Evaluation
-from oversmoothing.tasks.classification.mix import Mix
-from oversmoothing.training.batch import to_device
+from oversmoothing.lab.backbones.options import MEAN, STD, per_channel
+from oversmoothing.lab.tasks.classification.augment import Augment, collate, erased
+from oversmoothing.lab.tasks.classification.evaluation import Evaluation
+from oversmoothing.lab.tasks.classification.mix import Mix
+from oversmoothing.lab.training.batch import to_device
 
 MEANS, STDS = per_channel("mean", MEAN), per_channel("std", STD)
 

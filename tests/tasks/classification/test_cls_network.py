@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.cnn.cnn import CNN
-from oversmoothing.backbones.vit.t2t import T2TViT
-from oversmoothing.backbones.vit.vit import MEAN, STD, ViT
-from oversmoothing.data.images.labelled_images import InMemory, LabelledImages
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.cnn.cnn import CNN
+from oversmoothing.lab.backbones.vit.t2t import T2TViT
+from oversmoothing.lab.backbones.vit.vit import MEAN, STD, ViT
+from oversmoothing.lab.data.images.labelled_images import InMemory, LabelledImages
+from oversmoothing.lab.tasks.classification.evaluation import Evaluation
+from oversmoothing.lab.tasks.classification.evaluator import Evaluator
+from oversmoothing.lab.tasks.classification.network import Classifier, classifier
 from oversmoothing.metrics import blocks, smoothness
-from oversmoothing.tasks.classification.evaluation import Evaluation
-from oversmoothing.tasks.classification.evaluator import Evaluator
-from oversmoothing.tasks.classification.network import Classifier, classifier
 
 TINY = {"name": "test_vit", "weights": "none", "freeze_pos_embed": False}
 SMALL = {**TINY, "depth": 2, "image_size": 32, "patch": 4}

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.lab.tasks.classification.mix import Mix
+from oversmoothing.lab.tasks.classification.objective import Objective
+from oversmoothing.lab.training.batch import split
 from oversmoothing.metrics.uniformity import uniformity
-from oversmoothing.tasks.classification.mix import Mix
-from oversmoothing.tasks.classification.objective import Objective
-from oversmoothing.training.batch import split
 
 K = 4
 

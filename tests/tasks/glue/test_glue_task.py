@@ -8,16 +8,16 @@ import torch
 from processes import train_by_two
 
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.bert.bert import BERT
-from oversmoothing.config.compose import compose_config
-from oversmoothing.data.text import glue
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.launch.command import configs
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.store.recorder import weights_path
-from oversmoothing.tasks.glue.network import Objective
-from oversmoothing.tasks.glue.tokens import Tokens, open_tokenizer
-from oversmoothing.training.adamw_linear import AdamWLinear
+from oversmoothing.lab.backbones.bert.bert import BERT
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.data.text import glue
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store.recorder import weights_path
+from oversmoothing.lab.tasks.glue.network import Objective
+from oversmoothing.lab.tasks.glue.tokens import Tokens, open_tokenizer
+from oversmoothing.lab.training.adamw_linear import AdamWLinear
 
 pytest.importorskip("transformers")
 

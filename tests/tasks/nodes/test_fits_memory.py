@@ -9,14 +9,14 @@ import torch
 
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.pyg.networks import Networks
-from oversmoothing.data.graphs import csbm
 from oversmoothing.errors import InputError
-from oversmoothing.store.free_memory import free_memory, left_in_groups
-from oversmoothing.tasks.base import Parts
-from oversmoothing.tasks.nodes import memory
-from oversmoothing.tasks.nodes.task import Nodes
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.data.graphs import csbm
+from oversmoothing.lab.store.free_memory import free_memory, left_in_groups
+from oversmoothing.lab.tasks.base import Parts
+from oversmoothing.lab.tasks.nodes import memory
+from oversmoothing.lab.tasks.nodes.task import Nodes
 
 CPU = torch.device("cpu")
 GRAPH = csbm.generate(num_nodes=2000, features=8)

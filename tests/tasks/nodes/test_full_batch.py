@@ -11,13 +11,13 @@ from listening import Listening
 from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.backbones.gcn.gcnii import GCNII
-from oversmoothing.data.graphs.csbm import generate
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.nodes.loop import FullBatchLoop
-from oversmoothing.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn.gcnii import GCNII
+from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
 
 SMALL = {"num_nodes": 150, "num_classes": 3, "train_per_class": 10, "num_val": 40, "features": 20}
 

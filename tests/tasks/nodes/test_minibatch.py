@@ -17,13 +17,13 @@ from torch import Tensor
 import oversmoothing as osm
 from oversmoothing.aggregators.base import settle
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
-from oversmoothing.data.graphs.graph import Graph
-from oversmoothing.tasks.nodes import cluster
-from oversmoothing.tasks.nodes.cluster import ClusterAdam
-from oversmoothing.tasks.nodes.neighbor import NeighborAdam
-from oversmoothing.tasks.nodes.parts import to_data
-from oversmoothing.tasks.nodes.random_nodes import RandomNodeAdam
-from oversmoothing.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.tasks.nodes import cluster
+from oversmoothing.lab.tasks.nodes.cluster import ClusterAdam
+from oversmoothing.lab.tasks.nodes.neighbor import NeighborAdam
+from oversmoothing.lab.tasks.nodes.parts import to_data
+from oversmoothing.lab.tasks.nodes.random_nodes import RandomNodeAdam
+from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
 
 
 @pytest.mark.parametrize(

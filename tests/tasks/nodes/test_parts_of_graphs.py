@@ -8,17 +8,17 @@ import torch
 from small_parts import N, batches, graph, networks
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.backbones.gcn.gcn import GCN
-from oversmoothing.data.graphs.graph import to_csr
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.base import Parts
-from oversmoothing.tasks.nodes import cluster
-from oversmoothing.tasks.nodes.blocks import in_blocks
-from oversmoothing.tasks.nodes.cluster import ClusterAdam
-from oversmoothing.tasks.nodes.neighbor import NeighborAdam
-from oversmoothing.tasks.nodes.parts import rows
-from oversmoothing.tasks.nodes.random_nodes import RandomNodeAdam
-from oversmoothing.tasks.nodes.task import Nodes
+from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.data.graphs.graph import to_csr
+from oversmoothing.lab.tasks.base import Parts
+from oversmoothing.lab.tasks.nodes import cluster
+from oversmoothing.lab.tasks.nodes.blocks import in_blocks
+from oversmoothing.lab.tasks.nodes.cluster import ClusterAdam
+from oversmoothing.lab.tasks.nodes.neighbor import NeighborAdam
+from oversmoothing.lab.tasks.nodes.parts import rows
+from oversmoothing.lab.tasks.nodes.random_nodes import RandomNodeAdam
+from oversmoothing.lab.tasks.nodes.task import Nodes
 
 
 @pytest.mark.parametrize("weighted", [False, True])

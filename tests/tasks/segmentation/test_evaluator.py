@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.em import EM, iterating
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.cnn.cnn import CNN
-from oversmoothing.backbones.vit.vit import ViT
-from oversmoothing.data.images import mask_folders, scenes
-from oversmoothing.data.images.classes import palette
-from oversmoothing.data.images.image_set import ImageSet
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.segmentation.evaluation import Evaluation
-from oversmoothing.tasks.segmentation.evaluator import Evaluator
-from oversmoothing.tasks.segmentation.network import Segmenter
-from oversmoothing.tasks.segmentation.whole import whole_image
+from oversmoothing.lab.backbones.cnn.cnn import CNN
+from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.data.images import mask_folders, scenes
+from oversmoothing.lab.data.images.classes import palette
+from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.segmentation.evaluation import Evaluation
+from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
+from oversmoothing.lab.tasks.segmentation.network import Segmenter
+from oversmoothing.lab.tasks.segmentation.whole import whole_image
 
 SS = {"ms_scales": [], "workers": 0}
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from processes import train_by_two
 
-from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import Problems
-from oversmoothing.launch.command import configs
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.store.recorder import weights_path
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store.recorder import weights_path
 
 TINY = [
     "task=segmentation",

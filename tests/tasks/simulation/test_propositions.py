@@ -9,9 +9,9 @@ import torch
 from run_task import run_task
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.simulation.propositions import Propositions
+from oversmoothing.lab.backbones.random.transformer import RandomTransformer
+from oversmoothing.lab.tasks.simulation.propositions import Propositions
 
 SIZE = {"depth": 30, "num_tokens": 12, "dim": 12}
 PLAIN = partial(RandomTransformer, block="plain", value="identity", weights="normal", **SIZE)

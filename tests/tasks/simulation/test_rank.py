@@ -11,12 +11,12 @@ from run_task import run_task
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.backbones.random.transformer import RandomTransformer
 from oversmoothing.errors import InputError
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.simulation import gammas, rank
-from oversmoothing.tasks.simulation.rank import Rank
-from oversmoothing.tasks.simulation.simulate import Curves
+from oversmoothing.lab.backbones.random.transformer import RandomTransformer
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.simulation import gammas, rank
+from oversmoothing.lab.tasks.simulation.rank import Rank
+from oversmoothing.lab.tasks.simulation.simulate import Curves
 
 BACKBONE = partial(RandomTransformer, block="post_ln", depth=12, num_tokens=10, dim=10)
 CENTERED = [partial(Centered, gamma=-1.0), NoAggregator]

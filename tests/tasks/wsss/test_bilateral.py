@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.wsss import permutohedral
-from oversmoothing.tasks.wsss.bilateral import exact, lattice, position_and_colour, toco
-from oversmoothing.tasks.wsss.permutohedral import Lattice
+from oversmoothing.lab.tasks.wsss import permutohedral
+from oversmoothing.lab.tasks.wsss.bilateral import exact, lattice, position_and_colour, toco
+from oversmoothing.lab.tasks.wsss.permutohedral import Lattice
 
 
 def gap(found, expected) -> float:
@@ -39,7 +39,7 @@ def test_exact_is_the_explicit_matrix(monkeypatch) -> None:
     f, S = 3 * torch.rand(2, 70, 5).double(), torch.rand(2, 70, 4).double()
     A = torch.exp(-0.5 * (f[:, :, None] - f[:, None]).square().sum(-1))
     for block in (1, 200, 2**20):
-        monkeypatch.setattr("oversmoothing.tasks.wsss.bilateral.CPU_BLOCK", block)
+        monkeypatch.setattr("oversmoothing.lab.tasks.wsss.bilateral.CPU_BLOCK", block)
         torch.testing.assert_close(exact(f, S), A @ S)
     torch.testing.assert_close(exact(f[0] + 100, S[0]), (A @ S)[0])
 

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.tasks.wsss.cam import Present, multi_scale_cams, normalised, present_classes
-from oversmoothing.tasks.wsss.labels import Labeller, inside, pseudo_labels, strongest
-from oversmoothing.tasks.wsss.method import Method
-from oversmoothing.tasks.wsss.par import PAR
-from oversmoothing.tasks.wsss.segment import multi_scale_probabilities
+from oversmoothing.lab.tasks.wsss.cam import Present, multi_scale_cams, normalised, present_classes
+from oversmoothing.lab.tasks.wsss.labels import Labeller, inside, pseudo_labels, strongest
+from oversmoothing.lab.tasks.wsss.method import Method
+from oversmoothing.lab.tasks.wsss.par import PAR
+from oversmoothing.lab.tasks.wsss.segment import multi_scale_probabilities
 
 
 class Colours(nn.Module):

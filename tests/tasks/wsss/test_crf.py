@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.wsss import crf_parallel
-from oversmoothing.tasks.wsss.crf import CRF, dense_crf, load_pydensecrf
-from oversmoothing.tasks.wsss.crf_parallel import crf_labels
+from oversmoothing.lab.tasks.wsss import crf_parallel
+from oversmoothing.lab.tasks.wsss.crf import CRF, dense_crf, load_pydensecrf
+from oversmoothing.lab.tasks.wsss.crf_parallel import crf_labels
 
 try:
     load_pydensecrf()
@@ -150,7 +150,7 @@ def test_an_error_names_its_image(processes: int) -> None:
 IN_A_LONG_FOLDER = """
 import sys
 import numpy as np
-from oversmoothing.tasks.wsss.crf_parallel import CRF, crf_labels
+from oversmoothing.lab.tasks.wsss.crf_parallel import CRF, crf_labels
 job = "a", np.zeros((9, 9, 3), np.uint8), np.full((2, 9, 9), 0.5, np.float32)
 assert len([*crf_labels([job], CRF(), processes=1)]) == 1
 sys.exit("torch" in sys.modules)

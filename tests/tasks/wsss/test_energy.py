@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.wsss.energy import dense_energy
+from oversmoothing.lab.tasks.wsss.energy import dense_energy
 
 H, W = 16, 20
 

@@ -18,15 +18,15 @@ from PIL import Image
 sys.path.append(str(Path(__file__).parent / "data"))
 import voc_folder  # noqa: E402
 
-from oversmoothing.config.compose import compose_config
-from oversmoothing.data.images.files import read_size
 from oversmoothing.errors import Problems
-from oversmoothing.launch import loading
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.launch.script import run_script
-from oversmoothing.papers import wsss_limits
-from oversmoothing.store.recorder import read_result
-from oversmoothing.tasks.wsss.reevaluate import configured
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.data.images.files import read_size
+from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.papers import wsss_limits
+from oversmoothing.lab.store.recorder import read_result
+from oversmoothing.lab.tasks.wsss.reevaluate import configured
 
 ROOT = Path(__file__).parents[3]
 TINY = [

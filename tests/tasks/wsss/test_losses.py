@@ -7,11 +7,11 @@ from small_vit import images as pictures
 from small_vit import vit
 from torch import Tensor, nn
 
-from oversmoothing.tasks.wsss.adaptation import Imitation, Student
-from oversmoothing.tasks.wsss.energy import dense_energy
-from oversmoothing.tasks.wsss.method import Method
-from oversmoothing.tasks.wsss.network import Outputs
-from oversmoothing.tasks.wsss.objective import Objective, count_labels, segmentation_loss
+from oversmoothing.lab.tasks.wsss.adaptation import Imitation, Student
+from oversmoothing.lab.tasks.wsss.energy import dense_energy
+from oversmoothing.lab.tasks.wsss.method import Method
+from oversmoothing.lab.tasks.wsss.network import Outputs
+from oversmoothing.lab.tasks.wsss.objective import Objective, count_labels, segmentation_loss
 
 
 def made_up(B: int = 4) -> tuple[Tensor, Tensor]:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oversmoothing.data.images.classes import palette
 from oversmoothing.errors import InputError
-from oversmoothing.tasks.wsss.export import write_submission
+from oversmoothing.lab.data.images.classes import palette
+from oversmoothing.lab.tasks.wsss.export import write_submission
 
 INSIDE = "results/VOC2012/Segmentation/comp6_test_cls"
 SIZES = {"a": (7, 9)}

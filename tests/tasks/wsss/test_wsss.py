@@ -12,12 +12,12 @@ from tiny_wsss import words
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.backbones.vit import timm_vit
-from oversmoothing.config.compose import compose_config
-from oversmoothing.launch import loading
-from oversmoothing.launch.execute import execute, run_folder
-from oversmoothing.store.recorder import Recorder, weights_path
-from oversmoothing.tasks.wsss.evaluator import Evaluator
+from oversmoothing.lab.backbones.vit import timm_vit
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store.recorder import Recorder, weights_path
+from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 
 
 def numbers(result: dict, seed: str = "0") -> dict[str, float]:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tiny_wsss import words
 
-from oversmoothing.config.compose import compose_config
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.launch.command import configs
-from oversmoothing.launch.start import Start
-from oversmoothing.store.recorder import Recorder
-from oversmoothing.tasks.base import Job
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.tasks.base import Job
 
 
 @pytest.mark.parametrize("part", ["train", "val"])

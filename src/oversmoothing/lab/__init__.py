@@ -1,0 +1,1 @@
+"""The lab: trains networks, reproduces the tables of the papers, and reports."""

@@ -1,0 +1,160 @@
+"""Loads published weights, or those of a file, into timm's networks."""
+
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones import hub
+from oversmoothing.lab.store import files, tensors
+
+HEADS = ("head.", "head_dist.")  # classifiers of vision transformers, not used here
+RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm resizes these silently
+COUNTER = "num_batches_tracked"  # of batch norms; unused, and missing in old files
+
+
+def load(
+    network: nn.Module, name: str, weights: str, sha256: str | None, heads: tuple[str, ...] = HEADS
+) -> None:
+    """Loads weights into a network, in place; all of them must fit.
+
+    Args:
+        network: from ``timm_vit.create`` or ``timm_cnn.create``.
+        name: of the model, for error messages.
+        weights: ``timm``: the weights that timm publishes under this name, from the hub's cache
+            or downloaded, unless ``OVERSMOOTHING_OFFLINE=1``. ``none``: keep the random ones.
+            Else: path of a ``.safetensors`` or torch file with the names of timm, DeiT or JAX.
+        sha256: SHA-256 of the file or its first 8 or more hex digits; None: no check. The hub
+            does not check the content of its files.
+        heads: prefixes of names that the network does not have.
+
+    Raises:
+        InputError: the weights are not available, have another SHA-256, or are of another
+            architecture.
+    """
+    path = file_of(network, name, weights, sha256)
+    if path is not None:
+        network.load_state_dict(_fitted(read(path), network, name, path, heads))
+
+
+def file_of(network: nn.Module, name: str, weights: str, sha256: str | None) -> Path | None:
+    """Returns the file that ``load`` reads, or None; raises the InputErrors of ``load``."""
+    return chosen(weights, sha256, "timm", lambda: _published(network, name))
+
+
+def chosen(
+    weights: str, sha256: str | None, word: str, published: Callable[[], Path]
+) -> Path | None:
+    """Returns the file that ``backbone.weights`` names and checks its SHA-256.
+
+    It is None for ``weights=none``, which reads no file, so that no digest is checked.
+
+    Args:
+        weights: ``word``, ``none``, or a path.
+        sha256: the expected SHA-256 or its first 8 or more hex digits; None: no check.
+        word: the value of ``weights`` for published weights, such as ``timm``.
+        published: returns the file of the published weights.
+
+    Raises:
+        InputError: a malformed or wrong digest, or a file that cannot be read.
+    """
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{8,64}", sha256):
+        raise InputError(f"backbone.sha256: expected 8 to 64 hex digits or null, got {sha256!r}")
+    if weights == "none":
+        return None
+    path = published() if weights == word else Path(weights)
+    if not path.exists():
+        raise InputError(_no_file(path, "no such file", word))
+    if sha256 is not None and not (got := digest(path)).startswith(sha256.lower()):
+        raise InputError(
+            f"{path}: expected SHA-256 {sha256}, got {got}; give backbone.weights the right file, "
+            "or correct backbone.sha256"
+        )
+    return path
+
+
+def digest(path: Path) -> str:
+    """Returns the SHA-256 of a file in hex; it identifies weights independently of their path.
+
+    Raises:
+        InputError: the file does not exist or cannot be read.
+    """
+    try:
+        return files.sha256(path)
+    except OSError as error:
+        raise InputError(_no_file(path, error.strerror)) from error
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """Reads the tensors of a weights file without running code from it.
+
+    Raises:
+        InputError: the file is missing, truncated, without weights, or needs unpickling.
+    """
+    try:
+        with path.open("rb"):
+            safe = path.suffix == ".safetensors"
+            content = load_file(path) if safe else tensors.load(path)
+    except OSError as error:
+        raise InputError(_no_file(path, error.strerror)) from error
+    except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, LookupError) as error:
+        raise InputError(_unreadable(path, str(error))) from error
+    for key in ("model", "state_dict"):
+        content = content.get(key, content) if isinstance(content, dict) else {}
+    if not content or not all(isinstance(value, Tensor) for value in content.values()):
+        raise InputError(
+            f"{path}: contains no weights; expected a mapping of names to tensors, at the top or "
+            "under 'model' or 'state_dict'; give backbone.weights another file"
+        )
+    return content
+
+
+def _no_file(path: Path, reason: str, word: str = "timm") -> str:
+    return (
+        f"backbone.weights: cannot read {path} ({reason}); expected {word}, none, or the "
+        "path of a .safetensors or torch file"
+    )
+
+
+def _unreadable(path: Path, reason: str) -> str:
+    if named := re.search(r"GLOBAL (\S+)", reason):
+        return (
+            f"{path}: refused, because unpickling {named[1]} can run code; if you trust the file: "
+            f"torch.save(torch.load({path.name!r}, weights_only=False)['model'], 'NEW')"
+        )
+    return f"{path}: truncated, or not a weights file; {hub.WAY_OUT}"
+
+
+def _published(network: nn.Module, name: str) -> Path:
+    """Returns the weights file that timm publishes."""
+    repository = network.pretrained_cfg.get("hf_hub_id")
+    if not repository:
+        raise InputError(f"backbone.weights: timm publishes no weights for {name}; {hub.WAY_OUT}")
+    return hub.published(repository, "timm's")
+
+
+def _fitted(
+    state: dict[str, Tensor], network: nn.Module, name: str, path: Path, heads: tuple[str, ...]
+) -> dict[str, Tensor]:
+    """Returns the state with timm's names and without classifiers; it fits the network exactly."""
+    from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+
+    own = network.state_dict()
+    state = {key: value for key, value in state.items() if not key.startswith(heads)}
+    if isinstance(network, VisionTransformer) and all(
+        state[key].numel() == own[key].numel() for key in RESAMPLED if key in state
+    ):
+        state = checkpoint_filter_fn(state, network, adapt_layer_scale=True)  # to timm's names
+    counters = {key: own[key] for key in own if key.endswith(COUNTER)}
+    state = {**counters, **state}
+    if parts := hub.misfits(state, own):
+        raise InputError(
+            f"{path}: weights of another architecture: {parts}; expected {name}; give "
+            "backbone.weights a file for this model, or set backbone.name to that of the file"
+        )
+    return state

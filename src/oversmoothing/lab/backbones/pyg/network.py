@@ -1,0 +1,210 @@
+"""A network of any depth of one of torch-geometric's convolutions."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.adapters.pyg_channels import mixed_channels
+from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.pyg.convs import degrees_of
+from oversmoothing.lab.backbones.pyg.design import Design
+from oversmoothing.lab.backbones.pyg.edges import as_csr, drop_edges, normalised
+from oversmoothing.lab.backbones.pyg.layer import IdentityMap, Layer, dropped
+
+PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # a graph of four nodes
+
+
+class Network(nn.Module):
+    """The network of one seed; it runs on any graph with equally many features.
+
+    Its layers are those of ``backbone=gcn``: dropout, convolution, aggregators, ReLU. The last
+    convolution returns the logits. With ``jumping``, dropout and a linear layer follow the
+    convolutions. With ``skip=initial``, or a convolution that cannot change the number of channels,
+    dropout, a linear layer and ReLU also precede them, as in GCNII.
+
+    Args:
+        aggregators: factories, applied in their order at their sites.
+        x: features of the graph, (N, F); only their size and layout matter.
+        num_classes: K.
+        design: the options.
+        degrees: number of nodes by degree, which PNAConv needs; those of a path by default.
+        weighted: whether the graph has edge weights.
+
+    Raises:
+        InputError: the convolution does not run on node features and edges, or an aggregator does
+            not fit it.
+    """
+
+    def __init__(
+        self,
+        aggregators: Sequence[Factory],
+        x: Tensor,
+        num_classes: int,
+        design: Design,
+        degrees: Tensor | None = None,
+        weighted: bool = False,
+    ) -> None:
+        super().__init__()
+        self.design = design
+        hidden, depth, in_channels = design.hidden, design.depth, x.shape[1]
+        first = hidden if design.reads_in else in_channels
+        last = hidden if design.reads_out else num_classes
+        self.dense = nn.ModuleDict()  # the linear layers; recipes know them by this name
+        if design.reads_in:
+            self.dense["first"] = nn.Linear(in_channels, hidden)
+        degrees = degrees_of(PATH, 4) if degrees is None else degrees
+        self._build(aggregators, [first] + [hidden] * (depth - 1) + [last], degrees)
+        if design.reads_out:
+            width = hidden * depth if design.jumping == "cat" else hidden
+            self.dense["last"] = nn.Linear(width, num_classes)
+        self.jumping = _jumping(design)
+        edge_weight = torch.ones(6) if weighted else None
+        self._try(torch.zeros(4, in_channels), edge_weight, torch.Size((4, num_classes)))
+        if x.is_sparse_csr and not design.reads_in:
+            self.layers[0].takes_sparse = takes_sparse(self.layers[0].conv, in_channels)
+
+    def _build(self, factories: Sequence[Factory], dims: list[int], degrees: Tensor) -> None:
+        design = self.design
+        given = {"alpha": design.alpha, "theta": design.lam, "deg": degrees}
+        self.layers = nn.ModuleList()
+        for number, (c_in, c_out) in enumerate(pairwise(dims), 1):
+            logits = number == design.depth and not design.reads_out
+            conv = design.convolution.build(c_in, c_out, logits, layer=number, **given)
+            sites = Sites(factories, c_out, "backbone pyg", ("inside", "after"))
+            mixed = mixed_channels(conv, sites.factories["inside"], c_in)
+            shares = design.share_aggregators and not logits
+            equal = (own for own in self.layers if shares and own.mixed == mixed)
+            layer = Layer(conv, sites, mixed, c_out, design.dropout, logits, next(equal, None))
+            if design.skip == "initial":
+                layer.identity = IdentityMap(c_out, design.alpha, design.lam, number)
+            self.layers.append(layer)
+
+    @torch.no_grad()
+    def _try(self, x: Tensor, edge_weight: Tensor | None, expected: torch.Size) -> None:
+        """Checks the network on a small graph; this also initialises lazy parameters."""
+        try:
+            out = self.eval()(x, PATH, edge_weight)
+            if out.shape != expected:
+                raise ValueError(f"it returns {tuple(out.shape)}, expected {tuple(expected)}")
+        except InputError:
+            raise
+        except Exception as error:  # a convolution may raise any error if an argument is missing
+            raise self.design.convolution.refusal(error) from error
+        self.train()
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        hidden: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Computes the logits (N, K); appends every layer's output to ``hidden``.
+
+        Args:
+            x: features, dense or CSR, (N, F).
+            edge_index: source and target of every edge, (2, E).
+            edge_weight: (E,); None: all 1.
+            hidden: list that the outputs are appended to.
+        """
+        context = self._context(edge_index, x.shape[0])
+        edge_index, edge_weight = self._edges(edge_index, edge_weight, x)
+        h = self.dense["first"](self._dropped(x)).relu() if self.design.reads_in else x
+        edges = self.design.convolution.arguments(edge_index, edge_weight, h)
+        keeps = hidden is not None or self.jumping is not None
+        outputs = self._convolve(h, edges, context, keeps)
+        if hidden is not None:
+            hidden.extend(outputs)
+        if not self.design.reads_out:
+            return outputs[-1]
+        h = outputs[-1] if self.jumping is None else self.jumping(outputs)
+        return self.dense["last"](self._dropped(h))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return dropped(x, self.design.dropout, self.training)
+
+    def _convolve(
+        self, h: Tensor, edges: dict[str, Tensor], context: Context, keeps: bool
+    ) -> list[Tensor]:
+        """Returns the outputs of all layers; only the last one without ``keeps``."""
+        interval = self.design.interval if self.design.skip == "residual" else 0
+        initial, outputs, skipped = h, [], 0.0
+        if self.design.reads_in:
+            skipped = h
+        for position, layer in enumerate(self.layers, int(self.design.reads_in)):
+            h = layer(h, edges, initial, context) if outputs else self._first(h, edges, context)
+            if interval and not layer.logits and position % interval == 0:
+                h = skipped = h + skipped
+            outputs = [*outputs, h] if keeps else [h]
+        return outputs
+
+    def _first(self, x: Tensor, edges: dict[str, Tensor], context: Context) -> Tensor:
+        """Computes the first layer, with the edges as one matrix if that saves memory."""
+        layer = self.layers[0]
+        try:
+            return layer(x, self._wide(layer, x, edges), x, context)
+        except NotImplementedError:  # torch-geometric prepares a class for its first instance only
+            return layer(x, edges, x, context)
+
+    def _wide(self, layer: Layer, x: Tensor, edges: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the edges as one matrix if the convolution multiplies it by the input features.
+
+        Input features need no gradient and often have many channels. Messages would take E × F
+        numbers; the product takes N × F.
+        """
+        mixes_features = not self.design.reads_in and self.design.convolution.multiplies(layer.conv)
+        if not mixes_features or torch.compiler.is_compiling():
+            return edges
+        return {"edge_index": as_csr(edges["edge_index"], edges.get("edge_weight"), x)}
+
+    def _edges(
+        self, edge_index: Tensor, edge_weight: Tensor | None, x: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Drops edges in training, and normalises the adjacency unless the convolution does."""
+        if self.training and self.design.drop_edge:
+            kept = drop_edges(edge_index, self.design.drop_edge)
+            edge_index = edge_index[:, kept]
+            edge_weight = None if edge_weight is None else edge_weight[kept]
+        if self.design.adjacency == "conv":
+            return edge_index, edge_weight
+        return normalised(edge_index, edge_weight, x.shape[0], self.design.adjacency, x.dtype)
+
+    def _context(self, edge_index: Tensor, num_nodes: int) -> Context:
+        """Returns what aggregators after a convolution may read."""
+        if not any(layer.reads_edges for layer in self.layers):
+            return PLAIN
+        loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
+        edges = torch.cat([edge_index.flip(0), loops], dim=1)
+        return Context(edges=edges, num_nodes=num_nodes)
+
+
+@torch.enable_grad()
+def takes_sparse(conv: nn.Module, in_channels: int) -> bool:
+    """Whether a convolution returns the same outputs and gradients for sparse features.
+
+    This is true if it begins with a product. It is found by a trial, since most other convolutions
+    raise an error and none declares it.
+    """
+    x, parameters, found = torch.eye(4, in_channels), [*conv.parameters()], []
+    try:
+        for features in (x, x.to_sparse_csr()):
+            out = conv.eval()(features, PATH)
+            grads = torch.autograd.grad(out.square().sum(), parameters, materialize_grads=True)
+            found.append([out, *grads])
+    except Exception:
+        return False
+    finally:
+        conv.train()
+    return all(a.layout == b.layout and torch.allclose(a, b) for a, b in zip(*found))
+
+
+def _jumping(design: Design) -> nn.Module | None:
+    if design.jumping == "none":
+        return None
+    from torch_geometric.nn import JumpingKnowledge
+
+    return JumpingKnowledge(design.jumping, design.hidden, design.depth)

@@ -1,0 +1,160 @@
+"""Cora, CiteSeer, Chameleon and Squirrel, read by torch-geometric's data set classes."""
+
+import difflib
+import warnings
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.data import fetch
+from oversmoothing.lab.data.graphs import pyg
+from oversmoothing.lab.data.graphs.duplicates import first_of_each
+from oversmoothing.lab.data.graphs.graph import (
+    Graph,
+    check_graph,
+    row_normalised,
+    symmetrised,
+    to_csr,
+)
+
+if TYPE_CHECKING:  # importing torch-geometric takes seconds
+    from torch_geometric.data import Data, InMemoryDataset
+
+Name = Literal["cora", "citeseer", "chameleon", "squirrel"]
+Protocol = Literal["public", "complement", "geom-gcn"]
+NUM_SPLITS = 10
+
+# Data set -> its folder for the public masks, and for the Geom-GCN splits, under <root>/graphs.
+FOLDERS = {
+    "cora": ("Planetoid/Cora", "Planetoid/Cora/geom-gcn"),
+    "citeseer": ("Planetoid/CiteSeer", "Planetoid/CiteSeer/geom-gcn"),
+    "chameleon": ("WikipediaNetwork/chameleon/geom_gcn",) * 2,
+    "squirrel": ("WikipediaNetwork/squirrel/geom_gcn",) * 2,
+}
+
+
+@lru_cache(maxsize=16)
+def load(
+    name: Name,
+    protocol: Protocol = "complement",
+    split: int | Literal["each"] = 0,
+    row_normalize: bool = True,
+    root: str = "data",
+    cache: str = "outputs/cache",
+    filtered: bool = False,
+) -> Graph:
+    """Loads one of the four graphs; raw files are downloaded if missing, and always verified.
+
+    The same arguments give the same object, so its tensors must not be changed. CiteSeer has 15
+    nodes that are missing in its raw files; as in torch-geometric, they have no features and the
+    label 0.
+
+    Args:
+        name: the data set.
+        protocol: ``public``: the masks that come with the data (Chameleon and Squirrel: those of
+            ``split``). ``complement``: the same training and validation nodes, but all others are
+            test nodes, as in ContraNorm's code. ``geom-gcn``: the 48/32/20 % splits of Pei et al.,
+            2020 (https://arxiv.org/abs/2002.05287).
+        split: which of the ten splits; Cora and CiteSeer have only one unless ``geom-gcn``.
+            ``each``: all ten, and the network of seed s is trained on split s modulo 10.
+        row_normalize: divide each feature row by its sum + 1e-6.
+        root: folder with the data; it is only read, unless files must be downloaded.
+        cache: folder for torch-geometric's processed files.
+        filtered: Chameleon and Squirrel without duplicate nodes; see ``duplicates``. The masks are
+            those of the remaining nodes.
+
+    Raises:
+        InputError: the name or protocol is unknown, the split or the filtered form does not exist,
+            or raw files are missing, altered or truncated.
+    """
+    _require(name, protocol, split, filtered)
+    folder = FOLDERS[name][protocol == "geom-gcn"]
+    raw = Path(root) / "graphs" / folder / "raw"
+    sources = fetch.catalogue()[f"{folder}/raw"]
+    fetch.ensure(sources, raw)
+    checksum = fetch.checksum(sources)
+    dataset, inner = _dataset(folder), folder.split("/", 1)[1]
+    data = pyg.read(dataset, raw, inner, Path(cache) / "graphs" / checksum)
+    if filtered:
+        data = data.subgraph(first_of_each(data.edge_index, data.y))
+    return check_graph(_graph(name, data, protocol, split, row_normalize, checksum))
+
+
+def _require(name: Name, protocol: Protocol, split: int | str, filtered: bool) -> None:
+    """Raises InputError for options that are unknown or that the graph does not have."""
+    _check("data.name", name, get_args(Name))
+    _check("data.protocol", protocol, get_args(Protocol))
+    if split != "each" and split not in range(NUM_SPLITS):
+        raise InputError(f"data.split: expected 0 to {NUM_SPLITS - 1} or each, got {split}")
+    if split and protocol != "geom-gcn" and len(set(FOLDERS[name])) > 1:
+        raise InputError(
+            f"data.split: {name} has ten splits only with data.protocol=geom-gcn; set it to 0"
+        )
+    if filtered and "WikipediaNetwork" not in FOLDERS[name][0]:
+        raise InputError(
+            f"data.filtered: {name} has no filtered form, only chameleon and squirrel; set it to "
+            "false"
+        )
+
+
+def folders(name: Name) -> list[str]:
+    """Returns the folders of raw files of a data set, as keys of ``fetch.catalogue``.
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    _check("data set", name, get_args(Name))
+    return [f"{folder}/raw" for folder in dict.fromkeys(FOLDERS[name])]
+
+
+def _check(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        close = difflib.get_close_matches(str(value), choices, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"{key}: expected one of {', '.join(choices)}, got {value!r}{hint}")
+
+
+def _dataset(folder: str) -> Callable[..., "InMemoryDataset"]:
+    """Returns torch-geometric's data set for a folder such as ``Planetoid/Cora/geom-gcn``.
+
+    It takes only the argument ``root``.
+    """
+    with warnings.catch_warnings():  # importing torch-geometric warns of torch.jit
+        warnings.simplefilter("ignore", FutureWarning)
+        from torch_geometric.datasets import Planetoid, WikipediaNetwork
+
+    kind, name, *variant = folder.split("/")
+    if kind == "WikipediaNetwork":
+        return partial(WikipediaNetwork, name=name, geom_gcn_preprocess=True)
+    return partial(Planetoid, name=name, split=variant[0] if variant else "public")
+
+
+def _graph(
+    name: str, data: "Data", protocol: str, split: int | str, row_normalize: bool, checksum: str
+) -> Graph:
+    masks = (data.train_mask, data.val_mask, data.test_mask)
+    train, val, test = (_of_split(mask, split).to(torch.bool) for mask in masks)
+    x = to_csr(data.x)
+    return Graph(
+        name=name,
+        x=row_normalised(x) if row_normalize else x,
+        y=data.y,
+        edges=symmetrised(data.edge_index, data.num_nodes),
+        num_classes=int(data.y.max()) + 1,
+        train=train,
+        val=val,
+        test=~(train | val) if protocol == "complement" else test,
+        checksum=checksum,
+    )
+
+
+def _of_split(mask: Tensor, split: int | str) -> Tensor:
+    """Selects one or all splits of a mask. Shapes: (N,) or (N, splits) -> (N,) or (splits, N)."""
+    if mask.dim() == 1:
+        return mask
+    return mask.T.contiguous() if split == "each" else mask[:, split]

@@ -1,0 +1,138 @@
+"""Generated scenes with exact masks: textured shapes on soft backgrounds; no download."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from oversmoothing.checks import at_least, require
+from oversmoothing.lab.data.images import voc
+from oversmoothing.lab.data.images.files import write_mask
+from oversmoothing.lab.data.images.image_set import ImageSet, short_hash
+from oversmoothing.lab.data.images.shapes import CLASSES, colours, outline, texture
+from oversmoothing.lab.store.files import replacing, writing
+
+VERSION = 1  # increase it when the code changes the scenes of the same arguments
+MASKS = "SegmentationClassAug"
+PALE = 0.7  # of easy scenes' backgrounds: 0 keeps their colours, 1 makes them grey
+LEAST_SEEN = 0.5  # share of a thing that must stay visible
+
+
+def load(
+    cache: str = "outputs/cache",
+    name: str = "scenes",
+    num_train: int = 120,
+    num_val: int = 40,
+    size: Sequence[int] = (128, 160),
+    seed: int = 0,
+    easy: bool = False,
+) -> ImageSet:
+    """Opens the scenes. They are drawn once and kept in VOC's layout in a folder of ``cache``.
+
+    A scene holds one to three things of the classes disc, square, triangle, ellipse and star. Each
+    class has its own texture; place, size, angle and both colours are random, and later things
+    cover parts of earlier ones. Scenes are upright and wide in turn. The same arguments give the
+    same scenes.
+
+    Args:
+        cache: folder; made when missing.
+        name: of the data set.
+        num_train: number of training scenes.
+        num_val: number of validation scenes.
+        size: height and width of every second scene; the others have them swapped.
+        seed: of the scenes; independent of the seeds of networks.
+        easy: gives every class its own hue, and pale backgrounds. A small network then learns the
+            classes from scratch in a minute or two; without it, it does not.
+
+    Raises:
+        InputError: an argument out of its range, or a folder that cannot be written.
+    """
+    large = len(size) == 2 and min(size) >= 32
+    require(
+        "data",
+        **at_least(1, num_train=num_train, num_val=num_val),
+        size=(list(size), large, "[height, width], 32 or more each"),
+        **at_least(0, seed=seed),
+    )
+    parts = [VERSION, num_train, num_val, list(size), seed, *(["easy"] if easy else [])]
+    key, root = short_hash(parts), Path(cache) / "scenes"
+    with writing(root / key, "paths.cache"):
+        root.mkdir(parents=True, exist_ok=True)
+        try:
+            if not (root / key).is_dir():
+                with replacing(root / key) as base:  # no process sees an incomplete set
+                    _draw(base, num_train, num_val, size, seed, easy)
+        except OSError:
+            if not (root / key).is_dir():  # otherwise another process has just written it
+                raise
+    scenes = voc.load(str(root), key, name, "train", classes=list(CLASSES), cache=cache)
+    return dataclasses.replace(scenes, checksum=key)  # the key also depends on the size
+
+
+def scene(
+    height: int, width: int, random: np.random.Generator, easy: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws one scene and its mask. Shapes: -> (H, W, 3) uint8, (H, W) uint8."""
+    image, mask = _background(height, width, random), np.zeros((height, width), dtype=np.uint8)
+    if easy:
+        image += PALE * (image.mean(axis=-1, keepdims=True) - image)
+    owner, areas = np.zeros((height, width), dtype=int), [0]
+    rows, columns = np.mgrid[:height, :width]
+    wanted = random.integers(1, 4)
+    while len(areas) <= wanted:
+        label = random.integers(1, len(CLASSES) + 1)
+        u, v = _placed(rows, columns, random)
+        inside = outline(CLASSES[label - 1], u, v)
+        after = np.where(inside, len(areas), owner)
+        areas.append(int(inside.sum()))
+        seen = np.bincount(after.ravel(), minlength=len(areas))
+        if (seen[1:] < LEAST_SEEN * np.array(areas[1:])).any() or not areas[-1]:
+            areas.pop()  # it hides too much or is hidden itself; another one is drawn
+            continue
+        owner, mask[inside] = after, label
+        two = colours(CLASSES[label - 1] if easy else None, random)
+        painted = np.where(texture(CLASSES[label - 1], u, v)[..., None], *two)
+        image[inside] = painted[inside]
+    image += random.normal(0, 4, image.shape)
+    return image.clip(0, 255).astype(np.uint8), mask
+
+
+def _background(height: int, width: int, random: np.random.Generator) -> np.ndarray:
+    """Draws soft blobs: enlarged noise of low resolution. Shapes: -> (H, W, 3)."""
+    few = random.integers(2, 6, 2)
+    noise = random.integers(0, 256, (*few, 3), dtype=np.uint8)
+    large = Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC)
+    return np.array(large, dtype=float)
+
+
+def _placed(
+    rows: np.ndarray, columns: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws place, size and angle of a thing; returns pixel coordinates relative to it, (H, W)."""
+    height, width = rows.shape
+    radius = random.uniform(0.16, 0.36) * min(height, width)
+    y = random.uniform(0.6 * radius, height - 0.6 * radius)
+    x = random.uniform(0.6 * radius, width - 0.6 * radius)
+    angle = random.uniform(0, 2 * np.pi)
+    across, down = (columns - x) / radius, (rows - y) / radius
+    turned = np.cos(angle) * across + np.sin(angle) * down
+    return turned, np.cos(angle) * down - np.sin(angle) * across
+
+
+def _draw(
+    base: Path, num_train: int, num_val: int, size: Sequence[int], seed: int, easy: bool
+) -> None:
+    """Draws the scenes into a new folder."""
+    lists = base / "ImageSets" / "Segmentation"
+    for path in (lists, base / "JPEGImages", base / MASKS):
+        path.mkdir(parents=True)
+    for part, stream, count in (("train", 0, num_train), ("val", 1, num_val)):
+        ids = [f"{part}_{i:05}" for i in range(count)]
+        (lists / f"{part}.txt").write_text("".join(f"{id}\n" for id in ids), "utf-8")
+        for i, id in enumerate(ids):
+            shape = size if i % 2 else tuple(reversed(size))
+            image, mask = scene(*shape, np.random.default_rng([seed, stream, i]), easy)
+            Image.fromarray(image).save(base / "JPEGImages" / f"{id}.jpg", quality=95)
+            write_mask(base / MASKS / f"{id}.png", mask)

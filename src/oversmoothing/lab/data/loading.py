@@ -1,0 +1,166 @@
+"""Training batches and evaluation images, read ahead by worker processes."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.data.batches import Batches, Example, Examples, stacked
+from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.processes import cores, follow_parent, shorten_sockets
+
+MOST_WORKERS = 16  # each holds two batches in shared memory
+
+
+def train_batches(
+    data: Examples,
+    sample: Callable[[Any], Example],
+    batch_size: int,
+    iterations: int,
+    seed: int,
+    start: int = 0,
+    rank: int = 0,
+    world: int = 1,
+    workers: int | None = 2,
+    collate: Callable[[list[Example]], Example] = stacked,
+    repeats: int = 1,
+) -> Iterator[Example]:
+    """Yields the training batches number ``start`` … ``iterations - 1``.
+
+    Each process gets B / world examples of a batch. Batches do not depend on ``start`` or
+    ``workers``. An epoch is a permutation of the training examples; batches may span two epochs, so
+    that no example is left out. The global random generators are neither used nor changed.
+
+    Args:
+        data: training examples; ``on_error`` says what to do with a damaged one.
+        sample: id -> example, a dict of tensors and other values, ``name`` among them; it may draw
+            from torch's generator.
+        batch_size: B, over all processes.
+        iterations: number of batches of the whole training.
+        seed: of order and augmentation.
+        start: first batch, to resume.
+        rank: of this process, which gets the ``rank``-th slice of each batch.
+        world: number of processes.
+        workers: see ``read_ahead``.
+        collate: examples -> batch; by default, tensors are stacked and other values put into lists.
+        repeats: see ``Batches``.
+
+    Raises:
+        InputError: B is not a multiple of ``world``, or a file is damaged.
+    """
+    if batch_size < 1 or batch_size % world:
+        raise InputError(
+            f"batch_size: expected a multiple of the {world} processes, got {batch_size}"
+        )
+    batches = Batches(data, sample, batch_size, seed, rank, world, collate, repeats)
+    return _warned(read_ahead(batches, range(start, iterations), workers))
+
+
+def evaluation_items(
+    data: ImageSet, ids: Sequence[str], workers: int | None = 2, masks: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Yields images of any size, one by one, in the order of ``ids``.
+
+    An item has ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8, None unless ``masks``,
+    and ``label`` (K,), None for an image without label. Damaged images are never skipped, not even
+    with ``data.on_error=skip``, since a mean over fewer images would be another number.
+
+    Raises:
+        InputError: a damaged image or mask.
+    """
+    return read_ahead(partial(_item, data, masks), ids, workers)
+
+
+def read_ahead(
+    read: Callable[[Any], Any], keys: Sequence[Any], workers: int | None
+) -> Iterator[Any]:
+    """Yields ``read(key)`` for every key, in order; raises the InputErrors of ``read``.
+
+    If the process uses a GPU, tensors are in pinned memory, so that they can be copied
+    asynchronously.
+
+    Args:
+        read: called in worker processes, or in this one if ``workers`` is 0.
+        workers: number of worker processes, each with one thread; 0: none; None: one for each core,
+            at most ``MOST_WORKERS``.
+    """
+    if workers is None:
+        workers = min(cores(), MOST_WORKERS)
+    if workers:
+        shorten_sockets()
+    loader = DataLoader(
+        _Guarded(read),
+        batch_size=None,
+        sampler=keys,
+        num_workers=workers,
+        collate_fn=_unchanged,
+        worker_init_fn=follow_parent,
+        pin_memory=torch.cuda.is_initialized(),
+        generator=torch.Generator(),  # without one, the loader would draw from the global one
+    )
+    for item in loader:
+        if isinstance(item, InputError):
+            raise item
+        yield item
+
+
+def _item(data: ImageSet, masks: bool, id: str) -> dict[str, Any]:
+    return {
+        "name": id,
+        "image": data.image(id),
+        "mask": data.mask(id) if masks else None,
+        "label": data.label(id) if id in data.present else None,
+    }
+
+
+def _warned(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Warns of skipped images, once per file."""
+    known = set()
+    for batch in batches:
+        for message in batch.pop("skipped"):
+            if message not in known:
+                known.add(message)
+                warnings.warn(f"{message}; another image is used instead", stacklevel=3)
+        yield batch
+
+
+class _Guarded(Dataset):
+    """Returns an InputError instead of raising it, since workers wrap errors in a traceback."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self.read = read
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            item = self.read(key)
+            return _shared(item) if get_worker_info() else item
+        except InputError as error:
+            return error
+
+
+def _shared(item: Any) -> Any:
+    """Moves the tensors of an item to shared memory, from which the main process reads them.
+
+    Otherwise the queue does so in another thread. An error there is lost, and the main process
+    waits forever.
+    """
+    values = item.values() if isinstance(item, dict) else ()
+    try:
+        for tensor in (value for value in values if isinstance(value, Tensor)):
+            tensor.share_memory_()
+    except RuntimeError as error:
+        why = str(error).splitlines()[0]
+        raise InputError(
+            f"workers: no shared memory for a batch ({why}); free the disk or enlarge /dev/shm "
+            "(docker: --shm-size), or take workers=0"
+        ) from error
+    return item
+
+
+def _unchanged(item: Any) -> Any:
+    return item

@@ -1,0 +1,142 @@
+"""Draws the predictions of one or two trained networks for an image."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from oversmoothing.errors import InputError, meant
+from oversmoothing.lab.data.images.convert import to_array, to_float
+from oversmoothing.lab.data.images.photo import Photo
+from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
+from oversmoothing.lab.launch.loading import TrainedRun
+from oversmoothing.lab.tasks.segmentation.whole import multi_scale
+from oversmoothing.lab.tasks.wsss.crf import load_pydensecrf
+from oversmoothing.lab.tasks.wsss.panels import draw_looks
+
+Draw = Callable[[Photo], tuple[Figure, np.ndarray | None]]  # picture, mask (H, W) uint8
+
+
+def require_same_classes(run: TrainedRun, other: TrainedRun) -> None:
+    """Raises InputError unless two runs have the same classes."""
+    if run.classes != other.classes:
+        raise InputError(
+            f"{other.folder}: its classes differ from those of {run.folder}; expected two runs of "
+            "one data set"
+        )
+
+
+def of_wsss(run: TrainedRun, other: TrainedRun | None, labels: str | None, crf: bool) -> Draw:
+    """Returns a function that draws CAMs, refined label and mask of an image.
+
+    Args:
+        run: of ``task=wsss``.
+        other: another such run, whose CAMs are drawn next to those of ``run``.
+        labels: comma-separated classes whose CAMs are drawn; None: those of the image's label, or
+            if it has none, those that the classifier finds.
+        crf: whether a dense CRF refines the mask.
+
+    Raises:
+        InputError: an unknown class, or pydensecrf is missing.
+    """
+    wanted = None if labels is None else _label(labels, run.classes)
+    if crf:
+        load_pydensecrf()
+    return partial(_draw_cams, run, other, wanted, crf)
+
+
+def _label(names: str, classes: tuple[str, ...]) -> Tensor:
+    """Returns the image-level label (K,)."""
+    label = torch.zeros(len(classes))
+    for name in map(str.strip, names.split(",")):
+        if name not in classes:
+            raise InputError(f"--labels: no class {name!r}; {meant(name, classes)}")
+        label[classes.index(name)] = 1
+    return label
+
+
+def _draw_cams(
+    run: TrainedRun, other: TrainedRun | None, wanted: Tensor | None, crf: bool, photo: Photo
+) -> tuple[Figure, np.ndarray | None]:
+    label = photo.label if wanted is None else wanted
+    look = run.task.viewer(run.network, crf).look(photo.name, photo.image, label, photo.truth)
+    shown = [(look, "")]
+    if other:
+        present = torch.zeros(len(run.classes))
+        present[[value - 1 for value in look.labels]] = 1  # the same classes for both
+        beside = other.task.viewer(other.network).look(photo.name, photo.image, present)
+        shown = [(beside, f", {other.title}"), (look, f", {run.title}")]
+    cams: list[Column] = [
+        (f"CAM: {run.classes[value - 1]}{title}", [heat(found.image, found.cams[i])])
+        for i, value in enumerate(look.labels)
+        for found, title in shown
+    ]
+    return draw_looks([look], run.label_names, cams), look.mask
+
+
+def of_segmentation(
+    run: TrainedRun, other: TrainedRun | None, labels: str | None, crf: bool
+) -> Draw:
+    """Returns a function that draws the masks of an image.
+
+    Args:
+        run: of ``task=segmentation``.
+        other: another such run, whose mask is drawn next to that of ``run``.
+        labels: must be None.
+        crf: must be False.
+
+    Raises:
+        InputError: ``labels`` or ``crf`` is given.
+    """
+    for option, given in (("labels", labels), ("crf", crf)):
+        if given:
+            raise InputError(f"--{option}: for runs of task=wsss, and {run.folder.name} is none; "
+                             "leave it out")  # fmt: skip
+    return partial(_draw_masks, [run, *([other] if other else [])])
+
+
+def _draw_masks(runs: Sequence[TrainedRun], photo: Photo) -> tuple[Figure, np.ndarray]:
+    masks = [predicted(run, photo.image) for run in runs]
+    maps = [("ground truth", photo.truth.numpy())] if photo.truth is not None else []
+    maps += zip(titles(runs), masks)
+    columns = [("image", [to_array(photo.image)])]
+    columns += [(title, [coloured(labels)]) for title, labels in maps]
+    values = labels_in(*(labels for _, labels in maps))
+    return draw_grid(columns, values, runs[0].label_names), masks[0]
+
+
+def predicted(run: TrainedRun, image: Tensor) -> np.ndarray:
+    """Returns the labels of an image, by multi-scale evaluation if the run has its settings.
+
+    Shapes: (3, H, W) uint8 -> (H, W) uint8.
+    """
+    evaluation = run.task.evaluation
+    place = next(run.network.parameters()).device
+    scales = evaluation.ms_scales or [1.0]
+    flip = evaluation.flip and bool(evaluation.ms_scales)
+    logits = multi_scale(run.network, to_float(image.to(place)), scales, flip, evaluation.size)
+    return logits.argmax(0).byte().cpu().numpy()
+
+
+def titles(runs: Sequence[TrainedRun]) -> list[str]:
+    """Returns a title for each run: its aggregator with differing options, or else its id."""
+    if len(runs) == 1:
+        return ["mask"]
+    named = [_aggregator(run, runs) for run in runs]
+    return [
+        title if named.count(title) == 1 else f"{title}\n{run.folder.name[-10:]}"
+        for title, run in zip(named, runs)
+    ]
+
+
+def _aggregator(run: TrainedRun, runs: Sequence[TrainedRun]) -> str:
+    """Returns the aggregator's name, and below it the options in which such runs differ."""
+    own = run.config.aggregator
+    alike = [r.config.aggregator for r in runs if r.config.aggregator._target_ == own._target_]
+    kind = own._target_.split(".")[-1]
+    differing = [key for key in own if any(other.get(key) != own[key] for other in alike)]
+    options = [f"{key}={own[key]}" for key in differing]
+    return "\n".join(["no unit" if kind == "NoAggregator" else kind, *options])

@@ -1,0 +1,30 @@
+"""Figures and tables of papers: each module has ``main(argv)``, which draws or computes one.
+
+``python scripts/figure.py <name>`` calls it.
+"""
+
+from argparse import ArgumentParser
+
+from oversmoothing.lab.launch.flags import add_publish
+from oversmoothing.lab.store.checkout import results
+
+RESULTS = results()
+
+
+def figure_parser(module: str, doc: str, pdf: bool = True, folder: bool = False) -> ArgumentParser:
+    """Returns a parser whose help is the first line of a module's docstring.
+
+    Its ``target`` is the folder that the results are written to.
+
+    Args:
+        module: its ``__name__``.
+        doc: its ``__doc__``.
+        pdf: whether to add ``--pdf``.
+        folder: whether to add ``--folder``, another folder of results.
+    """
+    name = module.removeprefix(f"{__name__}.").split(".")[0]
+    parser = ArgumentParser(prog=f"figure.py {name}", description=doc.split("\n")[0])
+    add_publish(parser, "--folder" if folder else "")
+    if pdf:
+        parser.add_argument("--pdf", action="store_true", help="save PDFs, too")
+    return parser

@@ -1,0 +1,142 @@
+"""Reads what is recorded under ``results``: tables, runs, and measurements that are not runs."""
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.report.verdict import Measured
+
+Place = tuple[str, str, str]  # block, key of the row, column
+
+
+class NotRecordedError(InputError):
+    """A result or data that a claim needs is not there."""
+
+
+class Cells(dict[Place, Measured]):
+    """The measured cells of a table; asking for another one raises NotRecordedError."""
+
+    def __init__(self, table: str, cells: dict[Place, Measured]) -> None:
+        super().__init__(cells)
+        self.table = table
+
+    @property
+    def seeds(self) -> str:
+        """``5 seeds per cell``, by the cell with the fewest."""
+        n = min(measured.n for measured in self.values())
+        return f"{n} seed{'s' * (n > 1)} per cell"
+
+    def __missing__(self, place: Place) -> Measured:
+        where = ", ".join(filter(None, place))
+        why = f"{self.table}: {where} is not run; `make table NAME={self.table}` runs it"
+        raise NotRecordedError(why)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The folder of results.
+
+    Args:
+        folder: such as ``results``.
+    """
+
+    folder: Path
+
+    def path(self, name: str, command: str = "") -> Path:
+        """A file below the folder.
+
+        Raises:
+            NotRecordedError: it does not exist.
+        """
+        path = self.folder / name
+        if not path.exists():
+            how = f"; `{command}` makes it" if command else ""
+            raise NotRecordedError(f"results/{name} is not there{how}")
+        return path
+
+    def published(self, table: str) -> dict[Place, float]:
+        """Printed values of a table, misprints corrected."""
+        lines = [line for line in self._lines(table) if not line["reading"]]
+        texts = {_place(line): line["corrected"] or line["published"] for line in lines}
+        return {place: float(text) for place, text in texts.items() if text}
+
+    def printed(self, table: str) -> dict[Place, float]:
+        """Printed values of a table as they stand."""
+        lines = [line for line in self._lines(table) if not line["reading"]]
+        return {_place(line): float(line["published"]) for line in lines if line["published"]}
+
+    def measured(self, table: str, reading: str = "") -> Cells:
+        """Measured values of a table, of the plain runs or those of a reading.
+
+        Raises:
+            NotRecordedError: no cell is measured, or, later, one that is asked for.
+        """
+        found = dict(self.cells(table, reading))
+        if not found:
+            named = f"{table} ({reading})" if reading else table
+            raise NotRecordedError(f"no cell of {named} is run; `make table NAME={table}` runs it")
+        return Cells(table, found)
+
+    def cells(self, table: str, reading: str = "") -> Iterator[tuple[Place, Measured]]:
+        """The measured cells, if any."""
+        for line in self._lines(table):
+            if line["reading"] == reading and line["values"]:
+                values = tuple(map(float, line["values"].split()))
+                seeds = tuple(map(int, line["seeds"].split()))
+                yield _place(line), Measured(values, line["run"], 0.0, seeds)
+
+    def readings(self, table: str) -> list[str]:
+        """The readings of a table, in its order."""
+        return list(dict.fromkeys(line["reading"] for line in self._lines(table)))
+
+    def labels(self, table: str) -> dict[str, str]:
+        """The name of each row of a table as it is shown, by its key."""
+        return {line["key"]: line["row"] for line in self._lines(table)}
+
+    def spreads(self, table: str, reading: str = "") -> dict[Place, float]:
+        """Printed ± in points, as a table reads them."""
+        lines = [line for line in self._lines(table) if line["reading"] == reading]
+        return {_place(line): float(line["published_std"] or 0) for line in lines}
+
+    def verdicts(self, table: str, reading: str = "") -> dict[Place, str]:
+        """The verdict of each cell of a table."""
+        lines = [line for line in self._lines(table) if line["reading"] == reading]
+        return {_place(line): line["verdict"] for line in lines}
+
+    def overrides(self, table: str) -> dict[Place, str]:
+        """The words after the experiment that run each cell of a table, without readings."""
+        lines = [line for line in self._lines(table) if not line["reading"]]
+        return {_place(line): line["overrides"] for line in lines}
+
+    def runs(self, name: str) -> list[dict[str, Any]]:
+        """The recorded runs of a table."""
+        text = self.path(f"{name}.jsonl", f"make table NAME={name}").read_text("utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def json(self, name: str) -> Any:
+        """Reads ``<name>.json`` below the folder; raises NotRecordedError if it is missing."""
+        return json.loads(self.path(f"{name}.json").read_text("utf-8"))
+
+    def csv(self, name: str, command: str = "") -> list[dict[str, str]]:
+        """Reads a CSV file below the folder; raises NotRecordedError if it is missing."""
+        with self.path(name, command).open(encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def _lines(self, table: str) -> list[dict[str, str]]:
+        if table not in self._tables:
+            path = f"tables/{table}.csv"
+            self._tables[table] = self.csv(path, f"make table NAME={table}")
+        return self._tables[table]
+
+    @cached_property
+    def _tables(self) -> dict[str, list[dict[str, str]]]:
+        return {}
+
+
+def _place(line: dict[str, str]) -> Place:
+    return line["block"], line["key"], line["column"]

@@ -1,0 +1,113 @@
+"""Measures attention maps, tokens and singular values by layer (ContraNorm, Figure 2).
+
+python scripts/figure.py contranorm_layers
+python scripts/figure.py contranorm_layers --seeds 1 2 --samples 64
+
+The networks are the pretrained DeiT-Ti and a small BERT that a run of the table text_rates trained
+on SST-2, as BERT's pretrained weights were not available.
+"""
+
+from collections.abc import Iterator
+from itertools import tee
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oversmoothing.diagnosis.diagnose import diagnose
+from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.data.batches import evenly_spaced
+from oversmoothing.lab.data.images.convert import to_float
+from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.tokens import mean_and_std
+from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.diagnose.of_run import of_run
+from oversmoothing.lab.launch.diagnose.subject import Request, Subject
+from oversmoothing.lab.launch.flags import SEED, whole
+from oversmoothing.lab.papers import figure_parser
+from oversmoothing.lab.papers.depth_curves import draw_curves
+from oversmoothing.metrics.smoothness import singular_values
+
+DEIT = ["experiment=cls_eval", "aggregator=none"]
+BERT = ["experiment=glue_sst2_small", "aggregator=none", "backbone.depth=12", "trainer.lr=1e-4"]
+MEASURES = ("cosine", "effective_rank", "attention_similarity")
+NEAR_ZERO = 0.1  # of the largest singular value: the first of the ten bins of the authors' figure
+Layers = dict[str, list[float]]
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``contranorm_layers.png`` and ``.csv``."""
+    parser = figure_parser(__name__, __doc__)
+    parser.add_argument("--seeds", type=SEED, nargs="+", default=[1, 2], help="of the BERT")
+    parser.add_argument("--samples", type=whole(2), default=64, help="images, sentences")
+    parser.add_argument("--out", type=Path, help="path of the figure, without .png")
+    options = parser.parse_args(argv)
+    berts = [by_layer(bert(seed, options.samples)) for seed in options.seeds]
+    found = {"DeiT-Ti, pretrained": [by_layer(deit(options.samples))]}
+    found["small BERT, 12 layers"] = berts
+    rows = [row for name, seeds in found.items() for row in layer_rows(name, seeds)]
+    out = options.out or options.target / "figures/contranorm_layers"
+    print(*save(draw_curves(rows, titles=False), out, options.pdf), sep="\n")
+    print(write_csv(out.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
+    return 0
+
+
+def deit(samples: int) -> Subject:
+    """The pretrained DeiT-Ti and validation images, prepared as for its accuracy.
+
+    Raises:
+        InputError: weights or images are missing.
+    """
+    config = compose_config(DEIT)
+    data, evaluation = build(config.data), build(config.task).evaluation
+    ids = evenly_spaced(data.val, samples)
+    images = (to_float(evaluation.prepared(data.pil_image(id)))[None] for id in ids)
+    vit = loading.untrained(config, ())
+    return Subject(vit.eval(), images, f"{len(ids)} images")
+
+
+def bert(seed: int, samples: int) -> Subject:
+    """A trained BERT and validation sentences.
+
+    Raises:
+        InputError: it has not been trained; the message holds the command.
+    """
+    folder, cpu = loading.of_command(BERT, seed), torch.device("cpu")
+    return of_run(Request(str(folder), None, None, None, seed, 1, samples, cpu))
+
+
+@torch.no_grad()
+def by_layer(subject: Subject) -> Layers:
+    """Returns means over samples by layer. CLS is left out, also that of a BERT."""
+    model: Any = subject.model
+    prefix, (first, second) = getattr(model, "prefix", 0), tee(_calls(subject))
+    report = diagnose(model, batches=first, prefix=prefix, metrics=MEASURES)
+    low = [[near_zero(x[:, prefix:]) for x in model.layers(*inputs)] for inputs in second]
+    shares = [torch.cat(layer).mean().item() for layer in zip(*low, strict=True)]
+    return {name: report[name] for name in MEASURES} | {"near_zero": shares}
+
+
+def _calls(subject: Subject) -> Iterator[tuple[Tensor, ...]]:
+    """Yields the arguments of every call of the model."""
+    for batch in subject.batches:
+        yield batch if isinstance(batch, tuple) else (batch,)
+
+
+def near_zero(x: Tensor) -> Tensor:
+    """Computes the share of singular values below ``NEAR_ZERO`` of the largest.
+
+    Shapes: x (..., N, C) -> (...); NaN for a matrix with a non-finite entry.
+    """
+    sigma = singular_values(x, exact=True)
+    return (sigma < NEAR_ZERO * sigma[..., :1]).double().mean(dim=-1) + 0 * sigma[..., 0]
+
+
+def layer_rows(name: str, seeds: list[Layers]) -> list[dict[str, Any]]:
+    """Returns mean, std (ddof = 1) and number of seeds for each measure and layer."""
+    return [
+        {"row": name, "column": "", "metric": metric, "block": layer} | mean_and_std(values)
+        for metric in seeds[0]
+        for layer, values in enumerate(zip(*(seed[metric] for seed in seeds), strict=True), 1)
+    ]

@@ -1,0 +1,170 @@
+"""A five-minute tour: a small Figure 1, a depth study on a graph, segmentation, and one page.
+
+It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated graph.
+"""
+
+import os
+import statistics
+import sys
+import webbrowser
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from omegaconf import DictConfig
+
+from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.drawing.files import save
+from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.lab.launch.attempts import run_all
+from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.papers.centered_fig1.claim import failures
+from oversmoothing.lab.papers.centered_fig1.figure import draw_figures
+from oversmoothing.lab.papers.centered_fig1.panels import Panel, panels_of
+from oversmoothing.lab.report.page import Section, write_page
+from oversmoothing.metrics.segmentation import Confusion
+
+OUTPUTS = Path("outputs/demo")
+RANK = ["experiment=rank_fig1", "task.gammas=-1.5:1.5:0.25", "backbone.depth=100"]
+METHODS = {
+    "none": ["aggregator=none"],
+    "LayerNorm": ["aggregator=layernorm"],
+    "ContraNorm + LayerNorm": ["aggregator=contranorm", "aggregator@then=layernorm"],
+    "centered + LayerNorm": ["aggregator=centered", "aggregator@then=layernorm"],
+}
+TRAINING = ["seeds=[0]", "trainer.epochs=60", "trainer.lr=0.01", "backbone.dropout=0.3"]
+SCENES = ["experiment=wsss_scenes"]
+STAGES = {"CAM": "cam", "refined label": "pseudo", "mask": "seg_ms"}
+DEPTHS = (32, 8, 2)  # longest first, so that two processes finish together
+COMMON = [f"paths.outputs={OUTPUTS}", "threads=1", "logger=none"]
+
+Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``outputs/demo/index.html``; returns 1 if some run failed."""
+    doc = __doc__.split("\n")[0]
+    ArgumentParser(prog="figure.py demo_study", description=doc).parse_args(argv)
+    cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw"
+    data = "cora" if cora.is_dir() else "sbm"
+    print(f"1/3 rank of random transformers: {' '.join(RANK)}", flush=True)
+    ranks = configs([*RANK, *COMMON])
+    print(f"2/3 GCNs of 2, 8 and 32 layers on {data}", flush=True)
+    networks = {(m, d): _network(data, METHODS[m], d) for d in DEPTHS for m in METHODS}
+    print("3/3 segmentation from image-level labels, on generated scenes", flush=True)
+    [scenes] = configs([*SCENES, *COMMON])
+    if run_all([scenes, *networks.values(), *ranks], jobs=min(2, os.cpu_count() or 1)):
+        return 1
+    study = {m: {d: execute(networks[m, d]) for d in reversed(DEPTHS)} for m in METHODS}
+    _show([_rank(panels_of(ranks)), _graph(data, study), _segmentation(scenes)])
+    return 0
+
+
+def _network(data: str, words: list[str], layers: int) -> DictConfig:
+    size = [f"data={data}", f"backbone.depth={layers}", "task.layer_metrics=true"]
+    return configs([*size, *words, *TRAINING, *COMMON])[0]
+
+
+def _segmentation(config: DictConfig) -> Section:
+    """Returns the mIoU of each stage, and that of masks with only background."""
+    seed, data = config.seeds[0], build(config.data)
+    numbers, empty = execute(config)["seeds"][str(seed)], Confusion(1 + len(data.classes))
+    for id in data.val:
+        truth = data.mask(id)
+        empty.update(torch.zeros_like(truth), truth, id)
+    found = [[stage, f"{numbers[f'val_{key}_miou']:.1f}"] for stage, key in STAGES.items()]
+    found[1][0] += f" (where it decides, {numbers['val_pseudo_coverage']:.0f} % of the pixels)"
+    return Section(
+        "Segmentation from image-level labels, on generated scenes: mIoU, %",
+        "The network learns from lists of the shapes in a scene and never sees where they are. For "
+        "CAM and refined label these lists are also given here; for the mask they are not. A tiny "
+        "network from scratch, one seed, easy scenes: an illustration, not a measurement.",
+        f"python train.py {' '.join(SCENES)}",
+        rows=[["", "mIoU"], *found, ["all background", f"{empty.miou():.1f}"]],
+        figures=[run_folder(config) / f"pictures-seed{seed}.png"],
+    )
+
+
+def _show(sections: Sequence[Section]) -> None:
+    """Prints the tables and writes the page, which it opens if there is a screen."""
+    page = OUTPUTS / "index.html"
+    write_page(page, "Oversmoothing: a demonstration", sections)
+    for section in sections:
+        print("", section.title, _aligned(section.rows), sep="\n")
+    print("\nfigures:", *(path for section in sections for path in section.figures))
+    print("page:   ", page.resolve().as_uri())
+    if sys.stdout.isatty() and os.environ.get("DISPLAY"):
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _rank(panels: Sequence[Panel]) -> Section:
+    failing = [[f"{p.block}, {p.weights}", f"{len(failures(p))} of {len(p.gamma)}"] for p in panels]
+    return Section(
+        "Rank of random transformers",
+        "The paper's claim: with depth the rank falls to 1 for every γ > −1 and for no γ ≤ −1. "
+        "Number of γ that contradict it with 100 layers:",
+        f"python train.py {' '.join(RANK)}",
+        rows=[["", "γ that contradict the claim"], *failing],
+        figures=[path for path in draw_figures(panels, OUTPUTS) if path.suffix == ".png"],
+    )
+
+
+def _graph(data: str, study: Study) -> Section:
+    head = ["", *(f"L={depth}" for depth in reversed(DEPTHS))]
+    lines = [[m, *(f"{_accuracy(r):.1f}" for r in of.values())] for m, of in study.items()]
+    return Section(
+        f"GCNs on {data}: test accuracy, %",
+        "One seed and 60 epochs, to be quick: an illustration, not a measurement. `make table5` "
+        "measures.",
+        f"python train.py -m data={data} aggregator=centered aggregator@then=layernorm "
+        f"backbone.depth=2,8,32 {' '.join(TRAINING)}",
+        rows=[head, *lines],
+        figures=save(_draw(study, data), OUTPUTS / "depth"),
+    )
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths)) for line in table)
+
+
+@matplotlib.rc_context(LINES)
+def _draw(study: Study, title: str) -> Figure:
+    """Draws accuracy by depth, and the effective rank by layer of the deepest network."""
+    figure = Figure(figsize=(8.6, 3.4), layout="constrained")
+    accuracy, ranks = figure.subplots(1, 2)
+    for i, (method, by_depth) in enumerate(study.items()):
+        style = {"color": COLOURS[i], "marker": MARKERS[i], "markersize": 4, "label": method}
+        accuracy.plot(list(by_depth), [*map(_accuracy, by_depth.values())], **style)
+        layers = _layers(by_depth[max(by_depth)])
+        ranks.plot(range(1, len(layers) + 1), layers, **{**style, "markersize": 2})
+    _label(accuracy, f"{title}: accuracy", "layers of the network", "test accuracy, %")
+    deepest = f"Oversmoothing at work, {max(DEPTHS)} layers"
+    _label(ranks, deepest, "layer", "effective rank of nodes")
+    accuracy.set_xscale("log", base=2)
+    accuracy.set_xticks(DEPTHS[::-1], map(str, DEPTHS[::-1]))
+    handles = accuracy.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(study), frameon=False)
+    return figure
+
+
+def _label(axis: Axes, title: str, x: str, y: str) -> None:
+    axis.set_title(title, fontsize=9)
+    axis.set(xlabel=x, ylabel=y)
+    axis.set_ylim(bottom=0)
+
+
+def _accuracy(result: dict[str, Any]) -> float:
+    return statistics.fmean(seed["test_accuracy"] for seed in result["seeds"].values())
+
+
+def _layers(result: dict[str, Any]) -> list[float]:
+    """Returns the mean over seeds of the effective rank after each hidden layer."""
+    seeds = [seed["layers"]["effective_rank"][:-1] for seed in result["seeds"].values()]
+    return [statistics.fmean(values) for values in zip(*seeds)]

@@ -1,0 +1,117 @@
+"""Counts how often a step of EM attention lowers the ELBO; HEMNet claims that it raises it.
+
+    python scripts/figure.py elbo
+
+For each E-step and step size, EM runs from random bases on three kinds of random tokens. Each step
+is compared with the step before it.
+"""
+
+import argparse
+import itertools
+import json
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oversmoothing.aggregators.em import EM
+from oversmoothing.lab.launch.flags import whole
+from oversmoothing.lab.papers import figure_parser
+from oversmoothing.lab.report.markdown import table
+from oversmoothing.lab.store.files import write_text
+from oversmoothing.metrics.elbo import elbo_by_step
+
+N, C, K = 400, 16, 8
+STEP_SIZES = (0.1, 0.5, 1.0)
+SPREADS = {"noise": 0.0, "clusters": 1.0, "distant clusters": 2.0}  # std of the K centres
+E_STEPS = {
+    "dot product (HEMNet, Eq. 8)": {"kernel": "dot", "l2": False},
+    "dot product, bases of norm 1": {"kernel": "dot", "l2": True},
+    "distance, the posterior": {"kernel": "distance", "l2": False},
+}
+TOLERANCE = 1e-11  # relative to the ELBO: rounding in float64
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``elbo.json`` and ``tables/elbo.md``."""
+    options = _options(argv)
+    rows = [
+        {"e_step": e_step, "step_size": step_size, "tokens": tokens}
+        | measure(E_STEPS[e_step], step_size, SPREADS[tokens], options.runs, options.iterations)
+        for e_step, step_size, tokens in itertools.product(E_STEPS, STEP_SIZES, SPREADS)
+    ]
+    sizes = {"runs": options.runs, "iterations": options.iterations, "N": N, "C": C, "K": K}
+    content = {"command": "python scripts/figure.py elbo", **sizes, "variance": C**0.5}
+    text = json.dumps(content | {"rows": rows}, indent=1, ensure_ascii=False)
+    page = options.target / "tables/elbo.md"
+    write_text(options.target / "elbo.json", text + "\n")
+    write_text(page, markdown(rows))
+    print(markdown(rows), page, sep="\n")
+    return 0
+
+
+def measure(
+    e_step: dict[str, Any], step_size: float, spread: float, runs: int, iterations: int
+) -> dict[str, int | float]:
+    """Counts the steps that lower the ELBO, and finds the deepest fall relative to the ELBO."""
+    falls = []
+    for seed in range(runs):
+        generator = torch.Generator().manual_seed(seed)
+        x, start = draw_tokens(spread, generator), draw(K, C, generator=generator)
+        path = climb(x, start, step_size, e_step, iterations).flatten()  # E, N, E, N, …
+        falls.append((path[:-1] - path[1:]) / path[1:].abs())
+    n_steps, e_steps = torch.stack(falls)[:, 0::2], torch.stack(falls)[:, 1::2]
+    deepest = e_steps.max().item()
+    return {
+        "n_steps": n_steps.numel(),
+        "n_falls": int((n_steps > TOLERANCE).sum()),
+        "e_steps": e_steps.numel(),
+        "e_falls": int((e_steps > TOLERANCE).sum()),
+        "deepest_fall": float(f"{deepest:.3g}") if deepest > TOLERANCE else 0.0,
+    }
+
+
+def climb(
+    x: Tensor, start: Tensor, step_size: float, e_step: dict[str, Any], iterations: int
+) -> Tensor:
+    """Returns the ELBO after each E- and N-step.
+
+    Shapes: x (N, C), start (K, C) -> (iterations, 2).
+    """
+    em = EM(C, K, iterations, step_size=step_size, temperature="sqrt_dim", **e_step).double()
+    em.bases.copy_(start / start.norm(dim=-1, keepdim=True) if e_step["l2"] else start)
+    steps = zip(*[(step.before, step.gamma, step.mu) for step in em.trace(x)])
+    return elbo_by_step(x, *steps, variance=em.variance)
+
+
+def draw_tokens(spread: float, generator: torch.Generator) -> Tensor:
+    """Draws tokens with unit noise around K centres. Shapes: -> (N, C)."""
+    centres = spread * draw(K, C, generator=generator)
+    return centres.repeat_interleave(N // K, dim=0) + draw(N, C, generator=generator)
+
+
+def draw(*shape: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Returns a line for each E-step and step size: all N-steps, E-steps by kind of tokens."""
+    head = ["E-step", "η", "N-steps that lower the ELBO"]
+    head += [f"E-steps: {tokens}" for tokens in SPREADS] + ["deepest fall"]
+    lines = []
+    for (e_step, step_size), group in itertools.groupby(rows, itemgetter("e_step", "step_size")):
+        cells = list(group)
+        line = [e_step, f"{step_size:g}"]
+        line.append(f"{sum(c['n_falls'] for c in cells)} of {sum(c['n_steps'] for c in cells)}")
+        line += [f"{cell['e_falls']} of {cell['e_steps']}" for cell in cells]
+        deepest = max(cell["deepest_fall"] for cell in cells)
+        lines.append([*line, f"{100 * deepest:.2g} %" if deepest else "none"])
+    return table(head, lines) + "\n"
+
+
+def _options(argv: list[str]) -> argparse.Namespace:
+    parser = figure_parser(__name__, __doc__, pdf=False, folder=True)
+    parser.add_argument("--runs", type=whole(), default=20, help="draws of tokens and bases")
+    parser.add_argument("--iterations", type=whole(2), default=20, help="of EM")
+    return parser.parse_args(argv)

@@ -1,0 +1,107 @@
+"""Draws the mIoU of a training over its iterations, and that of its CAMs over thresholds.
+
+python scripts/figure.py training
+python scripts/figure.py training wsss_overnight --pdf
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.style import LINES, colours_of
+from oversmoothing.lab.drawing.tokens import mean_and_std
+from oversmoothing.lab.papers import RESULTS, figure_parser
+from oversmoothing.lab.report.collect import Planned, collect
+from oversmoothing.lab.report.expected import load, select
+
+CURVES = {"CAM": "val_cam_curve", "aux CAM": "val_aux_cam_curve"}  # threshold -> mIoU
+AXES = {"step": "iterations", "threshold": "threshold of the CAM"}
+
+
+def main(argv: list[str]) -> int:
+    """Writes PNG and CSV of ``<table>_training`` and, if measured, of ``<table>_thresholds``."""
+    parser = figure_parser(__name__, __doc__)
+    parser.add_argument("table", nargs="?", default="wsss_overnight", help="default: %(default)s")
+    options = parser.parse_args(argv)
+    cells = select(load(RESULTS / "expected"), options.table)
+    planned = collect(cells, [], RESULTS / f"{options.table}.jsonl")
+    if not (rows := curve_rows(planned)):
+        way_out = f"run `make table NAME={options.table}`"
+        raise InputError(f"{options.table}_training: nothing is measured yet; {way_out}")
+    for name, found in (("training", rows), ("thresholds", threshold_rows(planned))):
+        stem = options.target / "figures" / f"{options.table}_{name}"
+        if found:  # a run without curves over thresholds has no such figure
+            print(*save(draw(found), stem, options.pdf), sep="\n")
+            print(write_csv(stem.with_suffix(".csv"), found[0], (row.values() for row in found)))
+    return 0
+
+
+def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
+    """Returns mean, std (ddof = 1) and number of seeds for each cell and evaluated iteration."""
+    return [
+        {"row": cell.cell.label, "column": cell.cell.column, "step": step} | mean_and_std(values)
+        for cell in planned
+        for step, values in _by_step(cell).items()
+    ]
+
+
+def threshold_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
+    """Returns mean, std and number of seeds for the CAMs after training, by row and threshold."""
+    rows = {cell.cell.label: _seeds(cell) for cell in planned}  # all cells of a row are one run
+    return [
+        {"row": row, "column": f"{column}, all labels", "threshold": float(threshold)}
+        | mean_and_std([seed[curve][threshold] for seed in seeds])
+        for column, curve in CURVES.items()
+        for row, seeds in rows.items()
+        for threshold in (seeds[0].get(curve, {}) if seeds else {})
+    ]
+
+
+def _seeds(planned: Planned) -> list[dict[str, Any]]:
+    """Returns the results of all finished seeds."""
+    if planned.config is None or planned.result is None:
+        return []
+    found = planned.result["seeds"]
+    return [found[str(seed)] for seed in planned.config.seeds if str(seed) in found]
+
+
+def _by_step(planned: Planned) -> dict[int, list[float]]:
+    """Maps iterations to the values of all finished seeds; the last is from the results."""
+    metric, values = planned.cell.metric, {}
+    for seed in _seeds(planned):
+        last = {"step": planned.config.trainer.iterations}
+        for evaluation in [*seed.get("history", []), seed | last]:
+            if metric in evaluation:
+                values.setdefault(evaluation["step"], []).append(evaluation[metric])
+    return values
+
+
+@matplotlib.rc_context(LINES)
+def draw(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Draws a panel for each column of the table, with a line for each row."""
+    columns, key = list(dict.fromkeys(r["column"] for r in rows)), list(rows[0])[2]
+    colours = colours_of(r["row"] for r in rows)
+    across = min(3, len(columns))
+    down = -(-len(columns) // across)
+    size = (max(2.6 * across + 0.3, 7.0), 2.1 * down + 0.5)  # the legend needs 7 inches
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).flat
+    for spare in axes[len(columns) :]:
+        spare.remove()
+    for axis, column in zip(axes, columns):
+        for label, colour in colours.items():
+            line = [r for r in rows if (r["column"], r["row"]) == (column, label)]
+            x, y, spread = ([r[name] for r in line] for name in (key, "mean", "std"))
+            spread = [s or 0.0 for s in spread]
+            axis.errorbar(x, y, spread, color=colour, marker="o", markersize=2.5, capsize=2)
+        axis.set(title=column, xlabel=AXES[key])
+        if axis.get_subplotspec().is_first_col():
+            axis.set_ylabel("mIoU (%)")
+    handles = [Line2D([], [], color=c, label=label) for label, c in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure

@@ -1,0 +1,147 @@
+"""Processes: the group of ``torchrun``, and workers that end with the process that started them.
+
+A command opens one process group and keeps it for all of its runs. Small values are exchanged by
+gloo, so that no exchange waits for a GPU. torchrun ends all processes if one of them fails.
+"""
+
+import atexit
+import contextlib
+import gc
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from multiprocessing import util
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING
+
+from oversmoothing.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+TIMEOUT = timedelta(hours=1)  # of one exchange; longer than an evaluation by one process
+SECONDS = 0.5  # between two checks
+LONGEST = 60  # bytes of TMPDIR; the path of a socket in it is 32 longer, and 103 are the most
+SHORT = "/tmp"
+
+
+def shorten_sockets() -> None:
+    """Puts the sockets of worker processes into ``SHORT`` if they would not fit below TMPDIR.
+
+    A worker that cannot open its socket sends nothing, and the main process waits forever.
+
+    Raises:
+        InputError: ``SHORT`` is not writable.
+    """
+    before = tempfile.gettempdir()
+    if os.name == "nt" or len(os.fsencode(before)) <= LONGEST:
+        return
+    try:
+        tempfile.tempdir = SHORT
+        util.get_temp_dir()  # chosen once; forked and spawned workers inherit it
+    except OSError as error:
+        raise InputError(
+            f"TMPDIR: expected at most {LONGEST} characters for the sockets of worker processes, "
+            f"got {before}, and {SHORT} is not writable; export a shorter TMPDIR, or use no workers"
+        ) from error
+    finally:
+        tempfile.tempdir = before
+
+
+def follow_parent(*_: object) -> None:
+    """Ends this process soon after its parent, even if that was killed.
+
+    A parent that exits normally ends its workers itself, but one that gets SIGKILL cannot. Its
+    workers would keep running and hold memory, the GPU and possibly its lock.
+
+    Args:
+        _: ignored; initializers of workers get arguments such as their number.
+    """
+    started_by = multiprocessing.parent_process()
+    threading.Thread(target=_end_after, args=(started_by,), daemon=True).start()
+
+
+def _end_after(started_by: BaseProcess | None) -> None:
+    parent = os.getppid()
+    if started_by is None or started_by.pid == parent:
+        while os.getppid() == parent:  # an orphan gets another parent
+            time.sleep(SECONDS)
+    else:  # the process of the operating system is a fork server, or the parent has ended already
+        started_by.join()
+    os._exit(1)
+
+
+def local_rank() -> int:
+    """Number of this process on its machine, which is also its GPU's."""
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def cores() -> int:
+    """Number of cores for each process of this machine, at least 1."""
+    allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    return max(1, len(allowed) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
+@contextlib.contextmanager
+def group(device: "torch.device") -> Iterator[None]:
+    """Context for one run of all processes, which opens the process group if there is none.
+
+    Raises:
+        InputError: the connection to another process broke, probably because it was killed.
+    """
+    from torch import distributed as dist
+
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        yield
+        return
+    _join(device)
+    try:
+        yield
+        dist.barrier()
+    except RuntimeError as error:
+        if not (isinstance(error, dist.DistError) or "gloo/transport" in str(error)):
+            raise
+        raise InputError(
+            "another process of this command has ended; start the command again, and it continues "
+            "from the last checkpoints"
+        ) from error
+
+
+def _join(device: "torch.device") -> None:
+    """Joins the process group of the command, unless one is open."""
+    import torch
+    import torch.distributed.nn.functional  # noqa: F401  binds the default group at import
+    from torch import distributed as dist
+
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        nccl = torch.cuda.is_available() and dist.is_nccl_available()
+        dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=TIMEOUT)
+        atexit.register(close)
+
+
+def close() -> None:
+    """Closes the process group and ends the threads of gloo.
+
+    A thread that outlives the interpreter and then frees a tensor aborts the process. The threads
+    end with the last reference to the group; models in DistributedDataParallel hold such
+    references.
+    """
+    from torch import distributed as dist
+
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def end_if_one_of_several() -> None:
+    """Ends this process after a failure if others wait for it; torchrun then ends them."""
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)  # without waiting for exchanges that will never end

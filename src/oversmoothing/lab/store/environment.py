@@ -1,0 +1,81 @@
+"""Describes the environment of a computation: device, versions, commit."""
+
+import os
+import platform
+import subprocess
+from typing import Any
+
+import torch
+
+from oversmoothing import __version__, distributed
+from oversmoothing.errors import InputError
+from oversmoothing.lab.processes import local_rank
+from oversmoothing.lab.store.checkout import CHECKOUT
+
+CODE = ("src", "configs", "train.py", "pyproject.toml")  # paths that can change results
+
+
+def device(name: str) -> torch.device:
+    """Returns the torch device of a name; ``auto`` is the GPU if there is one.
+
+    Raises:
+        InputError: the device is unknown or not available.
+    """
+    if name == "auto":
+        return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        chosen = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device: torch sees no GPU for {name!r}; use device=cpu or auto")
+    return _own(chosen)
+
+
+def _own(chosen: torch.device) -> torch.device:
+    """Returns the GPU of this process under torchrun."""
+    several = chosen.type == "cuda" and distributed.world() > 1
+    return torch.device("cuda", local_rank()) if several else chosen
+
+
+def environment(name: str) -> dict[str, Any]:
+    """Returns all properties besides the config that results can depend on.
+
+    Args:
+        name: of the device, as in a config.
+    """
+    chosen = device(name)
+    gpu = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None
+    return {
+        "git": _git("rev-parse", "--short=12", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
+        "version": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": gpu or chosen.type,
+        "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),  # deep networks depend on it
+    }
+
+
+def shared_environment(environments: list[dict[str, Any]]) -> dict[str, Any]:
+    """Merges the environments of seeds; different values are joined, as in ``cpu / H200``."""
+    keys = dict.fromkeys(key for env in environments for key in env)
+    values = {key: list(dict.fromkeys(env.get(key) for env in environments)) for key in keys}
+    return {
+        key: each[0] if len(each) == 1 else " / ".join(map(str, each))
+        for key, each in values.items()
+    }
+
+
+def _git(*words: str) -> str | None:
+    if CHECKOUT is None:  # a wheel may lie inside another repository
+        return None
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        )
+    except OSError:  # there is no git
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,85 @@
+"""Cluster-GCN (Chiang et al., KDD 2019): batches are parts of a graph with few edges in between."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oversmoothing.checks import at_least, of, require
+from oversmoothing.errors import InputError
+from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchAdam
+from oversmoothing.lab.tasks.nodes.parts import Sample, shuffled, to_data
+
+
+@dataclass(frozen=True)
+class ClusterAdam(MiniBatchAdam):
+    """Adam on batches of torch-geometric's ClusterLoader, on parts made by METIS.
+
+    A batch has the nodes of some parts and all edges between these nodes. The adjacency is
+    normalised by the degrees in the batch, as in the paper.
+
+    Args:
+        num_parts: number of parts into which METIS divides the graph.
+        parts_per_batch: number of parts in a batch; they are drawn anew in every epoch.
+    """
+
+    num_parts: int = 50
+    parts_per_batch: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("trainer", **at_least(1, **of(self, "num_parts", "parts_per_batch")))
+        if self.parts_per_batch > self.num_parts:
+            raise InputError(
+                f"trainer.parts_per_batch: expected at most trainer.num_parts={self.num_parts}, "
+                f"got {self.parts_per_batch}"
+            )
+
+    def batches(self, graph: Graph, train: Tensor, generator: torch.Generator) -> list[Tensor]:
+        if self.num_parts > graph.num_nodes:
+            raise too_many_parts(self.num_parts, graph)
+        return shuffled(torch.arange(self.num_parts), self.parts_per_batch, generator)
+
+    def sampler(self, graph: Graph) -> Sample:
+        from torch_geometric.loader import ClusterData, ClusterLoader
+
+        class Parts(ClusterData):
+            """ClusterData with pymetis; torch-geometric itself needs pyg-lib or torch-sparse."""
+
+            def _metis(self, edge_index: Tensor, num_nodes: int) -> Tensor:
+                return metis(edge_index, num_nodes, self.num_parts)
+
+        parts = Parts(to_data(graph), self.num_parts, log=False)
+        return ClusterLoader(parts).collate_fn
+
+
+def metis(edge_index: Tensor, num_nodes: int, num_parts: int) -> Tensor:
+    """Returns the part of every node, (N,); ignores directions of edges and self-loops.
+
+    Raises:
+        InputError: pymetis is missing.
+    """
+    try:
+        import pymetis
+    except ImportError as error:
+        raise InputError(
+            "trainer: METIS divides the graph; pip install pymetis, or draw the nodes of a part at "
+            "random with trainer=minibatch_random"
+        ) from error
+    from torch_geometric.utils import remove_self_loops, to_undirected
+
+    rows, columns = remove_self_loops(to_undirected(edge_index, num_nodes=num_nodes))[0]
+    pointers = torch.bincount(rows, minlength=num_nodes).cumsum(0)
+    pointers = torch.cat([pointers.new_zeros(1), pointers])
+    graph = pymetis.CSRAdjacency(pointers.numpy(), columns.numpy())
+    _, part = pymetis.part_graph(num_parts, graph, options=pymetis.Options(seed=0))
+    return torch.tensor(part)
+
+
+def too_many_parts(num_parts: int, graph: Graph) -> InputError:
+    """Returns the error for more parts than nodes."""
+    return InputError(
+        f"trainer.num_parts: expected at most the {graph.num_nodes} nodes of data {graph.name}, "
+        f"got {num_parts}"
+    )

@@ -1,0 +1,109 @@
+"""Segmentation networks: a backbone, which contains the aggregator, and a head.
+
+The head is EMANet's (Li et al., ICCV 2019, code): 3×3 convolution, normalisation, ReLU, dropout of
+channels, 1×1 convolution. EMANet's 3×3 convolution and attention unit before the head are part of
+the backbone here (``backbones/cnn``).
+"""
+
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.cnn.cnn import CNN, set_momentum
+from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.tasks.base import OnBackbone
+
+
+class Outputs(NamedTuple):
+    """Logits (B, classes, h, w) on the backbone's grid, of the head and of the auxiliary head."""
+
+    seg: Tensor
+    aux: Tensor | None
+
+
+class Segmenter(OnBackbone):
+    """Labels pixels.
+
+    Args:
+        backbone: CNN, or ViT, whose patch tokens form the feature map.
+        num_classes: number of labels, background included.
+        dim: channels between the head's two convolutions.
+        dropout: probability that a channel is dropped before the classifier.
+        auxiliary: add a second head on an earlier stage, for training only.
+
+    Raises:
+        InputError: ``dim`` or ``dropout`` is out of range.
+    """
+
+    def __init__(
+        self,
+        backbone: CNN | ViT,
+        num_classes: int,
+        dim: int = 256,
+        dropout: float = 0.1,
+        auxiliary: bool = False,
+    ) -> None:
+        super().__init__()
+        if dim < 1 or not 0 <= dropout < 1:
+            raise InputError(
+                "task.head_dim, .dropout: expected 1 or more, and 0 to below 1; "
+                f"got {dim}, {dropout}"
+            )
+        self.backbone = backbone
+        self.patches = hasattr(backbone, "to_map")
+        self.head = _head(backbone.dim, num_classes, dim, dropout)
+        aux_dim = backbone.dim if self.patches else backbone.aux_dim
+        self.auxiliary = _head(aux_dim, num_classes, dim, dropout) if auxiliary else None
+        if not self.patches:
+            set_momentum(self, backbone.bn_momentum)
+
+    def forward(self, images: Tensor) -> Outputs:
+        """Computes the logits of both heads. Shapes: images (B, 3, H, W) in [0, 1]."""
+        features, earlier = self.features(images)
+        return Outputs(self.head(features), self.auxiliary(earlier) if self.auxiliary else None)
+
+    def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns feature maps of the last and an earlier stage, or of a ViT's middle block."""
+        if not self.patches:
+            return self.backbone(images)
+        H, W = images.shape[-2:]
+        middle = self.backbone.depth // 2
+        tokens, taken = self.backbone(images, take=(middle,))
+        return tuple(self.backbone.to_map(x, H, W) for x in (tokens, taken[middle]))
+
+    def segment(self, images: Tensor) -> Tensor:
+        """Computes the logits of the head. Shapes: (B, 3, H, W) -> (B, classes, h, w)."""
+        return self.head(self.features(images)[0])
+
+    def parameter_groups(self, lr: float, head_factor: float) -> list[dict]:
+        """Returns pretrained parts at ``lr`` and the others at ``head_factor`` times ``lr``."""
+        old = {id(p) for part in self.pretrained_parts() for p in part.parameters()}
+        trained = [p for p in self.parameters() if p.requires_grad]
+        return [
+            {"params": [p for p in trained if id(p) in old], "lr": lr},
+            {"params": [p for p in trained if id(p) not in old], "lr": lr * head_factor},
+        ]
+
+
+def _head(dim: int, num_classes: int, hidden: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(dim, hidden, kernel_size=3, padding=1, bias=False),
+        nn.BatchNorm2d(hidden),
+        nn.ReLU(),
+        nn.Dropout2d(dropout),
+        nn.Conv2d(hidden, num_classes, kernel_size=1),
+    )
+
+
+def upsampled(logits: Tensor, size: tuple[int, int], aligned: bool = True) -> Tensor:
+    """Upsamples logits to ``size``.
+
+    Args:
+        logits: (B, classes, h, w).
+        size: height and width of the result.
+        aligned: if true, the first and last logits lie on the first and last pixels, as in EMANet;
+            if false, logits lie in the centres of their patches, as in a ViT.
+    """
+    return F.interpolate(logits.float(), size, mode="bilinear", align_corners=aligned)

@@ -1,0 +1,140 @@
+"""Supervised semantic segmentation: masks in, masks out."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from oversmoothing.aggregators.em import EM
+from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.cnn.cnn import CNN, synchronised
+from oversmoothing.lab.backbones.vit.tokens import TokenStream
+from oversmoothing.lab.data.images.joint import JointAugment, masked_crop
+from oversmoothing.lab.data.loading import train_batches
+from oversmoothing.lab.tasks.base import (
+    Job,
+    Parts,
+    Result,
+    Task,
+    require_backbone,
+    require_patches,
+    require_trainer,
+)
+from oversmoothing.lab.tasks.segmentation.evaluation import Evaluation
+from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
+from oversmoothing.lab.tasks.segmentation.network import Segmenter
+from oversmoothing.lab.tasks.segmentation.objective import PixelCrossEntropy
+from oversmoothing.lab.tasks.segmentation.whole import fitting
+from oversmoothing.lab.training.loop import TrainingLoop
+from oversmoothing.lab.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Segmentation(Task):
+    """Trains a CNN or a ViT with a head of two convolutions.
+
+    Args:
+        augment: makes training crops.
+        evaluation: what is measured.
+        head_dim: channels before the classifier.
+        dropout: before the classifier.
+        aux_weight: of an auxiliary head's loss; 0: no such head.
+    """
+
+    augment: JointAugment
+    evaluation: Evaluation
+    head_dim: int = 256
+    dropout: float = 0.1
+    aux_weight: float = 0.0
+
+    @classmethod
+    def accept(cls, parts: Parts) -> None:
+        if not hasattr(parts.data, "label_names"):
+            raise InputError(
+                f"data {parts.data.name}: has no masks, which task segmentation needs; choose "
+                "data=voc, voc_subset, context, coco_stuff or scenes"
+            )
+        require_trainer(parts.trainer, Recipe, "segmentation", "trainer=emanet")
+
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Segmenter:
+        """Builds the network; the seed draws all weights that are not pretrained.
+
+        Batch norms are synchronised if several processes share batches.
+
+        Raises:
+            InputError: a weight is below 0, or backbone, aggregators or head refuse their options.
+        """
+        if self.aux_weight < 0:
+            raise InputError(f"task.aux_weight: expected 0 or more, got {self.aux_weight}")
+        self.accept(parts)
+        [seed] = seeds
+        torch.manual_seed(seed)
+        host = parts.backbone(aggregators=parts.aggregators)
+        require_backbone(host, (TokenStream, CNN), "choose backbone=resnet101s or deit_ti")
+        head = (len(parts.data.label_names), self.head_dim, self.dropout, self.aux_weight > 0)
+        network = synchronised(Segmenter(host, *head)).to(device)
+        return network.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
+
+    def check(self, network: Segmenter, parts: Parts) -> None:
+        """Refuses crops that are not multiples of a ViT's patch; warns if they misfit a CNN."""
+        backbone, crop = network.backbone, self.augment.crop
+        require_patches(backbone, {"augment.crop": crop})
+        if not network.patches and (fit := fitting(backbone, crop)) != crop:
+            warnings.warn(
+                f"task.augment.crop={crop}: features do not lie on the pixels that they are "
+                f"upsampled to; {fit}, a multiple of the output stride plus 1, fits",
+                stacklevel=2,
+            )
+        if self.evaluation.em_iterations and not any(isinstance(m, EM) for m in network.modules()):
+            warnings.warn(
+                "task.evaluation.em_iterations: nothing to measure; only aggregator=em, hem and "
+                "em_gradient have iterations",
+                stacklevel=2,
+            )
+
+    def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
+        size = self.augment.crop
+        return (torch.empty(number, 3, size, size, device=device),)
+
+    def run(self, network: Segmenter, job: Job) -> dict[int, Result]:
+        """Trains and evaluates one network.
+
+        Returns:
+            ``<split>_seg_miou``, ``_seg_iou``, ``_seg_ms_miou``, ``_seg_ms_iou`` in percent, their
+            ``conditions``, and the origin of the ``weights``.
+
+        Raises:
+            InputError: a mask is missing or has another size than its image.
+        """
+        from oversmoothing.lab.tasks.segmentation.pictures import leave_pictures  # matplotlib
+
+        [seed], data = job.seeds, job.parts.data
+        trainer = job.parts.trainer.over(len(data.train))
+        own = (job.recorder, job.device)
+        data.require_masks("train", *self.evaluation.splits)
+        sample = partial(masked_crop, data, self.augment)
+        loader = partial(train_batches, data, sample, seed=seed, workers=trainer.workers)
+        evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder)
+        for split in self.evaluation.splits:
+            data.require_sizes(evaluator.ids(split))
+        objective = PixelCrossEntropy(self.aux_weight, aligned=not network.patches)
+        with _fastest_convolutions():
+            TrainingLoop(network, objective, loader, trainer, *own).fit()
+        job.recorder.save_weights(network.state_dict())
+        results = evaluator.measure()
+        leave_pictures(evaluator, job.recorder, seed)
+        return {seed: results}
+
+
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Context in which cuDNN chooses the fastest convolutions once, since all crops are alike."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,87 @@
+"""Settings of the evaluation of a wsss network."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from oversmoothing.checks import at_least, probability, require, scales
+from oversmoothing.lab.tasks.wsss.crf import CRF
+from oversmoothing.lab.tasks.wsss.method import Method
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Settings of an ``Evaluator``.
+
+    Args:
+        splits: splits to measure, among ``train`` and ``val``.
+        size: side of the square that images are squashed to for CAMs, pseudo labels and ``seg``.
+        background: threshold; pixels whose CAMs are all at most this are background.
+        ms_splits: subset of ``splits`` for multi-scale and CRF, which take seconds per image.
+        ms_scales: scales of multi-scale segmentation (``seg_ms``); empty: it is not measured. Sides
+            are rounded to whole patches; halves are rounded to even numbers.
+        ms_size: side of the image at scale 1; None: the image's own size.
+        fusion: how scales and mirror images are fused, see ``segment.py``.
+        crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: it is not measured.
+        limit: number of images, evenly spaced; None: all.
+        ms_limit: number of images for multi-scale and CRF; None: as ``limit``.
+        cam_scales: scales of the CAMs that are measured; None: those of ``Method``.
+        backgrounds: thresholds for a curve of the CAMs' mIoU; empty: no curve.
+        common: also measure the mean IoU over background and the labels with at least this many
+            training images; 0: do not.
+        boundary: also measure the boundary IoU of CAM, pseudo label and ``seg``.
+        known: also measure ``seg_known``, which is ``seg`` restricted to the classes in the image's
+            label, as for CAMs. Its gain over ``seg`` is the cost of confused classes.
+        every: iterations between two evaluations during the training, on ``val``; None: measure
+            only the trained network.
+        batch: number of squashed images per forward pass.
+        workers: number of processes that read images, and of processes that run the CRF; None: one
+            for each core.
+
+    Raises:
+        InputError: there is no split, ``ms_splits`` is not a subset of ``splits``, or a value is
+            out of range.
+    """
+
+    splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])
+    size: int = 448
+    background: float = 0.5
+    ms_splits: list[Literal["train", "val"]] = field(default_factory=lambda: ["val"])
+    ms_scales: list[float] = field(default_factory=lambda: [1.0, 1.25, 1.5])
+    ms_size: int | None = None
+    fusion: Literal["voc", "coco"] = "voc"
+    crf: CRF | None = field(default_factory=CRF)
+    limit: int | None = None
+    ms_limit: int | None = None
+    cam_scales: list[float] | None = None
+    backgrounds: list[float] = field(default_factory=list)
+    common: int = 0
+    boundary: bool = False
+    known: bool = False
+    every: int | None = None
+    batch: int = 8
+    workers: int | None = None
+
+    def multi_scale(self, method: Method, split: str | None = None) -> bool:
+        """Whether a split is segmented at several scales; None: whether any is."""
+        splits = self.ms_splits if split is None else {*self.ms_splits} & {split}
+        return method.segments and bool(self.ms_scales) and bool(splits)
+
+    def shown(self, method: Method) -> Method:
+        """Returns the method with the CAM scales of this evaluation."""
+        return replace(method, cam_scales=self.cam_scales) if self.cam_scales else method
+
+    def __post_init__(self) -> None:
+        ms_splits = (self.ms_splits, {*self.ms_splits} <= {*self.splits}, f"some of {self.splits}")
+        inside = [background for background in self.backgrounds if 0 <= background <= 1]
+        require(
+            "task.evaluation",
+            **at_least(1, size=self.size, batch=self.batch, ms_size=self.ms_size),
+            **at_least(1, limit=self.limit, ms_limit=self.ms_limit),
+            **at_least(1, every=self.every),
+            **at_least(0, workers=self.workers, common=self.common),
+            **probability(background=self.background),
+            backgrounds=(self.backgrounds, {*self.backgrounds} <= {*inside}, "0 to 1"),
+            **scales(cam_scales=self.cam_scales, ms_scales=self.ms_scales),
+            splits=("none", len(self.splits) > 0, "train, val or both"),
+            ms_splits=ms_splits,
+        )

@@ -1,0 +1,137 @@
+"""Computes CAMs, refined label and segmentation mask of one image.
+
+This follows the ``Evaluator``: CAMs and refined label are computed on the image squashed to a
+square, the mask by multi-scale segmentation. All are returned at the image's own size.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oversmoothing.lab.data.images.convert import to_array, to_float
+from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.tasks.wsss.cam import present_classes
+from oversmoothing.lab.tasks.wsss.crf import CRF, dense_crf
+from oversmoothing.lab.tasks.wsss.evaluation import Evaluation
+from oversmoothing.lab.tasks.wsss.labels import Labeller, resized, resized_labels
+from oversmoothing.lab.tasks.wsss.method import Method
+from oversmoothing.lab.tasks.wsss.network import Network
+from oversmoothing.lab.tasks.wsss.segment import segmented
+
+
+@dataclass(frozen=True)
+class Look:
+    """One image and the network's output for it.
+
+    Args:
+        name: of the image.
+        image: (H, W, 3) uint8.
+        labels: M label values 1…K, the classes of ``cams``.
+        cams: (M, H, W) in [0, 1].
+        refined: pseudo label (H, W) uint8; 255: unsure.
+        mask: (H, W) uint8; None if the decoder was not trained.
+        truth: (H, W) uint8, or None.
+    """
+
+    name: str
+    image: np.ndarray
+    labels: tuple[int, ...]
+    cams: np.ndarray
+    refined: np.ndarray
+    mask: np.ndarray | None = None
+    truth: np.ndarray | None = None
+
+
+@dataclass(eq=False)
+class Viewer:
+    """Computes the outputs of a network for images.
+
+    Args:
+        network: trained; it runs in evaluation mode, and its mode is restored.
+        method: CAM scales and constants of pseudo labels; decides whether there is a decoder.
+        evaluation: sizes and scales.
+        crf: refines masks; None: no CRF.
+        known: limit masks to background and the classes whose CAMs are made.
+    """
+
+    network: Network
+    method: Method
+    evaluation: Evaluation
+    crf: CRF | None = None
+    known: bool = False
+
+    def __post_init__(self) -> None:
+        self.labeller = Labeller(self.network, self.evaluation.shown(self.method))
+
+    @torch.no_grad()
+    def look(
+        self, name: str, image: Tensor, label: Tensor | None = None, truth: Tensor | None = None
+    ) -> Look:
+        """Computes the outputs for one image.
+
+        Args:
+            name: of the image.
+            image: the image.
+            label: classes whose CAMs are computed; None: those that the classifier finds.
+            truth: mask, or None.
+
+        Shapes: image (3, H, W) uint8, label (K,), truth (H, W) uint8.
+        """
+        training = self.network.training
+        self.network.eval()
+        x = to_float(image.to(next(self.network.parameters()).device))[None]
+        square = resized(x, (self.evaluation.size, self.evaluation.size))
+        label = self._found(square) if label is None else label[None].to(x)
+        present = present_classes(label)
+        cams, _ = self.labeller.cams(square, present)
+        refined = self.labeller.pseudo(cams, present, square)
+        size, M = x.shape[-2:], int(present.valid.sum())
+        found = Look(
+            name=name,
+            image=to_array(image),
+            labels=tuple((present.index[0, :M] + 1).tolist()),
+            cams=resized(cams, size)[0, :M].cpu().numpy(),
+            refined=resized_labels(refined, size)[0].to(torch.uint8).cpu().numpy(),
+            mask=self._mask(name, image, label) if self.method.segments else None,
+            truth=None if truth is None else truth.cpu().numpy(),
+        )
+        self.network.train(training)
+        return found
+
+    def _found(self, square: Tensor) -> Tensor:
+        """Returns classes of probability ≥ ½, or else the most probable one. Shapes: -> (1, K)."""
+        scores = self.network(square, segment=False).cls
+        return ((scores >= 0) | (scores == scores.amax(dim=1, keepdim=True))).float()
+
+    def _mask(self, name: str, image: Tensor, label: Tensor) -> np.ndarray:
+        """Segments an image. Shapes: image (3, H, W), label (1, K) -> (H, W)."""
+        _, pixels, p = segmented(self.network, name, image, self.evaluation)
+        if self.known:
+            p[1:][label[0].cpu().numpy() == 0] = 0
+        p = p if self.crf is None else dense_crf(pixels, p, self.crf)
+        return p.argmax(axis=0).astype(np.uint8)
+
+
+def look_at(viewer: Viewer, data: ImageSet, id: str) -> Look:
+    """Computes the outputs for an image of a data set, with its label and mask if it has them."""
+    label = data.label(id) if id in data.present else None
+    truth = data.mask(id) if id in data.mask_files else None
+    return viewer.look(id, data.image(id), label, truth)
+
+
+def distinct_classes(data: ImageSet, number: int) -> list[str]:
+    """Chooses ``number`` validation images of many classes.
+
+    In the order of the list, these are the images with a class that no image before them has. If
+    there are too few, the first other images are added. The result keeps the order of the list.
+    """
+    seen: set[int] = set()
+    first = []
+    for id in data.val:
+        if new := set(data.present.get(id, ())) - seen:
+            first.append(id)
+            seen |= new
+    chosen = {*[*first, *(id for id in data.val if id not in set(first))][:number]}
+    return [id for id in data.val if id in chosen]

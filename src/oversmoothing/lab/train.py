@@ -1,0 +1,64 @@
+"""Trains and measures: composes and checks configs from the command line, then runs them.
+
+    python -m oversmoothing.lab.train experiment=gnn_table5 data=cora backbone.depth=16
+
+In a checkout ``python train.py`` does the same. Finished runs are skipped. Exit codes: 0 if every
+run has its result, 1 if a run failed, 2 for bad input.
+"""
+
+import os
+import signal
+import sys
+from functools import partial
+
+from oversmoothing import __version__
+from oversmoothing.errors import InputError, complain, install, one_line_warnings
+from oversmoothing.lab.launch.script import STOPPED, run_script
+from oversmoothing.lab.processes import follow_parent
+
+
+def main() -> int:
+    """Checks the command and runs its configs, directly or by Hydra's launcher or sweeper."""
+    if "--version" in sys.argv[1:]:
+        print(f"oversmoothing {__version__}")
+        return 0
+    try:
+        from oversmoothing.lab.launch.attempts import run_all, unfinished
+        from oversmoothing.lab.launch.by_hydra import run_by_hydra
+        from oversmoothing.lab.launch.command import command
+    except ModuleNotFoundError as error:
+        complain(f"train: needs {error.name}; {install('repro')}")
+        return 2
+    one_line_warnings()
+    if os.environ.get("RANK", "0") != "0":  # under torchrun only process 0 prints
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    try:
+        checked = command(sys.argv[1:])
+    except InputError as refused:
+        complain(*refused.lines)
+        return 2
+    if checked.hydra is not None:
+        run_by_hydra(checked.hydra)
+    else:
+        run_all(checked.configs, start=checked.start, swept=checked.swept)
+    return 1 if checked.configs and unfinished(checked.configs) else 0
+
+
+def run() -> None:
+    """Runs ``main`` as a command: exits with its code, and on Ctrl-C and SIGTERM in one line."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        follow_parent()
+    else:
+        signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
+    run_script(main, STOPPED)
+
+
+def _stop(command: int, *_: object) -> None:
+    """Ends a process at once on SIGTERM; only the process of the command prints a message."""
+    if os.getpid() == command:
+        os.write(2, f"{STOPPED}\n".encode())
+    os._exit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    run()

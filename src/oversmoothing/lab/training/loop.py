@@ -1,0 +1,225 @@
+"""The training loop of all tasks except those on graphs: resumable, on any device.
+
+The batch, the dropout and all other random numbers of a step depend only on the seed and the step
+(see ``data/loading.py``). So a killed training continues bit-identically on a CPU, and several
+processes together use the same batches as one process.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from oversmoothing import distributed
+from oversmoothing.aggregators.base import advance, settle
+from oversmoothing.errors import InputError
+from oversmoothing.lab.data.batches import mixed_seed
+from oversmoothing.lab.store.checkpoints import restoring
+from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.training.batch import Batch, out_of_memory, split, to_device
+from oversmoothing.lab.training.compiled import compiled
+from oversmoothing.lab.training.recipe import Recipe
+
+
+class Objective(Protocol):
+    """The loss that a task minimizes."""
+
+    def prepare(self, batch: Batch, step: int) -> Batch:
+        """Adds the inputs of the losses to a batch before it is split; runs without gradient."""
+
+    def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
+        """Returns weighted losses by name; summed over parts and processes they are the batch's."""
+
+
+class Checks(NamedTuple):
+    """Measurements of the network during its training.
+
+    Args:
+        every: steps between two measurements; there is none after the last step.
+        measure: returns numbers by name.
+    """
+
+    every: int
+    measure: Callable[[], dict[str, Any]]
+
+
+class TrainingLoop:
+    """Trains a network.
+
+    Args:
+        network: its parameters are trained.
+        objective: the loss.
+        loader: called with ``batch_size``, ``iterations``, ``start``, ``rank`` and ``world``;
+            yields this process's share of the batches ``start`` … ``iterations − 1``.
+        trainer: the recipe.
+        recorder: takes logs and checkpoints.
+        device: of the network.
+        phase: name of this training within the run; a finished phase is skipped.
+        before: number of steps in earlier phases, which count for the warm-up of aggregators.
+        checks: measurements during the training; None: none.
+
+    Attributes:
+        history: results of ``checks``, each with its ``step``; saved in checkpoints.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        objective: Objective,
+        loader: Callable[..., Iterator[Batch]],
+        trainer: Recipe,
+        recorder: Recorder,
+        device: torch.device,
+        phase: str = "training",
+        before: int = 0,
+        checks: Checks | None = None,
+    ) -> None:
+        self.network, self.objective, self.loader = network, objective, loader
+        self.trainer, self.recorder, self.device, self.phase = trainer, recorder, device, phase
+        self.optimizer = trainer.optimizer(network)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.step, self.before, self.checks = 0, before, checks
+        self.history: list[dict[str, Any]] = []
+        self.unchecked: list[tuple[int, dict[str, Tensor], list[str]]] = []
+
+    def fit(self) -> None:
+        """Trains to the last iteration, starting from the checkpoint if there is one."""
+        self._resume()
+        if self.step >= self.trainer.iterations:
+            return
+        model, progress = self._wrapped(), self.recorder.progress
+        with (
+            compiled(self.network, self.trainer.compile),
+            progress(self.trainer.iterations, self.recorder.folder.name) as bar,
+        ):
+            bar.update(self.step)
+            started, examples = time.monotonic(), 0
+            for batch in self._batches():
+                losses = self._step(model, batch)
+                self.step, examples = self.step + 1, examples + self.trainer.batch_size
+                bar.update(1)
+                last = self.step == self.trainer.iterations
+                should_log = last or self.step % self.trainer.log_every == 0
+                should_measure = self.checks and not last and self.step % self.checks.every == 0
+                should_save = last or should_measure or self.recorder.checkpoint_due()
+                if should_log or should_save:
+                    self._check_finite()
+                if last or should_measure:
+                    distributed.share_buffers(self.network)
+                if should_log:
+                    self._log(losses, examples / (time.monotonic() - started))
+                    started, examples = time.monotonic(), 0
+                if should_measure:
+                    self._measure()
+                if should_save:
+                    self._save()
+
+    def _batches(self) -> Iterator[Batch]:
+        trainer, share = self.trainer, {"rank": distributed.rank(), "world": distributed.world()}
+        return self.loader(
+            batch_size=trainer.batch_size, iterations=trainer.iterations, start=self.step, **share
+        )
+
+    def _wrapped(self) -> nn.Module:
+        if distributed.world() == 1:
+            return self.network
+        return DistributedDataParallel(self.network, find_unused_parameters=True)  # WSSS: decoder
+
+    def _step(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Makes one optimization step; returns the losses of this process's share before it."""
+        trainer = self.trainer
+        torch.manual_seed(mixed_seed("step", self.recorder.seeds, self.step, distributed.rank()))
+        self.network.train()
+        advance(self.network, self.before + self.step)
+        for group, rate in zip(self.optimizer.param_groups, self.rates):
+            group["lr"] = rate * trainer.factor(self.step)
+        self.optimizer.zero_grad()
+        try:
+            losses = self._backward(model, to_device(batch, self.device))
+        except torch.OutOfMemoryError as error:
+            raise InputError(out_of_memory(trainer, batch)) from error
+        self.optimizer.step()
+        settle(self.network)
+        return losses
+
+    def _backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Accumulates the gradient over the parts of a batch."""
+        trainer, total = self.trainer, {}
+        batch["batch_size"] = trainer.batch_size
+        with self._autocast():
+            batch = self.objective.prepare(batch, self.step)
+        parts = split(batch, trainer.accumulate)
+        for number, part in enumerate(parts, start=1):
+            alone = distributed.world() == 1 or number == len(parts)
+            with contextlib.nullcontext() if alone else model.no_sync():
+                with self._autocast():
+                    losses = self.objective.losses(model, part, self.step)
+                loss = sum(losses.values())
+                losses = {name: value.detach() for name, value in losses.items()}
+                self._note(losses, part)
+                (loss * distributed.world()).backward()  # DDP takes the mean over processes
+            total = {name: total.get(name, 0) + value for name, value in losses.items()}
+        return total
+
+    def _autocast(self) -> torch.autocast:
+        bf16 = self.trainer.precision == "bf16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
+
+    def _note(self, losses: dict[str, Tensor], part: Batch) -> None:
+        """Keeps losses for the next check, which is immediate on a CPU and deferred on a GPU."""
+        self.unchecked.append((self.step, losses, part.get("name", [])))
+        if self.device.type == "cpu":
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        """Raises InputError if a loss since the last check is not finite; synchronises with a GPU.
+
+        It runs before every checkpoint, so a run that diverged can continue from the last one.
+        """
+        unchecked, self.unchecked = self.unchecked, []
+        if not unchecked:
+            return
+        sums = torch.stack([sum(losses.values()) for _, losses, _ in unchecked])
+        for (step, losses, names), finite in zip(unchecked, sums.isfinite().tolist()):
+            if not finite:
+                values = ", ".join(f"{name} {value.item():g}" for name, value in losses.items())
+                raise InputError(
+                    f"loss is not finite at iteration {step} ({values}) on examples "
+                    f"{', '.join(names)}; lower trainer.lr, or look at these examples"
+                )
+
+    def _log(self, losses: dict[str, Tensor], speed: float) -> None:
+        names = list(losses)
+        values = distributed.sum_over_processes([losses[name] for name in names])
+        shown = {f"loss_{name}": [float(value)] for name, value in zip(names, values)}
+        shown["examples_per_second"] = [round(speed, 2)]
+        self.recorder.log(step=self.step, lr=self.optimizer.param_groups[0]["lr"], **shown)
+
+    def _measure(self) -> None:
+        """Runs ``checks`` on the uncompiled network, since images have many sizes."""
+        eager = torch.compiler.set_stance("force_eager") if self.trainer.compile else None
+        with eager or contextlib.nullcontext():
+            measured = self.checks.measure()
+        self.history.append({"step": self.step, **measured})
+        numbers = {k: [v] for k, v in measured.items() if isinstance(v, int | float)}
+        self.recorder.log(step=self.step, **numbers)
+
+    def _save(self) -> None:
+        state = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state |= {"step": self.step, "phase": self.phase, "history": self.history}
+        self.recorder.save_checkpoint(state)
+
+    def _resume(self) -> None:
+        state = self.recorder.load_checkpoint()
+        with restoring(self.recorder.folder, self.optimizer):
+            if state and state["phase"] != self.phase:
+                self.step = 0 if self.phase == "training" else self.trainer.iterations
+            elif state:
+                self.network.load_state_dict(state["network"])
+                self.optimizer.load_state_dict(state["optimizer"])
+                self.step = int(state["step"])
+                self.history = state.get("history", [])  # earlier versions kept none
