@@ -11,7 +11,7 @@ from official_gcn import OFFICIAL_NORMS, official
 from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
-from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.graphs.graph import Graph

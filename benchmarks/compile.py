@@ -19,11 +19,11 @@ from measure import interleaved
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.lab.backbones.bert.bert import BERT
-from oversmoothing.lab.backbones.cnn.cnn import CNN
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.vit.t2t import T2TViT
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.bert import BERT
+from oversmoothing.lab.backbones.cnn import CNN
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.t2t import T2TViT
+from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.data.graphs.csbm import generate
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.environment import device

@@ -17,8 +17,7 @@ from measure import interleaved
 from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.lab.backbones.random.transformer import RandomTransformer, normalise_rows
-from oversmoothing.lab.backbones.random.weights import RandomWeights
+from oversmoothing.lab.backbones.transformer import RandomTransformer, RandomWeights, normalise_rows
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.tasks.simulation.gammas import gamma_grid
 from oversmoothing.lab.tasks.simulation.rank import _measure

@@ -7,8 +7,8 @@ from measure import median_ratio
 from torch import Tensor
 
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.gcn.products import times
+from oversmoothing.lab.backbones.engine import times
+from oversmoothing.lab.backbones.gcn import GCN
 
 
 def note(ours: Sequence[float], products: Sequence[float], theirs: Sequence[float]) -> str:

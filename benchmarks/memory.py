@@ -17,8 +17,8 @@ from measure import peak_bytes, peak_megabytes
 
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.data.graphs import csbm
 from oversmoothing.lab.data.graphs.graph import Graph
 from oversmoothing.lab.launch.script import run_script

@@ -23,7 +23,7 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.cnn.unit import Unit
+from oversmoothing.lab.backbones.cnn import Unit
 
 SLOTS = 64  # bases of EMANet, memory of EANet
 Form = Callable[[Tensor], Tensor]

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.gcn.gcnii import GCNII
-from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.gcnii import GCNII
+from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.data.graphs.csbm import generate
 from oversmoothing.lab.data.graphs.graph import Graph
 from oversmoothing.lab.data.graphs.graphs import load

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.data.graphs.graph import Graph
 
 HIDDEN, DROPOUT = 32, 0.6

@@ -19,8 +19,7 @@ from record import parser_of, row, save
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.em import EM
-from oversmoothing.lab.backbones.cnn import cnn
-from oversmoothing.lab.backbones.cnn.bf16 import convolving
+from oversmoothing.lab.backbones import cnn
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.tasks.segmentation import objective
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
@@ -62,7 +61,7 @@ def convolution(batch: int, channels: int, side: int, how: dict, form: str) -> C
     conv.to(memory_format=torch.channels_last)
     x = torch.randn(batch, channels, side, side).to(memory_format=torch.channels_last)
     x = x.bfloat16().requires_grad_()
-    chosen = convolving if form == "ours" else lambda place: contextlib.nullcontext()
+    chosen = cnn.convolving if form == "ours" else lambda place: contextlib.nullcontext()
 
     def both() -> None:
         x.grad = conv.weight.grad = None

@@ -34,8 +34,8 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.lab.backbones.gcn.adjacency import Adjacency
-from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.sparse import Adjacency
 from oversmoothing.lab.data.graphs import csbm
 from oversmoothing.lab.drawing import files
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS

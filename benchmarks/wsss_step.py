@@ -34,7 +34,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.recorder import Recorder

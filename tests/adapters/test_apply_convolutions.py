@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import oversmoothing as osm
 from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.backbones.pyg import Networks
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])

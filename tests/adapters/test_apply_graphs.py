@@ -12,7 +12,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 import oversmoothing as osm
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn import GCN
 
 CONVS = {
     "gcn": lambda: pyg.GCNConv(4, 4),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import oversmoothing as osm
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.bert.bert import BERT
+from oversmoothing.lab.backbones.bert import BERT
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 

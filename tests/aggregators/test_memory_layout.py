@@ -10,7 +10,7 @@ from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
 from oversmoothing.aggregators.memory_layout import linear, product, softmax
-from oversmoothing.lab.backbones.cnn.unit import Unit
+from oversmoothing.lab.backbones.cnn import Unit
 
 N, C, K = 15, 6, 4
 UNITS = [

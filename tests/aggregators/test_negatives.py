@@ -15,7 +15,7 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.negatives import Negatives, begin_part
 from oversmoothing.aggregators.non_neighbours import average
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn import GCN
 
 
 @pytest.fixture

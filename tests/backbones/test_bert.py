@@ -14,8 +14,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.bert.albert import ALBERT
-from oversmoothing.lab.backbones.bert.bert import BERT
+from oversmoothing.lab.backbones.bert import ALBERT, BERT
 
 transformers = pytest.importorskip("transformers")
 

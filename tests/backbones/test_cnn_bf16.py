@@ -7,7 +7,7 @@ import torch
 from small_cnn import cnn, images
 from torch import Tensor, nn
 
-from oversmoothing.lab.backbones.cnn.bf16 import convolving
+from oversmoothing.lab.backbones.cnn import convolving
 from oversmoothing.lab.tasks.segmentation.objective import PixelCrossEntropy, upsampled
 
 CPU = torch.device("cpu")

@@ -11,8 +11,7 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.lab.backbones.cnn.cnn import synchronised
-from oversmoothing.lab.backbones.cnn.unit import Unit, unit
+from oversmoothing.lab.backbones.cnn import Unit, synchronised, unit
 
 
 def made(*factories: object, dim: int = 12) -> Unit:

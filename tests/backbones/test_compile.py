@@ -13,9 +13,9 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
-from oversmoothing.lab.backbones.bert.bert import BERT
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.vit.t2t import T2TViT
+from oversmoothing.lab.backbones.bert import BERT
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.t2t import T2TViT
 
 CENTERED = partial(Centered, gamma=-0.5)
 

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 import oversmoothing as osm
 from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.pyg.edges import as_csr, drop_edges
-from oversmoothing.lab.backbones.pyg.layer import Layer
-from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.backbones.pyg import Layer, Networks
+from oversmoothing.lab.backbones.pyg_convs import as_csr, drop_edges
 from oversmoothing.lab.data.graphs.csbm import generate
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop

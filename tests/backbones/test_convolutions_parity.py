@@ -9,10 +9,10 @@ from small_pyg import CLASSES, graph, networks
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.gcn.gcnii import GCNII
-from oversmoothing.lab.backbones.gcn.jknet import JKNet
-from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.gcnii import GCNII
+from oversmoothing.lab.backbones.jknet import JKNet
+from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
 
 CLOSE = {"rtol": 0, "atol": 1e-10}

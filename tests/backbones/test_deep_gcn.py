@@ -11,12 +11,12 @@ from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.adjacency import Adjacency
-from oversmoothing.lab.backbones.gcn.engine import Engine
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.gcn.gcnii import GCNII
-from oversmoothing.lab.backbones.gcn.jknet import JKNet
+from oversmoothing.lab.backbones.engine import Engine
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.gcnii import GCNII
+from oversmoothing.lab.backbones.jknet import JKNet
 from oversmoothing.lab.backbones.per_seed import Seeds
+from oversmoothing.lab.backbones.sparse import Adjacency
 
 N, F, CLASSES = 30, 12, 3
 KINDS = {

@@ -10,8 +10,8 @@ from torch import nn
 
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.external import External
-from oversmoothing.lab.backbones.bert.bert import BERT
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.bert import BERT
+from oversmoothing.lab.backbones.vit import ViT
 
 LEARNED = partial(ContraNorm, learnable=True)
 SMALL_BERT = {"weights": "none", "depth": 2, "dim": 16, "heads": 2, "ffn": 16, "vocabulary": 50}

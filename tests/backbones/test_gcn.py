@@ -12,9 +12,9 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.gcn.products import relu_dropout, times
-from oversmoothing.lab.backbones.gcn.sparse import SparseMatrix
+from oversmoothing.lab.backbones.engine import relu_dropout, times
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.sparse import SparseMatrix
 
 N, F, CLASSES = 30, 12, 3
 

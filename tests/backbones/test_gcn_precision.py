@@ -12,10 +12,10 @@ from torch import Tensor
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
-from oversmoothing.lab.backbones.gcn.engine import Engine
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.gcn.gcnii import GCNII
-from oversmoothing.lab.backbones.gcn.jknet import JKNet
+from oversmoothing.lab.backbones.engine import Engine
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.gcnii import GCNII
+from oversmoothing.lab.backbones.jknet import JKNet
 
 N, F, CLASSES = 30, 12, 3
 KINDS = {

@@ -12,7 +12,7 @@ from torch import Tensor
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.vit import ViT
 
 TINY = "deit_tiny_patch16_224"
 HUB = "huggingface_hub."

@@ -19,12 +19,11 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.bert.albert import ALBERT
-from oversmoothing.lab.backbones.bert.bert import BERT
-from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.bert import ALBERT, BERT
+from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.per_seed import PerSeed
-from oversmoothing.lab.backbones.random.transformer import RandomTransformer
-from oversmoothing.lab.backbones.vit.t2t import T2TViT
+from oversmoothing.lab.backbones.t2t import T2TViT
+from oversmoothing.lab.backbones.transformer import RandomTransformer
 
 
 def test_every_aggregator_goes_to_its_site_in_its_order() -> None:
@@ -117,7 +116,7 @@ def test_a_seed_gives_the_network_that_it_has_always_given() -> None:
 
 def test_importing_backbones_imports_no_library_of_networks() -> None:
     """So a mistake in a command is reported without seconds of imports."""
-    names = ("vit.vit", "vit.t2t", "cnn.cnn", "gcn.gcn", "bert.albert", "random.transformer")
+    names = ("vit", "t2t", "cnn", "gcn", "bert", "transformer")
     imports = "; ".join(f"import oversmoothing.lab.backbones.{name}" for name in names)
     heavy = {"timm", "torchvision", "transformers", "torch_geometric", "huggingface_hub"}
     code = f"import sys; {imports}; print(sorted({heavy} & set(sys.modules)))"

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.vit.attention import InPlaceOfNorm
-from oversmoothing.lab.backbones.vit.t2t import T2TViT, sinusoids
-from oversmoothing.lab.backbones.vit.t2t_tokens import AttentionMixing, ExternalMixing
+from oversmoothing.lab.backbones.t2t import AttentionMixing, ExternalMixing, T2TViT, sinusoids
+from oversmoothing.lab.backbones.vit_attention import InPlaceOfNorm
 
 
 def t2t(*aggregators: object, **options: object) -> T2TViT:

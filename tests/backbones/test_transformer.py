@@ -11,7 +11,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.random.transformer import RandomTransformer
+from oversmoothing.lab.backbones.transformer import RandomTransformer
 
 GAMMAS = [-1.5, -1.0, 0.5]
 SMALL = {"depth": 4, "num_tokens": 6, "dim": 8}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.vit import bf16
+from oversmoothing.lab.backbones import vit_attention
 
 
 @torch.no_grad()
@@ -104,11 +104,11 @@ def test_attention_in_bf16_is_as_exact_as_the_fused_kernel(
 ) -> None:
     factories = [] if gamma is None else [centered(gamma)]
     exact = tokens_and_gradient(factories, autocast=False)
-    calls = Mock(wraps=bf16._attention)
-    monkeypatch.setattr(bf16, "_attention", calls)
+    calls = Mock(wraps=vit_attention._attention)
+    monkeypatch.setattr(vit_attention, "_attention", calls)
     plain = tokens_and_gradient(factories, autocast=True)
     assert calls.call_count == 12
-    monkeypatch.setattr(bf16, "in_bf16_on_cpu", lambda device: False)
+    monkeypatch.setattr(vit_attention, "in_bf16_on_cpu", lambda device: False)
     fused = tokens_and_gradient(factories, autocast=True)
     assert calls.call_count == 12
     for ours, theirs, whole in zip(plain, fused, exact):
@@ -117,6 +117,6 @@ def test_attention_in_bf16_is_as_exact_as_the_fused_kernel(
 
 @torch.no_grad()
 def test_without_gradients_attention_in_bf16_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bf16, "_attention", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(vit_attention, "_attention", Mock(side_effect=AssertionError))
     with torch.autocast("cpu", torch.bfloat16):
         vit()(images(1, 3, 64, 64))

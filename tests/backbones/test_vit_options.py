@@ -14,8 +14,8 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.vit.attention import InPlaceOfNorm
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.vit import ViT
+from oversmoothing.lab.backbones.vit_attention import InPlaceOfNorm
 
 PLACES = ["branch", "norm2", "norms"]
 
@@ -205,9 +205,9 @@ def test_blocks_without_attention_have_no_map() -> None:
 
 
 def test_names_are_those_of_timm() -> None:
-    from oversmoothing.lab.backbones import timm_names
-    from oversmoothing.lab.backbones.cnn.cnn import MODULES as CNN
-    from oversmoothing.lab.backbones.vit.vit import MODULES as VIT
+    from oversmoothing.lab.backbones import pretrained
+    from oversmoothing.lab.backbones.cnn import MODULES as CNN
+    from oversmoothing.lab.backbones.vit import MODULES as VIT
 
     for module in {**VIT, **CNN}:
-        assert sorted(timm_names._models(module)) == sorted(timm.list_models(module=module))
+        assert sorted(pretrained._models(module)) == sorted(timm.list_models(module=module))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.adjacency import Adjacency
+from oversmoothing.lab.backbones.sparse import Adjacency
 from oversmoothing.lab.data.graphs.build import build
 from oversmoothing.lab.data.graphs.graph import Graph, to_csr
 

@@ -7,7 +7,7 @@ import torch
 
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.lab.backbones.cnn.cnn import CNN
+from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
 

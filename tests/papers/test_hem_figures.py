@@ -15,7 +15,7 @@ from torch import Tensor
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.cnn.cnn import CNN
+from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.papers.hemnet_fig3.claims import claims, numbers
 from oversmoothing.lab.papers.hemnet_fig3.figure import figure3
 from oversmoothing.lab.papers.hemnet_fig3.gradients import em_of, profile, watched, with_steps

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.lab.backbones.bert.bert import BERT
+from oversmoothing.lab.backbones.bert import BERT
 
 SMALL = {"weights": "none", "depth": 2, "dim": 16, "heads": 2, "ffn": 32, "vocabulary": 50}
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context, Instead
-from oversmoothing.lab.backbones.cnn.cnn import CNN, batch_norms
+from oversmoothing.lab.backbones.cnn import CNN, batch_norms
 
 
 class Swap(Instead):

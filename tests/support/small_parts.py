@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.data.graphs.graph import Graph
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.backbones.pyg import Networks
 
 N, F, CLASSES = 30, 12, 3
 CONVS: dict[str, dict[str, Any]] = {  # every convolution that needs no more than a graph has

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import Context, Inside, Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.config.compose import compose_config
 
 TINY = "deit_tiny_patch16_224"

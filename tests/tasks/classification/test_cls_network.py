@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.cnn.cnn import CNN
-from oversmoothing.lab.backbones.vit.t2t import T2TViT
-from oversmoothing.lab.backbones.vit.vit import MEAN, STD, ViT
+from oversmoothing.lab.backbones.cnn import CNN
+from oversmoothing.lab.backbones.t2t import T2TViT
+from oversmoothing.lab.backbones.vit import MEAN, STD, ViT
 from oversmoothing.lab.data.images.labelled_images import InMemory, LabelledImages
 from oversmoothing.lab.tasks.classification.evaluation import Evaluation
 from oversmoothing.lab.tasks.classification.evaluator import Evaluator

@@ -9,7 +9,7 @@ from processes import train_by_two
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.backbones.bert.bert import BERT
+from oversmoothing.lab.backbones.bert import BERT
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data.text import glue
 from oversmoothing.lab.launch.command import configs

@@ -10,8 +10,8 @@ import torch
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.pyg.networks import Networks
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.data.graphs import csbm
 from oversmoothing.lab.store.free_memory import free_memory, left_in_groups
 from oversmoothing.lab.tasks.base import Parts

@@ -12,8 +12,8 @@ from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.backbones.gcn.gcnii import GCNII
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.gcnii import GCNII
 from oversmoothing.lab.data.graphs.csbm import generate
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop

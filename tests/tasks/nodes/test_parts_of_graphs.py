@@ -9,7 +9,7 @@ from small_parts import N, batches, graph, networks
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.gcn import GCN
+from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.data.graphs.graph import to_csr
 from oversmoothing.lab.tasks.base import Parts
 from oversmoothing.lab.tasks.nodes import cluster

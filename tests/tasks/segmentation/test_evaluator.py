@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.em import EM, iterating
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.cnn.cnn import CNN
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.cnn import CNN
+from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.data.images import mask_folders, scenes
 from oversmoothing.lab.data.images.classes import palette
 from oversmoothing.lab.data.images.image_set import ImageSet

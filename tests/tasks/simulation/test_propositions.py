@@ -10,7 +10,7 @@ from run_task import run_task
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.random.transformer import RandomTransformer
+from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.tasks.simulation.propositions import Propositions
 
 SIZE = {"depth": 30, "num_tokens": 12, "dim": 12}

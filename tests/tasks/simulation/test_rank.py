@@ -12,7 +12,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.random.transformer import RandomTransformer
+from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.simulation import gammas, rank
 from oversmoothing.lab.tasks.simulation.rank import Rank

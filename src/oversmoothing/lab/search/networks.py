@@ -19,7 +19,7 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import make
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.engine import Engine
+from oversmoothing.lab.backbones.engine import Engine
 from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.graphs.graph import Graph

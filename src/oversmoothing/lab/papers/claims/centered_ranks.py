@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.lab.backbones.random.transformer import RandomTransformer
+from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.papers.claims.claim import (
     OWN,
     Claim,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.external import External, Norm, normalised
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
-from oversmoothing.lab.backbones.vit.t2t import T2TViT
+from oversmoothing.lab.backbones.t2t import T2TViT
 from oversmoothing.lab.papers.claims.claim import Claim, Finding, every, partly
 from oversmoothing.lab.papers.claims.evidence import Evidence
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing import distributed
-from oversmoothing.lab.backbones.vit.tokens import TokenStream
+from oversmoothing.lab.backbones.vit import TokenStream
 from oversmoothing.lab.data.batches import evenly_spaced
 from oversmoothing.lab.data.images.convert import to_float
 from oversmoothing.lab.data.images.image_set import ImageSet

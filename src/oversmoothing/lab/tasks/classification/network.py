@@ -6,9 +6,8 @@ from functools import partial
 from torch import Tensor, nn
 
 from oversmoothing.lab.backbones import pretrained
-from oversmoothing.lab.backbones.cnn.cnn import CNN
-from oversmoothing.lab.backbones.vit.tokens import TokenStream
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.cnn import CNN
+from oversmoothing.lab.backbones.vit import TokenStream, ViT
 from oversmoothing.lab.tasks.base import OnBackbone
 
 IMAGENET = 1000  # classes, in the order of their folders' names
@@ -66,9 +65,9 @@ def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | No
         return None
     if host.prefix != 1:  # two heads, or none on CLS
         return None
-    from oversmoothing.lab.backbones.vit import timm_vit  # imports timm, which takes seconds
+    from oversmoothing.lab.backbones import timm_models  # imports timm, which takes seconds
 
-    plain = timm_vit.create(host.name)
+    plain = timm_models.create_vit(host.name)
     plain.reset_classifier(IMAGENET)
     named = {"weights": "timm", "sha256": None} | backbone.keywords  # ViT's defaults
     given = plain, host.name, named["weights"], named["sha256"]

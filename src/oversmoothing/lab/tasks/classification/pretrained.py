@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.vit.tokens import TokenStream
+from oversmoothing.lab.backbones.vit import TokenStream
 from oversmoothing.lab.data.images.image_set import ImageSet
 from oversmoothing.lab.data.images.labelled_images import LabelledImages
 from oversmoothing.lab.tasks.base import (

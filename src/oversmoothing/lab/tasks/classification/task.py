@@ -10,8 +10,8 @@ import torch
 
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.cnn.cnn import CNN, synchronised
-from oversmoothing.lab.backbones.vit.tokens import TokenStream
+from oversmoothing.lab.backbones.cnn import CNN, synchronised
+from oversmoothing.lab.backbones.vit import TokenStream
 from oversmoothing.lab.data.images.labelled_images import LabelledImages
 from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.store.recorder import Recorder

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.lab.backbones.bert.bert import BERT
+from oversmoothing.lab.backbones.bert import BERT
 from oversmoothing.lab.training.batch import Batch
 
 INITIAL = 0.02  # standard deviation of new weights (BERT's)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from oversmoothing.errors import InputError, described
-from oversmoothing.lab.backbones.bert.bert import BERT, imported
+from oversmoothing.lab.backbones.bert import BERT, imported
 from oversmoothing.lab.data.text.text_set import TextSet
 from oversmoothing.lab.store.offline import offline
 

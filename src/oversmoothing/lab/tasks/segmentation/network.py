@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.cnn.cnn import CNN, set_momentum
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.cnn import CNN, set_momentum
+from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.tasks.base import OnBackbone
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.random.transformer import BLOCKS, RandomTransformer
+from oversmoothing.lab.backbones.transformer import BLOCKS, RandomTransformer
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 from oversmoothing.lab.tasks.simulation import simulate
 from oversmoothing.lab.tasks.simulation.gammas import Gammas, gamma_grid

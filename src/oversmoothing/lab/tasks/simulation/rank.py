@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oversmoothing.lab.backbones.random.transformer import RandomTransformer
+from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 from oversmoothing.lab.tasks.simulation import simulate

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import advance
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.random.transformer import RandomTransformer
+from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.store.checkpoints import restoring
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import Parts

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import OnBackbone
 from oversmoothing.lab.training.batch import Batch

@@ -43,7 +43,7 @@ def crf_labels(
     """
     load_pydensecrf()
     if processes is None:
-        from oversmoothing.distributed import cores  # imports torch, which workers must not
+        from oversmoothing.lab.processes import cores
 
         processes = cores()
     labels = _in_parallel(jobs, crf, processes) if processes else (_label(j, crf) for j in jobs)

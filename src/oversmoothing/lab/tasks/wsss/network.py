@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from oversmoothing.lab.backbones.vit.vit import ViT
+from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.tasks.base import OnBackbone
 
 

@@ -1,25 +1,112 @@
-"""Convolutional networks of timm (ResNet, MobileNetV2) with aggregators on their features.
+"""Depthwise convolutions in fp32 on CPUs, where some of torch's bf16 kernels are slow."""
 
-Papers: He et al., CVPR 2016; Sandler et al., CVPR 2018. The layout is that of the code of EMANet
-and EANet. The sites are in one residual unit on top of the features, see ``unit``. There is no site
-inside, since convolutions have no mixing matrix.
-"""
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
-from typing import Literal, Self
-
+import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oversmoothing import distributed
-from oversmoothing.adapters.sites import Factory
+from oversmoothing.adapters.sites import Chain, Factory, Sites
+from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained
-from oversmoothing.lab.backbones.cnn.bf16 import convolving
-from oversmoothing.lab.backbones.cnn.unit import unit
-from oversmoothing.lab.backbones.options import MEAN, STD, check_positive, per_channel
-from oversmoothing.lab.backbones.timm_names import check_name
+from oversmoothing.lab.backbones.options import (
+    MEAN,
+    STD,
+    Replacing,
+    check_positive,
+    in_bf16_on_cpu,
+    per_channel,
+)
+from oversmoothing.lab.backbones.pretrained import check_name
+
+
+def convolving(device: torch.device) -> contextlib.AbstractContextManager:
+    """Context in which depthwise convolutions with a stride or a dilation are computed in fp32.
+
+    In fp32 their forward and backward passes take 0.13 to 0.62 of the time in bf16, on a CPU with
+    AVX512-BF16 (``benchmarks/seg_step.py``). All other convolutions are faster in bf16.
+    """
+    replaced = in_bf16_on_cpu(device)
+    return Replacing(F.conv2d, _conv2d) if replaced else contextlib.nullcontext()
+
+
+def _conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolves, in fp32 if that is faster; the output is in bf16."""
+    options = (bias, stride, padding, dilation, groups)
+    if groups == 1 or stride in (1, (1, 1)) and dilation in (1, (1, 1)):
+        return F.conv2d(x, weight, *options)
+    with torch.autocast("cpu", enabled=False):
+        return F.conv2d(x.float(), weight, *options).bfloat16()
+
+
+class Unit(nn.Module):
+    """Aggregation over pixels with a residual connection.
+
+    .. math:: x ← relu(x + BN(W₂ σ(A(W₁ x + b₁))))
+
+    A applies the aggregators: first the one of the site instead, if any, then those of the site
+    after. σ is ReLU if the first has ``relu_after``, as in the EMA unit of EMANet (Li et al., ICCV
+    2019, Sec. 3.4, and its code). Otherwise σ is the identity, as in the unit of EANet's code (Guo
+    et al., TPAMI 2022).
+
+    W₁ and W₂ are 1×1 convolutions, drawn from N(0, 2/C). W₁ and b₁ are frozen if no gradient flows
+    through A.
+
+    Args:
+        aggregators: in the order in which they act; at most one of the site instead.
+        dim: channels C.
+
+    Shapes: x (B, C, H, W) -> (B, C, H, W); the aggregators see (B, H·W, C).
+    """
+
+    def __init__(self, aggregators: Sequence[Aggregator], dim: int) -> None:
+        super().__init__()
+        instead = [a for a in aggregators if a.site == "instead"]
+        self.aggregators = Chain(aggregators)
+        self.relu = any(a.relu_after for a in instead)
+        self.conv1 = nn.Conv2d(dim, dim, kernel_size=1)
+        self.conv2 = nn.Conv2d(dim, dim, kernel_size=1, bias=False)
+        self.norm = nn.BatchNorm2d(dim)
+        for conv in (self.conv1, self.conv2):
+            nn.init.normal_(conv.weight, std=(2 / dim) ** 0.5)
+        self.conv1.requires_grad_(all(a.passes_gradient for a in instead))
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, C, H, W = x.shape
+        tokens = self.conv1(x).flatten(2).mT  # (B, H·W, C)
+        mixed = self.aggregators(tokens, Context()).mT.unflatten(-1, (H, W))
+        if mixed.stride() != x.stride():  # batch norms and sums of different layouts are slow
+            mixed = torch.empty_like(x).copy_(mixed)
+        mixed = mixed.relu() if self.relu else mixed
+        return (x + self.norm(self.conv2(mixed))).relu_()
+
+
+def unit(factories: list[Factory], dim: int) -> Unit | None:
+    """Builds a unit with new instances of the aggregators; returns None if there are none.
+
+    Raises:
+        InputError: an aggregator of the site inside, or two of the site instead.
+    """
+    sites = Sites(factories, dim, "backbone cnn", ("instead", "after"))
+    if not sites.has("instead", "after"):
+        return None
+    return Unit([*sites.build("instead", dim), *sites.build("after", dim)], dim)
+
 
 MULTI_GRID = [1, 2, 4]  # EMANet
 MODULES = {"resnet": "", "efficientnet": "mobilenetv2_"}  # of timm: first letters of names
@@ -78,18 +165,18 @@ class CNN(nn.Module):
         same_padding: bool = False,
     ) -> None:
         check_name(name, MODULES, "a ResNet or MobileNetV2", "resnet50")
-        from oversmoothing.lab.backbones.cnn import timm_cnn  # imports timm, which takes seconds
+        from oversmoothing.lab.backbones import timm_models  # imports timm, which takes seconds
 
         super().__init__()
         check_positive(dim=dim)
         check_choice("backbone.batch_norm", batch_norm, ("train", "frozen"))
-        self.network = timm_cnn.create(name, output_stride, multi_grid, same_padding)
+        self.network = timm_models.create_cnn(name, output_stride, multi_grid, same_padding)
         self.name, self.pretrained = name, weights != "none"
         self.output_stride, self.dim = output_stride, dim
         self.aux_dim, channels = self.network.feature_info.channels()
         self.register_buffer("mean", per_channel("mean", mean), persistent=False)
         self.register_buffer("std", per_channel("std", std), persistent=False)
-        pretrained.load(self.network, name, weights, sha256, timm_cnn.HEADS)
+        pretrained.load(self.network, name, weights, sha256, timm_models.HEADS)
         self.reduce = nn.Sequential(
             nn.Conv2d(channels, dim, kernel_size=3, padding=1, bias=False),
             nn.BatchNorm2d(dim),

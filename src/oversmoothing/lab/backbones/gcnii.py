@@ -14,7 +14,7 @@ from torch import Tensor
 
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn.engine import Engine, Inputs, Options
+from oversmoothing.lab.backbones.engine import Engine, Inputs, Options
 
 
 class GCNII(Engine):

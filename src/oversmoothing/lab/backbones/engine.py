@@ -1,9 +1,12 @@
-"""Layers of graph networks for several seeds at once; the base of GCN, GCNII and JKNet."""
+"""The product with the weights, ReLU and dropout of a graph convolution.
+
+These functions compute their own gradients, for speed on a CPU.
+"""
 
 import math
 from collections.abc import Sequence
 from itertools import starmap
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +14,91 @@ from torch import Tensor, nn
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.checks import check_choice
-from oversmoothing.lab.backbones.gcn.adjacency import Adjacency, Kind
-from oversmoothing.lab.backbones.gcn.features import Features
-from oversmoothing.lab.backbones.gcn.products import relu_dropout, times
 from oversmoothing.lab.backbones.options import check_positive, check_rate
 from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds, once
+from oversmoothing.lab.backbones.sparse import Adjacency, Kind, SparseMatrix
+
+NARROW = 16  # with fewer columns, MKL's product takes several times as long as its transpose
+
+
+def times(x: Tensor, weight: Tensor) -> Tensor:
+    """Computes x @ weight. Shapes: x (S, N, C_in), weight (S, C_in, C_out) -> (S, N, C_out)."""
+    return _Times.apply(x, weight)
+
+
+class _Times(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight if weight.shape[-1] >= NARROW else (weight.mT @ x.mT).mT
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, weight = ctx.saved_tensors  # wider than the gradient if the product was under autocast
+        dx = grad.to(weight.dtype) @ weight.mT if ctx.needs_input_grad[0] else None
+        return dx, (grad.to(x.dtype).mT @ x).mT
+
+
+def relu_dropout(x: Tensor, mask: Tensor) -> Tensor:
+    """Computes relu(x) ⊙ mask; where the result is 0, so is the gradient.
+
+    The product that follows saves the result for its backward pass anyway, so this needs no extra
+    memory.
+
+    Args:
+        x: of any shape.
+        mask: 0 or 1, of the same shape.
+    """
+    return _ReluDropout.apply(x, mask)
+
+
+class _ReluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        out = x.clamp(min=0).mul_(mask)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (out,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(grad, out, 0), None
+
+
+class Features:
+    """Input features with dropout, times weights; the product of ``matmul`` serves all seeds.
+
+    Sparse features stay sparse under dropout.
+
+    Args:
+        x: features, dense or CSR, (N, F).
+        num_seeds: S.
+
+    Attributes:
+        drawn: shape of the dropout mask of one seed.
+    """
+
+    def __init__(self, x: Tensor, num_seeds: int) -> None:
+        N, F = self.drawn = x.shape
+        self.dense = None if x.is_sparse_csr else x
+        if self.dense is not None:
+            return
+        rows = torch.repeat_interleave(x.crow_indices().diff().long())
+        edges = torch.stack([rows, x.col_indices().long()])
+        self.matrix = SparseMatrix(edges, (N, F), num_seeds)
+        self.values = x.values().clone()  # a view of x could not be compiled
+        self.drawn = self.values.shape
+
+    def matmul(self, weight: Tensor, rate: float | Tensor | None, seeds: Seeds) -> Tensor:
+        """Computes dropout(x) @ weight, without dropout if the rate is None.
+
+        Shapes: weight (S, F, C) -> (S, N, C).
+        """
+        x = self.values if self.dense is None else self.dense
+        x = x if rate is None else x * seeds.keep(x.shape, rate)
+        dense = self.dense is not None
+        return x.to(weight.dtype) @ weight if dense else self.matrix.prepared(x)(weight)
+
 
 Init = Literal["uniform", "glorot"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.checks import check_choice
-from oversmoothing.lab.backbones.gcn.engine import Inputs, Options
-from oversmoothing.lab.backbones.gcn.gcn import Convolutions
+from oversmoothing.lab.backbones.engine import Inputs, Options
+from oversmoothing.lab.backbones.gcn import Convolutions
 
 Jumping = Literal["cat", "max"]
 

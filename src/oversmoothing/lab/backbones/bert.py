@@ -1,22 +1,147 @@
-"""BERT of transformers with aggregators in its layers (Devlin et al., NAACL 2019).
-
-The sites inside and instead are in the self-attention of every layer. The site after is at one or
-more of eight positions in the layer, see ``BERT``.
-"""
+"""Loads published weights, or those of a file, into BERT and ALBERT."""
 
 import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters import layouts
+from oversmoothing.adapters.current import Current, sentences
+from oversmoothing.adapters.layouts import Layout
+from oversmoothing.adapters.site import AfterModule, BeforeModule
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError, install
-from oversmoothing.lab.backbones.bert import weights as bert_weights
-from oversmoothing.lab.backbones.bert.sites import Padding, equip
+from oversmoothing.lab.backbones import pretrained
 from oversmoothing.lab.backbones.options import check_positive, check_rate
+
+OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in the oldest files
+HEADS = ("cls.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.")
+LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
+
+
+def load(network: nn.Module, name: str, weights: str, sha256: str | None, depth: int) -> None:
+    """Loads weights into a network, in place.
+
+    If the file has more layers than the network, the first ones are used. If it has fewer, the
+    other layers keep their random weights, as in ContraNorm's runs over depth.
+
+    Args:
+        network: BertModel or AlbertModel of transformers.
+        name: of the model on the hub.
+        weights: ``hub``: from the hub's cache or downloaded, unless ``OVERSMOOTHING_OFFLINE=1``.
+            ``none``: keep the random ones. Else: path of a ``.safetensors`` or torch file.
+        sha256: SHA-256 of the file or its first 8 or more hex digits; None: no check.
+        depth: number of layers of the network.
+
+    Raises:
+        InputError: the weights are not available, have another SHA-256, or are of another
+            architecture.
+    """
+    published = partial(pretrained.published, name, "the hub's")
+    path = pretrained.chosen(weights, sha256, "hub", published)
+    if path is not None:
+        state = _fitted(_renamed(pretrained.read(path)), network, name, path, depth)
+        network.load_state_dict(state, strict=False)
+
+
+def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Renames tensors to the names of today's bare encoder and leaves heads out."""
+    found = {}
+    for key, value in state.items():
+        if key.startswith(HEADS) or key.endswith("position_ids"):
+            continue
+        *path, last = key.removeprefix("bert.").removeprefix("albert.").split(".")
+        found[".".join([*path, OLD_NAMES.get(last, last)])] = value
+    return found
+
+
+def _fitted(
+    state: dict[str, Tensor], network: nn.Module, name: str, path: Path, depth: int
+) -> dict[str, Tensor]:
+    """Removes layers that the network does not have; checks that all other tensors fit."""
+    own = network.state_dict()
+    known = max([-1, *(_layer(key) for key in state)]) + 1
+    state = {key: value for key, value in state.items() if _layer(key) < depth}
+    optional = [key for key in own if known <= _layer(key)]
+    if parts := pretrained.misfits(state, own, optional):
+        raise InputError(
+            f"{path}: weights of another architecture: {parts}; expected {name}; set "
+            "backbone.dim, .heads, .ffn and .vocabulary to those of the weights"
+        )
+    return state
+
+
+def _layer(key: str) -> int:
+    """Returns the index of the layer that a tensor belongs to; −1 if it belongs to none."""
+    found = LAYER.match(key)
+    return int(found[1]) if found else -1
+
+
+MIXING = ("query", "key", "value")
+
+
+class Padding(Current):
+    """The padding mask of the current batch, which all layers of a network share.
+
+    ContraNorm's code for language has no mask. Padding takes part in the aggregation there, so the
+    result for a sentence depends on the other sentences of the batch. With ``masked``, no
+    aggregator sees padding.
+
+    Args:
+        masked: whether to hide padding from aggregators.
+    """
+
+    def __init__(self, masked: bool) -> None:
+        super().__init__()
+        self.masked = masked
+
+    def begin(self, mask: Tensor) -> None:
+        """Sets the mask of a new batch, (B, N): true for tokens, false for padding after them."""
+        self.enter(sentences(mask) if self.masked else None, torch.is_grad_enabled())
+
+
+def equip(
+    layer: nn.Module,
+    layout: Layout,
+    sites: Sites,
+    positions: Sequence[str],
+    context: Context,
+    padding: Padding,
+) -> None:
+    """Puts new instances of the aggregators into a layer; without aggregators it does not change.
+
+    Args:
+        layer: of transformers.
+        layout: of the layer.
+        sites: the aggregators.
+        positions: places of the aggregators of the site after; every place has its own instances.
+        context: of every aggregator.
+        padding: of the network.
+    """
+    from oversmoothing.adapters.hf_attention import InsideFunction, InsteadOfFunction
+
+    attention = layer.get_submodule(layout.attention)
+    dim = attention.query.in_features
+    if sites.has("inside"):
+        inside = sites.build("inside", dim // attention.num_attention_heads)
+        InsideFunction(inside, context, padding).attach(attention)
+    if sites.has("instead"):
+        InsteadOfFunction(sites.build("instead", dim), context, padding).attach(attention)
+        for name in (*(f"{layout.attention}.{part}" for part in MIXING), layout.projection):
+            layer.set_submodule(name, nn.Identity())
+    if sites.has("after"):
+        places = [layout.places[position] for position in positions]
+        for place in sorted(places, key=lambda place: -place.module.count(".")):
+            kind = BeforeModule if place.before else AfterModule
+            site = kind(sites.build("after", dim), context, padding)
+            site.attach(layer.get_submodule(place.module))
+
 
 TOKENS = 512  # number of position embeddings
 
@@ -104,7 +229,7 @@ class BERT(nn.Module):
             "max_position_embeddings": TOKENS,
         }
         self.network = self._create(sizes)
-        bert_weights.load(self.network, name, weights, sha256, depth)
+        load(self.network, name, weights, sha256, depth)
         self.padding = Padding(mask_padding)
         sites = Sites(aggregators, dim, "backbone bert")
         for layer in self._layers():
@@ -171,3 +296,49 @@ def imported() -> ModuleType:
     except ImportError as error:
         raise InputError(f"backbone: needs transformers ({error}); {install('text')}") from error
     return transformers
+
+
+class ALBERT(BERT):
+    """ALBERT without classifier: one layer, applied ``depth`` times, and narrower embeddings.
+
+    The applications share the aggregators as they share the other parameters. The positions have
+    the names of BERT's; ContraNorm's code numbers them differently, see ``BERT``.
+
+    Args:
+        aggregators: factories.
+        name, weights, sha256, depth, dim, heads, ffn, vocabulary, dropout, position, mask_padding:
+            as in ``BERT``; the output of the FFN has no dropout.
+        embedding: channels of the embeddings.
+    """
+
+    layout: ClassVar[layouts.Layout] = layouts.ALBERT
+
+    def __init__(
+        self,
+        aggregators: list[Factory],
+        name: str = "albert-base-v2",
+        weights: str = "hub",
+        sha256: str | None = None,
+        depth: int = 12,
+        dim: int = 768,
+        heads: int = 12,
+        ffn: int = 3072,
+        vocabulary: int = 30000,
+        dropout: float = 0.0,
+        position: str | list[str] = "attention_sum",
+        mask_padding: bool = False,
+        embedding: int = 128,
+    ) -> None:
+        self.embedding = embedding
+        sizes = (depth, dim, heads, ffn, vocabulary)
+        super().__init__(
+            aggregators, name, weights, sha256, *sizes, dropout, position, mask_padding
+        )
+
+    def _create(self, sizes: dict) -> nn.Module:
+        config = imported().AlbertConfig(**sizes, embedding_size=self.embedding)
+        return imported().AlbertModel(config)
+
+    def _layers(self) -> list[nn.Module]:
+        groups = self.network.encoder.albert_layer_groups
+        return [layer for group in groups for layer in group.albert_layers]

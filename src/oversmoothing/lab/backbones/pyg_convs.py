@@ -1,17 +1,172 @@
-"""Finds a convolution of torch-geometric by its name, checks its options and builds it."""
+"""The options of a network."""
 
 import warnings
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
 from inspect import Parameter, isclass
 from inspect import signature as inspected
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError, meant
+from oversmoothing.lab.backbones.options import check_positive, check_rate
 from oversmoothing.lab.config.types import is_required, signature, signature_problems
+
+Skip = Literal["none", "residual", "initial"]
+Jumping = Literal["none", "cat", "max", "lstm"]
+Adjacency = Literal["conv", "row", "symmetric"]
+OF_SKIP = {"interval": ("residual", 1), "alpha": ("initial", 0.1), "lam": ("initial", 0.5)}
+
+
+@dataclass(frozen=True)
+class Design:
+    """The options of ``Networks``, which explains them.
+
+    Raises:
+        InputError: an option is out of range, or options do not fit each other.
+    """
+
+    conv: str
+    options: dict[str, Any]
+    depth: int
+    hidden: int
+    dropout: float
+    skip: Skip
+    interval: int
+    alpha: float
+    lam: float
+    jumping: Jumping
+    drop_edge: float
+    adjacency: Adjacency
+    share_aggregators: bool
+
+    def __post_init__(self) -> None:
+        check_positive(depth=self.depth, hidden=self.hidden, interval=self.interval)
+        check_rate("dropout", self.dropout)
+        check_rate("drop_edge", self.drop_edge)
+        for key, kind in (("skip", Skip), ("jumping", Jumping), ("adjacency", Adjacency)):
+            check_choice(f"backbone.{key}", getattr(self, key), get_args(kind))
+        if not 0 <= self.alpha <= 1:
+            raise InputError(f"backbone.alpha: expected a number from 0 to 1, got {self.alpha}")
+        if not self.lam >= 0:
+            raise InputError(f"backbone.lam: expected 0 or more, got {self.lam}")
+        if self.skip == "initial" and self.convolution.initial:
+            raise InputError(
+                f"backbone.skip: {self.conv} already takes the initial features; use skip=none"
+            )
+        self._require_readers()
+
+    def _require_readers(self) -> None:
+        """Refuses values other than the default for options that have no effect."""
+        initial = self.skip == "initial" or self.convolution.initial
+        read = {"interval": self.skip == "residual", "alpha": initial, "lam": initial}
+        for key, (skip, default) in OF_SKIP.items():
+            if not read[key] and getattr(self, key) != default:
+                raise InputError(
+                    f"backbone.{key}: only backbone.skip={skip} reads it; set that, or leave "
+                    f"{key}={default}"
+                )
+
+    @cached_property
+    def convolution(self) -> "Convolution":
+        """The convolution; it normalises the adjacency only if ``adjacency`` is ``conv``."""
+        found = Convolution(self.conv, self.options)
+        if self.adjacency == "conv":
+            return found
+        if not found.normalizes:
+            raise InputError(
+                f"backbone.adjacency: {self.conv} takes no edge weights or always normalises them; "
+                "use adjacency=conv"
+            )
+        off = {"normalize": False, "add_self_loops": False}
+        return Convolution(
+            self.conv, self.options | {k: v for k, v in off.items() if k in found.own}
+        )
+
+    @property
+    def reads_in(self) -> bool:
+        """Whether a linear layer comes before the convolutions."""
+        keeps = self.convolution.initial or not self.convolution.resizes
+        return keeps or self.skip == "initial"
+
+    @property
+    def reads_out(self) -> bool:
+        """Whether a linear layer comes after the convolutions."""
+        return self.reads_in or self.jumping != "none"
+
+
+_FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd
+
+
+def drop_edges(edge_index: Tensor, rate: float) -> Tensor:
+    """Draws which edges to keep, boolean (E,), with equal results for both directions of an edge.
+
+    Self-loops are always kept. Each pair of nodes is hashed with two random numbers that are the
+    same for all pairs. So no search for the reverse direction is needed, and the order of the edges
+    does not matter.
+    """
+    low, high = edge_index.amin(dim=0), edge_index.amax(dim=0)
+    salts = torch.randint(1 << 62, (2,), device=edge_index.device)
+    bits = _scrambled(_scrambled(low ^ salts[0]) ^ high ^ salts[1])
+    kept = (bits >> 11 & (1 << 52) - 1).double() * 2.0**-52 >= rate
+    return kept | (low == high)
+
+
+def _scrambled(bits: Tensor) -> Tensor:
+    """Hashes 64-bit integers by multiplications, which wrap around, and shifts."""
+    for factor in _FACTORS:
+        bits = bits * factor
+        bits = bits ^ (bits >> 32 & 0xFFFFFFFF)
+    return bits
+
+
+def normalised(
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, kind: str, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Returns edges and weights of D⁻¹(A + I) (``row``) or D^-½(A + I)D^-½ (``symmetric``).
+
+    D has the row sums of A + I. A self-loop of A is added to that of I, as in ``backbone=gcn``.
+
+    Args:
+        edge_index: source and target of every edge, (2, E).
+        edge_weight: (E,); None: all 1.
+        num_nodes: N.
+        kind: ``row`` or ``symmetric``.
+        dtype: of the new weights.
+    """
+    loops = torch.arange(num_nodes, device=edge_index.device)
+    weight = torch.ones(edge_index.shape[1] + num_nodes, dtype=dtype, device=edge_index.device)
+    if edge_weight is not None:
+        weight[: len(edge_weight)] = edge_weight
+    source, target = edge_index = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
+    degree = weight.new_zeros(num_nodes).index_add(0, target, weight)
+    if kind == "row":
+        return edge_index, weight / degree[target]
+    return edge_index, weight / (degree[source] * degree[target]).sqrt()
+
+
+def as_csr(edge_index: Tensor, edge_weight: Tensor | None, like: Tensor) -> Tensor:
+    """Returns the matrix that a convolution multiplies by the features, in CSR.
+
+    Args:
+        edge_index: source and target of every edge, (2, E).
+        edge_weight: (E,); None: all 1.
+        like: the features, (N, C).
+    """
+    N, _ = like.shape
+    source, target = edge_index
+    order = torch.argsort(target, stable=True)
+    starts = torch.searchsorted(target[order], torch.arange(N + 1, device=target.device))
+    ones = torch.ones(source.shape, dtype=like.dtype, device=like.device)
+    values = ones if edge_weight is None else edge_weight.to(like.dtype)[order]
+    size = (N, N)
+    return torch.sparse_csr_tensor(starts, source[order], values, size, check_invariants=False)
+
 
 GIVEN = ("in_channels", "out_channels", "channels", "nn", "deg")  # options that the network sets
 IDENTITY_MAP = ("alpha", "theta", "layer")  # options of GCN2Conv that the network sets

@@ -1,1 +1,0 @@
-"""BERT and ALBERT."""

@@ -1,1 +1,0 @@
-"""Graph convolutional networks."""

@@ -1,1 +1,0 @@
-"""Networks of torch-geometric's convolutions."""
