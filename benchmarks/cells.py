@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop

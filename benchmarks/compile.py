@@ -24,7 +24,7 @@ from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.t2t import T2TViT
 from oversmoothing.lab.backbones.vit import ViT
-from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.environment import device
 

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.lab.data.graphs import graphs
-from oversmoothing.lab.data.graphs.graph import symmetrised
+from oversmoothing.lab.data import planetoid
+from oversmoothing.lab.data.graph import symmetrised
 from oversmoothing.lab.launch.script import run_script
 
 SEEDS, CHANNELS, WIDE = 5, 32, 64
@@ -40,7 +40,7 @@ def main() -> None:
         return on_random(options)
     root = os.environ.get("DATA_ROOT") or "data"
     for name, channels in product(("cora", "squirrel"), (CHANNELS, WIDE)):
-        edges = graphs.load(name, root=root).edges
+        edges = planetoid.load(name, root=root).edges
         forms = in_all_forms(with_loops(edges, int(edges.max()) + 1), channels)
         if not options.peak_of:
             rows = measured(name, channels, forms, options.rounds)

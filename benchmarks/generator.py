@@ -17,8 +17,8 @@ import torch
 from measure import peak_bytes, printed_by_fresh_process
 from torch import Tensor
 
-from oversmoothing.lab.data.graphs import block_edges, csbm
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data import csbm
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.script import run_script
 
 QUADRATIC = 30_000  # nodes
@@ -62,7 +62,7 @@ def of_size(nodes: int, degree: float) -> list[record.Row]:
 def measured(what: str, form: str, nodes: int, degree: float) -> int:
     """Measures one graph: microseconds, bytes, or number of pairs."""
     if form == "coins":
-        block_edges.draw = coins
+        csbm.draw = coins
 
     def draw() -> Graph:
         return csbm.generate(num_nodes=nodes, degree=degree)

@@ -13,8 +13,8 @@ from pathlib import Path
 from record import parser_of, row, save
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.augment import Augment, labelled_crop
-from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data.augment import Augment, labelled_crop
+from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.launch.script import run_script
 

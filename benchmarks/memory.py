@@ -19,8 +19,8 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.pyg import Networks
-from oversmoothing.lab.data.graphs import csbm
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data import csbm
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.tasks.nodes import memory
 

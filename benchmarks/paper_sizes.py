@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.tasks.base import Labels
 

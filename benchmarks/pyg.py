@@ -28,9 +28,9 @@ from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.gcnii import GCNII
 from oversmoothing.lab.backbones.pyg import Networks
-from oversmoothing.lab.data.graphs.csbm import generate
-from oversmoothing.lab.data.graphs.graph import Graph
-from oversmoothing.lab.data.graphs.graphs import load
+from oversmoothing.lab.data.csbm import generate
+from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.planetoid import load
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory
 

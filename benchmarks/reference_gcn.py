@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 
 HIDDEN, DROPOUT = 32, 0.6
 

@@ -36,7 +36,7 @@ from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.sparse import Adjacency
-from oversmoothing.lab.data.graphs import csbm
+from oversmoothing.lab.data import csbm
 from oversmoothing.lab.drawing import files
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.lab.launch.script import run_script

@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 
 import oversmoothing as osm
-from oversmoothing.lab.data.text import glue
+from oversmoothing.lab.data import glue
 from oversmoothing.lab.launch.script import run_script
 
 VOCABULARY, LENGTH, BATCH = 4096, 64, 16

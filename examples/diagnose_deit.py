@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import oversmoothing as osm
-from oversmoothing.lab.data.batches import evenly_spaced
-from oversmoothing.lab.data.images.voc import load
+from oversmoothing.lab.data.loading import evenly_spaced
+from oversmoothing.lab.data.voc import load
 from oversmoothing.lab.launch.script import run_script
 
 WEIGHTS = Path(panels.ROOT) / "weights/deit_tiny_patch16_224.timm.pth"

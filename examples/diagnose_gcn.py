@@ -17,8 +17,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_torch_csr_tensor
 
 import oversmoothing as osm
-from oversmoothing.lab.data.graphs.graph import Graph
-from oversmoothing.lab.data.graphs.graphs import load
+from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.planetoid import load
 from oversmoothing.lab.launch.script import run_script
 
 GRAPHS = ("cora", "citeseer", "chameleon", "squirrel")

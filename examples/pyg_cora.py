@@ -19,7 +19,7 @@ from torch_geometric.nn import GCN
 from torch_geometric.utils import add_remaining_self_loops, degree
 
 import oversmoothing as osm
-from oversmoothing.lab.data.graphs.graphs import load
+from oversmoothing.lab.data.planetoid import load
 from oversmoothing.lab.launch.script import run_script
 
 METHODS = {  # name: (norm of the layers, method, its options); the norms of Table 5

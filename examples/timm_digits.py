@@ -21,7 +21,7 @@ from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor
 
 import oversmoothing as osm
-from oversmoothing.lab.data.images.digits import load
+from oversmoothing.lab.data.digits import load
 from oversmoothing.lab.launch.script import run_script
 
 METHODS = {

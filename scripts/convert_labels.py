@@ -7,7 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from oversmoothing.lab.data.images.voc_labels import read_onehot
+from oversmoothing.lab.data.voc import read_onehot
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.files import write_text
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.images.image_set import ImageSet
-from oversmoothing.lab.data.images.voc import unlabelled
+from oversmoothing.lab.data.image_set import ImageSet
+from oversmoothing.lab.data.voc import unlabelled
 from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.flags import SEED, add_trust
 from oversmoothing.lab.launch.loading import TrainedRun

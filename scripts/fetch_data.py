@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 from oversmoothing.errors import InputError, complain, meant
+from oversmoothing.lab.data import voc_archives
 from oversmoothing.lab.data.fetch import catalogue, ensure
-from oversmoothing.lab.data.graphs.graphs import FOLDERS, folders
-from oversmoothing.lab.data.images import voc_archives
+from oversmoothing.lab.data.planetoid import FOLDERS, folders
 from oversmoothing.lab.launch.script import run_script
 
 

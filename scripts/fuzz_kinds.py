@@ -115,7 +115,7 @@ def _read_pickle() -> Reader:
 
 
 def _read_npy() -> Reader:
-    from oversmoothing.lab.data.images.voc_labels import read_onehot
+    from oversmoothing.lab.data.voc import read_onehot
 
     return read_onehot
 

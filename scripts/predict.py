@@ -15,8 +15,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.files import write_mask
-from oversmoothing.lab.data.images.photo import open_photo
+from oversmoothing.lab.data.augment import open_photo
+from oversmoothing.lab.data.image_set import write_mask
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.launch import loading, predict
 from oversmoothing.lab.launch.flags import SEED, add_trust, whole

@@ -16,7 +16,7 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.neighbours import Neighbours
 from oversmoothing.aggregators.non_neighbours import average
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graphs.graphs import load
+from oversmoothing.lab.data.planetoid import load
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.pyg import Layer, Networks
 from oversmoothing.lab.backbones.pyg_convs import as_csr, drop_edges
-from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam

@@ -18,7 +18,7 @@ from oversmoothing.errors import Problems
 from oversmoothing.lab.config.compose import base, compose_config
 from oversmoothing.lab.config.folders import CONFIGS
 from oversmoothing.lab.config.parts import PARTS
-from oversmoothing.lab.data.graphs.graphs import FOLDERS
+from oversmoothing.lab.data.planetoid import FOLDERS
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.report.expected import load
 

@@ -8,8 +8,8 @@ import torchvision.transforms.v2.functional as F
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.augment import Augment
-from oversmoothing.lab.data.images.convert import to_pil
+from oversmoothing.lab.data.augment import Augment
+from oversmoothing.lab.data.image_set import to_pil
 
 PLAIN = {"jitter_p": 0, "grey": 0, "blur": 0}
 SIZES = [(40, 50), (20, 90), (90, 20), (7, 5), (64, 64)]

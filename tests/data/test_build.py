@@ -8,8 +8,7 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.sparse import Adjacency
-from oversmoothing.lab.data.graphs.build import build
-from oversmoothing.lab.data.graphs.graph import Graph, to_csr
+from oversmoothing.lab.data.graph import Graph, build, to_csr
 
 N = 6
 PATH = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images import class_folders
+from oversmoothing.lab.data import class_folders
 
 CLASSES = ["n03", "n01", "n02"]
 

@@ -5,7 +5,7 @@ import torch
 
 from oversmoothing.checks import at_least, probability, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.convert import to_array, to_float, to_pil, to_tensor
+from oversmoothing.lab.data.image_set import to_array, to_float, to_pil, to_tensor
 
 
 def test_every_form_of_an_image_leads_back_to_it() -> None:

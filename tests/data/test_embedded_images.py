@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images import digits, scene_crops
-from oversmoothing.lab.data.images.shapes import CLASSES
+from oversmoothing.lab.data import digits, scene_crops
+from oversmoothing.lab.data.scenes import CLASSES
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.text import glue
-from oversmoothing.lab.data.text.glue_tasks import TASKS
+from oversmoothing.lab.data import glue
+from oversmoothing.lab.data.glue import TASKS
 
 SIZES = {  # training and development texts, as the GLUE paper has them
     "cola": (8551, 1043),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graphs.graph import (
+from oversmoothing.lab.data.graph import (
     Graph,
     check_graph,
     row_normalised,

@@ -9,9 +9,9 @@ import torch
 from torch_geometric.utils import is_undirected
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graphs import graphs
-from oversmoothing.lab.data.graphs.duplicates import first_of_each
-from oversmoothing.lab.data.graphs.graph import Graph, count_isolated
+from oversmoothing.lab.data import planetoid
+from oversmoothing.lab.data.graph import Graph, count_isolated
+from oversmoothing.lab.data.planetoid import first_of_each
 
 NAMES = ("cora", "citeseer", "chameleon", "squirrel")
 
@@ -31,7 +31,7 @@ def load(data_root, tmp_path_factory):
     def load(name, protocol="complement", split=0, normalize=True, filtered=False) -> Graph:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "data citeseer: 48 nodes")
-            return graphs.load(name, protocol, split, normalize, str(data_root), cache, filtered)
+            return planetoid.load(name, protocol, split, normalize, str(data_root), cache, filtered)
 
     return load
 
@@ -98,7 +98,7 @@ def test_the_ten_splits_are_those_of_the_files(data_root, load, name):
     seen = set()
     for split in range(10):
         graph = load(name, "geom-gcn", split)
-        folder = data_root / "graphs" / graphs.folders(name)[-1]
+        folder = data_root / "graphs" / planetoid.folders(name)[-1]
         file = np.load(folder / f"{name}_split_0.6_0.2_{split}.npz")
         for part in ("train", "val", "test"):
             expected = torch.from_numpy(file[f"{part}_mask"]).bool()
@@ -125,7 +125,7 @@ def test_edges_go_both_ways_once(load, name):
 
 def test_citeseer_has_48_isolated_nodes_and_15_without_features(data_root, tmp_path):
     with pytest.warns(UserWarning, match="citeseer: 48 nodes have no neighbour"):
-        graph = graphs.load(
+        graph = planetoid.load(
             "citeseer", "complement", 0, True, root=str(data_root), cache=str(tmp_path)
         )
     assert count_isolated(graph.edges, graph.num_nodes) == 48
@@ -150,7 +150,7 @@ BAD = {
 @pytest.mark.parametrize("message", BAD)
 def test_bad_arguments_are_refused(message):
     with pytest.raises(InputError, match=message):
-        graphs.load(**({"name": "cora"} | BAD[message]))
+        planetoid.load(**({"name": "cora"} | BAD[message]))
 
 
 # Nodes, edges without self-loops, self-loops; Platonov et al. have 890 nodes and 8,854 edges of

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from voc_folder import load, make, truncate
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.joint import MEAN, JointAugment, masked_crop
+from oversmoothing.lab.data.augment import MEAN, JointAugment, masked_crop
 from oversmoothing.lab.data.loading import train_batches
 
 FILL = torch.tensor(MEAN).view(3, 1, 1)

@@ -15,10 +15,9 @@ import torch
 from voc_folder import load, make, truncate
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.batches import evenly_spaced
-from oversmoothing.lab.data.images.augment import Augment, labelled_crop
-from oversmoothing.lab.data.images.files import read_pil
-from oversmoothing.lab.data.loading import evaluation_items, train_batches
+from oversmoothing.lab.data.augment import Augment, labelled_crop
+from oversmoothing.lab.data.image_set import read_pil
+from oversmoothing.lab.data.loading import evaluation_items, evenly_spaced, train_batches
 
 AUGMENT = Augment(16)
 

@@ -10,10 +10,8 @@ from voc_folder import load as load_voc
 from voc_folder import make, truncate
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images import mask_folders
-from oversmoothing.lab.data.images.classes import class_names
-from oversmoothing.lab.data.images.files import read_mask
-from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data import mask_folders
+from oversmoothing.lab.data.image_set import ImageSet, class_names, read_mask
 
 SIZE = (12, 16)
 

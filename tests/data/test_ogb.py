@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graphs import graphs, ogb
-from oversmoothing.lab.data.graphs.graph import Graph, to_csr
+from oversmoothing.lab.data import ogb, planetoid
+from oversmoothing.lab.data.graph import Graph, to_csr
 
 N, K = 50, 4
 
@@ -61,7 +61,7 @@ def read(root: Path, **options) -> Graph:
 
 
 def test_cora_is_read_back(data_root, tmp_path, monkeypatch):
-    cora = graphs.load("cora", "public", 0, True, str(data_root), str(tmp_path / "cache"))
+    cora = planetoid.load("cora", "public", 0, True, str(data_root), str(tmp_path / "cache"))
     cora = dataclasses.replace(cora, x=to_csr(cora.x.to_dense()[:, :200]))
     write_raw(tmp_path / "graphs/ogbn_arxiv", cora, monkeypatch)
     got = read(tmp_path)

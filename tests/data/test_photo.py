@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.files import write_mask
-from oversmoothing.lab.data.images.image_set import ImageSet
-from oversmoothing.lab.data.images.photo import open_photo
-from oversmoothing.lab.data.images.scenes import load
+from oversmoothing.lab.data.augment import open_photo
+from oversmoothing.lab.data.image_set import ImageSet, write_mask
+from oversmoothing.lab.data.scenes import load
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ import torch
 from filelock import FileLock
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data import fetch
-from oversmoothing.lab.data.graphs import graphs
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data import fetch, planetoid
+from oversmoothing.lab.data.graph import Graph
 
 RAW = Path("graphs/Planetoid/Cora/raw")
 
@@ -49,8 +48,8 @@ def copy(data_root, tmp_path) -> Path:
 
 def load_copy(root: Path) -> Graph:
     """Cora from ``root`` as a new process would."""
-    graphs.load.cache_clear()
-    return graphs.load("cora", "public", 0, True, str(root), str(root / "cache"))
+    planetoid.load.cache_clear()
+    return planetoid.load("cora", "public", 0, True, str(root), str(root / "cache"))
 
 
 def processed(root: Path) -> Path:
@@ -126,8 +125,8 @@ def test_the_processed_file_is_used_and_follows_a_moved_root(copy):
     written = processed(copy).stat().st_mtime_ns
     (copy / "new").mkdir()
     (copy / "graphs").rename(copy / "new/graphs")
-    graphs.load.cache_clear()
-    again = graphs.load("cora", "public", 0, True, str(copy / "new"), str(copy / "cache"))
+    planetoid.load.cache_clear()
+    again = planetoid.load("cora", "public", 0, True, str(copy / "new"), str(copy / "cache"))
     assert same(graph, again)
     assert processed(copy).stat().st_mtime_ns == written
 

@@ -11,9 +11,9 @@ import torch
 
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.graphs import graphs
-from oversmoothing.lab.data.graphs.graph import Graph
-from oversmoothing.lab.data.graphs.pyg_datasets import load
+from oversmoothing.lab.data import planetoid
+from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.pyg import load
 from oversmoothing.lab.launch.command import configs
 
 SPLIT = [0.6, 0.2, 0.2]
@@ -80,9 +80,9 @@ def test_a_read_only_data_folder_is_enough(read, roman, tmp_path):
 
 
 def test_cora_is_the_same_as_by_its_own_name(read, data_root, tmp_path):
-    own = graphs.load("cora", "public", 0, True, str(data_root), str(tmp_path / "own"))
-    planetoid = {"name": "Cora"}
-    got = read("Planetoid", options=planetoid, row_normalize=True, root=str(data_root))
+    own = planetoid.load("cora", "public", 0, True, str(data_root), str(tmp_path / "own"))
+    name = {"name": "Cora"}
+    got = read("Planetoid", options=name, row_normalize=True, root=str(data_root))
     assert torch.equal(got.edges, own.edges) and torch.equal(got.train, own.train)
     assert torch.equal(got.x.to_dense(), own.x.to_dense()) and torch.equal(got.y, own.y)
 

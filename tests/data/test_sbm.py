@@ -9,9 +9,9 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.graphs import block_edges, csbm
-from oversmoothing.lab.data.graphs.csbm import generate
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data import csbm
+from oversmoothing.lab.data.csbm import generate
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.command import configs
 
 
@@ -117,7 +117,7 @@ def drawn(inside: float, across: float) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     A = torch.zeros(DRAWS, NODES, NODES, dtype=torch.float64)
     for graph in A:
-        rows, columns = block_edges.draw(NODES, CLASSES, inside, across, generator)
+        rows, columns = csbm.draw(NODES, CLASSES, inside, across, generator)
         graph.index_put_((rows, columns), torch.ones(len(rows)).double(), accumulate=True)
     return A + A.transpose(1, 2)
 
@@ -145,7 +145,7 @@ def test_every_pair_is_joined_independently_with_its_probability(inside, across)
 
 @pytest.mark.parametrize("n", range(2, 10))
 def test_pairs_are_numbered_without_gap(n):
-    pairs = block_edges._pair(torch.arange(n * (n - 1) // 2), n).sort(dim=0).values
+    pairs = csbm._pair(torch.arange(n * (n - 1) // 2), n).sort(dim=0).values
     assert {tuple(pair) for pair in pairs.T.tolist()} == {
         (i, j) for j in range(n) for i in range(j)
     }
@@ -154,7 +154,7 @@ def test_pairs_are_numbered_without_gap(n):
 @pytest.mark.parametrize("probability", [0.01, 0.45, 0.55, 1.0])
 def test_the_number_of_successes_is_binomial(probability):
     generator, trials, draws = torch.Generator().manual_seed(0), 200, 2000
-    found = [block_edges._successes(trials, probability, generator) for _ in range(draws)]
+    found = [csbm._successes(trials, probability, generator) for _ in range(draws)]
     assert all(torch.equal(indices, indices.unique()) for indices in found)
     counts = torch.tensor([len(indices) for indices in found], dtype=torch.float64)
     variance = trials * probability * (1 - probability)
@@ -172,15 +172,15 @@ def test_a_graph_is_the_same_on_every_machine():
 
 
 def test_a_sweep_draws_its_graph_once(monkeypatch):
-    drawn, draw = [], block_edges.draw
-    monkeypatch.setattr(block_edges, "draw", lambda *a: drawn.append(a) or draw(*a))
+    drawn, draw = [], csbm.draw
+    monkeypatch.setattr(csbm, "draw", lambda *a: drawn.append(a) or draw(*a))
     runs = configs(["data.num_nodes=321", "backbone.depth=2,3"], multirun=True)
     first, second = (build(config.data) for config in runs)
     assert first is second and len(drawn) == 1
 
 
 def test_large_graphs_are_not_kept_together(monkeypatch):
-    monkeypatch.setattr("oversmoothing.lab.data.graphs.kept.LIMIT", 10**6)
+    monkeypatch.setattr("oversmoothing.lab.data.graph.LIMIT", 10**6)
     sizes = (310, 320, 330)  # 0.2 MB each
     graphs = [generate(num_nodes=nodes) for nodes in sizes]
     assert [generate(num_nodes=nodes) is graph for nodes, graph in zip(sizes, graphs)] == [True] * 3

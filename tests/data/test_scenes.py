@@ -10,8 +10,8 @@ import torch
 from matplotlib.colors import rgb_to_hsv
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images import scenes
-from oversmoothing.lab.data.images.shapes import CLASSES, outline, texture
+from oversmoothing.lab.data import scenes
+from oversmoothing.lab.data.scenes import CLASSES, outline, texture
 
 SMALL = {"num_train": 12, "num_val": 4, "size": (48, 64)}
 

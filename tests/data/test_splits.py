@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graphs.splits import NUM_SPLITS, chosen, drawn
+from oversmoothing.lab.data.splits import NUM_SPLITS, chosen, drawn
 
 Y = torch.arange(600) % 3
 Y[torch.arange(30)] = -1  # ten nodes of every class have no label

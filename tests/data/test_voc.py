@@ -9,9 +9,8 @@ from PIL import Image
 from voc_folder import load, make, truncate, write_list
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images import voc
-from oversmoothing.lab.data.images.classes import class_names
-from oversmoothing.lab.data.images.files import write_mask
+from oversmoothing.lab.data import voc
+from oversmoothing.lab.data.image_set import class_names, write_mask
 
 
 @pytest.fixture

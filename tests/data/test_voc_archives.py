@@ -14,9 +14,9 @@ from scipy.io import savemat
 from voc_folder import write_image
 
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data import voc, voc_archives
 from oversmoothing.lab.data.fetch import Source
-from oversmoothing.lab.data.images import voc, voc_archives
-from oversmoothing.lab.data.images.files import read_mask, write_mask
+from oversmoothing.lab.data.image_set import read_mask, write_mask
 
 LISTS = {"train": ["a", "b"], "val": ["c"]}
 SBD = ["b", "c", "d", "e"]  # also knows one training and one validation image

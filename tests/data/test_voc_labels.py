@@ -13,8 +13,8 @@ from PIL import Image
 from voc_folder import load, make
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images import voc, voc_labels
-from oversmoothing.lab.data.images.voc_labels import read_onehot
+from oversmoothing.lab.data import voc
+from oversmoothing.lab.data.voc import read_onehot
 
 BOX = "<object><name>{}</name><difficult>{}</difficult></object>"
 
@@ -32,7 +32,7 @@ def write_boxes(base: Path, id: str, boxes: list[tuple[str, int]]) -> None:
 def test_labels_from_masks_are_read_once(base, monkeypatch):
     first = load(base).present
     assert first["im0"] == (1, 20) and first["im5"] == (6, 20)
-    monkeypatch.setattr(voc_labels, "opened", None)  # from now on nothing can be read
+    monkeypatch.setattr(voc, "opened", None)  # from now on nothing can be read
     assert load(base).present == first
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.files import write_mask
+from oversmoothing.lab.data.image_set import write_mask
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.lab.drawing.leave import leave

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.data.images.classes import class_names
+from oversmoothing.lab.data.image_set import class_names
 from oversmoothing.lab.launch.preflight import Known, all_problems
 from oversmoothing.lab.report.cells import Cell
 from oversmoothing.lab.report.expected import load, select

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.lab.backbones.pyg import Networks
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
 from oversmoothing.lab.tasks.nodes.task import loop_of

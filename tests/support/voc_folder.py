@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from oversmoothing.lab.data.images import voc
-from oversmoothing.lab.data.images.files import write_mask
-from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data import voc
+from oversmoothing.lab.data.image_set import ImageSet, write_mask
 
 SIZE = (20, 30)
 

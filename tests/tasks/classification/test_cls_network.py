@@ -15,7 +15,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.backbones.t2t import T2TViT
 from oversmoothing.lab.backbones.vit import MEAN, STD, ViT
-from oversmoothing.lab.data.images.labelled_images import InMemory, LabelledImages
+from oversmoothing.lab.data.image_set import InMemory, LabelledImages
 from oversmoothing.lab.tasks.classification.evaluation import Evaluation
 from oversmoothing.lab.tasks.classification.evaluator import Evaluator
 from oversmoothing.lab.tasks.classification.network import Classifier, classifier

@@ -11,7 +11,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.backbones.bert import BERT
 from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.data.text import glue
+from oversmoothing.lab.data import glue
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.recorder import weights_path

@@ -12,7 +12,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.pyg import Networks
-from oversmoothing.lab.data.graphs import csbm
+from oversmoothing.lab.data import csbm
 from oversmoothing.lab.store.free_memory import free_memory, left_in_groups
 from oversmoothing.lab.tasks.base import Parts
 from oversmoothing.lab.tasks.nodes import memory

@@ -14,7 +14,7 @@ from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.gcnii import GCNII
-from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam

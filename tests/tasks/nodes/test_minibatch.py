@@ -17,7 +17,7 @@ from torch import Tensor
 import oversmoothing as osm
 from oversmoothing.aggregators.base import settle
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.tasks.nodes import cluster
 from oversmoothing.lab.tasks.nodes.cluster import ClusterAdam
 from oversmoothing.lab.tasks.nodes.neighbor import NeighborAdam

@@ -10,7 +10,7 @@ from small_parts import N, batches, graph, networks
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.data.graphs.graph import to_csr
+from oversmoothing.lab.data.graph import to_csr
 from oversmoothing.lab.tasks.base import Parts
 from oversmoothing.lab.tasks.nodes import cluster
 from oversmoothing.lab.tasks.nodes.blocks import in_blocks

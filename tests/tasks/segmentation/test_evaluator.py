@@ -16,9 +16,8 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.backbones.vit import ViT
-from oversmoothing.lab.data.images import mask_folders, scenes
-from oversmoothing.lab.data.images.classes import palette
-from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data import mask_folders, scenes
+from oversmoothing.lab.data.image_set import ImageSet, palette
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.segmentation.evaluation import Evaluation
 from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator

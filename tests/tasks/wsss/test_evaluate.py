@@ -20,7 +20,7 @@ import voc_folder  # noqa: E402
 
 from oversmoothing.errors import Problems
 from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.data.images.files import read_size
+from oversmoothing.lab.data.image_set import read_size
 from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.launch.script import run_script

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.classes import palette
+from oversmoothing.lab.data.image_set import palette
 from oversmoothing.lab.tasks.wsss.export import write_submission
 
 INSIDE = "results/VOC2012/Segmentation/comp6_test_cls"

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.data.images.convert import to_array, to_float
-from oversmoothing.lab.data.images.photo import Photo
+from oversmoothing.lab.data.augment import Photo
+from oversmoothing.lab.data.image_set import to_array, to_float
 from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
 from oversmoothing.lab.launch.loading import TrainedRun
 from oversmoothing.lab.tasks.segmentation.whole import multi_scale

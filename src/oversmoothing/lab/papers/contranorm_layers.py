@@ -18,8 +18,8 @@ from torch import Tensor
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.batches import evenly_spaced
-from oversmoothing.lab.data.images.convert import to_float
+from oversmoothing.lab.data.image_set import to_float
+from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.launch import loading

@@ -23,9 +23,7 @@ from torch import Tensor
 
 from oversmoothing.aggregators.em_iteration import Iteration
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.convert import to_array, to_float
-from oversmoothing.lab.data.images.image_set import ImageSet
-from oversmoothing.lab.data.images.voc_labels import IGNORE
+from oversmoothing.lab.data.image_set import ImageSet, to_array, to_float
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import coloured
 from oversmoothing.lab.drawing.style import STYLE
@@ -35,6 +33,7 @@ from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.hemnet_fig3.gradients import em_of
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
 from oversmoothing.lab.tasks.segmentation.whole import fitting, whole_image
+from oversmoothing.metrics.segmentation import IGNORE
 
 RUN = ["experiment=seg_voc_subset", "aggregator=hem"]
 CELL, HEAD = 1.5, 0.22  # inches

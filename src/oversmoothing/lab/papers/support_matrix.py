@@ -24,7 +24,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.folders import CONFIGS
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.graphs.csbm import generate
+from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.launch.flags import whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.markers import show_in_pages

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.batches import mixed_seed
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.search.networks import chosen, optimizer, require_searchable, stacked
 from oversmoothing.lab.tasks.base import Task
 from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory

@@ -22,7 +22,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.engine import Engine
 from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.search.adam import StackedAdam, owned, rates_of
 from oversmoothing.lab.tasks.base import Parts

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from oversmoothing import distributed
-from oversmoothing.lab.data.batches import evenly_spaced
-from oversmoothing.lab.data.images.image_set import ImageSet
-from oversmoothing.lab.data.loading import evaluation_items
+from oversmoothing.lab.data.image_set import ImageSet
+from oversmoothing.lab.data.loading import evaluation_items, evenly_spaced
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import weights_of
 from oversmoothing.metrics.overlap import Overlap

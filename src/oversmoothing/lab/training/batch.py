@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oversmoothing.lab.data.images.convert import to_float
+from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.training.recipe import Recipe
 
 Batch = dict[str, Any]

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.batches import mixed_seed
+from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.checkpoints import restoring
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.training.batch import Batch, out_of_memory, split, to_device

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from oversmoothing.errors import InputError, described
-from oversmoothing.lab.data.batches import evenly_spaced
+from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.launch.diagnose.subject import (
     Request,
     Subject,
@@ -72,7 +72,7 @@ def _images(name: str, files: list, request: Request) -> Iterator[dict[str, Any]
     try:
         from transformers import AutoImageProcessor
 
-        from oversmoothing.lab.data.images.files import read_pil
+        from oversmoothing.lab.data.image_set import read_pil
     except ImportError as error:
         raise InputError(
             f"--images: need Pillow ({error}); pip install pillow torchvision"

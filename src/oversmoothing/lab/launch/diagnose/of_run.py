@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.batches import evenly_spaced
-from oversmoothing.lab.data.images.convert import to_float
+from oversmoothing.lab.data.image_set import to_float
+from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.launch.diagnose.subject import Request, Subject, in_batches, refuse
 from oversmoothing.lab.launch.loading import load
 from oversmoothing.lab.store.lookup import find

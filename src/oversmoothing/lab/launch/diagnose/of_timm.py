@@ -23,7 +23,7 @@ def of_timm(name: str, request: Request) -> Subject:
     try:
         import timm.data
 
-        from oversmoothing.lab.data.images.files import (
+        from oversmoothing.lab.data.image_set import (
             read_pil,  # imports Pillow, which timm brings
         )
     except ImportError as error:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.batches import evenly_spaced
+from oversmoothing.lab.data.loading import evenly_spaced
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 

@@ -4,8 +4,8 @@ import os
 from functools import partial
 from pathlib import Path
 
-from oversmoothing.lab.data.graphs.graph import Graph
-from oversmoothing.lab.data.graphs.graphs import folders, load
+from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.planetoid import folders, load
 from oversmoothing.lab.papers.claims.claim import OWN, Claim, Finding, every, partly, share
 from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
 

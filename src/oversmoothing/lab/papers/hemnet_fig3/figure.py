@@ -26,10 +26,9 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.data.batches import mixed_seed
-from oversmoothing.lab.data.images.image_set import ImageSet
-from oversmoothing.lab.data.images.joint import masked_crop
-from oversmoothing.lab.data.loading import train_batches
+from oversmoothing.lab.data.augment import masked_crop
+from oversmoothing.lab.data.image_set import ImageSet
+from oversmoothing.lab.data.loading import mixed_seed, train_batches
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.style import LINES
 from oversmoothing.lab.launch import loading

@@ -8,8 +8,8 @@ from PIL import Image
 from torch import Tensor
 
 from oversmoothing.checks import at_least, probability, require
-from oversmoothing.lab.data.batches import seeded, stacked
-from oversmoothing.lab.data.images.labelled_images import LabelledImages
+from oversmoothing.lab.data.image_set import LabelledImages
+from oversmoothing.lab.data.loading import seeded, stacked
 
 
 class Augment:

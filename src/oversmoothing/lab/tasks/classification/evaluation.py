@@ -7,7 +7,7 @@ from PIL import Image
 from torch import Tensor
 
 from oversmoothing.checks import at_least, require
-from oversmoothing.lab.data.images.convert import to_tensor
+from oversmoothing.lab.data.image_set import to_tensor
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,8 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.lab.backbones.vit import TokenStream
-from oversmoothing.lab.data.batches import evenly_spaced
-from oversmoothing.lab.data.images.convert import to_float
-from oversmoothing.lab.data.images.image_set import ImageSet
-from oversmoothing.lab.data.images.labelled_images import LabelledImages
-from oversmoothing.lab.data.loading import read_ahead
+from oversmoothing.lab.data.image_set import ImageSet, LabelledImages, to_float
+from oversmoothing.lab.data.loading import evenly_spaced, read_ahead
 from oversmoothing.lab.tasks.classification.evaluation import Evaluation
 from oversmoothing.metrics import attention, blocks
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from oversmoothing.checks import at_least, probability, require
-from oversmoothing.lab.data.batches import seeded
+from oversmoothing.lab.data.loading import seeded
 
 
 @dataclass(frozen=True)

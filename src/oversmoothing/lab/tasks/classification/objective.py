@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing import distributed
-from oversmoothing.lab.data.batches import mixed_seed
+from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.tasks.classification.augment import erased
 from oversmoothing.lab.tasks.classification.mix import Mix
 from oversmoothing.metrics.uniformity import uniformity

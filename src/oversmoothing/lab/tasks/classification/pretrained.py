@@ -7,8 +7,7 @@ import torch
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.vit import TokenStream
-from oversmoothing.lab.data.images.image_set import ImageSet
-from oversmoothing.lab.data.images.labelled_images import LabelledImages
+from oversmoothing.lab.data.image_set import ImageSet, LabelledImages
 from oversmoothing.lab.tasks.base import (
     Job,
     Parts,

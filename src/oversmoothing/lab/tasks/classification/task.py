@@ -12,7 +12,7 @@ from oversmoothing import distributed
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN, synchronised
 from oversmoothing.lab.backbones.vit import TokenStream
-from oversmoothing.lab.data.images.labelled_images import LabelledImages
+from oversmoothing.lab.data.image_set import LabelledImages
 from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import (

@@ -8,8 +8,8 @@ import torch
 
 from oversmoothing.checks import at_least, require
 from oversmoothing.lab.backbones.bert import BERT
+from oversmoothing.lab.data.glue import TextSet
 from oversmoothing.lab.data.loading import train_batches
-from oversmoothing.lab.data.text.text_set import TextSet
 from oversmoothing.lab.tasks.base import (
     Job,
     Parts,

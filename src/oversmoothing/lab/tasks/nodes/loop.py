@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.batches import mixed_seed
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.checkpoints import restoring
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory

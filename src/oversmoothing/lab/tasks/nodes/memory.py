@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.store.free_memory import free_memory, in_gib, require_free
 
 WITH_ATTENTION = ("GAT", "Transformer")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from oversmoothing import distributed
 from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.tasks.nodes.parts import Sample
 from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
 

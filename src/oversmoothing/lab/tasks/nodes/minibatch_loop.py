@@ -13,8 +13,8 @@ from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.aggregators.negatives import begin_part
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.batches import mixed_seed
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.nodes.blocks import in_blocks
 from oversmoothing.lab.tasks.nodes.gradients import average

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchAdam
 from oversmoothing.lab.tasks.nodes.parts import Sample, shuffled, to_data
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 
 if TYPE_CHECKING:  # importing torch-geometric takes seconds
     from torch_geometric.data import Data

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.checks import at_least, require
-from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.tasks.nodes.cluster import too_many_parts
 from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchAdam
 from oversmoothing.lab.tasks.nodes.parts import Sample, shuffled, to_data

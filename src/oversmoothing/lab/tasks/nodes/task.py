@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from oversmoothing.lab.data.graphs.graph import Graph, to_csr
+from oversmoothing.lab.data.graph import Graph, to_csr
 from oversmoothing.lab.tasks.base import (
     Job,
     Parts,

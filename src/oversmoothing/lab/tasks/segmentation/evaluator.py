@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from oversmoothing.aggregators.em import EM, iterating
-from oversmoothing.lab.data.images.convert import to_float
+from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.tasks.segmentation.whole import multi_scale
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
 from oversmoothing.metrics.segmentation import Confusion

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from oversmoothing.lab.data.batches import evenly_spaced
-from oversmoothing.lab.data.images.convert import to_array, to_float
+from oversmoothing.lab.data.image_set import to_array, to_float
+from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.lab.drawing.leave import leave
 from oversmoothing.lab.store.recorder import Recorder

@@ -12,7 +12,7 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN, synchronised
 from oversmoothing.lab.backbones.vit import TokenStream
-from oversmoothing.lab.data.images.joint import JointAugment, masked_crop
+from oversmoothing.lab.data.augment import JointAugment, masked_crop
 from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.tasks.base import (
     Job,

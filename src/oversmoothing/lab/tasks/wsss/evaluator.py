@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oversmoothing.lab.data.images.convert import to_float
+from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
 from oversmoothing.lab.tasks.wsss.cam import Present, present_classes
 from oversmoothing.lab.tasks.wsss.crf_parallel import Job, crf_labels

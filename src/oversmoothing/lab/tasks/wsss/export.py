@@ -10,9 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.classes import class_names
-from oversmoothing.lab.data.images.files import read_size, with_palette
-from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data.image_set import ImageSet, class_names, read_size, with_palette
 from oversmoothing.lab.data.loading import evaluation_items
 from oversmoothing.lab.store.files import write_atomically, writing
 from oversmoothing.lab.tasks.wsss.crf_parallel import crf_labels

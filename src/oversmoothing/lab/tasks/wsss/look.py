@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oversmoothing.lab.data.images.convert import to_array, to_float
-from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data.image_set import ImageSet, to_array, to_float
 from oversmoothing.lab.tasks.wsss.cam import present_classes
 from oversmoothing.lab.tasks.wsss.crf import CRF, dense_crf
 from oversmoothing.lab.tasks.wsss.evaluation import Evaluation

@@ -14,7 +14,7 @@ from oversmoothing.errors import Problems, meant
 from oversmoothing.lab.config.compose import parse
 from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.config.parts import config_problems
-from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
 from oversmoothing.lab.store.recorder import Recorder

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oversmoothing.lab.data.images.convert import to_array, to_float
+from oversmoothing.lab.data.image_set import to_array, to_float
 from oversmoothing.lab.tasks.wsss.crf_parallel import Job
 from oversmoothing.lab.tasks.wsss.evaluation import Evaluation
 from oversmoothing.lab.tasks.wsss.network import Network

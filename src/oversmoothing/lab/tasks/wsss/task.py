@@ -10,7 +10,7 @@ import torch
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.vit import TokenStream
-from oversmoothing.lab.data.images.augment import Augment, labelled_crop
+from oversmoothing.lab.data.augment import Augment, labelled_crop
 from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.tasks.base import (
     Job,

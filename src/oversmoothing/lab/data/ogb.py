@@ -15,9 +15,7 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.data.checksum import short_sha256
-from oversmoothing.lab.data.graphs.build import build
-from oversmoothing.lab.data.graphs.graph import Graph
-from oversmoothing.lab.data.graphs.kept import kept
+from oversmoothing.lab.data.graph import Graph, build, kept
 from oversmoothing.lab.store.files import sha256
 from oversmoothing.lab.store.tensors import load as load_tensors
 

@@ -9,11 +9,9 @@ from PIL import Image
 from scipy import ndimage
 
 from oversmoothing.checks import at_least, require
-from oversmoothing.lab.data.images.image_set import short_hash
-from oversmoothing.lab.data.images.labelled_images import InMemory, LabelledImages
-from oversmoothing.lab.data.images.scenes import VERSION as OF_SCENES
-from oversmoothing.lab.data.images.scenes import scene
-from oversmoothing.lab.data.images.shapes import CLASSES
+from oversmoothing.lab.data.image_set import InMemory, LabelledImages, short_hash
+from oversmoothing.lab.data.scenes import CLASSES, scene
+from oversmoothing.lab.data.scenes import VERSION as OF_SCENES
 from oversmoothing.lab.store import arrays
 from oversmoothing.lab.store.files import write_atomically, writing
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from oversmoothing.errors import InputError, install
-from oversmoothing.lab.data.images.labelled_images import InMemory, LabelledImages, checksum
+from oversmoothing.lab.data.image_set import InMemory, LabelledImages, checksum
 
 LEVELS = 16  # highest pixel value in the file
 NUM_VAL = 360

@@ -4,10 +4,15 @@ from pathlib import Path
 from typing import Literal
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.classes import checked_names
-from oversmoothing.lab.data.images.files import listing
-from oversmoothing.lab.data.images.image_set import ImageSet, OnError, Zero, short_hash
-from oversmoothing.lab.data.images.voc_lists import (
+from oversmoothing.lab.data.image_set import (
+    ImageSet,
+    OnError,
+    Zero,
+    checked_names,
+    listing,
+    short_hash,
+)
+from oversmoothing.lab.data.voc import (
     find_base,
     list_path,
     read_list,

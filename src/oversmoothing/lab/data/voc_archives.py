@@ -19,8 +19,8 @@ from scipy.io import loadmat
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.fetch import Source, ensure
-from oversmoothing.lab.data.images.files import listing, write_mask
-from oversmoothing.lab.data.images.voc_lists import list_path, read_list, require_files
+from oversmoothing.lab.data.image_set import listing, write_mask
+from oversmoothing.lab.data.voc import list_path, read_list, require_files
 from oversmoothing.lab.store.files import replacing, write_text
 
 PARTS = ("JPEGImages", "Annotations", "SegmentationClass", "ImageSets")
@@ -29,7 +29,7 @@ MASKS = "SegmentationClassAug"
 
 def sources() -> list[Source]:
     """Returns the sources of VOC's archive and of SBD's."""
-    path = resources.files("oversmoothing.lab.data.images").joinpath("voc_files.yaml")
+    path = resources.files("oversmoothing.lab.data").joinpath("voc_files.yaml")
     return [Source(**source) for source in yaml.safe_load(path.read_text("utf-8"))]
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.images.files import read_pil
-from oversmoothing.lab.data.images.image_set import OnError
-from oversmoothing.lab.data.images.labelled_images import LabelledImages, checksum
+from oversmoothing.lab.data.image_set import LabelledImages, OnError, checksum, read_pil
 
 SUFFIXES = (".jpeg", ".jpg", ".png")  # upper or lower case
 PARTS = ("train", "val")

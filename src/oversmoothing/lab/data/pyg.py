@@ -1,0 +1,362 @@
+"""Reads torch-geometric's data sets from verified raw files; processed files are in the cache."""
+
+import contextlib
+import http.client
+import importlib.metadata
+import inspect
+import json
+import os
+import pickle
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from oversmoothing.errors import InputError, meant, reason_of
+from oversmoothing.lab.config.types import is_required, signature, signature_problems
+from oversmoothing.lab.data import splits
+from oversmoothing.lab.data.checksum import short_sha256
+from oversmoothing.lab.data.graph import FeatureKind, Graph, build, kept, labels
+from oversmoothing.lab.data.loading import seeded
+from oversmoothing.lab.data.unpickle import restricted
+from oversmoothing.lab.store.offline import FORBIDDEN, offline
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, Dataset, InMemoryDataset
+
+
+def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache: Path) -> "Data":
+    """Opens a data set of torch-geometric.
+
+    torch-geometric writes ``processed`` next to ``raw``, which fails if the data are read-only. So
+    it gets a tree in ``cache`` whose ``raw`` is a link. Only one process at a time works there.
+
+    Args:
+        dataset: builds the data set from ``root``.
+        raw: folder with the raw files, already verified.
+        inner: folder below the root in which torch-geometric looks for ``raw``.
+        cache: a folder of this data set alone; it is created if missing.
+
+    Raises:
+        InputError: the cache cannot be written, or a raw file would run code.
+    """
+    root = cache / f"pyg-{version()}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / ".lock"):
+            _link(root / inner / "raw", raw.resolve())
+            _drop_bad(root / inner / "processed")
+            with restricted():
+                return dataset(root=str(root))[0]
+    except OSError as error:
+        raise InputError(
+            f"{root}: cannot be written ({error.strerror or error}); "
+            "choose another folder with paths.cache=…"
+        ) from error
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{raw}: a raw file is not an array, list or dict ({error}), so it is not read; "
+            "delete the folder to download it again"
+        ) from error
+
+
+def version() -> str:
+    """Returns the version of torch-geometric; each version has its own processed files."""
+    return importlib.metadata.version("torch-geometric")
+
+
+def _link(link: Path, target: Path) -> None:
+    """Makes ``link`` a symbolic link to ``target``; replaces a link to another place."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_symlink() and os.readlink(link) != str(target):
+        link.unlink()
+    if not link.is_symlink():
+        link.symlink_to(target)
+
+
+def _drop_bad(processed: Path) -> None:
+    """Removes processed files that torch-geometric cannot read, so that it writes them anew."""
+    # Notes on transforms are not needed, and torch-geometric unpickles them without restriction.
+    for note in processed.glob("pre_*.pt"):
+        note.unlink()
+    path = processed / "data.pt"
+    if not path.exists():
+        return
+    try:
+        # If this fails, torch-geometric would fall back to an unrestricted load.
+        torch.load(path, weights_only=True)
+    except Exception:  # a damaged archive may raise any error
+        warnings.warn(f"{path}: unreadable; it is deleted and written anew", stacklevel=2)
+        path.unlink()
+
+
+@kept
+def load(
+    dataset: str = "HeterophilousGraphDataset",
+    options: dict[str, Any] | None = None,
+    name: str | None = None,
+    split: int | Literal["each"] = 0,
+    split_sizes: list[float] | None = None,
+    features: FeatureKind = "own",
+    row_normalize: bool = False,
+    undirected: bool = True,
+    weights: bool = True,
+    seed: int = 0,
+    root: str = "data",
+    cache: str = "outputs/cache",
+) -> Graph:
+    """Loads a data set of ``torch_geometric.datasets``; the same arguments give the same object.
+
+    torch-geometric downloads missing raw files and does not verify them. The checksum of the graph
+    is computed from its features, labels, edges and weights.
+
+    Args:
+        dataset: a class, such as ``HeterophilousGraphDataset``, ``WikiCS``, ``Actor``.
+        options: of the class, such as ``{name: Roman-empire}``.
+        name: of the graph in messages; None: ``dataset``.
+        split: which of several splits; ``each``: all of them, and the network of seed s is trained
+            on split s modulo their number.
+        split_sizes: None: the data set's own masks. Otherwise ten random splits are drawn, by
+            fractions of every class, such as [0.6, 0.2, 0.2], or by numbers of training nodes of
+            every class, validation nodes and test nodes, such as [20, 500, 1000].
+        features: ``own``, or one-hot features: ``degree`` of the number of neighbours, ``identity``
+            of the node.
+        row_normalize: divide each feature row by its sum + 1e-6.
+        undirected: add the reverse of every edge; False keeps the data set's directions.
+        weights: use edge weights, if there are any.
+        seed: of random splits, and of a data set that draws its graph.
+        root: raw files are in ``<root>/graphs/<dataset>``; it is written only to download.
+        cache: folder for torch-geometric's processed files.
+
+    Raises:
+        InputError: a name or an option is unknown, files are not available, or the data set is of
+            another kind.
+    """
+    chosen = DatasetClass(dataset, options or {})
+    key = json.dumps([dataset, options or {}, seed], sort_keys=True)
+    folder = f"{dataset}-{short_sha256(key.encode())}"
+    processed = Path(cache) / "graphs" / f"pyg-{version()}" / folder
+    name = name or dataset
+    data = _one_graph(name, chosen.read(Path(root) / "graphs" / dataset, processed, seed))
+    if split_sizes is None:
+        masks = _own_masks(name, data)
+    else:
+        masks = splits.drawn(name, labels(name, data.y, data.num_nodes), split_sizes, seed)
+    return build(
+        name=name,
+        x=data.x,
+        y=data.y,
+        edge_index=data.edge_index,
+        masks=splits.chosen(name, masks, split),
+        num_nodes=data.num_nodes,
+        weights=_weights(name, data) if weights else None,
+        undirected=undirected,
+        features=features,
+        row_normalize=row_normalize,
+    )
+
+
+def _one_graph(name: str, dataset: "Dataset") -> "Data":
+    """Returns the only graph of a data set; checks that it has nodes and edges of one type."""
+    from torch_geometric.data import Data, HeteroData
+
+    if len(dataset) != 1:
+        raise InputError(
+            f"data {name}: it has {len(dataset)} graphs; choose a data set of one graph, whose "
+            "nodes are classified"
+        )
+    data = dataset[0]
+    if isinstance(data, HeteroData):
+        kinds = ", ".join(data.node_types)
+        raise InputError(
+            f"data {name}: its nodes are of several types ({kinds}); choose a data set whose nodes "
+            "and edges are all of one type"
+        )
+    if not isinstance(data, Data):
+        raise InputError(
+            f"data {name}: it is not a graph of nodes and edges; choose another data set"
+        )
+    return data
+
+
+def _own_masks(name: str, data: "Data") -> splits.Masks:
+    """Returns the masks of a data set, (splits, N)."""
+    masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
+    if any(mask is None for mask in masks):
+        lacks = "no masks" if all(mask is None for mask in masks) else "not all three masks"
+        raise InputError(
+            f"data {name}: it comes with {lacks}; draw ten splits with "
+            "data.split_sizes=[0.6,0.2,0.2] (fractions of training, validation and test nodes) or "
+            "[20,500,1000] (training nodes of a class, validation and test nodes)"
+        )
+    rows = [mask.bool().view(data.num_nodes, -1).T for mask in masks]
+    number = max(len(mask) for mask in rows)
+    return tuple(mask.expand(number, -1).contiguous() for mask in rows)
+
+
+def _weights(name: str, data: "Data") -> Tensor | None:
+    """Returns the edge weights: ``edge_weight``, or ``edge_attr`` if it has only one column."""
+    attributes = data.edge_attr if data.edge_attr is not None else data.edge_weight
+    columns = 1 if attributes is None else attributes.shape[1:].numel()
+    if data.edge_weight is None and columns > 1:
+        warnings.warn(
+            f"data {name}: {columns} attributes of every edge are left out",
+            stacklevel=2,
+        )
+        return None
+    return attributes if data.edge_weight is None else data.edge_weight
+
+
+OURS = ("root", "transform", "pre_transform", "pre_filter", "force_reload", "log")
+
+
+class DatasetClass:
+    """A class of ``torch_geometric.datasets`` with options.
+
+    Args:
+        name: of the class.
+        options: of its constructor.
+
+    Raises:
+        InputError: there is no such class, or an option is unknown or missing.
+    """
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        self.name, self.options = name, options
+        self.kind = _find(name)
+        known, hints = signature(self.kind)
+        lines = signature_problems("data.options.", (known, hints), options, OURS)
+        missing = [key for key in known if is_required(known[key]) and key not in (*options, *OURS)]
+        if missing:
+            key = f"data.options.{missing[0]}"
+            raise InputError(f"{key}: {name} needs it; add {key}=…")
+        if lines:
+            raise InputError(lines[0])
+        self.has_root = "root" in known
+
+    def read(self, root: Path, processed: Path, seed: int) -> "Dataset":
+        """Builds the data set; raw files are downloaded if missing.
+
+        Pickles among its files may hold arrays and tensors only. Only one process at a time builds
+        it.
+
+        Args:
+            root: folder of the raw files; it is written only to download.
+            processed: folder for torch-geometric's processed files, of this data set alone.
+            seed: used if the data set draws its graph.
+
+        Raises:
+            InputError: files are missing, cannot be downloaded or would run code, a folder cannot
+                be written, or the class refuses its options.
+        """
+        try:
+            processed.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(
+                f"{processed}: cannot be written ({why}); choose another folder with paths.cache=…"
+            ) from error
+        with FileLock(processed / ".lock"), all_seeded(seed), restricted():
+            try:
+                return self._built(root, processed / "files")
+            except InputError:
+                raise
+            except (OSError, http.client.HTTPException) as error:
+                raise _absent(self.name, root, error) from error
+            except Exception as error:  # torch-geometric may raise any error
+                if "weights only" in str(error).lower() or "it names" in str(error):
+                    raise InputError(
+                        f"data {self.name}: a file below {root} holds more than arrays and tensors "
+                        f"({_reason(error)}), so it is not read; delete it to download it again"
+                    ) from error
+                raise InputError(
+                    f"data.options: {self.name} refuses {self.options} ({_reason(error)}); its "
+                    "documentation in torch_geometric.datasets names the values"
+                ) from error
+
+    def _built(self, root: Path, processed: Path) -> "Dataset":
+        """Builds the data set; damaged processed files are deleted and written anew."""
+        kind = _relocated(self.kind, root, processed)
+        where = {"root": str(root)} if self.has_root else {}
+        present = processed.exists()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            try:
+                return kind(**where, **self.options)
+            except Exception:
+                if not present:
+                    raise
+                shutil.rmtree(processed)
+        warnings.warn(f"{processed}: unreadable; it is deleted and written anew", stacklevel=2)
+        return kind(**where, **self.options)
+
+
+@contextlib.contextmanager
+def all_seeded(seed: int) -> Iterator[None]:
+    """Seeds Python's, numpy's and torch's random numbers, and restores their states."""
+    with torch.random.fork_rng(devices=[]), seeded(seed):
+        torch.manual_seed(seed)
+        yield
+
+
+def _find(name: str) -> type["Dataset"]:
+    with warnings.catch_warnings():  # importing torch-geometric warns of torch.jit
+        warnings.simplefilter("ignore", FutureWarning)
+        import torch_geometric.datasets as library
+        from torch_geometric.data import Dataset
+
+    found = {key: getattr(library, key) for key in library.__all__}
+    known = [k for k, v in found.items() if inspect.isclass(v) and issubclass(v, Dataset)]
+    if name not in known:
+        raise InputError(
+            f"data.dataset: torch_geometric.datasets has no {name!r}; {meant(name, known)}"
+        )
+    return found[name]
+
+
+def _relocated(kind: type["Dataset"], root: Path, processed: Path) -> type["Dataset"]:
+    """Derives a class with its processed files in another folder and checked downloads."""
+    from torch_geometric.data import Dataset
+
+    def download(self: "Dataset") -> None:
+        try:
+            if offline():
+                raise OSError(FORBIDDEN)
+            kind.download(self)
+        except (OSError, http.client.HTTPException) as error:
+            _remove_empty(Path(self.raw_dir), root)
+            files = self.raw_file_names
+            raise _absent(kind.__name__, Path(self.raw_dir), error, files) from error
+
+    own: dict[str, Any] = {"processed_dir": property(lambda _: str(processed))}
+    if kind.download is not Dataset.download:
+        own["download"] = download
+    return type(kind.__name__, (kind,), own)
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    """Removes the empty folders that torch-geometric created for a download, up to ``root``."""
+    with contextlib.suppress(OSError):  # stops at the first folder that is not empty
+        while folder.is_relative_to(root):
+            folder.rmdir()
+            folder = folder.parent
+
+
+def _absent(name: str, folder: Path, error: Exception, files: Any = ()) -> InputError:
+    names = [files] if isinstance(files, str) else list(files)
+    named = f" ({', '.join(map(str, names[:6]))}{', …' if len(names) > 6 else ''})" if names else ""
+    return InputError(
+        f"{folder}: raw files of {name} are missing and were not downloaded "
+        f"({_reason(error)}); put them there{named}, or run the command where there is a network "
+        "and the folder can be written"
+    )
+
+
+def _reason(error: Exception) -> str:
+    text = reason_of(error)[:200]
+    return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"
