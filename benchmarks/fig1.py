@@ -19,8 +19,7 @@ from torch import Tensor
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.lab.backbones.transformer import RandomTransformer, RandomWeights, normalise_rows
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.tasks.simulation.gammas import gamma_grid
-from oversmoothing.lab.tasks.simulation.rank import _measure
+from oversmoothing.lab.tasks.rank import _measure, gamma_grid
 
 N = 100  # tokens and channels
 GRID = gamma_grid("-1.5:1.5:0.05")

@@ -18,7 +18,7 @@ import record
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
-from oversmoothing.lab.tasks.nodes.minibatch_loop import MiniBatchLoop
+from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
 from oversmoothing.lab.training.loop import TrainingLoop
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / part) for part in ("gpu", "support")]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.environment import device
-from oversmoothing.lab.tasks.wsss.par import PAR
+from oversmoothing.lab.tasks.wsss.labels import PAR
 
 DILATIONS = (1, 2, 4, 8, 12, 24)
 TOLERANCE = 1e-5

@@ -23,7 +23,7 @@ from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.tasks.nodes.minibatch_loop import MiniBatchLoop
+from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
 
 LOADERS = {
     "random, 10 parts": ["trainer=minibatch_random"],

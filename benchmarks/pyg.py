@@ -32,7 +32,7 @@ from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.data.planetoid import load
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory
+from oversmoothing.lab.tasks.nodes.loop import keep_freed_memory
 
 GOALS = {2: 25.0, 8: 10.0, 32: 6.0}
 PAIRS = {  # row: (own network, options of backbone=pyg)

@@ -5,7 +5,7 @@
 The step is that of experiment=seg_voc_subset with random weights: MobileNetV2 at output stride 16,
 a unit of EM, a head, and the loss over all pixels. Some depthwise convolutions are in float32
 (``backbones/cnn/bf16.py``), and the loss is summed image by image
-(``tasks/segmentation/objective.py``). Exit code 1 if the losses with and without these differ.
+(``tasks/segmentation/task.py``). Exit code 1 if the losses with and without these differ.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.em import EM
 from oversmoothing.lab.backbones import cnn
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.tasks.segmentation import objective
+from oversmoothing.lab.tasks.segmentation import task
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
 
 CPU = torch.device("cpu")
@@ -90,10 +90,10 @@ def step(batch: int, form: str) -> Callable[[], Tensor]:
             stack.enter_context(torch.autocast("cpu", torch.bfloat16, enabled=form != "fp32"))
             if form != "ours":
                 off = patch.object(cnn, "convolving", lambda place: contextlib.nullcontext())
-                whole = patch.object(objective, "_summed", objective._summed_at_once)
+                whole = patch.object(task, "_summed", task._summed_at_once)
                 stack.enter_context(off)
                 stack.enter_context(whole)
-            loss = objective.PixelCrossEntropy(0.0).losses(network, part, 0)["seg"]
+            loss = task.PixelCrossEntropy(0.0).losses(network, part, 0)["seg"]
         loss.backward()
         return loss.detach()
 

@@ -40,7 +40,7 @@ from oversmoothing.lab.data import csbm
 from oversmoothing.lab.drawing import files
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory
+from oversmoothing.lab.tasks.nodes.loop import keep_freed_memory
 
 FLOOR = "product with Ã alone"
 METHODS: dict[str, tuple[int, list[Callable]]] = {  # layers, aggregators

@@ -38,13 +38,11 @@ from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.tasks.wsss.cam import present_classes
-from oversmoothing.lab.tasks.wsss.method import Method
-from oversmoothing.lab.tasks.wsss.network import Network
-from oversmoothing.lab.tasks.wsss.objective import Objective
-from oversmoothing.lab.training.adamw_poly import AdamWPoly
-from oversmoothing.lab.training.compiled import compiled
-from oversmoothing.lab.training.loop import TrainingLoop
+from oversmoothing.lab.tasks.wsss.network import Network, present_classes
+from oversmoothing.lab.tasks.wsss.settings import Method
+from oversmoothing.lab.tasks.wsss.task import Objective
+from oversmoothing.lab.training.loop import TrainingLoop, compiled
+from oversmoothing.lab.training.recipes import AdamWPoly
 
 CENTERED = partial(Centered, -1.0)
 FORMS = {  # aggregator, trainer.precision, trainer.compile

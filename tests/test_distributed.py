@@ -51,7 +51,7 @@ from types import SimpleNamespace
 from oversmoothing import distributed
 from oversmoothing.lab.processes import group
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.training.adamw_poly import AdamWPoly
+from oversmoothing.lab.training.recipes import AdamWPoly
 from oversmoothing.lab.training.loop import Checks, TrainingLoop
 
 network = torch.nn.BatchNorm1d(3)

@@ -16,11 +16,8 @@ from oversmoothing.lab.launch.attempts import attempt, unfinished
 from oversmoothing.lab.launch.command import command, configs
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.summary import summary
-from oversmoothing.lab.tasks.wsss.evaluation import Evaluation
-from oversmoothing.lab.tasks.wsss.method import Method
-from oversmoothing.lab.training.adamw_cosine import AdamWCosine
-from oversmoothing.lab.training.adamw_linear import AdamWLinear
-from oversmoothing.lab.training.adamw_poly import AdamWPoly
+from oversmoothing.lab.tasks.wsss.settings import Evaluation, Method
+from oversmoothing.lab.training.recipes import AdamWCosine, AdamWLinear, AdamWPoly
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.num_nodes=400", "trainer.epochs=1", "seeds=[0]", "logger=none", "device=cpu"]

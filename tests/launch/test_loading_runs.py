@@ -18,7 +18,7 @@ from oversmoothing.lab.data.image_set import read_mask
 from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.papers.centered_fig2 import figure2
-from oversmoothing.lab.tasks.wsss.look import distinct_classes, look_at
+from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, look_at
 from oversmoothing.metrics.segmentation import Confusion
 
 ROOT = Path(__file__).parents[2]

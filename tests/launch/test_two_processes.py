@@ -18,7 +18,7 @@ from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.attempts import run_all, unfinished
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.store import locks
-from oversmoothing.lab.tasks.nodes.minibatch_loop import MiniBatchLoop
+from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
 
 GNN = ["data.num_nodes=400", "backbone=pyg", "trainer=minibatch_random", "trainer.num_parts=2"]
 GNN += ["trainer.accumulate=2", "trainer.epochs=2", "trainer.eval_every=1", "seeds=[0]"]

@@ -20,9 +20,8 @@ from oversmoothing.lab.papers.hemnet_fig3.claims import claims, numbers
 from oversmoothing.lab.papers.hemnet_fig3.figure import figure3
 from oversmoothing.lab.papers.hemnet_fig3.gradients import em_of, profile, watched, with_steps
 from oversmoothing.lab.papers.hemnet_fig4 import figure4, maps_of
-from oversmoothing.lab.tasks.segmentation.network import Segmenter
-from oversmoothing.lab.tasks.segmentation.objective import PixelCrossEntropy
-from oversmoothing.lab.tasks.segmentation.whole import whole_image
+from oversmoothing.lab.tasks.segmentation.network import Segmenter, whole_image
+from oversmoothing.lab.tasks.segmentation.task import PixelCrossEntropy
 
 ROOT = Path(__file__).parents[2]
 DIM, K, LABELS, SIDE = 8, 4, 3, 33

@@ -11,7 +11,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam
 from oversmoothing.lab.tasks.nodes.task import loop_of
 
 N, F, K, SEEDS = 40, 6, 3, [0, 1]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.lab.training.compiled import compiled
+from oversmoothing.lab.training.loop import compiled
 
 
 class Backbone(nn.Module):

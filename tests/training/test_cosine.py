@@ -6,7 +6,7 @@ from timm.scheduler import CosineLRScheduler
 from torch import nn
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.training.adamw_cosine import AdamWCosine
+from oversmoothing.lab.training.recipes import AdamWCosine
 
 RECIPE = {"iterations": 40, "batch_size": 2, "warmup": 5, "lr": 1e-3}
 

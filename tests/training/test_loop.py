@@ -12,12 +12,8 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.training.adamw_cosine import AdamWCosine
-from oversmoothing.lab.training.adamw_poly import AdamWPoly
-from oversmoothing.lab.training.batch import out_of_memory, split
-from oversmoothing.lab.training.loop import TrainingLoop
-from oversmoothing.lab.training.recipe import Recipe
-from oversmoothing.lab.training.sgd_poly import SGDPoly
+from oversmoothing.lab.training.loop import TrainingLoop, out_of_memory, split
+from oversmoothing.lab.training.recipes import AdamWCosine, AdamWPoly, Recipe, SGDPoly
 
 
 class Tiny(nn.Module):

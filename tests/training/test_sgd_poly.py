@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from oversmoothing.lab.training.sgd_poly import SGDPoly
+from oversmoothing.lab.training.recipes import SGDPoly
 
 
 class Network(nn.Module):

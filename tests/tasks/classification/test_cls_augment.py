@@ -11,10 +11,9 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.options import MEAN, STD, per_channel
-from oversmoothing.lab.tasks.classification.augment import Augment, collate, erased
-from oversmoothing.lab.tasks.classification.evaluation import Evaluation
-from oversmoothing.lab.tasks.classification.mix import Mix
-from oversmoothing.lab.training.batch import to_device
+from oversmoothing.lab.tasks.classification.augment import Augment, Mix, collate, erased
+from oversmoothing.lab.tasks.classification.evaluator import Evaluation
+from oversmoothing.lab.training.loop import to_device
 
 MEANS, STDS = per_channel("mean", MEAN), per_channel("std", STD)
 

@@ -16,9 +16,8 @@ from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.backbones.t2t import T2TViT
 from oversmoothing.lab.backbones.vit import MEAN, STD, ViT
 from oversmoothing.lab.data.image_set import InMemory, LabelledImages
-from oversmoothing.lab.tasks.classification.evaluation import Evaluation
-from oversmoothing.lab.tasks.classification.evaluator import Evaluator
-from oversmoothing.lab.tasks.classification.network import Classifier, classifier
+from oversmoothing.lab.tasks.classification.evaluator import Evaluation, Evaluator
+from oversmoothing.lab.tasks.classification.task import Classifier, classifier
 from oversmoothing.metrics import blocks, smoothness
 
 TINY = {"name": "test_vit", "weights": "none", "freeze_pos_embed": False}

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.lab.tasks.classification.mix import Mix
-from oversmoothing.lab.tasks.classification.objective import Objective
-from oversmoothing.lab.training.batch import split
+from oversmoothing.lab.tasks.classification.augment import Mix
+from oversmoothing.lab.tasks.classification.task import Objective
+from oversmoothing.lab.training.loop import split
 from oversmoothing.metrics.uniformity import uniformity
 
 K = 4

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oversmoothing.lab.tasks.glue import metrics as glue
+from oversmoothing.lab.tasks import glue as glue
 
 TRUTH = torch.tensor([1, 1, 1, 0, 0, 1])
 FOUND = torch.tensor([1, 0, 1, 1, 0, 1])  # TP 3, FP 1, FN 1, TN 1

@@ -15,9 +15,8 @@ from oversmoothing.lab.data import glue
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.recorder import weights_path
-from oversmoothing.lab.tasks.glue.network import Objective
-from oversmoothing.lab.tasks.glue.tokens import Tokens, open_tokenizer
-from oversmoothing.lab.training.adamw_linear import AdamWLinear
+from oversmoothing.lab.tasks.glue import Objective, Tokens, open_tokenizer
+from oversmoothing.lab.training.recipes import AdamWLinear
 
 pytest.importorskip("transformers")
 

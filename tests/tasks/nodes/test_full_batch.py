@@ -16,8 +16,7 @@ from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.gcnii import GCNII
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
-from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam, FullBatchLoop
 
 SMALL = {"num_nodes": 150, "num_classes": 3, "train_per_class": 10, "num_val": 40, "features": 20}
 

@@ -18,12 +18,10 @@ import oversmoothing as osm
 from oversmoothing.aggregators.base import settle
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.lab.data.graph import Graph
-from oversmoothing.lab.tasks.nodes import cluster
-from oversmoothing.lab.tasks.nodes.cluster import ClusterAdam
-from oversmoothing.lab.tasks.nodes.neighbor import NeighborAdam
-from oversmoothing.lab.tasks.nodes.parts import to_data
-from oversmoothing.lab.tasks.nodes.random_nodes import RandomNodeAdam
-from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.lab.tasks.nodes import parts
+from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam
+from oversmoothing.lab.tasks.nodes.minibatch import to_data
+from oversmoothing.lab.tasks.nodes.parts import ClusterAdam, NeighborAdam, RandomNodeAdam
 
 
 @pytest.mark.parametrize(
@@ -38,13 +36,13 @@ from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
 def test_one_batch_with_all_nodes_is_the_full_batch(
     recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "metis", lambda edges, N, parts: torch.arange(N) % parts)
+    monkeypatch.setattr(parts, "metis", lambda edges, N, parts: torch.arange(N) % parts)
     same = {"epochs": 8, "eval_every": 4, "lr": 0.05}
     expected, full = trained(FullBatchAdam(**same), tmp_path / "full")
-    found, parts = trained(recipe(**same), tmp_path / "parts")
+    found, batched = trained(recipe(**same), tmp_path / "parts")
     assert torch.allclose(found, expected, rtol=0, atol=1e-10)
-    assert [p["test_accuracy"] for p in parts] == [f["test_accuracy"] for f in full]
-    assert [p["train_loss"] for p in parts] == pytest.approx([f["train_loss"] for f in full])
+    assert [p["test_accuracy"] for p in batched] == [f["test_accuracy"] for f in full]
+    assert [p["train_loss"] for p in batched] == pytest.approx([f["train_loss"] for f in full])
 
 
 def test_layers_that_share_an_aggregator_have_means_of_their_own() -> None:

@@ -12,12 +12,13 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.data.graph import to_csr
 from oversmoothing.lab.tasks.base import Parts
-from oversmoothing.lab.tasks.nodes import cluster
-from oversmoothing.lab.tasks.nodes.blocks import in_blocks
-from oversmoothing.lab.tasks.nodes.cluster import ClusterAdam
-from oversmoothing.lab.tasks.nodes.neighbor import NeighborAdam
-from oversmoothing.lab.tasks.nodes.parts import rows
-from oversmoothing.lab.tasks.nodes.random_nodes import RandomNodeAdam
+from oversmoothing.lab.tasks.nodes import parts
+from oversmoothing.lab.tasks.nodes.minibatch import in_blocks, rows
+from oversmoothing.lab.tasks.nodes.parts import (
+    ClusterAdam,
+    NeighborAdam,
+    RandomNodeAdam,
+)
 from oversmoothing.lab.tasks.nodes.task import Nodes
 
 
@@ -28,7 +29,7 @@ from oversmoothing.lab.tasks.nodes.task import Nodes
 def test_batches_divide_the_nodes_and_keep_the_edges_between_theirs(
     trainer: Any, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "metis", lambda edges, N, parts: torch.arange(N) * 5 % parts)
+    monkeypatch.setattr(parts, "metis", lambda edges, N, parts: torch.arange(N) * 5 % parts)
     given = graph(weighted)
     values = given.weights if weighted else torch.ones(given.edges.shape[1]).double()
     matrix = torch.zeros(N, N).double().index_put(tuple(given.edges), values)
@@ -45,10 +46,10 @@ def test_metis_makes_parts_of_like_size_with_few_edges_between() -> None:
     pytest.importorskip("pymetis")
     ring = torch.arange(100)
     edges = torch.stack([ring, (ring + 1) % 100])  # directed; METIS needs both directions
-    part = cluster.metis(torch.cat([edges, torch.zeros(2, 1).long()], dim=1), 100, 4)
+    part = parts.metis(torch.cat([edges, torch.zeros(2, 1).long()], dim=1), 100, 4)
     assert part.bincount().tolist() == pytest.approx([25] * 4, abs=2)
     assert (part[edges[0]] != part[edges[1]]).sum() <= 8
-    assert torch.equal(part, cluster.metis(edges, 100, 4))
+    assert torch.equal(part, parts.metis(edges, 100, 4))
 
 
 @pytest.mark.parametrize(

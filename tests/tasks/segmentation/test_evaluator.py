@@ -19,10 +19,8 @@ from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.data import mask_folders, scenes
 from oversmoothing.lab.data.image_set import ImageSet, palette
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.tasks.segmentation.evaluation import Evaluation
-from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
-from oversmoothing.lab.tasks.segmentation.network import Segmenter
-from oversmoothing.lab.tasks.segmentation.whole import whole_image
+from oversmoothing.lab.tasks.segmentation.evaluator import Evaluation, Evaluator
+from oversmoothing.lab.tasks.segmentation.network import Segmenter, whole_image
 
 SS = {"ms_scales": [], "workers": 0}
 

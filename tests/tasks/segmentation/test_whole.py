@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fake_network import MEAN, Fake, one_by_one, picture
 from torch import Tensor
 
-from oversmoothing.lab.tasks.segmentation.whole import fitting, multi_scale, whole_image
+from oversmoothing.lab.tasks.segmentation.network import fitting, multi_scale, whole_image
 
 
 @pytest.mark.parametrize("size", [(17, 25), (16, 24), (1, 2), (31, 40)])

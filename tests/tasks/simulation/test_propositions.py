@@ -11,7 +11,7 @@ from run_task import run_task
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import RandomTransformer
-from oversmoothing.lab.tasks.simulation.propositions import Propositions
+from oversmoothing.lab.tasks.propositions import Propositions
 
 SIZE = {"depth": 30, "num_tokens": 12, "dim": 12}
 PLAIN = partial(RandomTransformer, block="plain", value="identity", weights="normal", **SIZE)

@@ -14,9 +14,8 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.tasks.simulation import gammas, rank
-from oversmoothing.lab.tasks.simulation.rank import Rank
-from oversmoothing.lab.tasks.simulation.simulate import Curves
+from oversmoothing.lab.tasks import rank
+from oversmoothing.lab.tasks.rank import Curves, Rank
 
 BACKBONE = partial(RandomTransformer, block="post_ln", depth=12, num_tokens=10, dim=10)
 CENTERED = [partial(Centered, gamma=-1.0), NoAggregator]
@@ -134,7 +133,7 @@ def test_contradictions_are_those_of_the_claim() -> None:
 
 
 def test_grid_holds_minus_one_exactly() -> None:
-    grid = gammas.gamma_grid("-1.5:1.5:0.05")
+    grid = rank.gamma_grid("-1.5:1.5:0.05")
     assert len(grid) == 61 and grid[10] == -1.0 and grid[30] == 0.0 and grid[-1] == 1.5
 
 

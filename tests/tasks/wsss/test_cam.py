@@ -7,11 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.lab.tasks.wsss.cam import Present, multi_scale_cams, normalised, present_classes
-from oversmoothing.lab.tasks.wsss.labels import Labeller, inside, pseudo_labels, strongest
-from oversmoothing.lab.tasks.wsss.method import Method
-from oversmoothing.lab.tasks.wsss.par import PAR
-from oversmoothing.lab.tasks.wsss.segment import multi_scale_probabilities
+from oversmoothing.lab.tasks.wsss.labels import PAR, Labeller, inside, pseudo_labels, strongest
+from oversmoothing.lab.tasks.wsss.network import (
+    Present,
+    multi_scale_cams,
+    multi_scale_probabilities,
+    normalised,
+    present_classes,
+)
+from oversmoothing.lab.tasks.wsss.settings import Method
 
 
 class Colours(nn.Module):

@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.tasks.wsss import crf_parallel
-from oversmoothing.lab.tasks.wsss.crf import CRF, dense_crf, load_pydensecrf
-from oversmoothing.lab.tasks.wsss.crf_parallel import crf_labels
+from oversmoothing.lab.tasks.wsss import crf
+from oversmoothing.lab.tasks.wsss.crf import CRF, crf_labels, dense_crf, load_pydensecrf
 
 try:
     load_pydensecrf()
@@ -116,8 +115,8 @@ def test_many_images_come_in_order(processes: int) -> None:
 
 def test_processes_start_where_there_is_no_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Windows."""
-    monkeypatch.setattr(crf_parallel, "get_all_start_methods", lambda: ["spawn"])
-    monkeypatch.setattr(crf_parallel, "get_context", {"spawn": get_context("spawn")}.__getitem__)
+    monkeypatch.setattr(crf, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(crf, "get_context", {"spawn": get_context("spawn")}.__getitem__)
     [(name, labels)] = crf_labels([("image", *scene(0))], CRF(), processes=1)
     assert name == "image" and labels.dtype == np.uint8
 
@@ -150,7 +149,7 @@ def test_an_error_names_its_image(processes: int) -> None:
 IN_A_LONG_FOLDER = """
 import sys
 import numpy as np
-from oversmoothing.lab.tasks.wsss.crf_parallel import CRF, crf_labels
+from oversmoothing.lab.tasks.wsss.crf import CRF, crf_labels
 job = "a", np.zeros((9, 9, 3), np.uint8), np.full((2, 9, 9), 0.5, np.float32)
 assert len([*crf_labels([job], CRF(), processes=1)]) == 1
 sys.exit("torch" in sys.modules)

@@ -7,11 +7,16 @@ from small_vit import images as pictures
 from small_vit import vit
 from torch import Tensor, nn
 
-from oversmoothing.lab.tasks.wsss.adaptation import Imitation, Student
 from oversmoothing.lab.tasks.wsss.energy import dense_energy
-from oversmoothing.lab.tasks.wsss.method import Method
 from oversmoothing.lab.tasks.wsss.network import Outputs
-from oversmoothing.lab.tasks.wsss.objective import Objective, count_labels, segmentation_loss
+from oversmoothing.lab.tasks.wsss.settings import Method
+from oversmoothing.lab.tasks.wsss.task import (
+    Imitation,
+    Objective,
+    Student,
+    count_labels,
+    segmentation_loss,
+)
 
 
 def made_up(B: int = 4) -> tuple[Tensor, Tensor]:

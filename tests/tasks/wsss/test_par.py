@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.tasks.wsss.par import PAR
+from oversmoothing.lab.tasks.wsss.labels import PAR
 
 AROUND = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
 
@@ -101,7 +101,7 @@ def test_the_scale_of_colours_does_not_matter(scene) -> None:
 def test_chunks_of_rows_do_not_matter(scene, monkeypatch) -> None:
     images, masks = scene
     whole = PAR()(images, masks)
-    monkeypatch.setattr("oversmoothing.lab.tasks.wsss.par.CPU_CHUNK", 1)
+    monkeypatch.setattr("oversmoothing.lab.tasks.wsss.labels.CPU_CHUNK", 1)
     torch.testing.assert_close(PAR()(images, masks), whole)
 
 

@@ -5,8 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 
 from oversmoothing.lab.drawing.grid import heat
-from oversmoothing.lab.tasks.wsss.look import Look, distinct_classes
-from oversmoothing.lab.tasks.wsss.panels import columns_of, draw_looks, strongest
+from oversmoothing.lab.tasks.wsss.pictures import (
+    Look,
+    columns_of,
+    distinct_classes,
+    draw_looks,
+    strongest,
+)
 
 
 def a_look(mask: bool = True, size: tuple[int, int] = (6, 8)) -> Look:

@@ -13,9 +13,9 @@ from oversmoothing.lab.data.augment import Photo
 from oversmoothing.lab.data.image_set import to_array, to_float
 from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
 from oversmoothing.lab.launch.loading import TrainedRun
-from oversmoothing.lab.tasks.segmentation.whole import multi_scale
+from oversmoothing.lab.tasks.segmentation.network import multi_scale
 from oversmoothing.lab.tasks.wsss.crf import load_pydensecrf
-from oversmoothing.lab.tasks.wsss.panels import draw_looks
+from oversmoothing.lab.tasks.wsss.pictures import draw_looks
 
 Draw = Callable[[Photo], tuple[Figure, np.ndarray | None]]  # picture, mask (H, W) uint8
 

@@ -15,7 +15,7 @@ from oversmoothing.lab.config import limits
 from oversmoothing.lab.launch.activations import activations
 from oversmoothing.lab.store.free_memory import free_memory, in_gib, require_free
 from oversmoothing.lab.tasks.base import Parts, Task
-from oversmoothing.lab.training.recipe import Recipe
+from oversmoothing.lab.training.recipes import Recipe
 
 SMALL = 2**28  # bytes up to which tensors are created without a check of the free memory
 SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randperm)

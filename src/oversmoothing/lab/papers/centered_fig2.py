@@ -24,8 +24,7 @@ from oversmoothing.lab.launch.predict import require_same_classes
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.records import merged_seeds, records_beside
 from oversmoothing.lab.store.recorder import read_result
-from oversmoothing.lab.tasks.wsss.look import distinct_classes, look_at
-from oversmoothing.lab.tasks.wsss.panels import draw_pair
+from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, draw_pair, look_at
 
 CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]
 WITHOUT = ["experiment=wsss_voc_subset", "aggregator=none"]

@@ -31,8 +31,7 @@ from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.flags import SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.hemnet_fig3.gradients import em_of
-from oversmoothing.lab.tasks.segmentation.network import Segmenter
-from oversmoothing.lab.tasks.segmentation.whole import fitting, whole_image
+from oversmoothing.lab.tasks.segmentation.network import Segmenter, fitting, whole_image
 from oversmoothing.metrics.segmentation import IGNORE
 
 RUN = ["experiment=seg_voc_subset", "aggregator=hem"]

@@ -17,7 +17,7 @@ from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.search.networks import chosen, optimizer, require_searchable, stacked
 from oversmoothing.lab.tasks.base import Task
-from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory
+from oversmoothing.lab.tasks.nodes.loop import keep_freed_memory
 
 DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
 _GENERATOR = Lock()  # of torch's global generator, which draws networks and aggregators' dropout

@@ -6,6 +6,7 @@ processes together use the same batches as one process.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -17,12 +18,87 @@ from torch.nn.parallel import DistributedDataParallel
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.errors import InputError
+from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.checkpoints import restoring
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.training.batch import Batch, out_of_memory, split, to_device
-from oversmoothing.lab.training.compiled import compiled
-from oversmoothing.lab.training.recipe import Recipe
+from oversmoothing.lab.training.recipes import Recipe
+
+Batch = dict[str, Any]
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Moves the tensors of a batch to a device.
+
+    There ``image`` is converted from uint8 to float32 in [0, 1], and ``mask`` to int64.
+    """
+    moved = {
+        k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in batch.items()
+    }
+    for key, convert in {"image": to_float, "mask": Tensor.long}.items():
+        if key in moved and moved[key].dtype == torch.uint8:
+            moved[key] = convert(moved[key])
+    return moved
+
+
+def split(batch: Batch, parts: int) -> list[Batch]:
+    """Splits tensors and lists with one entry per example into equal parts; copies other values."""
+    B = len(batch["name"])
+    size = math.ceil(B / parts)
+    cuts = [slice(start, start + size) for start in range(0, B, size)]
+
+    def cut(value: Any, part: slice) -> Any:
+        each = isinstance(value, list) or (isinstance(value, Tensor) and value.dim() > 0)
+        return value[part] if each and len(value) == B else value
+
+    return [{key: cut(value, part) for key, value in batch.items()} for part in cuts]
+
+
+def out_of_memory(trainer: Recipe, batch: Batch) -> str:
+    """Returns the error message for a batch that does not fit into GPU memory."""
+    share = len(batch["name"])
+    what, ways = "examples", []
+    finer = (k for k in range(trainer.accumulate + 1, share + 1) if share % k == 0)
+    if parts := next(finer, None):
+        ways += [f"trainer.accumulate={parts} ({share // parts} at once)"]
+    if trainer.precision == "fp32":
+        ways += ["trainer.precision=bf16"]
+    if "image" in batch:
+        H, W = batch["image"].shape[-2:]
+        what = f"images of {H}×{W}"
+        side = max(16, H * 3 // 64 * 16) + H % 2  # patches, or EMANet's grid plus 1
+        ways += [f"task.augment.{'size' if 'target' in batch else 'crop'}={side}"]
+    now = math.ceil(share / trainer.accumulate)
+    advice = f"add {', or '.join(ways)}" if ways else "choose a smaller backbone"
+    return f"out of GPU memory with {now} {what} at once; {advice}"
+
+
+@contextlib.contextmanager
+def compiled(network: nn.Module, wanted: bool = True) -> Iterator[None]:
+    """Context in which the backbone of a network is compiled for all its callers.
+
+    So the passes for pseudo labels are compiled, too. Evaluation is outside the context, since it
+    has images of many sizes, each of which would be compiled anew.
+
+    Methods listed in ``uncompiled`` of a module are not compiled. They are marked here and not by a
+    decorator, since importing the decorator takes longer than importing the network.
+
+    Args:
+        network: its ``backbone`` is compiled, or the whole network if it has none.
+        wanted: if false, nothing is compiled.
+    """
+    host = getattr(network, "backbone", network)
+    changed = [(host, "forward", torch.compile)] if wanted else []
+    for module in host.modules() if wanted else ():
+        names = getattr(module, "uncompiled", ())
+        changed += [(module, name, torch.compiler.disable) for name in names]
+    for module, name, change in changed:
+        setattr(module, name, change(getattr(module, name)))
+    try:
+        yield
+    finally:
+        for module, name, _ in changed:
+            delattr(module, name)
 
 
 class Objective(Protocol):

@@ -13,7 +13,7 @@ from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.launch.diagnose.subject import Request, Subject, in_batches, refuse
 from oversmoothing.lab.launch.loading import load
 from oversmoothing.lab.store.lookup import find
-from oversmoothing.lab.tasks.glue.tokens import Tokens, open_tokenizer
+from oversmoothing.lab.tasks.glue import Tokens, open_tokenizer
 
 SIDE = 448  # pixels of images that the run evaluates at their own size
 

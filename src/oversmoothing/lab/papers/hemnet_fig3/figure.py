@@ -44,9 +44,8 @@ from oversmoothing.lab.store.files import write_text, writing
 from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
-from oversmoothing.lab.tasks.segmentation.objective import PixelCrossEntropy
-from oversmoothing.lab.training.batch import Batch
-from oversmoothing.lab.training.loop import TrainingLoop
+from oversmoothing.lab.tasks.segmentation.task import PixelCrossEntropy
+from oversmoothing.lab.training.loop import Batch, TrainingLoop
 
 EMS = ("em", "hem", "em_gradient")
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)

@@ -14,8 +14,7 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.em_iteration import input_gradients
 from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
-from oversmoothing.lab.training.batch import Batch, to_device
-from oversmoothing.lab.training.loop import Objective
+from oversmoothing.lab.training.loop import Batch, Objective, to_device
 from oversmoothing.metrics.elbo import elbo_by_step
 
 TOLERANCE = 1e-6  # relative to the ELBO: rounding of γ and μ in float32

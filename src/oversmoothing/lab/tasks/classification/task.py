@@ -2,21 +2,26 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones import pretrained
 from oversmoothing.lab.backbones.cnn import CNN, synchronised
-from oversmoothing.lab.backbones.vit import TokenStream
-from oversmoothing.lab.data.image_set import LabelledImages
-from oversmoothing.lab.data.loading import train_batches
+from oversmoothing.lab.backbones.vit import TokenStream, ViT
+from oversmoothing.lab.data.image_set import ImageSet, LabelledImages
+from oversmoothing.lab.data.loading import mixed_seed, train_batches
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import (
     Job,
+    OnBackbone,
     Parts,
     Result,
     Task,
@@ -26,14 +31,193 @@ from oversmoothing.lab.tasks.base import (
     require_trainer,
     weights_of,
 )
-from oversmoothing.lab.tasks.classification.augment import Augment, collate, labelled_image
-from oversmoothing.lab.tasks.classification.evaluation import Evaluation
-from oversmoothing.lab.tasks.classification.evaluator import Evaluator
-from oversmoothing.lab.tasks.classification.mix import Mix
-from oversmoothing.lab.tasks.classification.network import Classifier
-from oversmoothing.lab.tasks.classification.objective import Objective
+from oversmoothing.lab.tasks.classification.augment import (
+    Augment,
+    Mix,
+    collate,
+    erased,
+    labelled_image,
+)
+from oversmoothing.lab.tasks.classification.evaluator import Evaluation, Evaluator
 from oversmoothing.lab.training.loop import TrainingLoop
-from oversmoothing.lab.training.recipe import Recipe
+from oversmoothing.lab.training.recipes import Recipe
+from oversmoothing.metrics.uniformity import uniformity
+
+IMAGENET = 1000  # classes, in the order of their folders' names
+
+
+class Classifier(OnBackbone):
+    """Computes logits from the CLS token, or from the mean of tokens or of a CNN's feature map.
+
+    The mean is used for backbones without CLS token.
+
+    Args:
+        backbone: ViT, T2T or CNN.
+        num_classes: K.
+    """
+
+    def __init__(self, backbone: TokenStream | CNN, num_classes: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = nn.Linear(backbone.dim, num_classes)
+        nn.init.trunc_normal_(self.head.weight, std=0.02)  # as DeiT's
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, images: Tensor, with_tokens: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Computes logits and, with ``with_tokens``, the last tokens without CLS.
+
+        Shapes: images (B, 3, H, W) in [0, 1] -> (B, K), or (B, K) and (B, N, C).
+        """
+        features, _ = self.backbone(images)
+        logits = self.head(self._pooled(features))
+        return (logits, self._tokens(features)) if with_tokens else logits
+
+    def _tokens(self, features: Tensor) -> Tensor:
+        if features.ndim == 4:
+            return features.flatten(2).mT
+        return features[:, self.backbone.prefix :]
+
+    def _pooled(self, features: Tensor) -> Tensor:
+        """Pools features to one vector. Shapes: (B, N, C) or (B, C, h, w) -> (B, C)."""
+        if features.ndim == 4:
+            return features.mean(dim=(2, 3))
+        return features[:, 0] if self.backbone.prefix else features.mean(dim=1)
+
+
+def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | None:
+    """Adds the pretrained ImageNet-1k head to a backbone; None if the weights have no such head.
+
+    Args:
+        backbone: the factory that made ``host``; its arguments name the weights.
+        host: the backbone with pretrained weights and aggregators.
+
+    Raises:
+        InputError: the head in the weights has another size.
+    """
+    if not isinstance(backbone, partial) or type(host) is not ViT or not host.pretrained:
+        return None
+    if host.prefix != 1:  # two heads, or none on CLS
+        return None
+    from oversmoothing.lab.backbones import timm_models  # imports timm, which takes seconds
+
+    plain = timm_models.create_vit(host.name)
+    plain.reset_classifier(IMAGENET)
+    named = {"weights": "timm", "sha256": None} | backbone.keywords  # ViT's defaults
+    given = plain, host.name, named["weights"], named["sha256"]
+    if not any(key.endswith("head.weight") for key in pretrained.read(pretrained.file_of(*given))):
+        return None
+    pretrained.load(*given, heads=())
+    network = Classifier(host, IMAGENET)
+    network.head.load_state_dict(plain.head.state_dict())
+    return network
+
+
+@dataclass(frozen=True)
+class Pretrained(Task):
+    """Measures an untrained or pretrained network on validation images.
+
+    Accuracy is measured if the images have the 1000 classes of ImageNet, with the classifier in the
+    weights.
+
+    Args:
+        evaluation: what is measured, and how.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("data", "backbone")
+    toy: ClassVar[Any] = LabelledImages("toy", (), (), ("a",), None, None, "")
+    evaluation: Evaluation
+
+    @classmethod
+    def accept(cls, parts: Parts) -> None:
+        wanted = "task classification_eval needs images; choose data=voc, imagenet or digits"
+        require_data(parts.data, (LabelledImages, ImageSet), wanted)
+
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> TokenStream:
+        """Builds the network; the seed draws the parts without pretrained weights.
+
+        Raises:
+            InputError: the data are not images, the backbone has no tokens, or backbone or
+                aggregators refuse their options.
+        """
+        self.accept(parts)
+        [seed] = seeds
+        torch.manual_seed(seed)
+        host = parts.backbone(aggregators=parts.aggregators)
+        require_backbone(host, TokenStream, "choose a vision transformer, backbone=deit_ti")
+        return host.to(device)
+
+    def check(self, network: TokenStream, parts: Parts) -> None:
+        """Refuses data without validation images, and sizes that are not multiples of the patch."""
+        if not parts.data.val:
+            raise InputError(f"data {parts.data.name}: has no validation images; choose other data")
+        require_patches(network, {"evaluation.size": self.evaluation.size})
+
+    def run(self, network: TokenStream, job: Job) -> dict[int, Result]:
+        """Measures one network.
+
+        Returns:
+            ``layers_before`` (see ``Evaluator.layers``), ``val_acc1`` and ``val_acc5`` if they can
+            be measured, ``conditions``, and the origin of the ``weights``.
+
+        Raises:
+            InputError: a file is damaged.
+        """
+        [seed], data = job.seeds, job.parts.data
+        evaluator = Evaluator(data, self.evaluation, job.device)
+        results: Result = {"layers_before": evaluator.layers(network)}
+        of_imagenet = isinstance(data, LabelledImages) and len(data.classes) == IMAGENET
+        whole = classifier(job.parts.backbone, network) if of_imagenet else None
+        if whole is not None:
+            results |= evaluator.accuracy(whole.to(job.device))
+            results["conditions"] = evaluator.conditions("no training, classifier of the weights")
+        else:
+            why = "no classifier in the weights" if of_imagenet else f"{len(data.classes)} classes"
+            accuracy = {"accuracy": f"not measured: {why}"}
+            results["conditions"] = evaluator.conditions("") | accuracy
+        return {seed: results | {"weights": weights_of(network)}}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Mixes a batch and computes its losses.
+
+    As in DeiT, each process mixes the images of its own slice of the batch. The pairs therefore
+    depend on the number of processes, but not on the number of parts.
+
+    Args:
+        mix: mixes images and smooths targets.
+        num_classes: K.
+        seed: seeds the mixing, together with the step and the process.
+        mean, std: of the backbone's normalisation, in which noise is drawn.
+        uniformity: weight of the uniformity loss of the last tokens, each divided by its norm.
+    """
+
+    mix: Mix
+    num_classes: int
+    seed: int
+    mean: Tensor
+    std: Tensor
+    uniformity: float = 0.0
+
+    @torch.no_grad()
+    def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
+        """Erases and mixes the images, and adds ``soft`` targets (B, K)."""
+        seed = mixed_seed(self.seed, "mix", step, distributed.rank())
+        images = erased(batch, self.mean, self.std)
+        images, soft = self.mix(images, batch["target"], self.num_classes, seed)
+        return batch | {"image": images, "soft": soft}
+
+    def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
+        """Returns the losses of a part; summed over parts and processes they are the batch's."""
+        share = len(part["image"]) / part["batch_size"]
+        if not self.uniformity:
+            return {"cls": share * F.cross_entropy(model(part["image"]).float(), part["soft"])}
+        logits, tokens = model(part["image"], with_tokens=True)
+        with torch.autocast(tokens.device.type, enabled=False):  # 8 bits are too few near 1
+            spread = uniformity(F.normalize(tokens.float(), dim=-1)).mean()
+        cls = F.cross_entropy(logits.float(), part["soft"])
+        return {"cls": share * cls, "uniformity": share * self.uniformity * spread}
+
 
 TOY = LabelledImages("toy", ("a", "b"), (), (), pil_image=None, target=None, checksum="")
 

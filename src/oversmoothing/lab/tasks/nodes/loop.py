@@ -1,21 +1,174 @@
-"""The training loop of node classification: full batch, all seeds at once, resumable."""
+"""Full-batch training of the networks of several seeds, and its recipe."""
 
-from typing import Any
+import contextlib
+import ctypes
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
+from oversmoothing.checks import above, at_least, of, require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.checkpoints import restoring
 from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory
-from oversmoothing.lab.tasks.nodes.layers import of_layers
-from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
-from oversmoothing.lab.training.compiled import compiled
+from oversmoothing.lab.training.loop import compiled
+from oversmoothing.metrics import smoothness
+
+
+@dataclass(frozen=True)
+class FullBatchAdam:
+    """Adam on the full batch.
+
+    Args:
+        epochs: number of optimization steps.
+        lr: learning rate.
+        weight_decay: L2 penalty of Adam, for all parameters without ``dense_weight_decay``.
+        selection: results of each seed are those of the ``last`` epoch, or of the epoch with the
+            highest validation accuracy (``best-val``; the earliest if several are equal).
+        eval_every: epochs between two evaluations; ``best-val`` chooses among these. The
+            last epoch is always evaluated.
+        patience: with ``best-val``, number of epochs without a higher validation accuracy after
+            which the result of a seed is final. Training ends when all seeds are final. None: train
+            all epochs.
+        dense_weight_decay: L2 penalty on the linear layers before and after the graph
+            convolutions, as in GCNII's code; None: ``weight_decay``.
+        compile: use torch.compile.
+
+    Attributes:
+        on_host: whether the graph stays in the host's memory, and parts of it move to the device.
+
+    Raises:
+        InputError: a value is out of range, or the patience ends before the second evaluation.
+    """
+
+    on_host: ClassVar[bool] = False
+    epochs: int = 200
+    lr: float = 0.005
+    weight_decay: float = 5e-4
+    selection: Literal["last", "best-val"] = "last"
+    eval_every: int = 20
+    patience: int | None = None
+    dense_weight_decay: float | None = None
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        rules = at_least(1, **of(self, "epochs", "eval_every")) | above(0, lr=self.lr)
+        require("trainer", **rules, **at_least(0, **of(self, "weight_decay", "dense_weight_decay")))
+        if self.patience is not None and not (self.patience > 0 and self.selection == "best-val"):
+            raise InputError(
+                "trainer.patience: expected 1 or more epochs, with trainer.selection=best-val, got "
+                f"{self.patience} with {self.selection}"
+            )
+        if self.patience is not None and self.patience < self.eval_every:
+            raise InputError(  # the first evaluation would be the last
+                f"trainer.patience: expected trainer.eval_every={self.eval_every} epochs or more, "
+                f"got {self.patience}; raise it, or lower trainer.eval_every"
+            )
+
+    def fits(self, network: nn.Module) -> None:
+        """Checks that the loop can train a network.
+
+        Raises:
+            InputError: it cannot; the message names the way out.
+        """
+        if self.dense_weight_decay is not None and not self.groups(network)[1]["params"]:
+            raise InputError(
+                "trainer.dense_weight_decay: this network has no linear layers before or after its "
+                "convolutions; leave it out"
+            )
+
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Groups the parameters by weight decay.
+
+        Args:
+            model: parameters with a part ``dense`` in their names are those of linear layers.
+        """
+        if self.dense_weight_decay is None:
+            return [{"params": [*model.parameters()], "weight_decay": self.weight_decay}]
+        named = dict(model.named_parameters())
+        dense = [p for name, p in named.items() if "dense" in name.split(".")]
+        others = [p for name, p in named.items() if "dense" not in name.split(".")]
+        return [
+            {"params": others, "weight_decay": self.weight_decay},
+            {"params": dense, "weight_decay": self.dense_weight_decay},
+        ]
+
+
+def average(nets: Iterable[nn.Module], sums: Tensor) -> Tensor:
+    """Converts gradients of summed losses to gradients of the mean loss over all processes.
+
+    A network without training nodes in these batches gets no gradient, so Adam does not change it.
+
+    Args:
+        nets: S networks.
+        sums: the sum of the losses and the number of training nodes of each network, (2, S).
+
+    Returns:
+        ``sums``, summed over all processes.
+    """
+    held = [[p for p in net.parameters() if p.requires_grad] for net in nets]
+    every = [p for of_net in held for p in of_net]
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in every]
+    flat = torch.cat([sums.flatten(), *(grad.flatten() for grad in grads)])
+    [flat] = distributed.sum_over_processes([flat])
+    sums, *grads = flat.split([sums.numel(), *(p.numel() for p in every)])
+    sums = sums.view(2, -1)
+    counts = [count for count, of_net in zip(sums[1].tolist(), held) for _ in of_net]
+    for p, grad, count in zip(every, grads, counts):
+        p.grad = (grad / count).view_as(p) if count else None
+    return sums
+
+
+def of_layers(hidden: list[Tensor], edges: Tensor) -> list[dict[str, list[float]]]:
+    """Measures smoothness metrics by layer.
+
+    Args:
+        hidden: outputs of the layers, each (S, N, C).
+        edges: (2, E) for the metrics over neighbours.
+
+    Returns:
+        Per seed, metric -> one value per layer.
+    """
+    by_layer = [_measure(h, edges) for h in hidden]
+    seeds = range(hidden[0].shape[0])
+    return [{m: [layer[m][s] for layer in by_layer] for m in by_layer[0]} for s in seeds]
+
+
+def _measure(h: Tensor, edges: Tensor) -> dict[str, list[float]]:
+    """Measures a layer: metric -> one value per seed."""
+    measured = {
+        "effective_rank": smoothness.effective_rank(h),
+        "mean_cosine": smoothness.mean_cosine(h),
+        "token_variance": smoothness.token_variance(h),
+        "dirichlet_energy": smoothness.dirichlet_energy(h, edges),
+        "mad": smoothness.mean_average_distance(h, edges),
+    }
+    return {name: value.tolist() for name, value in measured.items()}
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+LARGEST = 2**25  # bytes, the largest threshold that glibc takes
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep freed memory for the next step; does nothing with other C libraries.
+
+    By default glibc returns the memory of large activations to the system after every step, which
+    then has to clear each page anew.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            mallopt = ctypes.CDLL("libc.so.6").mallopt
+            mallopt(M_MMAP_THRESHOLD, LARGEST)
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 class FullBatchLoop:

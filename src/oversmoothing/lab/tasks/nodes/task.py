@@ -16,10 +16,9 @@ from oversmoothing.lab.tasks.base import (
     require_data,
     require_trainer,
 )
-from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam, FullBatchLoop
 from oversmoothing.lab.tasks.nodes.memory import require_memory
-from oversmoothing.lab.tasks.nodes.minibatch_loop import MiniBatchLoop
-from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
+from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
 
 
 def _two_nodes() -> Graph:

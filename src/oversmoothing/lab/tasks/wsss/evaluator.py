@@ -17,11 +17,10 @@ from torch import Tensor
 
 from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
-from oversmoothing.lab.tasks.wsss.cam import Present, present_classes
-from oversmoothing.lab.tasks.wsss.crf_parallel import Job, crf_labels
+from oversmoothing.lab.tasks.wsss.crf import Job, crf_labels
 from oversmoothing.lab.tasks.wsss.labels import Labeller, resized, resized_labels, strongest
-from oversmoothing.lab.tasks.wsss.method import Method
-from oversmoothing.lab.tasks.wsss.segment import segmented
+from oversmoothing.lab.tasks.wsss.network import Present, present_classes, segmented
+from oversmoothing.lab.tasks.wsss.settings import Method
 from oversmoothing.metrics import blocks
 from oversmoothing.metrics.boundary import BoundaryIoU
 from oversmoothing.metrics.overlap import Overlap

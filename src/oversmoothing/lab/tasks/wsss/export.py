@@ -13,10 +13,9 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import ImageSet, class_names, read_size, with_palette
 from oversmoothing.lab.data.loading import evaluation_items
 from oversmoothing.lab.store.files import write_atomically, writing
-from oversmoothing.lab.tasks.wsss.crf_parallel import crf_labels
-from oversmoothing.lab.tasks.wsss.evaluation import Evaluation
-from oversmoothing.lab.tasks.wsss.network import Network
-from oversmoothing.lab.tasks.wsss.segment import segmented
+from oversmoothing.lab.tasks.wsss.crf import crf_labels
+from oversmoothing.lab.tasks.wsss.network import Network, segmented
+from oversmoothing.lab.tasks.wsss.settings import Evaluation
 from oversmoothing.metrics.segmentation import Confusion
 
 COMPETITION = "comp6"  # allows any training data, such as ImageNet; comp5 allows only VOC

@@ -1,11 +1,19 @@
 """The network of the wsss task: a ViT, two classifiers on max-pooled patch tokens, a decoder."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.lab.backbones.vit import ViT
+from oversmoothing.lab.data.image_set import to_array, to_float
 from oversmoothing.lab.tasks.base import OnBackbone
+from oversmoothing.lab.tasks.wsss.crf import Job
+from oversmoothing.lab.tasks.wsss.settings import Evaluation
+
+Fusion = Literal["voc", "coco"]
 
 
 class Outputs(NamedTuple):
@@ -97,3 +105,124 @@ class LargeFOV(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x)
+
+
+def segmented(network: Network, name: str, image: Tensor, evaluation: Evaluation) -> Job:
+    """Segments an image at the scales of an evaluation, or at its own size, for the dense CRF.
+
+    Shapes: image (3, H, W) uint8 -> name, (H, W, 3) uint8, probabilities (1 + K, H, W).
+    """
+    device, scales = next(network.parameters()).device, evaluation.ms_scales or [1.0]
+    how = (scales, evaluation.ms_size, evaluation.fusion)
+    found = multi_scale_probabilities(network, to_float(image.to(device)), *how)
+    return name, to_array(image), found.cpu().numpy()
+
+
+@torch.no_grad()
+def multi_scale_probabilities(
+    network: Network,
+    image: Tensor,
+    scales: Sequence[float] = (1.0, 1.25, 1.5),
+    size: int | None = None,
+    fusion: Fusion = "voc",
+) -> Tensor:
+    """Computes the softmax of the fused logits of several scales, each with its mirror image.
+
+    Args:
+        image: (3, H, W) in [0, 1].
+        scales: of the input; sides are rounded to whole patches.
+        size: side of the square at scale 1, as in ToCo on COCO; None: the image's size, as on VOC.
+        fusion: ``voc``: sum of image and mirror image, then maximum over scales; ``coco``: maximum
+            of image and mirror image, then sum over scales (ToCo's two scripts).
+
+    Shapes: -> (1 + K, H, W).
+    """
+    _, H, W = image.shape
+    base = (size, size) if size else (H, W)
+    each = [_both(network, image, [scale * side for side in base]) for scale in scales]
+    stacked = torch.stack(each)  # (S, 2, 1 + K, H, W)
+    fused = stacked.sum(1).amax(0) if fusion == "voc" else stacked.amax(1).sum(0)
+    return fused.softmax(dim=0)
+
+
+def _both(network: Network, image: Tensor, sides: list[float]) -> Tensor:
+    """Computes logits of an image and of its mirror image, mirrored back: (2, 1 + K, H, W)."""
+    patch = network.backbone.patch
+    sides = [patch * max(1, round(side / patch)) for side in sides]
+    scaled = F.interpolate(image[None], sides, mode="bilinear")
+    logits = network.segment(torch.cat([scaled, scaled.flip(-1)])).float()
+    logits = F.interpolate(logits, image.shape[-2:], mode="bilinear")
+    return torch.stack([logits[0], logits[1].flip(-1)])
+
+
+class Present(NamedTuple):
+    """The classes of every image of a batch, padded to the longest list.
+
+    Shapes: index (B, M) int64, foreground class 0…K−1 or 0 as padding; valid (B, M) bool.
+    """
+
+    index: Tensor
+    valid: Tensor
+
+    def part(self, images: slice) -> "Present":
+        """Returns the classes of some images of the batch."""
+        return Present(self.index[images], self.valid[images])
+
+
+def present_classes(labels: Tensor, most: int | None = None) -> Present:
+    """Lists the classes of image-level labels (B, K), in ascending order.
+
+    Args:
+        labels: (B, K), 0 or 1.
+        most: largest number of classes of an image; None: count it, which synchronises with a GPU.
+    """
+    M = max(1, int((labels > 0).sum(dim=1).max()) if most is None else most)
+    order = (labels > 0).int().argsort(dim=1, descending=True, stable=True)[:, :M]
+    valid = labels.gather(1, order) > 0
+    return Present(order.masked_fill(~valid, 0), valid)
+
+
+@torch.no_grad()
+def multi_scale_cams(
+    network: Network, images: Tensor, present: Present, scales: Sequence[float] = (1.0, 0.5, 1.5)
+) -> tuple[Tensor, Tensor]:
+    """Computes CAMs of the last and the auxiliary layer in [0, 1], with 0 at padded classes.
+
+    Args:
+        network: runs in evaluation mode; the mode of each module is restored.
+        images: (B, 3, H, W) in [0, 1].
+        present: classes to compute.
+        scales: of the input; sides are rounded to whole patches.
+
+    Shapes: -> twice (B, M, H, W).
+    """
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        total = sum(_one_scale(network, images, present.index, scale) for scale in scales)
+    finally:
+        for module, training in modes:
+            module.training = training
+    M = present.index.shape[1]
+    shown = present.valid[:, :, None, None]
+    return normalised(total[:, :M]) * shown, normalised(total[:, M:]) * shown
+
+
+def normalised(maps: Tensor) -> Tensor:
+    """Shifts every map to a minimum of 0 and divides it by its maximum + 1e-5."""
+    maps = maps - maps.amin(dim=(-2, -1), keepdim=True)
+    return maps / (maps.amax(dim=(-2, -1), keepdim=True) + 1e-5)
+
+
+def _one_scale(network: Network, images: Tensor, index: Tensor, scale: float) -> Tensor:
+    """Computes relu of the maximum over image and mirror image: last, auxiliary (B, 2M, H, W)."""
+    B, _, H, W = images.shape
+    patch = network.backbone.patch
+    size = [patch * max(1, round(scale * side / patch)) for side in (H, W)]
+    scaled = images if size == [H, W] else F.interpolate(images, size, mode="bilinear")
+    maps = torch.cat(network.class_maps(torch.cat([scaled, scaled.flip(-1)])), dim=1)
+    K = maps.shape[1] // 2
+    both = torch.cat([index, index + K], dim=1).repeat(2, 1)[:, :, None, None]
+    maps = maps.gather(1, both.expand(-1, -1, *maps.shape[-2:]))
+    maps = F.interpolate(maps.float(), (H, W), mode="bilinear")
+    return torch.maximum(maps[:B], maps[B:].flip(-1)).relu_()

@@ -20,9 +20,9 @@ from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import Parts
 from oversmoothing.lab.tasks.wsss.crf import CRF
-from oversmoothing.lab.tasks.wsss.evaluation import Evaluation
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 from oversmoothing.lab.tasks.wsss.network import Network
+from oversmoothing.lab.tasks.wsss.settings import Evaluation
 from oversmoothing.lab.tasks.wsss.task import WSSS
 
 HOW = ("batch", "workers")  # settings that do not change results

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import BLOCKS, RandomTransformer
+from oversmoothing.lab.tasks import rank
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
-from oversmoothing.lab.tasks.simulation import simulate
-from oversmoothing.lab.tasks.simulation.gammas import Gammas, gamma_grid
+from oversmoothing.lab.tasks.rank import Gammas, gamma_grid
 from oversmoothing.metrics import smoothness
 
 RESOLVED = 1e3  # outputs above this many rounding errors of the input are taken as non-zero
@@ -53,7 +53,7 @@ class Propositions(Task):
         """
         _check_draws(self.proposition, self.draws)
         draws = [seed * self.draws + draw for seed in seeds for draw in range(self.draws)]
-        model = simulate.build(parts, draws, gamma_grid(self.gammas), device, self.dtype)
+        model = rank.build(parts, draws, gamma_grid(self.gammas), device, self.dtype)
         _check_backbone(model, self.proposition)
         return model
 
@@ -64,7 +64,7 @@ class Propositions(Task):
         (σ₂/σ₁) and size (largest entry) of the mean, and draw_rank (the highest rank of a draw).
         """
         grid = gamma_grid(self.gammas)
-        curves = simulate.simulate(network, job.recorder, lambda y: _measure(y, self.draws), grid)
+        curves = rank.simulate(network, job.recorder, lambda y: _measure(y, self.draws), grid)
         eps = torch.finfo(network.dtype).eps
         gamma, depth = np.array(grid or [np.nan]), np.arange(1, network.depth + 1)
         results = {}
@@ -100,7 +100,7 @@ def _verdicts(grid: list[float] | None, curves: dict[str, Tensor], eps: float) -
     for g, gamma in enumerate(grid or [None]):
         depth = _resolved(curves["size"][g], eps)
         last = max(depth - 1, 0)
-        at = {name: simulate.numbers(v[g, last : last + 1])[0] for name, v in curves.items()}
+        at = {name: rank.numbers(v[g, last : last + 1])[0] for name, v in curves.items()}
         holds = at["rank"] is not None and at["rank"] <= 1
         verdict = {"gamma": gamma, "depth": depth, **at, "holds": holds}
         words = _in_words(verdict, len(curves["size"][g]))

@@ -1,1 +1,0 @@
-"""Random transformers without training."""
