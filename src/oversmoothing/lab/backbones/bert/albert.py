@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from oversmoothing.adapters import layouts
+from oversmoothing.adapters import blocks
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.lab.backbones.bert.bert import BERT, imported
 
@@ -25,7 +25,7 @@ class ALBERT(BERT):
         embedding: channels of the embeddings.
     """
 
-    layout: ClassVar[layouts.Layout] = layouts.ALBERT
+    layout: ClassVar[blocks.LayerPlaces] = blocks.ALBERT
 
     def __init__(
         self,

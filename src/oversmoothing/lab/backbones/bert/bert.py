@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from oversmoothing.adapters import layouts
+from oversmoothing.adapters import blocks
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError, install
@@ -67,7 +67,7 @@ class BERT(nn.Module):
             do not fit, a position is unknown, or aggregators exclude each other.
     """
 
-    layout: ClassVar[layouts.Layout] = layouts.BERT
+    layout: ClassVar[blocks.LayerPlaces] = blocks.BERT
     prefix: ClassVar[int] = 1
 
     def __init__(

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.current import Current, sentences
-from oversmoothing.adapters.layouts import Layout
+from oversmoothing.adapters.blocks import LayerPlaces
+from oversmoothing.adapters.calls import Current, sentences
 from oversmoothing.adapters.site import AfterModule, BeforeModule
 from oversmoothing.adapters.sites import Sites
 from oversmoothing.aggregators.base import Context
@@ -36,7 +36,7 @@ class Padding(Current):
 
 def equip(
     layer: nn.Module,
-    layout: Layout,
+    layout: LayerPlaces,
     sites: Sites,
     positions: Sequence[str],
     context: Context,
@@ -52,7 +52,7 @@ def equip(
         context: of every aggregator.
         padding: of the network.
     """
-    from oversmoothing.adapters.hf_attention import InsideFunction, InsteadOfFunction
+    from oversmoothing.adapters.hf import InsideFunction, InsteadOfFunction
 
     attention = layer.get_submodule(layout.attention)
     dim = attention.query.in_features

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.pyg_inside import InsidePropagate
+from oversmoothing.adapters.pyg import InsidePropagate
 from oversmoothing.adapters.sites import Chain, Sites
 from oversmoothing.aggregators.base import Context
 

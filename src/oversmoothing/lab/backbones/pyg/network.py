@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.pyg_channels import mixed_channels
+from oversmoothing.adapters.pyg import mixed_channels
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.errors import InputError

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.site import AfterModule
 from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
-from oversmoothing.adapters.timm_models import NORMS
+from oversmoothing.adapters.timm import NORMS
 from oversmoothing.aggregators.base import Aggregator, Context
 
 if TYPE_CHECKING:

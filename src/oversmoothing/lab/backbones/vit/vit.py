@@ -11,7 +11,7 @@ from torch import Tensor
 
 from oversmoothing.adapters.blocks import chosen
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.adapters.timm_models import NORMS
+from oversmoothing.adapters.timm import NORMS
 from oversmoothing.checks import check_choice
 from oversmoothing.lab.backbones import pretrained
 from oversmoothing.lab.backbones.options import MEAN, STD

@@ -16,7 +16,7 @@ from oversmoothing.lab.data.images.image_set import ImageSet
 from oversmoothing.lab.data.images.labelled_images import LabelledImages
 from oversmoothing.lab.data.loading import read_ahead
 from oversmoothing.lab.tasks.classification.evaluation import Evaluation
-from oversmoothing.metrics import attention, blocks
+from oversmoothing.metrics import attention, smoothness
 
 TOP = (1, 5)
 
@@ -74,7 +74,7 @@ class Evaluator:
         tokens = (
             [x[:, backbone.prefix :] for x in backbone.layers(image)] for image in self._images()
         )
-        return blocks.by_block(tokens) | {"attention_similarity": similarity}
+        return smoothness.by_block(tokens) | {"attention_similarity": similarity}
 
     def layer_ids(self) -> list[str]:
         """Returns evenly spaced validation images for ``layers``, and so images of many classes."""

@@ -11,7 +11,7 @@ from oversmoothing.lab.tasks.glue import metrics as glue
 from oversmoothing.lab.tasks.glue.network import Network, predicted
 from oversmoothing.lab.tasks.glue.tokens import Tokens
 from oversmoothing.lab.training.batch import to_device
-from oversmoothing.metrics import blocks
+from oversmoothing.metrics import smoothness
 
 SENTENCES = 64  # validation sentences for token similarity
 
@@ -63,7 +63,7 @@ class Evaluator:
             ``cosine``, ``effective_rank`` and ``token_variance``, one value per layer.
         """
         self.network.eval()
-        return blocks.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
+        return smoothness.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
 
     def _tokens(self, one: dict[str, Any]) -> list[Tensor]:
         """Returns the tokens of a sentence after every layer, without padding."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
-from oversmoothing.aggregators.negatives import begin_part
+from oversmoothing.aggregators.contranorm import begin_part
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.batches import mixed_seed
