@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.search.cell import work_of
 from oversmoothing.lab.search.halving import Search
 from oversmoothing.lab.search.side_by_side import threads, workers

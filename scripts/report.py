@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.report.cells import Cell
 from oversmoothing.lab.report.claims import read_claims
-from oversmoothing.lab.report.collect import collect
-from oversmoothing.lab.report.expected import load, select
-from oversmoothing.lab.report.grid import Entry, judge
 from oversmoothing.lab.report.in_short import in_short
-from oversmoothing.lab.report.overview import papers
-from oversmoothing.lab.report.page import Section, write_page
+from oversmoothing.lab.report.page import Section, papers, write_page
+from oversmoothing.lab.report.results import collect
+from oversmoothing.lab.report.tables import Cell, load, select
+from oversmoothing.lab.report.verdict import Entry, judge
 from oversmoothing.lab.store.files import writing
 
 RESULTS = Path(__file__).parents[1] / "results"

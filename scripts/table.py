@@ -27,15 +27,19 @@ from oversmoothing.lab.launch.execute import finished
 from oversmoothing.lab.launch.flags import OUTPUTS, SEED, add_cells, records_of, search_path, whole
 from oversmoothing.lab.launch.overrides import same_runs
 from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.collect import Planned, collect, write_records
-from oversmoothing.lab.report.expected import load, select
 from oversmoothing.lab.report.facts import update
-from oversmoothing.lab.report.grid import judge
-from oversmoothing.lab.report.latex import write_latex
-from oversmoothing.lab.report.plan import describe, distinct, tables_with
-from oversmoothing.lab.report.publish import markdown, publish
-from oversmoothing.lab.report.records import records_beside
+from oversmoothing.lab.report.publish import markdown, publish, write_latex
+from oversmoothing.lab.report.results import (
+    Planned,
+    collect,
+    describe,
+    distinct,
+    records_beside,
+    tables_with,
+    write_records,
+)
+from oversmoothing.lab.report.tables import Cell, load, select
+from oversmoothing.lab.report.verdict import judge
 from oversmoothing.lab.store.identity import run_id
 
 EPILOG = "Words after -- are overrides for every run, such as -- device=cpu threads=1."

@@ -23,7 +23,7 @@ from oversmoothing.lab.launch.flags import add_cells, records_of, search_path, w
 from oversmoothing.lab.launch.overrides import same_runs
 from oversmoothing.lab.launch.pool import DIED, in_processes
 from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
-from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.search.cell import CellSearch
 from oversmoothing.lab.search.plan import estimate
 from oversmoothing.lab.search.space import read_space

@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src/oversmoothing"
 FLOORS = (  # a folder imports its own modules, those of its floor's parents, and lower floors
     {"errors"},
-    {"checks", "edges", "distributed"},
+    {"checks", "distributed"},
     {"aggregators", "metrics"},
     {"adapters"},
     {"diagnosis"},  # the library ends here

@@ -23,7 +23,7 @@ from oversmoothing.lab import papers
 from oversmoothing.lab.config.parts import config_problems
 from oversmoothing.lab.config.plan import plan
 from oversmoothing.lab.launch.command import command
-from oversmoothing.lab.report.expected import load
+from oversmoothing.lab.report.tables import load
 
 README = ROOT / "README.md"
 RESULTS = ROOT / "results"

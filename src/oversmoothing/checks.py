@@ -1,9 +1,12 @@
 """Checks the options of parts: every value out of range is named, with what was expected."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oversmoothing.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LARGEST_SCALE = 16  # of an image
 Rule = tuple[object, bool, str]  # value, whether it is valid, what is expected
@@ -59,3 +62,18 @@ def check_choice(key: str, value: object, options: Collection[str]) -> None:
     """
     if value not in options:
         raise InputError(f"{key}: expected one of {', '.join(options)}, got {value!r}")
+
+
+def check_edges(edges: "Tensor", num_nodes: int) -> None:
+    """Raises InputError unless edges are pairs of nodes from 0 to N − 1."""
+    whole = str(edges.dtype) in ("torch.int32", "torch.int64")
+    if edges.dim() != 2 or edges.shape[0] != 2 or not whole:
+        raise InputError(
+            f"edges: expected integers (2, E), both directions of every edge, got {edges.dtype} "
+            f"{tuple(edges.shape)}; give edges=edge_index"
+        )
+    if edges.numel() and not (edges.min() >= 0 and edges.max() < num_nodes):
+        raise InputError(
+            f"edges: expected nodes from 0 to {num_nodes - 1}, got {int(edges.min())} to "
+            f"{int(edges.max())}; check that edges= belongs to these nodes"
+        )

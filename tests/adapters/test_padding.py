@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from oversmoothing.adapters.groups import Sentences
+from oversmoothing.adapters.calls import Sentences
 from oversmoothing.adapters.sites import Chain
 from oversmoothing.aggregators.base import PLAIN, After, Aggregator, Context, Inside
 from oversmoothing.aggregators.centered import Centered

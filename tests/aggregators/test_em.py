@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.aggregators.base import Context, settle
-from oversmoothing.aggregators.em import EM
-from oversmoothing.aggregators.em_iteration import input_gradients
+from oversmoothing.aggregators.em import EM, input_gradients
 from oversmoothing.errors import InputError
 
 N, C, K = 30, 6, 4

@@ -9,11 +9,10 @@ from dense_contranorm import C, N, both, dense, graph, tokens
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from oversmoothing.aggregators import non_neighbours
+from oversmoothing.aggregators import sparse_softmax
 from oversmoothing.aggregators.base import Context
-from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.aggregators.negatives import Negatives, begin_part
-from oversmoothing.aggregators.non_neighbours import average
+from oversmoothing.aggregators.contranorm import ContraNorm, Negatives, begin_part
+from oversmoothing.aggregators.sparse_softmax import average
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.gcn import GCN
 
@@ -21,7 +20,7 @@ from oversmoothing.lab.backbones.gcn import GCN
 @pytest.fixture
 def strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several strips, the last of which is smaller."""
-    monkeypatch.setattr(non_neighbours, "CELLS", 16 * N)
+    monkeypatch.setattr(sparse_softmax, "CELLS", 16 * N)
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -10,11 +10,11 @@ from dense_contranorm import C, N, both, dense, graph, tokens
 from torch import Tensor
 from torch.profiler import profile
 
-from oversmoothing.aggregators import neighbours, non_neighbours
+from oversmoothing.aggregators import neighbours, sparse_softmax
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.neighbours import Neighbours
-from oversmoothing.aggregators.non_neighbours import average
+from oversmoothing.aggregators.sparse_softmax import average
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.planetoid import load
 
@@ -25,7 +25,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "CPU_TILE", 32)
     monkeypatch.setattr(neighbours, "CPU_TILE_BF16", 48)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(non_neighbours, "CELLS", 16 * N)
+    monkeypatch.setattr(sparse_softmax, "CELLS", 16 * N)
 
 
 @pytest.mark.parametrize("dual", [False, True])
@@ -93,7 +93,7 @@ def test_float32_is_within_1e_5_of_the_dense_formula_on_real_graphs(
 def test_no_tensor_is_n_by_n(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     many = 1500
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(non_neighbours, "CELLS", 128 * many)
+    monkeypatch.setattr(sparse_softmax, "CELLS", 128 * many)
     i = torch.arange(many)
     context = Context(edges=torch.stack([i, i]), num_nodes=many)
     x = torch.randn(many, C, requires_grad=True)

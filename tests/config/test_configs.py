@@ -20,7 +20,7 @@ from oversmoothing.lab.config.folders import CONFIGS
 from oversmoothing.lab.config.parts import PARTS
 from oversmoothing.lab.data.planetoid import FOLDERS
 from oversmoothing.lab.launch.command import configs
-from oversmoothing.lab.report.expected import load
+from oversmoothing.lab.report.tables import load
 
 ROOT = Path(__file__).parents[2]
 EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]

@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 import oversmoothing as osm
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.papers.cures.study import study
-from oversmoothing.lab.report.expected import load
+from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.store.identity import run_id
 
 CONFIGS = ROOT / "configs"

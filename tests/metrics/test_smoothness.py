@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.metrics import smoothness
-from oversmoothing.metrics.blocks import OF_BLOCKS, by_block
+from oversmoothing.metrics.smoothness import OF_BLOCKS, by_block
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 

@@ -1,7 +1,6 @@
 import torch
 
-from oversmoothing.metrics.segmentation import Confusion
-from oversmoothing.metrics.thresholds import ThresholdCurve
+from oversmoothing.metrics.segmentation import Confusion, ThresholdCurve
 
 
 def test_every_threshold_counts_as_a_confusion_matrix_of_its_own() -> None:

@@ -11,8 +11,8 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import write_csv
 from oversmoothing.lab.papers import depth_curves, wsss_training
 from oversmoothing.lab.papers.depth_curves import curve_rows, draw_curves, write_curves
-from oversmoothing.lab.report.collect import collect
-from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.results import collect
+from oversmoothing.lab.report.tables import load, select
 
 RESULTS = Path(__file__).parents[2] / "results"
 TABLE = "wsss_overnight"
@@ -21,9 +21,7 @@ TABLE = "wsss_overnight"
 def planned(row: str, column: str, *seeds: dict, missing: bool = False) -> SimpleNamespace:
     """Stands for a ``Planned`` of a table by depth."""
     return SimpleNamespace(
-        cell=SimpleNamespace(row=row, column=column),
-        config=SimpleNamespace(seeds=[0, 1, 2]),
-        result=None if missing else {"seeds": {str(i): seed for i, seed in enumerate(seeds)}},
+        cell=SimpleNamespace(row=row, column=column), finished=[] if missing else [*seeds]
     )
 
 
@@ -66,8 +64,8 @@ def test_evaluations_on_the_way_come_before_the_result() -> None:
     seeds = [{"m": 3.0 + s, "history": [{"step": 5, "m": 1.0 + s}, {"step": 6}]} for s in (0, 2)]
     run = SimpleNamespace(
         cell=SimpleNamespace(label="a", column="M", metric="m"),
-        config=SimpleNamespace(seeds=[0, 1], trainer=SimpleNamespace(iterations=10)),
-        result={"seeds": {str(i): seed for i, seed in enumerate(seeds)}},
+        config=SimpleNamespace(trainer=SimpleNamespace(iterations=10)),
+        finished=seeds,
     )
     rows = wsss_training.curve_rows([run])
     assert [(r["step"], r["mean"], r["seeds"]) for r in rows] == [(5, 2.0, 2), (10, 4.0, 2)]

@@ -11,10 +11,17 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.attempts import run_all
 from oversmoothing.lab.launch.execute import run_folder
-from oversmoothing.lab.report.collect import Planned, collect, conditions, write_records
-from oversmoothing.lab.report.expected import load, select
-from oversmoothing.lab.report.plan import describe, estimate, tables_with
-from oversmoothing.lab.report.records import read_records
+from oversmoothing.lab.report.results import (
+    Planned,
+    collect,
+    conditions,
+    describe,
+    estimate,
+    read_records,
+    tables_with,
+    write_records,
+)
+from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.store.identity import ids, run_id
 from oversmoothing.lab.store.recorder import write_result
 
@@ -98,7 +105,9 @@ def test_tables_that_show_a_run_are_found(tmp_path: Path, cells: list) -> None:
     elsewhere = [replace(c, experiment="gnn_table6") for c in cells]
     others = {"twin": cells, "deeper": deeper, "elsewhere": elsewhere}
     every = [
-        replace(c, about=replace(c.about, name=name)) for name, own in others.items() for c in own
+        replace(c, about=c.about.model_copy(update={"name": name}))
+        for name, own in others.items()
+        for c in own
     ]
     planned = collect(cells, words, None)
     found = [

@@ -10,8 +10,8 @@ from made_up import cell, entries, measured
 from matplotlib.container import ErrorbarContainer
 from matplotlib.lines import Line2D
 
-from oversmoothing.lab.report.depth_figures import _figure, by_depth, depth_of, draw
-from oversmoothing.lab.report.grid import judge
+from oversmoothing.lab.report.depth_figure import _figure, by_depth, depth_of, draw
+from oversmoothing.lab.report.verdict import judge
 
 SIGNATURES = {".png": b"\x89PNG", ".pdf": b"%PDF"}
 
@@ -53,7 +53,7 @@ def test_one_panel_a_block_with_means_and_bars() -> None:
 
 def test_a_figure_of_our_own_shows_values_below_zero() -> None:
     depth = {"overrides": ("backbone.depth=4",), "metric": "layers_after.cosine.-1"}
-    about = replace(cell(0.0).about, unit="", ours=True)
+    about = cell(0.0).about.model_copy(update={"unit": "", "ours": True})
     pairs = [(cell(None, about=about, **depth), measured(-0.3, -0.1))]
     figure = _figure(judge(pairs))
     (axis,) = figure.axes

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.tables import Cell, load, select
 from oversmoothing.lab.search.files import write_best
 
 FILE = Path(__file__).parents[2] / "results" / "expected"

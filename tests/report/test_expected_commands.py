@@ -8,11 +8,9 @@ import yaml
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.parts import config_problems
 from oversmoothing.lab.launch.preflight import Known, all_problems
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.expected import load, select
-from oversmoothing.lab.report.grid import judge
-from oversmoothing.lab.report.latex import latex
-from oversmoothing.lab.report.publish import markdown
+from oversmoothing.lab.report.publish import latex, markdown
+from oversmoothing.lab.report.tables import Cell, load, select
+from oversmoothing.lab.report.verdict import judge
 from oversmoothing.lab.store.identity import run_id
 
 FOLDER = Path(__file__).parents[2] / "results" / "expected"

@@ -6,11 +6,9 @@ import pytest
 from made_up import measured
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.expected import load, select
-from oversmoothing.lab.report.grid import judge
-from oversmoothing.lab.report.remarks import notes
-from oversmoothing.lab.report.verdict import Verdict, verdict
+from oversmoothing.lab.report.publish import notes
+from oversmoothing.lab.report.tables import Cell, load, select
+from oversmoothing.lab.report.verdict import Verdict, judge, verdict
 
 FILE = Path(__file__).parents[2] / "results" / "expected"
 SMALL = """

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.tables import Cell, load, select
 
 FILE = Path(__file__).parents[2] / "results" / "expected"
 COLUMNS = ("η=0.1", "η=0.2", "η=0.4", "η=0.8", "EMANet")

@@ -8,11 +8,9 @@ import pytest
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data.image_set import class_names
 from oversmoothing.lab.launch.preflight import Known, all_problems
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.expected import load, select
-from oversmoothing.lab.report.grid import judge
-from oversmoothing.lab.report.latex import latex
-from oversmoothing.lab.report.remarks import notes
+from oversmoothing.lab.report.publish import latex, notes
+from oversmoothing.lab.report.tables import Cell, load, select
+from oversmoothing.lab.report.verdict import judge
 
 FILE = Path(__file__).parents[2] / "results" / "expected"
 PUBLISHED = ("table1", "table2", "table3", "table4")

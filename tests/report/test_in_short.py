@@ -8,8 +8,7 @@ from made_up import entries
 
 from oversmoothing.lab.report.facts import current
 from oversmoothing.lab.report.in_short import PAGES, bullets, in_short
-from oversmoothing.lab.report.overview import papers
-from oversmoothing.lab.report.page import page
+from oversmoothing.lab.report.page import page, papers
 
 RESULTS = ROOT / "results"
 

@@ -10,15 +10,20 @@ import pytest
 from made_up import cell, measured, own, own_entries
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.collect import Planned, collect, conditions, write_records
-from oversmoothing.lab.report.expected import load
 from oversmoothing.lab.report.facts import update
-from oversmoothing.lab.report.grid import judge
 from oversmoothing.lab.report.markers import show_in_pages
-from oversmoothing.lab.report.plan import describe, distinct, estimate
-from oversmoothing.lab.report.publish import markdown, publish, to_csv
-from oversmoothing.lab.report.remarks import counts, notes
+from oversmoothing.lab.report.publish import counts, markdown, notes, publish, to_csv
+from oversmoothing.lab.report.results import (
+    Planned,
+    collect,
+    conditions,
+    describe,
+    distinct,
+    estimate,
+    write_records,
+)
+from oversmoothing.lab.report.tables import Cell, load
+from oversmoothing.lab.report.verdict import judge
 from oversmoothing.lab.store.metric import look_up
 
 SMALL = """

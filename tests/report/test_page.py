@@ -11,8 +11,7 @@ from made_up import entries
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.report.claims import ORDER
-from oversmoothing.lab.report.overview import papers
-from oversmoothing.lab.report.page import Section, page, write_page
+from oversmoothing.lab.report.page import Section, page, papers, write_page
 from oversmoothing.lab.report.publish import markdown
 from oversmoothing.lab.report.verdict import Verdict
 
@@ -126,7 +125,7 @@ def test_papers_come_first_with_bars_in_proportion() -> None:
 
 
 def test_cells_that_wait_for_a_search_need_no_other_data() -> None:
-    tuned = replace(entries()[0].cell.about, tuned="tuning/x")
+    tuned = entries()[0].cell.about.model_copy(update={"tuned": "tuning/x"})
     waiting = [replace(entry, cell=replace(entry.cell, about=tuned)) for entry in entries()]
     plain, counts = papers(entries())[0].counts, papers(waiting)[0].counts
     assert plain[Verdict.NOT_RUN] > counts[Verdict.NOT_RUN] == 0

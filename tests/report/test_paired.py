@@ -9,12 +9,9 @@ import pytest
 from made_up import entries, measured, own, own_entries
 from scipy.stats import t, ttest_rel
 
-from oversmoothing.lab.report.grid import judge
-from oversmoothing.lab.report.latex import latex
 from oversmoothing.lab.report.page import Section, page
-from oversmoothing.lab.report.publish import markdown
-from oversmoothing.lab.report.remarks import comparisons
-from oversmoothing.lab.report.verdict import Measured, compare
+from oversmoothing.lab.report.publish import comparisons, latex, markdown
+from oversmoothing.lab.report.verdict import Measured, compare, judge
 
 
 def draws(seed: int, n: int) -> list[float]:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from guide import ROOT
 
-from oversmoothing.lab.report.collect import collect
-from oversmoothing.lab.report.expected import load, select
-from oversmoothing.lab.report.grid import judge
 from oversmoothing.lab.report.publish import markdown, to_csv
+from oversmoothing.lab.report.results import collect
+from oversmoothing.lab.report.tables import load, select
+from oversmoothing.lab.report.verdict import judge
 
 RESULTS = ROOT / "results"
 CELLS = load(RESULTS / "expected")

@@ -7,7 +7,7 @@ import pytest
 from guide import ROOT
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.report.records import merged_seeds, read_records, records_beside
+from oversmoothing.lab.report.results import merged_seeds, read_records, records_beside
 
 
 def test_seeds_of_a_run_in_several_tables_are_merged(tmp_path: Path) -> None:

@@ -11,12 +11,18 @@ import pytest
 from made_up import cell, entries, measured
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.report.expected import load, select
-from oversmoothing.lab.report.grid import Entry, judge, layout
-from oversmoothing.lab.report.latex import latex, tex, write_latex
-from oversmoothing.lab.report.publish import every_cell, markdown, publish, to_csv
-from oversmoothing.lab.report.remarks import counts
-from oversmoothing.lab.report.verdict import Verdict
+from oversmoothing.lab.report.publish import (
+    counts,
+    every_cell,
+    latex,
+    markdown,
+    publish,
+    tex,
+    to_csv,
+    write_latex,
+)
+from oversmoothing.lab.report.tables import load, select
+from oversmoothing.lab.report.verdict import Entry, Verdict, judge, layout
 
 
 def numbers(text: str) -> list[str]:

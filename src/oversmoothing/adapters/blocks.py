@@ -1,9 +1,10 @@
-"""Finds the repeated blocks of a model, and chooses among them."""
+"""Finds the repeated blocks of a model, and chooses among them; the places in layers of BERT."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
+from typing import NamedTuple
 
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
@@ -150,3 +151,96 @@ def _examples(model: nn.Module) -> list[str]:
     blocks = {n: m for n, m in named.items() if not _plain(_class(m))} or named
     kinds = Counter(map(_class, blocks.values())).most_common(1)
     return [name for name, module in blocks.items() if _class(module) is kinds[0][0]][:2]
+
+
+class Place(NamedTuple):
+    """A place directly before or directly after a module of a layer."""
+
+    module: str
+    before: bool
+
+
+class LayerPlaces(NamedTuple):
+    """Names of the modules of a layer: self-attention, its output projection, and the places.
+
+    The comments below give the number of a place in BERT for ``--pos`` of ContraNorm's code.
+    """
+
+    attention: str
+    projection: str
+    places: Mapping[str, Place]
+
+    def fits(self, layer: nn.Module) -> bool:
+        """Returns whether a layer has all these modules."""
+        names = {name for name, _ in layer.named_modules()}
+        return {place.module for place in self.places.values()} <= names
+
+
+BERT = LayerPlaces(
+    "attention.self",
+    "attention.output.dense",
+    {
+        "input": Place("attention", True),  # 1
+        "context": Place("attention.output.dense", True),  # 2
+        "projection": Place("attention.output.dropout", False),  # 3
+        "attention_norm": Place("attention.output.LayerNorm", False),  # 4
+        "ffn": Place("output.dropout", False),  # 5
+        "output": Place("output.LayerNorm", False),  # 6
+        "attention_sum": Place("attention.output.LayerNorm", True),  # 7
+        "ffn_sum": Place("output.LayerNorm", True),  # 8
+    },
+)
+ALBERT = LayerPlaces(
+    "attention",
+    "attention.dense",
+    {
+        "input": Place("attention", True),
+        "context": Place("attention.dense", True),
+        "projection": Place("attention.output_dropout", False),
+        "attention_norm": Place("attention.LayerNorm", False),
+        "ffn": Place("ffn_output", False),
+        "output": Place("full_layer_layer_norm", False),
+        "attention_sum": Place("attention.LayerNorm", True),
+        "ffn_sum": Place("full_layer_layer_norm", True),
+    },
+)
+TEXT_LAYERS = (BERT, ALBERT)
+
+
+class Choice(NamedTuple):
+    """The chosen blocks of a model.
+
+    Args:
+        blocks: by name, in their order.
+        every: all blocks of the model, chosen or not.
+        named: whether the user named the blocks one by one.
+    """
+
+    blocks: Mapping[str, nn.Module]
+    every: Mapping[str, nn.Module]
+    named: bool
+
+    @property
+    def last(self) -> nn.Module:
+        """The model's last block."""
+        return [*self.every.values()][-1]
+
+
+def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
+    """Chooses among the repeated blocks of a model.
+
+    Raises:
+        InputError: the model has no repeated blocks, or the chosen ones do not exist.
+    """
+    try:
+        found = {name: module for name, module in model.named_modules() if ALBERT.fits(module)}
+        found = found or find_blocks(model)  # which takes the groups of an ALBERT for blocks
+    except InputError as error:
+        raise InputError(
+            f"model: found no repeated blocks in {type(model).__name__}; for a method after "
+            "the mixing give where= as a pattern of names of modules that return tokens (B, N, C)"
+        ) from error
+    names = list(found)
+    some = {names[i]: found[names[i]] for i in chosen(blocks, len(found))}
+    named = not isinstance(blocks, str) or blocks not in ("all", "last-half")
+    return Choice(some, found, named)

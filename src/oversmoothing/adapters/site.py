@@ -1,4 +1,7 @@
-"""Aggregators at one place of an existing model, which keeps its own modules."""
+"""Aggregators at one place of an existing model, which keeps its own modules.
+
+Also: the tokens at a place, in whatever layout its tensor has, and their number of channels.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -7,11 +10,14 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.utils.hooks import RemovableHandle
 
-from oversmoothing.adapters.axes import from_tokens, to_tokens
-from oversmoothing.adapters.current import Capture, Current
-from oversmoothing.adapters.sites import Chain
-from oversmoothing.aggregators.base import PLAIN, Aggregator, Context
+from oversmoothing.adapters.calls import Capture, Current
+from oversmoothing.adapters.sites import Chain, Factory
+from oversmoothing.aggregators.base import PLAIN, Aggregator, Context, wants_dim
 from oversmoothing.errors import InputError
+
+LAYOUTS = ("BNC", "NBC", "BCN", "BCHW", "BHWC", "NC")
+MEANING = "B samples, N tokens or nodes, C channels, H rows, W columns"
+SIZES = ("out_channels", "channels", "out_features")  # attributes with the channels of an output
 
 
 class Site(Chain):
@@ -211,3 +217,65 @@ def placed_in(model: nn.Module) -> list[Placed]:
         attached = [*module.children(), *hooks]
         found += [Placed(module, site) for site in attached if isinstance(site, Site | Capture)]
     return found
+
+
+def check_layout(layout: str | None) -> None:
+    """Raises InputError for a layout that is not one of ``LAYOUTS``."""
+    if layout is not None and layout not in LAYOUTS:
+        raise InputError(f"layout: expected one of {', '.join(LAYOUTS)}, got {layout!r}")
+
+
+def to_tokens(x: Tensor, layout: str) -> Tensor:
+    """Returns tokens (B, N, C) of a tensor in a layout; nodes (N, C) stay as they are."""
+    match layout:
+        case "NBC":
+            return x.transpose(0, 1)
+        case "BCN":
+            return x.mT
+        case "BCHW":
+            return x.flatten(2).mT
+        case "BHWC":
+            return x.flatten(1, 2)
+    return x
+
+
+def from_tokens(tokens: Tensor, like: Tensor, layout: str) -> Tensor:
+    """Returns tokens (B, N, C) in a layout, with the shape of ``like``."""
+    match layout:
+        case "NBC":
+            return tokens.transpose(0, 1)
+        case "BCN" | "BCHW":
+            return tokens.mT.reshape(like.shape)
+    return tokens.reshape(like.shape)
+
+
+def channels(module: nn.Module, factories: Sequence[Factory]) -> int:
+    """Returns the number of channels of a module's output; 0 if no factory asks for it.
+
+    Raises:
+        InputError: the number cannot be found.
+    """
+    if not any(map(wants_dim, factories)):
+        return 0
+    if found := width(module):
+        return found
+    raise InputError(
+        f"aggregator: cannot tell how many channels {type(module).__name__} has; give a factory "
+        "that knows, for example functools.partial(ContraNorm, dim=64)"
+    )
+
+
+def width(module: nn.Module) -> int:
+    """Returns the number of channels of a module's output, from its attributes or its last layer.
+
+    It is 0 if neither tells it.
+    """
+    heads = module.heads if getattr(module, "concat", False) and hasattr(module, "heads") else 1
+    for part in (module, *reversed(list(module.modules()))):
+        for name in SIZES:
+            if isinstance(size := getattr(part, name, None), int):
+                return size * heads if part is module else size
+        weight = getattr(part, "weight", None)
+        if isinstance(weight, Tensor) and weight.dim() == 1:  # a norm
+            return len(weight)
+    return 0

@@ -10,7 +10,7 @@ Where a token does not see all others (causal models, padding), 11ᵀ/n becomes 
 over the tokens that it sees. The paper has no such case.
 """
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +18,10 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
 from oversmoothing.aggregators.checks import PADDING, check_finite, like, number
-from oversmoothing.aggregators.running_mean import RunningMean
 from oversmoothing.errors import InputError
+
+if TYPE_CHECKING:
+    from oversmoothing.aggregators.running_mean import RunningMean
 
 
 class Centered(Inside):

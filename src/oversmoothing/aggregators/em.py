@@ -8,22 +8,145 @@ means (HEMNet, Eq. 8, 13, 10). η = 1 is EM, η < 1 is HEM.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing import distributed
+from oversmoothing.aggregators.base import PLAIN, Context, Instead
 from oversmoothing.aggregators.checks import check_counts, number
-from oversmoothing.aggregators.em_bases import MovingBases
-from oversmoothing.aggregators.em_iteration import Iteration, branch
 from oversmoothing.aggregators.memory_layout import product, softmax
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
 EPS = 1e-6  # EMANet's, of both normalisations
 Kernel = Literal["dot", "distance"]
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """An E-step and an N-step (Newton step) on N tokens of C channels with K bases.
+
+    Args:
+        x_e: the input tokens of the E-step, (..., N, C).
+        x_n: the same tokens, as input of the N-step.
+        before: the bases μ that the E-step uses, (..., K, C).
+        gamma: the responsibilities γ, (..., N, K); rows sum to 1.
+        mu: the bases after the N-step, (..., K, C).
+    """
+
+    x_e: Tensor
+    x_n: Tensor
+    before: Tensor
+    gamma: Tensor
+    mu: Tensor
+
+
+def branch(x: Tensor) -> Tensor:
+    """Returns a view of x that keeps the gradient that flows to x through it."""
+    x = x.view_as(x)
+    if x.requires_grad:
+        x.retain_grad()
+    return x
+
+
+def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[float]]:
+    """Computes the mean of |∂L/∂X| after a backward pass, as in HEMNet's Fig. 3b to 3d.
+
+    Args:
+        iterations: of one forward pass within ``EM.recording``.
+
+    Returns:
+        ``n_steps`` and ``e_steps``: one value per iteration, for the gradient through that step
+        (the two terms of Eq. 17). ``total``: the value for the sum of all these gradients. A step
+        without gradient counts as 0.
+    """
+    n_steps = [_gradient(iteration.x_n) for iteration in iterations]
+    e_steps = [_gradient(iteration.x_e) for iteration in iterations]
+    return {
+        "n_steps": [gradient.abs().mean().item() for gradient in n_steps],
+        "e_steps": [gradient.abs().mean().item() for gradient in e_steps],
+        "total": reduce(torch.add, n_steps + e_steps).abs().mean().item(),
+    }
+
+
+def _gradient(x: Tensor) -> Tensor:
+    return torch.zeros_like(x) if x.grad is None else x.grad
+
+
+class MovingBases(Instead):
+    """Updates μ⁽⁰⁾ ← m μ⁽⁰⁾ + (1 − m) mean(μ⁽ᵀ⁾) once in every optimisation step.
+
+    The mean is over all samples of a step, in all parts of the batch and all processes. Checkpoints
+    include the sum since the last update. As in EMANet, the initial bases have norm 1, and the
+    updates do not restore this norm.
+
+    Args:
+        num_bases: K.
+        dim: channels C.
+        momentum: m, in [0, 1).
+
+    Raises:
+        InputError: the momentum is out of range.
+    """
+
+    bases: Tensor
+
+    def __init__(self, num_bases: int, dim: int, momentum: float) -> None:
+        super().__init__()
+        if not 0 <= number(momentum) < 1:
+            raise InputError(
+                f"aggregator.momentum: expected at least 0 and below 1, got {momentum!r}; at 1 the "
+                "bases would never move"
+            )
+        self.momentum = momentum
+        self.register_buffer("bases", torch.empty(num_bases, dim))
+        # Not a buffer: before a forward pass, DDP copies the buffers of the first process to all.
+        self.pending: Tensor | None = None  # sum of μ⁽ᵀ⁾ and the number of samples, (K·C + 1,)
+        self.reset_running_stats()
+
+    def reset_running_stats(self) -> None:
+        """Draws the bases anew, as before training."""
+        self.bases.copy_(F.normalize(torch.randn_like(self.bases), dim=-1))
+        self.pending = None
+
+    def remember(self, mu: Tensor) -> None:
+        """Adds the bases μ⁽ᵀ⁾ of samples, (..., K, C) and detached, to the next mean."""
+        samples = mu.reshape(-1, *self.bases.shape)
+        sums = samples.sum(dim=0).flatten().to(self._precise)
+        sums = F.pad(sums, (0, 1), value=len(samples))
+        self.pending = sums if self.pending is None else self._sums() + sums
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Updates μ⁽⁰⁾; without new samples it stays the same."""
+        [sums] = distributed.sum_over_processes([self._sums()])
+        samples = sums[-1]
+        mean = sums[:-1].view_as(self.bases) / samples.clamp(min=1)
+        moved = self.momentum * self.bases + (1 - self.momentum) * mean
+        self.bases.copy_(torch.where(samples > 0, moved, self.bases))
+        self.pending = None
+
+    def get_extra_state(self) -> Tensor:
+        return self._sums().clone()
+
+    def set_extra_state(self, state: Tensor | dict[str, Tensor | None]) -> None:
+        self.pending = state["pending"] if isinstance(state, dict) else state  # dict: earlier ones
+
+    @property
+    def _precise(self) -> torch.dtype:
+        """A sum of many parts, or a count above 256, needs more bits than half precision has."""
+        return torch.promote_types(self.bases.dtype, torch.float32)
+
+    def _sums(self) -> Tensor:
+        if self.pending is None:
+            return self.bases.new_zeros(self.bases.numel() + 1, dtype=self._precise)
+        return self.pending.to(self.bases.device, self._precise)
 
 
 class EM(MovingBases):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from oversmoothing.edges import check_edges
+from oversmoothing.checks import check_edges
 
 CPU_TILE = 384  # for one thread: two tiles fit into the cache of its core
 CPU_TILE_BF16 = 576

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.metrics.overlap import Overlap
-from oversmoothing.metrics.segmentation import IGNORE, checked
+from oversmoothing.metrics.segmentation import IGNORE, Overlap, checked
 
 
 class BoundaryIoU(Overlap):

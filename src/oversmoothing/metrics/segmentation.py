@@ -1,15 +1,70 @@
-"""Intersection over union (IoU) from one confusion matrix over all images."""
+"""Intersection over union (IoU): from a confusion matrix, and by background threshold."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from oversmoothing.distributed import gathered
 from oversmoothing.errors import InputError
-from oversmoothing.metrics.overlap import Overlap
 
+MOST = 255  # labels are 0…254; 255 is not a label
 IGNORE = 255  # in a mask: the pixel is not counted; in a prediction: no decision
+
+
+class Overlap(ABC):
+    """Base class of metrics that count pixels and compute IoU from the counts.
+
+    Args:
+        num_classes: C, background included.
+        unsure: how a prediction of 255 counts, ``wrong`` or ``drop``.
+
+    Attributes:
+        matrix: int64 counts on the CPU, summed over images.
+
+    Raises:
+        InputError: C not in 1…255, or an unknown ``unsure``.
+    """
+
+    matrix: Tensor
+
+    def __init__(self, num_classes: int, unsure: str) -> None:
+        if not 1 <= num_classes <= MOST:
+            raise InputError(f"num_classes: expected 1 to {MOST} labels, got {num_classes}")
+        if unsure not in ("wrong", "drop"):
+            raise InputError(f"unsure: expected wrong or drop, got {unsure}")
+        self.num_classes, self.unsure = num_classes, unsure
+
+    @abstractmethod
+    def areas(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the pixels per class that are correct, true, predicted; each (C,)."""
+
+    def all_reduce(self) -> None:
+        """Sums the counts over all processes; does nothing without ``torch.distributed``."""
+        self.matrix = sum(gathered(self.matrix))
+
+    def iou(self) -> list[float | None]:
+        """IoU of every class in percent; None for a class that is neither true nor predicted."""
+        hit, true, predicted = self.areas()
+        union = true + predicted - hit
+        return [100 * h / u if u else None for h, u in zip(hit.tolist(), union.tolist())]
+
+    def miou(self, labels: Collection[int] | None = None) -> float:
+        """Mean IoU in percent over the classes that occur in the truth (ToCo); NaN if none does.
+
+        mmsegmentation also averages over classes that are predicted but never occur, with IoU 0.
+        The two agree if every class occurs.
+
+        Args:
+            labels: classes to average over; None: all.
+        """
+        occurs, ious = (self.areas()[1] > 0).tolist(), enumerate(self.iou())
+        wanted = (pair for pair in ious if labels is None or pair[0] in labels)
+        found = [iou for label, iou in wanted if occurs[label] and iou is not None]
+        return sum(found) / len(found) if found else float("nan")
 
 
 class Confusion(Overlap):
@@ -101,3 +156,54 @@ def _labels(values: Tensor | np.ndarray, C: int, what: str) -> Tensor:
             "check the number of classes and that the file is a mask"
         )
     return values
+
+
+class ThresholdCurve:
+    """Confusion matrices at several background thresholds, counted in one pass over the pixels.
+
+    At a threshold t, a pixel has the class of its highest score if this score exceeds t, else it is
+    background (label 0).
+
+    Args:
+        num_classes: C, background included.
+        thresholds: in any order.
+
+    Attributes:
+        counts: (C, C, T + 1) int64 on the CPU: truth, class of the highest score, number of
+            thresholds below that score.
+    """
+
+    def __init__(self, num_classes: int, thresholds: Sequence[float]) -> None:
+        self.thresholds = torch.tensor(sorted(thresholds))
+        C, T = num_classes, len(thresholds)
+        self.counts = torch.zeros(C, C, T + 1, dtype=torch.int64)
+
+    def update(self, scores: Tensor, classes: Tensor, truth: Tensor) -> None:
+        """Adds images; skips pixels whose truth is 255.
+
+        Args:
+            scores: highest score of every pixel.
+            classes: 1…C−1, the class that has it; same shape.
+            truth: 0…C−1 or 255; same shape.
+        """
+        C, _, bins = self.counts.shape
+        truth = truth.to(scores.device).long()
+        exceeded = torch.bucketize(scores, self.thresholds.to(scores))  # t < score
+        cell = ((truth * C + classes) * bins + exceeded)[truth != IGNORE]
+        self.counts += cell.bincount(minlength=self.counts.numel()).view_as(self.counts).cpu()
+
+    def all_reduce(self) -> None:
+        """Sums the counts over all processes; does nothing without ``torch.distributed``."""
+        self.counts = sum(gathered(self.counts))
+
+    def at(self, place: int) -> Confusion:
+        """Returns the confusion matrix at the threshold with this index."""
+        confusion = Confusion(len(self.counts))
+        confusion.matrix[:, :-1] = self.counts[..., place + 1 :].sum(-1)
+        confusion.matrix[:, 0] += self.counts[..., : place + 1].sum((-1, -2))
+        return confusion
+
+    def miou(self) -> dict[float, float]:
+        """Returns the mIoU in percent by threshold."""
+        places = enumerate(self.thresholds.tolist())
+        return {round(t, 6): self.at(place).miou() for place, t in places}

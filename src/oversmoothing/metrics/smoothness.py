@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oversmoothing.edges import check_edges
+from oversmoothing.checks import check_edges
 from oversmoothing.errors import InputError
 
 GRAM_FLOOR = 1e-6  # relative size below which singular values of the Gram matrix are inaccurate
@@ -161,6 +161,30 @@ def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
         degree.index_add_(-1, row, torch.ones_like(row, dtype=degree.dtype))
     connected = degree > 0
     return (total[..., connected] / degree[connected]).mean(dim=-1)
+
+
+OF_BLOCKS = {
+    "cosine": mean_cosine,
+    "effective_rank": effective_rank,
+    "token_variance": token_variance,
+}
+
+
+def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
+    """Means over samples of :data:`OF_BLOCKS`, for every block.
+
+    Args:
+        batches: for every batch of samples, the tokens after each block in order, each (B, N, C).
+
+    Returns:
+        ``cosine``, ``effective_rank`` and ``token_variance``, one value per block.
+    """
+    found: dict[str, list[Tensor]] = {name: [] for name in OF_BLOCKS}
+    for blocks in batches:
+        each = zip(*([measure(x) for measure in OF_BLOCKS.values()] for x in blocks))
+        for name, values in zip(found, each):
+            found[name].append(torch.stack(values, dim=1))  # (B, depth)
+    return {name: torch.cat(values).mean(dim=0).tolist() for name, values in found.items()}
 
 
 def _double(x: Tensor) -> Tensor:

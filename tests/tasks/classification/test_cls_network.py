@@ -18,7 +18,7 @@ from oversmoothing.lab.backbones.vit import MEAN, STD, ViT
 from oversmoothing.lab.data.image_set import InMemory, LabelledImages
 from oversmoothing.lab.tasks.classification.evaluator import Evaluation, Evaluator
 from oversmoothing.lab.tasks.classification.task import Classifier, classifier
-from oversmoothing.metrics import blocks, smoothness
+from oversmoothing.metrics import smoothness
 
 TINY = {"name": "test_vit", "weights": "none", "freeze_pos_embed": False}
 SMALL = {**TINY, "depth": 2, "image_size": 32, "patch": 4}
@@ -138,7 +138,7 @@ def test_layers_are_those_of_every_block_without_prefix() -> None:
         expected.append(float(smoothness.mean_cosine(x[:, 1:])))
     assert found["cosine"][-1] == pytest.approx(sum(expected) / 3)
     assert {len(values) for values in found.values()} == {2}
-    assert set(found) == {*blocks.OF_BLOCKS, "attention_similarity"}
+    assert set(found) == {*smoothness.OF_BLOCKS, "attention_similarity"}
     assert evaluator.layers(host("cnn")) == {}
 
 

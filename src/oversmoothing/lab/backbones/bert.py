@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters import layouts
-from oversmoothing.adapters.current import Current, sentences
-from oversmoothing.adapters.layouts import Layout
+from oversmoothing.adapters import blocks
+from oversmoothing.adapters.blocks import LayerPlaces
+from oversmoothing.adapters.calls import Current, sentences
 from oversmoothing.adapters.site import AfterModule, BeforeModule
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
@@ -108,7 +108,7 @@ class Padding(Current):
 
 def equip(
     layer: nn.Module,
-    layout: Layout,
+    layout: LayerPlaces,
     sites: Sites,
     positions: Sequence[str],
     context: Context,
@@ -124,7 +124,7 @@ def equip(
         context: of every aggregator.
         padding: of the network.
     """
-    from oversmoothing.adapters.hf_attention import InsideFunction, InsteadOfFunction
+    from oversmoothing.adapters.hf import InsideFunction, InsteadOfFunction
 
     attention = layer.get_submodule(layout.attention)
     dim = attention.query.in_features
@@ -192,7 +192,7 @@ class BERT(nn.Module):
             do not fit, a position is unknown, or aggregators exclude each other.
     """
 
-    layout: ClassVar[layouts.Layout] = layouts.BERT
+    layout: ClassVar[blocks.LayerPlaces] = blocks.BERT
     prefix: ClassVar[int] = 1
 
     def __init__(
@@ -311,7 +311,7 @@ class ALBERT(BERT):
         embedding: channels of the embeddings.
     """
 
-    layout: ClassVar[layouts.Layout] = layouts.ALBERT
+    layout: ClassVar[blocks.LayerPlaces] = blocks.ALBERT
 
     def __init__(
         self,

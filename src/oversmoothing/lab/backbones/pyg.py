@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.pyg_channels import mixed_channels
-from oversmoothing.adapters.pyg_inside import InsidePropagate
+from oversmoothing.adapters.pyg import InsidePropagate, mixed_channels
 from oversmoothing.adapters.sites import Chain, Factory, Sites
 from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.errors import InputError

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
-from oversmoothing.checks import check_choice
-from oversmoothing.edges import check_edges
+from oversmoothing.checks import check_choice, check_edges
 from oversmoothing.lab.backbones.per_seed import Seeds
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.blocks import chosen
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.adapters.timm_models import NORMS
+from oversmoothing.adapters.timm import NORMS
 from oversmoothing.aggregators.external import double_norm
 from oversmoothing.checks import check_choice
 from oversmoothing.lab.backbones.options import MEAN, STD, check_rate

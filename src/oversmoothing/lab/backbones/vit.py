@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.blocks import block_index, chosen
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.adapters.timm_models import NORMS
+from oversmoothing.adapters.timm import NORMS
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.site import AfterModule
 from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
-from oversmoothing.adapters.timm_models import NORMS
+from oversmoothing.adapters.timm import NORMS
 from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.lab.backbones.options import Replacing, in_bf16_on_cpu
 

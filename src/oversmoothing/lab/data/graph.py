@@ -15,7 +15,7 @@ from typing import Literal, ParamSpec
 import torch
 from torch import Tensor
 
-from oversmoothing.edges import check_edges
+from oversmoothing.checks import check_edges
 from oversmoothing.errors import InputError
 
 PARTS = ("train", "val", "test")

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oversmoothing.errors import InputError
+from oversmoothing.lab.drawing.panels import draw_line, handles, panels
 from oversmoothing.lab.drawing.style import LINES, colours_of
 
 MOMENTS = {"before": (0, (4, 2)), "after": "solid"}
@@ -58,13 +59,13 @@ def _by_block(
 def draw_tokens(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draws the rows of ``token_rows`` by block: dashed before training, solid after it."""
     colours = colours_of(row["label"] for row in rows)
-    figure = Figure(figsize=(7.2, 3.0), layout="constrained")
-    for axis, metric in zip(figure.subplots(1, 2), METRICS):
+    figure, axes = panels(list(METRICS), 2, each=(3.6, 3.0), margin=(0.0, 0.0))
+    for metric, axis in axes.items():
         shown = [row for row in rows if row["metric"] == metric]
         for label, colour in colours.items():
             for moment, dashes in MOMENTS.items():
                 line = [row for row in shown if (row["label"], row["moment"]) == (label, moment)]
-                draw_line(axis, line, first=0, color=colour, linestyle=dashes, markersize=2.5)
+                draw_blocks(axis, line, first=0, color=colour, linestyle=dashes, markersize=2.5)
         axis.set(xlabel="block", ylabel=METRICS[metric])
         values = [row["mean"] + (row["std"] or 0.0) for row in shown]
         axis.set_ylim(min(0.0, *values), 1.08 * max(values))
@@ -73,7 +74,7 @@ def draw_tokens(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def draw_line(axis: Axes, rows: Iterable[Mapping[str, Any]], first: int, **style: Any) -> None:
+def draw_blocks(axis: Axes, rows: Iterable[Mapping[str, Any]], first: int, **style: Any) -> None:
     """Draws means by block, counted from 1, in a band of ± one standard deviation.
 
     Args:
@@ -81,17 +82,16 @@ def draw_line(axis: Axes, rows: Iterable[Mapping[str, Any]], first: int, **style
         first: number of the first block in the rows.
     """
     rows = list(rows)
-    x, y = [row["block"] + 1 - first for row in rows], [row["mean"] for row in rows]
-    axis.plot(x, y, marker="o", **style)
-    if rows and rows[0]["std"] is not None:
-        low, high = ([row["mean"] + sign * row["std"] for row in rows] for sign in (-1, 1))
-        axis.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
+    blocks = [row["block"] + 1 - first for row in rows]
+    values = ([row[key] for row in rows] for key in ("mean", "std"))
+    draw_line(axis, blocks, *values, band=True, marker="o", **style)
     axis.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _handles(colours: Mapping[str, str]) -> list[Line2D]:
     """Returns legend entries for the colours of non-empty labels and for the dashes."""
-    named = [Line2D([], [], color=c, label=label) for label, c in colours.items() if label]
-    grey = {"color": "#444444"}
-    dashed = (Line2D([], [], ls=ls, label=f"{m} training", **grey) for m, ls in MOMENTS.items())
-    return [*named, *dashed]
+    named = {label: {"color": colour} for label, colour in colours.items() if label}
+    dashed = {
+        f"{moment} training": {"ls": ls, "color": "#444444"} for moment, ls in MOMENTS.items()
+    }
+    return handles(named | dashed)

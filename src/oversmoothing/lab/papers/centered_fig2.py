@@ -22,7 +22,7 @@ from oversmoothing.lab.launch.flags import SEED, add_trust, whole
 from oversmoothing.lab.launch.loading import TrainedRun
 from oversmoothing.lab.launch.predict import require_same_classes
 from oversmoothing.lab.papers import RESULTS, figure_parser
-from oversmoothing.lab.report.records import merged_seeds, records_beside
+from oversmoothing.lab.report.results import merged_seeds, records_beside
 from oversmoothing.lab.store.recorder import read_result
 from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, draw_pair, look_at
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from oversmoothing.errors import InputError, complain
 from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.panels import handles, panels
 from oversmoothing.lab.drawing.style import LINES, colours_of
-from oversmoothing.lab.drawing.tokens import draw_line, mean_and_std
+from oversmoothing.lab.drawing.tokens import draw_blocks, mean_and_std
 from oversmoothing.lab.papers import RESULTS, figure_parser
-from oversmoothing.lab.report.collect import Planned, collect
-from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.results import Planned, collect
+from oversmoothing.lab.report.tables import load, select
 
 TABLES = ["cls_pretrained", "cls_depth", "text_depth", "text_rates"]
 ONE_RUN = ["cls_pretrained"]  # the columns of a row are metrics of one run
@@ -99,8 +99,7 @@ def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
 
 def _by_block(planned: Planned, metric: str) -> list[tuple[float | None, ...]]:
     """Returns the values of all finished seeds, by block; none if they lack the metric."""
-    found = planned.result["seeds"] if planned.config and planned.result else {}
-    seeds = [found[str(s)] for s in planned.config.seeds if str(s) in found] if found else []
+    seeds = planned.finished
     layers = [next((s[m] for m in MOMENTS if m in s), {}).get(metric, []) for s in seeds]
     return list(zip(*layers, strict=True))
 
@@ -112,23 +111,21 @@ def draw_curves(rows: Sequence[dict[str, Any]], titles: bool) -> Figure:
     metrics = [m for m in METRICS if any(row["metric"] == m for row in rows)]
     colours = colours_of(row["row"] for row in rows)
     across = len(columns) if len(columns) > 1 else len(metrics)
-    down = len(metrics) if len(columns) > 1 else 1
-    width = 2.5 * across + 0.6
-    figure = Figure(figsize=(width, 2.0 * down + 0.7), layout="constrained")
     share = "row" if len(columns) > 1 else False  # columns compare with each other
-    axes = figure.subplots(down, across, squeeze=False, sharey=share).flat
-    for axis, (metric, column) in zip(axes, [(m, c) for m in metrics for c in columns]):
+    places = [(metric, column) for metric in metrics for column in columns]
+    figure, axes = panels(places, across, each=(2.5, 2.0), margin=(0.6, 0.7), sharey=share)
+    for (metric, column), axis in axes.items():
         for name, colour in colours.items():
             place = (metric, column, name)
             line = [r for r in rows if (r["metric"], r["column"], r["row"]) == place]
-            draw_line(axis, line, first=1, color=colour, markersize=2)
+            draw_blocks(axis, line, first=1, color=colour, markersize=2)
         if column == columns[0]:
             axis.set_ylabel(METRICS[metric])
         if titles and metric == metrics[0]:
             axis.set_title(column)
-        if metric == metrics[-1] or down == 1:
+        if metric == metrics[-1] or len(columns) == 1:
             axis.set_xlabel("block")
-    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=int(width / 1.7),
-                  frameon=False, fontsize=8)  # fmt: skip
+    named = handles({name: {"color": colour} for name, colour in colours.items()})
+    figure.legend(handles=named, loc="outside lower center", frameon=False, fontsize=8,
+                  ncols=int(figure.get_figwidth() / 1.7))  # fmt: skip
     return figure

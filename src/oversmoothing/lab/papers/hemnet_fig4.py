@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from oversmoothing.aggregators.em_iteration import Iteration
+from oversmoothing.aggregators.em import Iteration
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import ImageSet, to_array, to_float
 from oversmoothing.lab.drawing.files import save

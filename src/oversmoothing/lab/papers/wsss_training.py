@@ -9,15 +9,15 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.panels import draw_line, handles, panels
 from oversmoothing.lab.drawing.style import LINES, colours_of
 from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.papers import RESULTS, figure_parser
-from oversmoothing.lab.report.collect import Planned, collect
-from oversmoothing.lab.report.expected import load, select
+from oversmoothing.lab.report.results import Planned, collect
+from oversmoothing.lab.report.tables import load, select
 
 CURVES = {"CAM": "val_cam_curve", "aux CAM": "val_aux_cam_curve"}  # threshold -> mIoU
 AXES = {"step": "iterations", "threshold": "threshold of the CAM"}
@@ -52,7 +52,7 @@ def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
 
 def threshold_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
     """Returns mean, std and number of seeds for the CAMs after training, by row and threshold."""
-    rows = {cell.cell.label: _seeds(cell) for cell in planned}  # all cells of a row are one run
+    rows = {cell.cell.label: cell.finished for cell in planned}  # all cells of a row are one run
     return [
         {"row": row, "column": f"{column}, all labels", "threshold": float(threshold)}
         | mean_and_std([seed[curve][threshold] for seed in seeds])
@@ -62,18 +62,10 @@ def threshold_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
     ]
 
 
-def _seeds(planned: Planned) -> list[dict[str, Any]]:
-    """Returns the results of all finished seeds."""
-    if planned.config is None or planned.result is None:
-        return []
-    found = planned.result["seeds"]
-    return [found[str(seed)] for seed in planned.config.seeds if str(seed) in found]
-
-
 def _by_step(planned: Planned) -> dict[int, list[float]]:
     """Maps iterations to the values of all finished seeds; the last is from the results."""
     metric, values = planned.cell.metric, {}
-    for seed in _seeds(planned):
+    for seed in planned.finished:
         last = {"step": planned.config.trainer.iterations}
         for evaluation in [*seed.get("history", []), seed | last]:
             if metric in evaluation:
@@ -87,21 +79,16 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     columns, key = list(dict.fromkeys(r["column"] for r in rows)), list(rows[0])[2]
     colours = colours_of(r["row"] for r in rows)
     across = min(3, len(columns))
-    down = -(-len(columns) // across)
-    size = (max(2.6 * across + 0.3, 7.0), 2.1 * down + 0.5)  # the legend needs 7 inches
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False).flat
-    for spare in axes[len(columns) :]:
-        spare.remove()
-    for axis, column in zip(axes, columns):
+    size = {"each": (2.6, 2.1), "margin": (0.3, 0.5), "least": 7.0}  # the legend needs 7 inches
+    figure, axes = panels(columns, across, **size)
+    for column, axis in axes.items():
         for label, colour in colours.items():
             line = [r for r in rows if (r["column"], r["row"]) == (column, label)]
-            x, y, spread = ([r[name] for r in line] for name in (key, "mean", "std"))
-            spread = [s or 0.0 for s in spread]
-            axis.errorbar(x, y, spread, color=colour, marker="o", markersize=2.5, capsize=2)
+            values = ([r[name] for r in line] for name in (key, "mean", "std"))
+            draw_line(axis, *values, color=colour, marker="o", markersize=2.5, capsize=2)
         axis.set(title=column, xlabel=AXES[key])
         if axis.get_subplotspec().is_first_col():
             axis.set_ylabel("mIoU (%)")
-    handles = [Line2D([], [], color=c, label=label) for label, c in colours.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    named = handles({label: {"color": colour} for label, colour in colours.items()})
+    figure.legend(handles=named, loc="outside lower center", ncols=2, frameon=False)
     return figure

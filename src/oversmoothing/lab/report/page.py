@@ -3,8 +3,9 @@
 import base64
 import mimetypes
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
@@ -13,10 +14,62 @@ from markupsafe import Markup, escape
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.report import claims as words
-from oversmoothing.lab.report import grid, publish, remarks
-from oversmoothing.lab.report.grid import Entry
-from oversmoothing.lab.report.overview import Paper
+from oversmoothing.lab.report import publish
+from oversmoothing.lab.report.verdict import Entry, Verdict, layout
 from oversmoothing.lab.store.files import write_text
+
+ORDER = (
+    Verdict.WITHIN,
+    Verdict.OFF,
+    Verdict.CONTRADICTED,
+    Verdict.MISSING,
+    Verdict.NOT_RUN,
+)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The published numbers of a paper by verdict.
+
+    Args:
+        name: short name of the paper.
+        counts: number of cells by verdict.
+        claims: number of claims in words by verdict.
+        in_short: paragraphs of its page: a verdict of one sentence, then the reasons.
+    """
+
+    name: str
+    counts: Counter[Verdict]
+    claims: Counter[str] = field(default_factory=Counter)
+    in_short: Sequence[str] = ()
+
+    @property
+    def parts(self) -> list[tuple[Verdict, int]]:
+        """Verdicts that occur, with their number of cells, from the best to the least known."""
+        return [(kind, self.counts[kind]) for kind in ORDER if self.counts[kind]]
+
+    @property
+    def claim_parts(self) -> list[tuple[str, int]]:
+        """Verdicts of the claims in words, with the number of each."""
+        return [(kind, self.claims[kind]) for kind in words.ORDER if self.claims[kind]]
+
+    @property
+    def claim_line(self) -> str:
+        """``38 claims in words; holds: 4, holds in part: 11, …``"""
+        parts = [f"{kind}: {number}" for kind, number in self.claim_parts]
+        return f"{self.claims.total()} claims in words; {', '.join(parts)}."
+
+    @property
+    def line(self) -> str:
+        """``92 of 175 published numbers measured: 78 agree, 14 differ.``"""
+        agree, differ, contradicted = (self.counts[kind] for kind in ORDER[:3])
+        measured, total = agree + differ + contradicted, self.counts.total()
+        first = f"{measured} of {total} published numbers measured"
+        if not measured:
+            return f"None of {total} published numbers is measured by a training run."
+        others = [f"{differ} differ"] * bool(differ)
+        others += [f"{contradicted} against the published comparison"] * bool(contradicted)
+        return f"{first}: {', '.join([f'{agree} agree', *others])}."
 
 
 @dataclass(frozen=True)
@@ -62,8 +115,7 @@ def page(title: str, sections: Sequence[Section], papers: Sequence[Paper] = ()) 
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
     environment.filters["code"] = _code
-    modules = {"words": words, "grid": grid, "publish": publish, "remarks": remarks}
-    names = modules | {"hint": _hint, "image": _image}
+    names = {"words": words, "publish": publish, "layout": layout, "hint": _hint, "image": _image}
     return environment.from_string(template, names).render(
         title=title, sections=sections, papers=papers
     )
@@ -90,3 +142,26 @@ def _image(path: Path) -> str:
     except OSError as error:
         why = f"cannot be read ({error.strerror}); draw the figure first"
         raise InputError(f"{path}: {why}") from error
+
+
+def papers(entries: Iterable[Entry], claims: Sequence[words.Entry] = ()) -> list[Paper]:
+    """Counts the published numbers of every paper, and its claims in words.
+
+    Other readings of a paper, controls, and numbers that are not at hand do not count.
+    """
+    found: dict[str, Counter[Verdict]] = {}
+    for entry in entries:
+        cell = entry.cell
+        if cell.value is not None and not cell.reading and not cell.control:
+            name = cell.about.source.partition(",")[0]
+            found.setdefault(name, Counter())[_verdict(entry)] += 1
+    said: dict[str, Counter[str]] = {}
+    for claim in claims:
+        said.setdefault(claim["paper"], Counter())[claim["verdict"]] += 1
+    return [Paper(name, counts, said.get(name, Counter())) for name, counts in found.items()]
+
+
+def _verdict(entry: Entry) -> Verdict:
+    """The verdict of a cell. One that waits for a search needs no other data to be measured."""
+    waits = entry.cell.about.tuned and entry.verdict is Verdict.NOT_RUN
+    return Verdict.MISSING if waits else entry.verdict

@@ -33,7 +33,7 @@ from oversmoothing.lab.tasks.base import (
 )
 from oversmoothing.lab.training.loop import Batch, TrainingLoop, to_device
 from oversmoothing.lab.training.recipes import AdamWLinear
-from oversmoothing.metrics import blocks
+from oversmoothing.metrics import smoothness
 
 
 def measure(names: Sequence[str], prediction: Tensor, truth: Tensor) -> dict[str, float]:
@@ -287,7 +287,7 @@ class Evaluator:
             ``cosine``, ``effective_rank`` and ``token_variance``, one value per layer.
         """
         self.network.eval()
-        return blocks.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
+        return smoothness.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
 
     def _tokens(self, one: dict[str, Any]) -> list[Tensor]:
         """Returns the tokens of a sentence after every layer, without padding."""

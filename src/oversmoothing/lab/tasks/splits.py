@@ -13,8 +13,7 @@ from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.loading import evaluation_items, evenly_spaced
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import weights_of
-from oversmoothing.metrics.overlap import Overlap
-from oversmoothing.metrics.segmentation import Confusion
+from oversmoothing.metrics.segmentation import Confusion, Overlap
 
 
 @dataclass(eq=False)

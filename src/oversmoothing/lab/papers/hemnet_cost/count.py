@@ -16,7 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.module_tracker import ModuleTracker
 
-from oversmoothing.aggregators.em_bases import MovingBases
+from oversmoothing.aggregators.em import MovingBases
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
 
 PARTS = {

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from oversmoothing.aggregators.em import EM
-from oversmoothing.aggregators.em_iteration import input_gradients
+from oversmoothing.aggregators.em import EM, input_gradients
 from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
 from oversmoothing.lab.training.loop import Batch, Objective, to_device

@@ -15,7 +15,7 @@ from oversmoothing.checks import at_least, require
 from oversmoothing.lab.backbones.vit import TokenStream
 from oversmoothing.lab.data.image_set import ImageSet, LabelledImages, to_float, to_tensor
 from oversmoothing.lab.data.loading import evenly_spaced, read_ahead
-from oversmoothing.metrics import attention, blocks
+from oversmoothing.metrics import attention, smoothness
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Evaluator:
         tokens = (
             [x[:, backbone.prefix :] for x in backbone.layers(image)] for image in self._images()
         )
-        return blocks.by_block(tokens) | {"attention_similarity": similarity}
+        return smoothness.by_block(tokens) | {"attention_similarity": similarity}
 
     def layer_ids(self) -> list[str]:
         """Returns evenly spaced validation images for ``layers``, and so images of many classes."""

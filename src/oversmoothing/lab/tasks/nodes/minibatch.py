@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
-from oversmoothing.aggregators.negatives import begin_part
+from oversmoothing.aggregators.contranorm import begin_part
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError

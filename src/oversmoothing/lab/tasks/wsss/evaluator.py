@@ -21,11 +21,9 @@ from oversmoothing.lab.tasks.wsss.crf import Job, crf_labels
 from oversmoothing.lab.tasks.wsss.labels import Labeller, resized, resized_labels, strongest
 from oversmoothing.lab.tasks.wsss.network import Present, present_classes, segmented
 from oversmoothing.lab.tasks.wsss.settings import Method
-from oversmoothing.metrics import blocks
+from oversmoothing.metrics import smoothness
 from oversmoothing.metrics.boundary import BoundaryIoU
-from oversmoothing.metrics.overlap import Overlap
-from oversmoothing.metrics.segmentation import Confusion
-from oversmoothing.metrics.thresholds import ThresholdCurve
+from oversmoothing.metrics.segmentation import Confusion, Overlap, ThresholdCurve
 
 Item = dict[str, Any]
 TOKEN_IMAGES = 64  # for token similarity
@@ -101,7 +99,7 @@ class Evaluator(SplitEvaluator):
         training = backbone.training
         backbone.eval()
         images = (to_float(self.data.image(id)) for id in self.data.val[:TOKEN_IMAGES])
-        found = blocks.by_block(
+        found = smoothness.by_block(
             [x[:, backbone.prefix :] for x in backbone.layers(self._squashed([image]))]
             for image in images
         )

@@ -1,27 +1,28 @@
-"""Finds the runs that measure published cells, and their results."""
+"""Results of the cells of tables: recorded ones, those of the output folder, and what is missing.
 
+A table's records are the lines of ``results/<table>.jsonl``, one for each run.
+"""
+
+import json
+import math
 import re
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.parts import reason
 from oversmoothing.lab.config.plan import plan
 from oversmoothing.lab.launch.execute import known_result
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.records import (
-    Records,
-    differences,
-    json_lines,
-    merged_seeds,
-    records_beside,
-)
+from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Measured, Pair
+from oversmoothing.lab.store.environment import shared_environment
 from oversmoothing.lab.store.files import write_text
 from oversmoothing.lab.store.identity import identity, ids, run_id
 from oversmoothing.lab.store.metric import look_up
@@ -30,6 +31,16 @@ EARLIER = (
     "run by an earlier version of this package, which drew other random numbers for the same "
     "seeds; `make {} EARLIER=1` measures again"
 )
+CAUSES = {  # of another result for the same seed: name -> key of the environment
+    "commit": "git",
+    "version": "version",
+    "torch": "torch",
+    "on": "device",
+    "with": "cpu_capability",
+    "data": "data",
+}
+Result = dict[str, Any]
+Records = Mapping[str, Result]  # run id -> result
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class Planned:
 
     cell: Cell
     config: DictConfig | None
-    result: dict[str, Any] | None = None
+    result: Result | None = None
     earlier: bool = False
 
     @property
@@ -72,6 +83,11 @@ class Planned:
     @property
     def pair(self) -> Pair:
         return self.cell, self.measured
+
+    @property
+    def finished(self) -> list[Result]:
+        """The results of the seeds that the config names and that are there, in its order."""
+        return [self.result["seeds"][str(seed)] for seed in self._seeds(self.result)]
 
     def of_seeds(self, seeds: Sequence[int]) -> "Planned":
         """Restricts the cell to some of its seeds.
@@ -108,7 +124,7 @@ class Planned:
             return self
         results = [(records or {}).get(name) for name in ids(self.config)]
         results.insert(0 if here_first else len(results), known_result(self.config))
-        merged: dict[str, dict[str, Any]] = {}
+        merged: dict[str, Result] = {}
         for result in filter(None, results):
             merged[result["id"]] = merged_seeds(merged.get(result["id"], result), result)
         best = max(merged.values(), key=lambda found: len(self._seeds(found)), default=None)
@@ -131,11 +147,9 @@ class Planned:
             return ""
         seed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
         first, second = (", ".join(of.get(s, "none") for s in seeds) for of in (old, new))
-        causes = [
-            differences(recorded["env"], here["env"]),
-            differences(here["env"], recorded["env"]),
-        ]
-        return f"{self._place}: recorded {seed}: {first}{causes[0]}, here {second}{causes[1]}"
+        first += _differences(recorded["env"], here["env"])
+        second += _differences(here["env"], recorded["env"])
+        return f"{_place(self.cell)}: recorded {seed}: {first}, here {second}"
 
     def so_far(self) -> str:
         """Returns a line about a cell that counts as missing while seeds are; empty for others."""
@@ -144,14 +158,9 @@ class Planned:
         values = self._values(self.result)
         shown = ", ".join(f"seed {seed}: {value:.4g}" for seed, value in values.items())
         found = f"{len(values)} of {len(self.config.seeds)} seeds so far; {shown}"
-        return f"{self._place}: {found}" if values else ""
+        return f"{_place(self.cell)}: {found}" if values else ""
 
-    @property
-    def _place(self) -> str:
-        cell = self.cell
-        return ", ".join(filter(None, (cell.table, cell.block, cell.label, cell.column)))
-
-    def _values(self, result: dict[str, Any]) -> dict[int, float]:
+    def _values(self, result: Result) -> dict[int, float]:
         """Returns the cell's metric by seed."""
         where = f"run {result['id']}"
         return {
@@ -159,14 +168,18 @@ class Planned:
             for seed in self._seeds(result)
         }
 
-    def _seeds(self, result: dict[str, Any] | None) -> tuple[int, ...]:
+    def _seeds(self, result: Result | None) -> tuple[int, ...]:
         """Returns the seeds of the config that a result has."""
         if self.config is None or result is None:
             return ()
         return tuple(seed for seed in self.config.seeds if str(seed) in result["seeds"])
 
 
-def conditions(result: dict[str, Any], metric: str) -> str:
+def _place(cell: Cell) -> str:
+    return ", ".join(filter(None, (cell.table, cell.block, cell.label, cell.column)))
+
+
+def conditions(result: Result, metric: str) -> str:
     """Returns how a metric ``<split>_<stage>_miou`` or ``layers_…`` was measured.
 
     It is empty if the result does not say. ``_best_`` metrics have their own background threshold.
@@ -188,7 +201,11 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
         recorded: committed file with the table's results; the files next to it are read, too. None:
             use only the output folder.
     """
-    records = records_beside(recorded) if recorded else {}
+    return collect_from(records_beside(recorded) if recorded else {}, cells, extra)
+
+
+def collect_from(records: Records, cells: Sequence[Cell], extra: Sequence[str]) -> list[Planned]:
+    """Does what ``collect`` does, with records that have been read."""
     runs: dict[tuple[str, ...], Planned] = {}  # a run often measures several cells
     planned = []
     for cell in cells:
@@ -216,20 +233,156 @@ def _planned(cell: Cell, words: list[str], records: Records) -> Planned:
     raise Problems([f"{place}: {line}" for line in lines])
 
 
+def read_records(path: Path) -> Records:
+    """Reads results from a file of JSON lines; empty if there is no file.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        return _parsed(path.read_text("utf-8"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: a line is not a recorded result ({error}); restore the file with git"
+        ) from None
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Records:
+    """Parses the lines of a file, which the reports of many tables read. Do not change them."""
+    return {line["id"]: line for line in map(json.loads, text.splitlines())}
+
+
+def records_beside(path: Path) -> Records:
+    """Reads the results of a table and of the tables next to it, which may share runs.
+
+    If a seed is in several files, the record of the table itself is used.
+    """
+    found: dict[str, Result] = {}
+    for file in (path, *sorted(path.parent.glob("*.jsonl"))):
+        for name, record in read_records(file).items():
+            found[name] = merged_seeds(found.get(name, record), record)
+    return found
+
+
+def merged_seeds(result: Result, other: Result) -> Result:
+    """Adds seeds of another result of the same run, and their share of its time.
+
+    If the checksums of the data differ, no seeds are added.
+    """
+    added = {seed: own for seed, own in other["seeds"].items() if seed not in result["seeds"]}
+    checksums = {part for of in (result, other) for part in str(of["env"].get("data")).split(" / ")}
+    if not added or len(checksums - {"None"}) > 1:
+        return result
+    seeds = sorted((result["seeds"] | added).items(), key=lambda item: int(item[0]))
+    seconds = result["seconds"] + other["seconds"] * len(added) / len(other["seeds"])
+    env = shared_environment([result["env"], other["env"]])
+    return {**result, "seeds": dict(seeds), "seconds": round(seconds, 2), "env": env}
+
+
+def _differences(env: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Returns what may explain another result, such as `` (commit 881cc48c5962)``, or nothing."""
+    found = {name: env.get(key) for name, key in CAUSES.items() if env.get(key) != other.get(key)}
+    words = [f"{name} {value}" for name, value in found.items() if value]
+    return f" ({', '.join(words)})" if words else ""
+
+
 def write_records(path: Path, planned: Iterable[Planned]) -> None:
     """Writes the results of a whole table: one line for each run, sorted by name.
 
     Runs that are no longer in the table are removed. No file is created if there are no results.
     """
     runs = {run_id(p.config): p for p in planned if p.config is not None and p.result}
-    text = json_lines(map(_record, runs.values()))
+    ordered = sorted(map(_record, runs.values()), key=lambda record: (record["name"], record["id"]))
+    text = "".join(json.dumps(record, sort_keys=True) + "\n" for record in ordered)
     if text or path.exists():
         write_text(path, text)
 
 
-def _record(planned: Planned) -> dict[str, Any]:
+def _record(planned: Planned) -> Result:
     """Reduces the config in a result to the part that decides the numbers."""
     if planned.earlier:
         return planned.result
     kept = {key: planned.result[key] for key in ("id", "name", "seeds", "env", "seconds")}
     return {**kept, "config": identity(planned.config)}
+
+
+def distinct(planned: Sequence[Planned]) -> list[Planned]:
+    """Keeps one cell for each run, since cells of a row may share a run."""
+    by_run = {(run_id(p.config), *p.config.seeds): p for p in reversed(planned)}
+    return [*by_run.values()][::-1]
+
+
+def tables_with(
+    runs: Sequence[Planned], cells: Sequence[Cell], extra: Sequence[str], results: Path
+) -> Iterator[list[Planned]]:
+    """Yields the tables of ``cells`` that show one of the runs.
+
+    Args:
+        runs: runs of another table.
+        cells: cells of any tables.
+        extra: see ``collect``.
+        results: folder of the records.
+    """
+    changed, experiments = {run_id(p.config) for p in runs}, {p.cell.experiment for p in runs}
+    for table in dict.fromkeys(c.table for c in cells if c.experiment in experiments):
+        own = [cell for cell in cells if cell.table == table]
+        planned = collect(own, extra, results / f"{table}.jsonl")
+        if any(p.config is not None and run_id(p.config) in changed for p in planned):
+            yield planned
+
+
+def describe(
+    missing: Sequence[Planned], planned: Sequence[Planned], extra: Sequence[str] = ()
+) -> str:
+    """Describes each missing run and its estimate in one line, and the sum of the estimates.
+
+    Args:
+        missing: the missing runs.
+        planned: all cells of the table.
+        extra: overrides of every run.
+    """
+    missing = distinct(missing)
+    if not missing:
+        open_ = [p.cell for p in planned if p.cell.about.tuned and not p.cell.runnable]
+        how = f"; cells without settings: {len(open_)}, run python scripts/tune.py "
+        return "nothing is missing" + (how + open_[0].table if open_ else "")
+    times = [estimate(p, planned) for p in missing]
+    commands = [" ".join([p.cell.command, *map(shlex.quote, extra)]) for p in missing]
+    lines = [f"{_time(seconds):>9}  {command}" for seconds, command in zip(times, commands)]
+    known = [seconds for seconds in times if seconds is not None]
+    total = f"{_time(sum(known))} for {len(known)} of them" if known else "no run to estimate from"
+    return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])
+
+
+def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:
+    """Estimates the seconds that a run takes; None if no run of the table has a result.
+
+    The time is assumed to be proportional to layers × iterations × seeds. It is scaled from the
+    finished run of the closest size in the same row and block, or else in the same row, or else in
+    the table.
+    """
+    done = [p for p in planned if p.result]
+    same_row = [p for p in done if p.cell.key == wanted.cell.key]
+    same_block = [p for p in same_row if p.cell.block == wanted.cell.block]
+    near = same_block or same_row or done
+    if not near:
+        return None
+    size = _size(wanted.config)
+    closest = min(near, key=lambda p: abs(_size(p.config) - size))
+    share = len(wanted.config.seeds) / max(1, len(closest.result["seeds"]))
+    return closest.result["seconds"] * size / _size(closest.config) * share
+
+
+def _size(config: DictConfig) -> int:
+    """Returns layers × iterations; missing values count as 1."""
+    keys = ("backbone.depth", "trainer.iterations")
+    return math.prod(OmegaConf.select(config, key) or 1 for key in keys)
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from torch import nn
 
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
-from oversmoothing.adapters.choice import Choice
-from oversmoothing.adapters.current import Current
-from oversmoothing.adapters.image_masks import ValidPatches
+from oversmoothing.adapters.blocks import Choice
+from oversmoothing.adapters.calls import Current, ValidPatches
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.panels import depth_axis, draw_line, handles, panels
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
-from oversmoothing.lab.report.cells import Cell
-from oversmoothing.lab.report.grid import Entry
+from oversmoothing.lab.report.tables import Cell
+from oversmoothing.lab.report.verdict import Entry
 
 DEPTH = "backbone.depth="
 FIELDS = ("panel", "line", "depth", "n", "mean", "std", "published", "published_std")
@@ -65,25 +66,21 @@ def by_depth(entries: Sequence[Entry]) -> bool:
 def _figure(entries: Sequence[Entry]) -> Figure:
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
     labels = list(dict.fromkeys(entry.cell.label for entry in entries))
-    columns = min(len(blocks), 2)
-    rows = math.ceil(len(blocks) / columns)
-    size = (max(4.3 * columns, 6.0), 2.9 * rows + 0.8)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
-    for axis, block in zip(axes.flat, blocks):
+    across = min(len(blocks), 2)
+    size = {"each": (4.3, 2.9), "margin": (0.0, 0.8), "least": 6.0}
+    figure, axes = panels(blocks, across, **size, sharex=True)
+    for block, axis in axes.items():
         _panel(axis, block, [entry for entry in entries if entry.cell.block == block], labels)
-    for axis in [*axes.flat][len(blocks) :]:
-        axis.remove()
-    for axis in figure.axes[-columns:]:
+        if axis.get_subplotspec().is_first_col():
+            axis.set_ylabel(_quantity(entries))
+    for axis in figure.axes[-across:]:
         axis.set_xlabel("layers L")
-    for axis in axes[:, 0]:
-        axis.set_ylabel(_quantity(entries))
     published = any(entry.cell.target is not None for entry in entries)
     shown = {entry.cell.label for entry in entries if _values(entry)}
     measured = {entry.cell.label for entry in entries if entry.measured}
     styles = {label: _style(i) for i, label in enumerate(labels) if label in shown}
     styles |= {label: styles[label] | HOLLOW for label in styles if label not in measured}
-    _legend(figure, [Line2D([], [], **styles[label], label=label) for label in styles], published)
+    _legend(figure, handles(styles), published)
     return figure
 
 
@@ -100,11 +97,8 @@ def _quantity(entries: Sequence[Entry]) -> str:
 def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[str]) -> None:
     for i, label in enumerate(labels):
         line = sorted((e for e in entries if e.cell.label == label), key=lambda e: depth_of(e.cell))
-        _draw_line(axis, line, 2 ** (SPREAD * (i - (len(labels) - 1) / 2)), _style(i))
-    depths = sorted({depth_of(entry.cell) for entry in entries if _values(entry)})
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(depths, [str(depth) for depth in depths])
-    axis.minorticks_off()
+        _draw_values(axis, line, 2 ** (SPREAD * (i - (len(labels) - 1) / 2)), _style(i))
+    depth_axis(axis, {depth_of(entry.cell) for entry in entries if _values(entry)})
     axis.tick_params(labelbottom=True)
     values = [value for entry in entries for value in _values(entry)]
     if values and 0 <= min(values) < max(values) / 2:  # from 0, differences stay visible
@@ -118,14 +112,15 @@ def _values(entry: Entry) -> list[float]:
     return [value for value in (mean, entry.cell.target) if value is not None]
 
 
-def _draw_line(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
+def _draw_values(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
     """Draws published and measured values; the line breaks at cells without a measurement."""
     x = [depth_of(entry.cell) * shift for entry in line]
     published = [entry.cell.target for entry in line]
     axis.plot(x, published, **style, **HOLLOW, alpha=0.55, markersize=6.5, linewidth=0.9)
     means = [entry.measured.mean if entry.measured else math.nan for entry in line]
-    bars = [entry.measured.std or 0.0 if entry.measured else 0.0 for entry in line]
-    axis.errorbar(x, means, bars, **style, markersize=4.5, linewidth=1.5, elinewidth=1, capsize=2)
+    bars = [entry.measured.std if entry.measured else None for entry in line]
+    thin = {"markersize": 4.5, "linewidth": 1.5, "elinewidth": 1, "capsize": 2}
+    draw_line(axis, x, means, bars, **style, **thin)
 
 
 def _style(i: int) -> dict[str, str]:
@@ -138,10 +133,11 @@ def _legend(figure: Figure, methods: Sequence[Line2D], published: bool) -> None:
     fitting = int(figure.get_figwidth() / (0.65 + 0.07 * longest))  # inches of handle and letters
     columns = max(min(len(methods), fitting), 1)
     figure.legend(handles=methods, frameon=False, loc="outside upper center", ncols=columns)
-    solid = Line2D([], [], color=GREY, marker="o", label="measured, mean ± std over seeds")
-    dashed = Line2D([], [], color=GREY, marker="o", **HOLLOW, label="published")
+    kinds = {"measured, mean ± std over seeds": {"color": GREY, "marker": "o"}}
+    if published:
+        kinds["published"] = {"color": GREY, "marker": "o", **HOLLOW}
     below = {"loc": "outside lower center", "ncols": 2, "frameon": False, "handlelength": 3}
-    figure.legend(handles=[solid, dashed] if published else [solid], **below)
+    figure.legend(handles=handles(kinds), **below)
 
 
 def _point(entry: Entry) -> tuple[object, ...]:

@@ -1,24 +1,32 @@
-"""Places for aggregators in the models of transformers."""
+"""Places for aggregators in the models of transformers.
 
+Inside the attention, aggregators use transformers' ``AttentionInterface``. The chosen attention
+modules get a copy of their configuration that names ``mix`` as the attention function; ``mix``
+calls the previous function. The model's own configuration does not change.
+"""
+
+import copy
 import inspect
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
+from typing import Any
 
 from torch import Tensor, nn
-from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, AttentionInterface, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from oversmoothing.adapters.channels import channels, width
-from oversmoothing.adapters.choice import Choice
-from oversmoothing.adapters.current import Current, capture, images, sentences
-from oversmoothing.adapters.hf_attention import InsideFunction, of_file, require_function
-from oversmoothing.adapters.image_masks import patches, sequence
-from oversmoothing.adapters.layouts import LAYOUTS, Place
+from oversmoothing.adapters.attention import InsideAttention
+from oversmoothing.adapters.blocks import TEXT_LAYERS, Choice, Place
+from oversmoothing.adapters.calls import Current, capture, images, patches, sentences, sequence
 from oversmoothing.adapters.prefix import prefix_of
-from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
+from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, channels, width
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
+FUNCTIONS = ("sdpa", "eager")  # attention functions whose masks ``mix`` understands
+ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
 READERS = {  # arguments that tell the groups of tokens; a model has the first of them
     "attention_mask": sentences,
     "pixel_attention_mask": patches,
@@ -30,12 +38,119 @@ READERS = {  # arguments that tell the groups of tokens; a model has the first o
 
 IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
 
-PLACES = ("norms", *{place: None for layout in LAYOUTS for place in layout.places})
+PLACES = ("norms", *{place: None for layout in TEXT_LAYERS for place in layout.places})
 MIXING_NORMS = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.instancenorm._InstanceNorm,
     nn.GroupNorm,
 )
+
+
+class InsideFunction(InsideAttention):
+    """Acts on the product of M and V in every head of an attention of transformers.
+
+    Attributes:
+        config: the previous configuration of the attention, which names its attention function.
+    """
+
+    def check(self, module: nn.Module) -> None:
+        """Accepts every module: a patched forward calls the attention function, too."""
+
+    def connect(self, module: nn.Module) -> None:
+        self.config = module.config
+        module.config = copy.copy(module.config)
+        module.config._attn_implementation = {"": ATTENTION}  # leaves parts of it as they are
+
+    def detach(self, module: nn.Module) -> None:
+        module.config = self.config
+        delattr(module, self.name)
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Computes attention by the module's own function, and applies the aggregators.
+
+        Raises:
+            InputError: the mask does not tell which values are seen.
+        """
+        _require_readable(attention_mask, options.get("cache"))
+        if options.get("indices") is not None:
+            raise InputError(
+                f"model: {type(module).__name__} selects its keys inside the attention "
+                "function, where aggregators cannot act; choose one that acts after the attention"
+            )
+        function = _function(module, self.config._attn_implementation or "sdpa")
+        mixed, weights = function(module, query, key, value, attention_mask, **options)
+        causal = options.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        N_q = query.shape[2]
+        causal = causal and attention_mask is None and N_q > 1
+        if causal:  # a static cache ends in empty values
+            value = value[:, :, :N_q]
+        mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
+        return mixed.transpose(1, 2).contiguous(), weights
+
+
+class InsteadOfFunction(InsideFunction):
+    """Acts instead of an attention whose query, key and value are the input of the layer."""
+
+    name = "instead"
+
+    def attend(self, module: nn.Module, query: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+        x = query.transpose(1, 2)
+        return self.act(x.flatten(2)).view(x.shape), None
+
+
+def mix(module: nn.Module, *args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+    """Computes attention with aggregators; an attention function for transformers.
+
+    Shapes: query (B, heads, N_q, C), key, value (B, heads or fewer, N, C) -> (B, N_q, heads, C).
+    """
+    site = module.inside if hasattr(module, "inside") else module.instead
+    return site.attend(module, *args, **options)
+
+
+AttentionInterface.register(ATTENTION, mix)
+
+
+def of_file(module: nn.Module, name: str) -> Any:
+    """Returns a name defined in the file of a module's class or of a base class; None if absent."""
+    homes = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
+    return next((home[name] for home in homes if name in home), None)
+
+
+def _function(module: nn.Module, name: str) -> Callable:
+    """Returns the attention function of a name; ``eager`` is that of the model's own file."""
+    require_function(name)
+    if name != "eager":
+        return ALL_ATTENTION_FUNCTIONS[name]
+    return of_file(module, "eager_attention_forward")
+
+
+def require_function(name: str) -> None:
+    """Raises InputError for an attention function with masks that aggregators cannot read."""
+    if name not in FUNCTIONS:
+        raise InputError(
+            f"model: attention function {name} has masks that aggregators cannot read; "
+            "call model.set_attn_implementation('sdpa') first"
+        )
+
+
+def _require_readable(mask: Any, cache: Any) -> None:
+    if cache is not None:
+        raise InputError("cache: aggregators cannot follow a paged cache; use model.generate")
+    if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4):
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(
+            f"attention_mask: expected one for queries and keys, (B, 1, N_q, N), got {got}; "
+            "set the attention function back to sdpa or eager"
+        )
 
 
 def place(
@@ -48,8 +163,8 @@ def place(
     """Builds new sites for the blocks.
 
     Args:
-        where: place of aggregators of the site after: one of ``layouts``, or ``norms``, which is
-            before every norm of a block. ``norms`` is the default for layers without a layout.
+        where: place of aggregators of the site after: one of ``TEXT_LAYERS``, or ``norms``, which
+            is before every norm of a block and the default for other layers.
 
     Raises:
         InputError: the blocks lack such a place.
@@ -58,7 +173,7 @@ def place(
     for name, block in choice.blocks.items():
         attentions, dim = _attentions(block), channels(block, factories)
         sites = Sites(factories, dim, type(model).__name__, ("inside", "after"))
-        is_text = any(layout.fits(block) for layout in LAYOUTS)  # begins with CLS
+        is_text = any(layout.fits(block) for layout in TEXT_LAYERS)  # begins with CLS
         context = Context(prefix=prefix_of(model, name) or int(is_text))
         if sites.has("inside"):
             for attention in _checked(attentions, name, choice):
@@ -187,7 +302,7 @@ def _places(
     block: nn.Module, attentions: list[nn.Module], where: str | None, dim: int
 ) -> list[Place]:
     """Returns the places that ``where`` means in a block with tokens of ``dim`` channels."""
-    named = next((layout.places for layout in LAYOUTS if layout.fits(block)), {})
+    named = next((layout.places for layout in TEXT_LAYERS if layout.fits(block)), {})
     place = where or ("attention_sum" if named else "norms")
     if place in named:
         return [named[place]]

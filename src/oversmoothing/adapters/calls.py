@@ -1,0 +1,358 @@
+"""What the sites of a model know about the running call: which tokens they must not mix.
+
+Tokens of one call are in groups: sentences with padding, images, or the graphs of a batch. A hook
+at the model reads the groups from its arguments (``Capture``), all sites share them (``Current``),
+and each group is aggregated apart (``Sentences``, ``Graphs``).
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.errors import InputError
+
+
+class Groups(Protocol):
+    """How to apply an aggregator to every group of tokens of a batch."""
+
+    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
+        """Applies an aggregator to each group of tensors (..., N, C)."""
+        ...
+
+
+class Sentences:
+    """The tokens of sentences with padding.
+
+    Aggregators that read masks get all sentences at once. For others, sentences are grouped by
+    length, and each group is aggregated without its padding.
+
+    Args:
+        mask: true for tokens, false for padding, which may be anywhere, (B, N).
+    """
+
+    def __init__(self, mask: Tensor) -> None:
+        mask = mask.bool()
+        self.shape, self.lengths = mask.shape, mask.sum(dim=1)
+        # Tokens first, padding after them.
+        self.mask = torch.arange(mask.shape[1], device=mask.device) < self.lengths[:, None]
+        in_order = not recorded() and bool((self.mask == mask).all())
+        self.order = None if in_order else (~mask).long().argsort(dim=1, stable=True)
+
+    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
+        """Applies an aggregator to tensors (B, ..., N, C); padding keeps the values it had.
+
+        Raises:
+            InputError: the tensors have other sizes than the mask.
+        """
+        if (tensors[0].shape[0], tensors[0].shape[-2]) != self.shape:
+            raise InputError(
+                f"attention_mask: the one of the model's last call is {tuple(self.shape)}, and "
+                f"tokens are {tuple(tensors[0].shape)}; it needs one entry for each token, so call "
+                "the whole model, not a part of it; if its layers have other tokens than its mask, "
+                "give inputs without padding and no mask"
+            )
+        if self.order is not None:
+            tensors = tuple(_take(x, self.order) for x in tensors)
+        at_once = all(m.reads_mask for m in aggregator.modules() if isinstance(m, Aggregator))
+        out = (self._at_once if at_once else self._by_length)(aggregator, tensors, context)
+        return out if self.order is None else _take(out, self.order.argsort(dim=1))
+
+    def _at_once(
+        self, aggregator: nn.Module, tensors: tuple[Tensor, ...], context: Context
+    ) -> Tensor:
+        B, N = self.shape
+        first, *values = tensors
+        mask = self.mask.view(B, *[1] * (first.dim() - 2), N)
+        out = aggregator(first, *values, replace(context, mask=mask))
+        return torch.where(mask.mT, out, first.to(out.dtype))
+
+    def _by_length(
+        self, aggregator: nn.Module, tensors: tuple[Tensor, ...], context: Context
+    ) -> Tensor:
+        order = self.lengths.argsort(stable=True)
+        found, counts = self.lengths.unique(return_counts=True)
+        pieces = []
+        for rows, length in zip(order.split(counts.tolist()), found.tolist()):
+            parts = [x[rows][..., :length, :] for x in tensors]
+            piece = aggregator(*parts, context) if length else parts[0]
+            rest = tensors[0][rows][..., length:, :].to(piece.dtype)
+            pieces.append(torch.cat([piece, rest], dim=-2))
+        return torch.cat(pieces)[order.argsort()]
+
+
+class Graphs:
+    """The nodes of several graphs; graphs with the same number of nodes are aggregated at once.
+
+    Args:
+        batch: index of the graph of every node, (N,).
+    """
+
+    def __init__(self, batch: Tensor) -> None:
+        self.num_nodes = len(batch)
+        _, graph, sizes = batch.unique(return_inverse=True, return_counts=True)
+        nodes = graph.argsort(stable=True).split(sizes.tolist())
+        alike: dict[int, list[Tensor]] = {}
+        for own in nodes:
+            alike.setdefault(len(own), []).append(own)
+        self.nodes = [torch.stack(group) for group in alike.values()]  # (graphs, nodes) each
+        self.order = torch.cat([batch.new_empty(0), *map(torch.flatten, self.nodes)]).argsort()
+
+    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
+        """Applies an aggregator to tensors (..., N, C).
+
+        Raises:
+            InputError: the tensors have another number of nodes than the batch.
+        """
+        if tensors[0].shape[-2] != self.num_nodes:
+            raise InputError(
+                f"batch: the one of the model's last call has {self.num_nodes} nodes, and tokens "
+                f"are {tuple(tensors[0].shape)}; aggregators cannot follow pooling of nodes"
+            )
+        if not self.nodes:
+            return tensors[0]
+        pieces = []
+        for nodes in self.nodes:
+            for some in nodes.split(1) if context.edges is not None else [nodes]:
+                of_group = _of_nodes(context, some)
+                pieces.append(aggregator(*(x[..., some, :] for x in tensors), of_group))
+        found = torch.cat([piece.flatten(-3, -2) for piece in pieces], dim=-2)
+        return found[..., self.order, :].to(tensors[0].dtype)
+
+
+def recorded() -> bool:
+    """Returns whether the call is traced, compiled or exported for other inputs, too.
+
+    What a call does must not depend on the values of its inputs then.
+    """
+    return torch.jit.is_tracing() or torch.compiler.is_compiling()
+
+
+def _take(x: Tensor, order: Tensor) -> Tensor:
+    """Reorders tokens. Shapes: x (B, ..., N, C), order (B, N) -> (B, ..., N, C)."""
+    index = order.view(len(order), *[1] * (x.dim() - 3), -1, 1)
+    return x.gather(-2, index.expand(x.shape))
+
+
+def _of_nodes(context: Context, nodes: Tensor) -> Context:
+    """Returns the context of some graphs, nodes (graphs, n); with edges, of one graph only."""
+    row_sum = None if context.row_sum is None else context.row_sum[..., nodes, :]
+    if context.edges is None:
+        return replace(context, row_sum=row_sum)
+    N = nodes.shape[1]
+    new = torch.full((context.num_nodes or 0,), -1, device=nodes.device)
+    new[nodes[0]] = torch.arange(N, device=nodes.device)
+    edges = new[context.edges]
+    edges = edges[:, (edges >= 0).all(dim=0)]
+    return replace(context, row_sum=row_sum, edges=edges, num_nodes=N)
+
+
+class Current:
+    """The groups of tokens of the running call, which all sites of a model share.
+
+    Every thread has its own groups. Gradient checkpointing repeats parts of the forward pass inside
+    the backward pass. These parts see the groups of the last call with gradients; if the whole call
+    is repeated, they see its groups. Copies start without groups.
+    """
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        self._trained: Groups | None = None  # of the last call with gradients
+        self._ambiguous = False  # calls with other groups wait for their backward pass
+        self._waiting = False
+        self._task = -1  # of autograd, the last that repeated a call
+
+    @property
+    def groups(self) -> Groups | None:
+        """The groups of the call; None if all tokens of a sample are one group.
+
+        Raises:
+            InputError: a backward pass repeats one of several calls with different groups.
+        """
+        if torch.compiler.is_compiling() or (task := torch._C._current_graph_task_id()) == -1:
+            return getattr(self._of_thread, "groups", None)
+        if getattr(self._of_thread, "task", -1) == task:
+            return self._of_thread.groups
+        if task != self._task:
+            self._task, self._waiting = task, False
+        if self._ambiguous:
+            raise InputError(
+                "attention_mask or batch: gradient checkpointing repeats one of several calls, and "
+                "it is not known which; call backward after each of them (others under "
+                "torch.no_grad()), or turn checkpointing off"
+            )
+        return self._trained
+
+    def enter(self, groups: Groups | None, trains: bool) -> None:
+        """Sets the groups at the beginning of a call.
+
+        Args:
+            groups: of the call.
+            trains: whether a backward pass may repeat parts of the call.
+        """
+        self._of_thread.groups = groups
+        if not torch.compiler.is_compiling():
+            self._of_thread.task = task = torch._C._current_graph_task_id()
+            trains = trains and task == -1
+        if trains:
+            differs = groups is not None or self._trained is not None
+            self._ambiguous = self._waiting and (self._ambiguous or differs)
+            self._trained, self._waiting = groups, True
+
+    def leave(self) -> None:
+        """Forgets the groups at the end of a call, so that modules called alone do not see them."""
+        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:
+            self._of_thread.groups = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Current.__init__(self)
+        vars(self).update(state)
+
+
+class Capture:
+    """A forward pre-hook that reads the groups of tokens from the arguments of a model.
+
+    A second hook, at the end of the call, forgets them.
+
+    Args:
+        current: takes the groups.
+    """
+
+    handles: list[RemovableHandle]
+
+    def __init__(self, current: Current) -> None:
+        self.current = current
+
+    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
+        """Returns the groups of a call; None if all tokens of a sample are one group."""
+        raise NotImplementedError
+
+    def attach(self, module: nn.Module) -> None:
+        """Registers both hooks at a model."""
+        begin = module.register_forward_pre_hook(self, with_kwargs=True)
+        self.handles = [begin, module.register_forward_hook(self.leave, always_call=True)]
+
+    def detach(self, module: nn.Module) -> None:
+        """Undoes ``attach``."""
+        for handle in self.handles:
+            handle.remove()
+
+    def leave(self, module: nn.Module, args: tuple, output: Any) -> None:
+        self.current.leave()
+
+    def __call__(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        self.current.enter(self.groups(args, kwargs), torch.is_grad_enabled())
+
+
+class CaptureArgument(Capture):
+    """Reads the groups of tokens from one argument.
+
+    Args:
+        current: takes the groups.
+        read: converts the argument, which may be None, to groups.
+        name: of the argument.
+        position: of the argument among the parameters of forward.
+    """
+
+    def __init__(
+        self, current: Current, read: Callable[[Any], Groups | None], name: str, position: int
+    ) -> None:
+        super().__init__(current)
+        self.read, self.name, self.position = read, name, position
+
+    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
+        given = args[self.position] if self.position < len(args) else None
+        return self.read(kwargs.get(self.name, given))
+
+
+def capture(
+    model: nn.Module, current: Current, read: Callable[[Any], Groups | None], name: str
+) -> Capture | None:
+    """Returns a hook that reads an argument of a model; None if it has no such argument."""
+    names = list(signature(model.forward).parameters)
+    return CaptureArgument(current, read, name, names.index(name)) if name in names else None
+
+
+def sentences(mask: Tensor | None) -> Sentences | None:
+    """Reads a padding mask (B, N): true or 1 for tokens; None if nothing is padded.
+
+    Raises:
+        InputError: the mask has other dimensions.
+    """
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(
+            f"attention_mask: expected one for tokens, (B, N), got {got}; aggregators after the "
+            "mixing cannot follow other masks"
+        )
+    if not recorded() and mask.all():
+        return None
+    return Sentences(mask)
+
+
+def images(pixels: Any) -> None:
+    """Returns None: the patches of an image are one group."""
+
+
+def graphs(batch: Tensor | None) -> Graphs | None:
+    """Reads PyG's vector ``batch``, or that of a ``Data`` object."""
+    batch = getattr(batch, "batch", batch)
+    if not isinstance(batch, Tensor) or batch.dim() != 1 or batch.is_floating_point():
+        return None
+    return Graphs(batch)
+
+
+class SeveralImages:
+    """The tokens of several images in one sequence, which cannot be told apart."""
+
+    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
+        """Raises InputError, since the aggregator would mix the images."""
+        raise InputError(
+            "model: it gets several images in one sequence, which a method after the mixing "
+            "cannot tell apart; give one image at a time, or apply a method inside, such as "
+            "centered"
+        )
+
+
+def patches(mask: Tensor | None) -> Sentences | None:
+    """Reads a mask of patches (B, N) or (B, rows, columns): true or 1 for those of the image."""
+    return sentences(mask if mask is None else mask.flatten(1))
+
+
+def sequence(sizes: Tensor | Sequence | None) -> Groups | None:
+    """Reads the sizes of all images of a sequence, one row each."""
+    return SeveralImages() if sizes is not None and len(sizes) > 1 else None
+
+
+class ValidPatches(Capture):
+    """Reads timm's ``patch_valid`` (B, N), an argument or an entry of the input ``x``.
+
+    Args:
+        current: takes the groups.
+        names: of the parameters of forward.
+        prefix: number of tokens before the patches.
+    """
+
+    def __init__(self, current: Current, names: Sequence[str], prefix: int) -> None:
+        super().__init__(current)
+        self.names, self.prefix = names, prefix
+
+    def groups(self, args: tuple, kwargs: dict[str, Any]) -> Groups | None:
+        given = dict(zip(self.names, args)) | kwargs
+        inner = given.get("x")
+        valid = given.get("patch_valid")
+        if valid is None and isinstance(inner, Mapping):
+            valid = inner.get("patch_valid")
+        return sentences(None if valid is None else F.pad(valid, (self.prefix, 0), value=1))

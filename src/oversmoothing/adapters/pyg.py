@@ -1,0 +1,419 @@
+"""Places for aggregators at the graph convolutions of torch-geometric.
+
+Inside a convolution, they act where it calls ``propagate``. Hooks on ``propagate`` cannot be used,
+since torch-geometric skips them under ``torch.compile``. After it, they act on its output.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from inspect import signature
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.adapters.attention import Swapped, subclass
+from oversmoothing.adapters.blocks import Choice
+from oversmoothing.adapters.calls import Capture, Current, Groups, graphs
+from oversmoothing.adapters.site import AfterModule, Placed, Site, channels
+from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.aggregators.base import Context, wants_dim
+from oversmoothing.errors import InputError
+
+WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes with those of x
+BATCH = ("batch", "batch_index", "batch_idx", "batch_vector")  # names of PyG's vector
+VALUES = ("x", "value", "v")  # names of the values that convolutions propagate
+
+
+class InsidePropagate(Site):
+    """Acts on the product of M and V that ``propagate`` computes.
+
+    ``Context.row_sum`` has the shape of the product, since gates may weight channels differently.
+    """
+
+    name = "inside"
+    checked = False  # whether propagate is known to be a product
+
+    def connect(self, module: nn.Module) -> None:
+        _forget_product(module)
+        swap(module, subclass(type(module), Propagating))
+
+    def detach(self, module: nn.Module) -> None:
+        _forget_product(module)
+        swap(module, module.plain)
+        super().detach(module)
+
+    def mix(self, conv: nn.Module, propagate: Callable, edges: Any, kwargs: dict) -> Tensor:
+        """Calls ``propagate`` and applies the aggregators; tokens are at ``node_dim``."""
+        device = _device(kwargs)
+        state = random_state(conv, device)
+        mixed = propagate(edges, **kwargs)
+        v = _values(conv, kwargs, mixed)
+        self._require_linear(conv, propagate, edges, kwargs)
+        tensors = [t.movedim(conv.node_dim, -2) for t in (mixed, v.to(mixed.dtype))]
+        context = self.context
+        if any(getattr(aggregator, "row_sum", True) for aggregator in self):
+            with replayed(device, state):  # drops the same edges as above
+                sums = propagate(edges, **kwargs | _filled(kwargs, torch.ones_like))
+            context = replace(context, row_sum=sums.movedim(conv.node_dim, -2))
+        context = with_edges(context, self, conv, edges, mixed.shape[conv.node_dim])
+        return self.act(*tensors, context=context).movedim(-2, conv.node_dim).contiguous()
+
+    @torch.no_grad()
+    def _require_linear(
+        self, conv: nn.Module, propagate: Callable, edges: Any, kwargs: dict
+    ) -> None:
+        """Checks that ``propagate`` is a product of a matrix and the values, channel by channel.
+
+        The result is kept if a node received messages of two nodes; with only one message per node
+        a nonlinear mixing cannot be told from a linear one.
+        """
+        if self.checked:
+            return
+        if torch.compiler.is_compiling():
+            raise InputError("model: call it once before torch.compile, to check its mixing")
+        device, several = _device(kwargs), []
+        state = random_state(conv, device)
+        for change in (_drawn, lambda t: -(_drawn(t) ** 3), lambda t: _drawn(t) - _drawn(t) ** 3):
+            with replayed(device, state):
+                several.append(propagate(edges, **kwargs | _filled(kwargs, change)).float())
+        first, second, both = several
+        size = max(float(t.abs().amax()) if t.numel() else 0.0 for t in several)
+        noise = {"rtol": 1e-2, "atol": 1e-2 * size}  # rounding in half precision
+        if not torch.allclose(first + second, both, **noise, equal_nan=True):
+            raise InputError(
+                f"model: {type(conv).__name__} does more than mix the values linearly (a maximum, "
+                "a network on messages, an update()), so aggregators cannot act inside; choose one "
+                "that acts after the convolution"
+            )
+        half = propagate(edges, **kwargs | _filled(kwargs, _even_channels)).float()
+        if not torch.allclose(half[..., 1::2], torch.zeros(()).to(half), atol=1e-2 * size):
+            raise InputError(
+                f"model: {type(conv).__name__} mixes the channels of its messages (by a weight "
+                "matrix, for example), so aggregators cannot act inside; choose one that acts "
+                "after the convolution"
+            )
+        self.checked = mixes(entries_of(conv, edges))
+
+
+class Propagating(Swapped):
+    """A convolution with aggregators inside, in all variants of ``propagate``."""
+
+    inside: InsidePropagate
+
+    def propagate(self, edge_index: Any, **kwargs: Any) -> Tensor:
+        return self.inside.mix(self, super().propagate, edge_index, kwargs)
+
+    def _orig_propagate(self, edge_index: Any, **kwargs: Any) -> Tensor:
+        return self.inside.mix(self, super()._orig_propagate, edge_index, kwargs)
+
+    def _jinja_propagate(self, edge_index: Any, **kwargs: Any) -> Tensor:
+        return self.inside.mix(self, super()._jinja_propagate, edge_index, kwargs)
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        """Builds torch-geometric's templates as the plain class does."""
+        plain = object.__new__(self.plain)
+        plain.__dict__ = self.__dict__
+        plain._set_jittable_templates(raise_on_error)
+
+
+def _forget_product(conv: nn.Module) -> None:
+    """Clears the product of M and V that SGConv and SSGConv keep with ``cached=True``."""
+    for name in ("_cached_x", "_cached_h"):
+        if hasattr(conv, name):
+            setattr(conv, name, None)
+
+
+def swap(conv: nn.Module, kind: type[nn.Module]) -> None:
+    """Replaces the class of a convolution, and its own attribute ``propagate`` if it has one."""
+    held = vars(conv).pop("propagate", None)
+    for variant in ("_orig_propagate", "_jinja_propagate"):
+        if held is not None and held.__func__ is getattr(type(conv), variant):
+            conv.propagate = getattr(kind, variant).__get__(conv)
+    conv.__class__ = kind
+
+
+def _drawn(t: Tensor) -> Tensor:
+    """Returns fixed numbers from -1.2 to 1.2 in the shape of t."""
+    return torch.rand(t.shape, generator=torch.Generator().manual_seed(0)).mul(2.4).sub(1.2).to(t)
+
+
+def _even_channels(t: Tensor) -> Tensor:
+    """Returns fixed numbers in the even channels, and 0 in the others."""
+    kept = _drawn(t)
+    kept[..., 1::2] = 0
+    return kept
+
+
+def _device(kwargs: Mapping[str, Any]) -> torch.device:
+    """Returns the device of the arguments of ``propagate``."""
+    values = (value for of in kwargs.values() for value in (of if isinstance(of, tuple) else [of]))
+    return next((v.device for v in values if isinstance(v, Tensor)), torch.device("cpu"))
+
+
+def _filled(kwargs: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """Returns the values among the arguments after ``change``."""
+    return {
+        name: tuple(None if t is None else change(t) for t in value)
+        if isinstance(value, tuple)
+        else change(value)
+        for name, value in kwargs.items()
+        if name in VALUES
+    }
+
+
+def _values(conv: nn.Module, kwargs: Mapping[str, Any], mixed: Tensor) -> Tensor:
+    """Returns the values V among the arguments of ``propagate``."""
+    found = next((kwargs[name] for name in VALUES if name in kwargs), None)
+    v = found[0] if isinstance(found, tuple) else found
+    if not isinstance(v, Tensor):
+        raise InputError(
+            f"model: {type(conv).__name__} propagates no node features of the names "
+            f"{', '.join(VALUES)}; choose an aggregator that acts after the convolution"
+        )
+    if v.shape != mixed.shape:
+        raise InputError(
+            f"model: {type(conv).__name__} turns values {tuple(v.shape)} into "
+            f"{tuple(mixed.shape)}; inside, aggregators need a mixing that keeps the number of "
+            "nodes (no bipartite graph) and of channels; choose one that acts after the convolution"
+        )
+    return v
+
+
+class AfterConvolution(AfterModule):
+    """Acts on the output of a convolution; its aggregators can read the edges.
+
+    In a bipartite graph only targets have outputs, so only targets can be neighbours. If the first
+    sources have the features of the targets, as in batches of ``NeighborLoader``, they are taken to
+    be the targets. Otherwise sources are other nodes, and no two targets are neighbours.
+    """
+
+    def connect(self, module: nn.Module) -> None:
+        super().connect(module)
+        self.names = list(signature(module.forward).parameters)
+
+    def of_call(self, module: nn.Module, args: tuple, kwargs: dict, num_tokens: int) -> Context:
+        given = dict(zip(self.names, args)) | kwargs
+        edges, x = given.get("edge_index"), given.get("x")
+        context = with_edges(self.context, self, module, edges, num_tokens)
+        if context.edges is None or not isinstance(x, tuple | list):
+            return context
+        return replace(context, edges=between_targets(context.edges, x, num_tokens))
+
+
+class GraphCapture(Capture):
+    """Reads the graph of every node from any argument that is a ``Data``, or named in ``BATCH``.
+
+    Args:
+        current: takes the groups.
+        names: of the parameters of forward.
+    """
+
+    def __init__(self, current: Current, names: Sequence[str]) -> None:
+        super().__init__(current)
+        self.names = names
+
+    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
+        given = dict(zip(self.names, args)) | kwargs
+        may = (v for n, v in given.items() if n in BATCH or hasattr(v, "edge_index"))
+        return next((found for found in map(graphs, may) if found is not None), None)
+
+
+def place(
+    model: nn.Module,
+    choice: Choice,
+    factories: Sequence[Factory],
+    where: str | None,
+    current: Current,
+) -> list[Placed]:
+    """Builds new sites for the convolutions.
+
+    Aggregators of the site after act after every convolution except the last, whose output is often
+    that of the model. They act after the last one, too, if the user names its block.
+
+    Raises:
+        InputError: ``where`` is given.
+    """
+    if where is not None:
+        raise InputError(
+            f"where: at graph convolutions, leave it out, or give a pattern of module names, got "
+            f"{where!r}"
+        )
+    placed: list[Placed] = []
+    for name, block in choice.blocks.items():
+        convolutions = [module for module in block.modules() if hasattr(module, "propagate")]
+        if not convolutions:
+            raise InputError(
+                f"blocks: {name} ({type(block).__name__}) has no graph convolution; leave it out "
+                "of blocks=, or give where= as a pattern of module names"
+            )
+        for conv in convolutions:
+            out = output_channels(conv, factories)
+            sites = Sites(factories, out, type(model).__name__, ("inside", "after"))
+            if sites.has("inside"):
+                dim = mixed_channels(conv, sites.factories["inside"])
+                site = InsidePropagate(sites.build("inside", dim), current=current)
+                placed.append(Placed(conv, site))
+            if sites.has("after") and (choice.named or block is not choice.last):
+                site = AfterConvolution(sites.build("after", out), current=current, dim=out)
+                placed.append(Placed(conv, site))
+    return placed
+
+
+def is_causal(model: nn.Module, part: nn.Module) -> bool:
+    """Returns False, since graphs are not causal."""
+    return False
+
+
+def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
+    """Returns the hook that reads the graph of every node from the arguments of the model."""
+    return [Placed(model, GraphCapture(current, [*signature(model.forward).parameters]))]
+
+
+def with_edges(
+    context: Context, site: Site, conv: nn.Module, edge_index: Any, num_nodes: int
+) -> Context:
+    """Adds the entries of M, self-loops included, to a context if an aggregator reads them."""
+    if not any(aggregator.reads_edges for aggregator in site):
+        return context
+    if edge_index is None:
+        raise InputError(
+            f"model: {type(conv).__name__} has no argument edge_index, which the aggregator reads; "
+            "choose another aggregator"
+        )
+    edges = entries_of(conv, edge_index)
+    loops = torch.arange(num_nodes, device=edges.device).expand(2, -1)
+    return replace(context, edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
+
+
+def entries_of(conv: nn.Module, edge_index: Any) -> Tensor:
+    """Returns row and column of every entry of M: the target and the source of every message."""
+    if hasattr(edge_index, "coo"):  # a SparseTensor
+        return torch.stack(edge_index.coo()[:2])
+    if edge_index.layout != torch.strided:
+        return edge_index.to_sparse_coo().coalesce().indices()
+    return edge_index.flip(0) if conv.flow == "source_to_target" else edge_index
+
+
+def between_targets(edges: Tensor, x: Sequence[Tensor | None], num_targets: int) -> Tensor:
+    """Selects the entries of a bipartite graph that join two targets; self-loops stay.
+
+    Args:
+        edges: all entries.
+        x: features of sources and targets; without features of their own, targets are the first
+            sources.
+        num_targets: number of targets.
+    """
+    sources, targets = x
+    same = targets is None or torch.equal(sources[..., :num_targets, :], targets)
+    return edges[:, edges[1] < num_targets if same else edges[0] == edges[1]]
+
+
+def mixes(edges: Tensor) -> bool:
+    """Whether any row has entries in two columns."""
+    rows, columns = edges
+    if not rows.numel():
+        return False
+    one = columns.new_zeros(int(rows.max()) + 1)
+    one[rows] = columns  # any one column of each row
+    return bool((one[rows] != columns).any())
+
+
+def mixed_channels(conv: nn.Module, factories: Sequence[Factory], width: int | None = None) -> int:
+    """Finds the number of channels that a convolution mixes, by a call on two nodes.
+
+    It is 0 if no factory asks for it.
+
+    Args:
+        conv: the convolution.
+        factories: of aggregators inside it.
+        width: channels of its input; None: taken from its attributes.
+
+    Raises:
+        InputError: the number cannot be found.
+    """
+    if not any(map(wants_dim, factories)):
+        return 0
+    found: set[int] = set()
+    probe = deepcopy(conv).eval()
+    probe.register_propagate_forward_hook(lambda *call: found.add(call[-1].shape[-1]))
+    if _called(probe, width) is not None and len(found) == 1:
+        return found.pop()
+    raise InputError(
+        f"aggregator: cannot tell how many channels {type(conv).__name__} mixes; give a factory "
+        "that knows, for example lambda: Method(dim=64)"
+    )
+
+
+def output_channels(conv: nn.Module, factories: Sequence[Factory]) -> int:
+    """Finds the number of channels of a convolution's output, by a call on two nodes.
+
+    If the call fails, the number is read from attributes. It is 0 if no factory asks for it.
+
+    Raises:
+        InputError: the number cannot be found.
+    """
+    if not any(map(wants_dim, factories)):
+        return 0
+    out = _called(deepcopy(conv).eval())
+    return out.shape[-1] if isinstance(out, Tensor) else channels(conv, factories)
+
+
+def _called(probe: nn.Module, width: int | None = None) -> Any:
+    """Returns the output of a convolution for two nodes; None if an argument is missing."""
+    try:
+        with torch.random.fork_rng(devices=[]):  # the call initialises lazy parameters
+            return _call(probe, width or _width(probe))
+    except Exception:  # a convolution may raise any error
+        return None
+
+
+def _width(conv: nn.Module) -> int | tuple[int, ...]:
+    of_parts = (getattr(part, name, None) for part in conv.modules() for name in WIDTHS)
+    return next(size for size in of_parts if isinstance(size, int | tuple))
+
+
+@torch.no_grad()
+def _call(conv: nn.Module, size: int | tuple[int, ...]) -> Any:
+    """Calls a convolution on two nodes that are joined by an edge."""
+    like = next(conv.parameters(), torch.empty(0))
+    pair = tuple(like.new_zeros(2, own) for own in (size if isinstance(size, tuple) else [size]))
+    x = pair if isinstance(size, tuple) else pair[0]
+    edges = torch.tensor([[0, 1], [1, 0]], device=like.device)
+    given = {"x": x, "x_0": x, "edge_index": edges}
+    if isinstance(width := getattr(conv, "edge_dim", None), int):
+        given["edge_attr"] = like.new_zeros(2, width)
+    return conv.forward(
+        **{k: v for k, v in given.items() if k in signature(conv.forward).parameters}
+    )
+
+
+def random_state(module: nn.Module, device: torch.device) -> Tensor | None:
+    """Returns the state of the generator for a module's dropout; None if it draws no numbers."""
+    if not module.training or torch.compiler.is_compiling():
+        return None
+    return _generator(device).get_rng_state()
+
+
+@contextlib.contextmanager
+def replayed(device: torch.device, state: Tensor | None) -> Iterator[None]:
+    """Replays the random numbers drawn after ``state``, then restores the generator."""
+    if state is None:
+        yield
+        return
+    generator = _generator(device)
+    after = generator.get_rng_state()
+    generator.set_rng_state(state)
+    try:
+        yield
+    finally:
+        generator.set_rng_state(after)
+
+
+def _generator(device: torch.device) -> ModuleType:
+    """Returns the module with a device's generator: ``torch``, ``torch.cuda``, ``torch.mps``."""
+    own = torch.get_device_module(device)
+    return own if hasattr(own, "get_rng_state") and device.type != "cpu" else torch
