@@ -12,10 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from omegaconf import OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from yaml import YAMLError
 
-from oversmoothing.errors import InputError, Problems
+from oversmoothing.errors import InputError, Problems, reason_of
 from oversmoothing.lab.papers.claims.evidence import Cells, Evidence, NotRecordedError
 from oversmoothing.lab.papers.claims.rules import (
     UNCLEAR,
@@ -204,12 +205,13 @@ def load(path: Path) -> list[Claim]:
     """Reads the claims, in the order of the file.
 
     Raises:
-        InputError: the file is not valid YAML, or entries are wrong; it names all of them.
+        InputError: the file is missing or not valid YAML (duplicate keys included).
+        Problems: wrong entries, a line for each mistake.
     """
     try:
-        papers = yaml.safe_load(path.read_text("utf-8"))
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: expected YAML; {' '.join(str(error).split())}") from None
+        papers = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, YAMLError) as error:
+        raise InputError(f"{path}: cannot be read: {reason_of(error)}") from error
     claims, wrong = [], []
     for paper, entries in papers.items():
         for name, entry in entries.items():
