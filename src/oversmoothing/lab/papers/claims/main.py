@@ -22,20 +22,23 @@ from oversmoothing.lab.papers.claims import engine
 from oversmoothing.lab.papers.claims.engine import OWN, SMALL, Claim
 from oversmoothing.lab.papers.claims.evidence import Evidence
 from oversmoothing.lab.papers.claims.rules import Verdict
-from oversmoothing.lab.report import facts
-from oversmoothing.lab.report.claims import details, full, read_claims, verdict
+from oversmoothing.lab.report.claims import full, read_claims
 from oversmoothing.lab.report.markdown import table
-from oversmoothing.lab.report.markers import show_in_pages
+from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.store.files import write_text, writing
 
 Entry = dict[str, Any]
 ABOUT = ("name", "paper", "place", "statement", "experiment", "scale")
 FOUND = ("measured", "n", "verdict")
-HEAD = ["paper", "place", "claim", "verdict", "measured here", "command"]
+HEAD = """# What the papers claim
+
+Written by `make claims`. [What the verdicts mean](../docs/guides/tables.md#claims).
+"""
+QUESTIONS = "These statements are not from the papers, which leave these questions open.\n"
 
 
 def main(argv: list[str]) -> int:
-    """Writes ``claims.json``, ``tables/claims.md`` and the page of the documentation."""
+    """Writes ``claims.json`` and ``claims.md``."""
     options = _options(argv)
     measured = chosen(claims(), options.only, options.recorded)
     folder = records_of(options.target)
@@ -49,7 +52,7 @@ def main(argv: list[str]) -> int:
         if again:
             print(f"{claim.name}: {found['verdict']}; {found['measured']}", flush=True)
     with writing(options.target):
-        (options.target / "tables").mkdir(parents=True, exist_ok=True)
+        options.target.mkdir(parents=True, exist_ok=True)
     print(*publish(entries, options.target), sep="\n")
     return 0
 
@@ -99,7 +102,7 @@ def entry(claim: Claim, found: Mapping[str, str]) -> Entry:
 
 
 def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
-    """Writes ``claims.json``, one table, and the tables of the documentation by paper.
+    """Writes ``claims.json``, ``claims.md`` with a table for each paper, and the pages.
 
     Args:
         entries: of ``claims.json``.
@@ -108,16 +111,15 @@ def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
     Returns:
         The paths of the files.
     """
-    papers = list(dict.fromkeys(entry["paper"] for entry in entries))
-    paths = [results / "claims.json", results / "tables/claims.md"]
+    parts = [HEAD, counts(entries)]
+    for paper in dict.fromkeys(entry["paper"] for entry in entries):
+        note = [QUESTIONS] if paper == OWN else []
+        of_paper = [entry for entry in entries if entry["paper"] == paper]
+        parts += [f"\n## {paper}\n", *note, full(of_paper).rstrip()]
+    paths = [results / "claims.json", results / "claims.md"]
     write_text(paths[0], json.dumps(list(entries), indent=1, ensure_ascii=False) + "\n")
-    write_text(paths[1], table(HEAD, map(_cells, entries)) + "\n")
-    paths += show_in_pages(results, "claims-counts", counts(entries))
-    for paper in papers:
-        marker = f"claims-{paper.lower().replace(' ', '-')}"
-        paths += show_in_pages(results, marker, full([e for e in entries if e["paper"] == paper]))
-    paths += facts.update(results)
-    return list(dict.fromkeys(paths))
+    write_text(paths[1], "\n".join(parts) + "\n")
+    return [*paths, *update(results)]
 
 
 def counts(entries: Sequence[Entry]) -> str:
@@ -137,11 +139,6 @@ def counts(entries: Sequence[Entry]) -> str:
             rows.append([name, *(str(numbers[verdict]) for verdict in Verdict)])
     head = [verdict.removeprefix("holds ") for verdict in Verdict]  # short, for phones
     return table(["paper", *head], rows)
-
-
-def _cells(entry: Entry) -> list[str]:
-    told = [entry[key] for key in ("paper", "place", "statement")]
-    return [*told, verdict(entry), details(entry), f"`{entry['command']}`"]
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
