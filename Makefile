@@ -21,7 +21,7 @@ UNKNOWN := $(filter-out $(shell grep -owE '[A-Z_]+' $(firstword $(MAKEFILE_LIST)
 $(if $(strip $(UNKNOWN)),$(error $(strip $(UNKNOWN)): no such option, so nothing was run; see `make help`))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims cures figure fig1 fig2 report submission bench torture clean distclean
+.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims numbers cures figure fig1 fig2 report submission bench torture clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -37,7 +37,7 @@ help:  ## list the targets
 	@echo "  EARLIER=1                  repeat runs of earlier versions"
 	@echo "  OVERRIDES='device=cuda'    add overrides to every run"
 	@echo "  RUN=outputs/...            the trained run that a figure shows"
-	@echo "  PUBLISH=1                  write into results/ and docs/ instead of outputs/"
+	@echo "  PUBLISH=1                  write into results/ and the pages instead of outputs/"
 	@echo "  REPLACE=1                  replace recorded seeds of these cells by those in outputs/"
 	@echo "  LATEX=1, PDF=1             write a table as LaTeX, figures as PDF, too"
 
@@ -98,6 +98,9 @@ $(TABLES): setup
 
 claims: setup  ## what the papers claim, measured, with verdicts: make claims ONLY='hem*' RECORDED=1
 	$(PY) scripts/figure.py claims $(TO) $(if $(ONLY),--only $(ONLY)) $(if $(RECORDED),--recorded)
+
+numbers: setup  ## write the measured numbers, tables and claims of results/ into the pages
+	$(PY) -m oversmoothing.lab.report.numbers
 
 cures: setup  ## which method at which depth: make cures GRAPHS='Cora SBM-0.9' LAYERS='2 8' PLAN=1
 	$(PY) scripts/figure.py cures $(if $(GRAPHS),--graphs $(GRAPHS)) $(if $(LAYERS),--layers $(LAYERS)) \

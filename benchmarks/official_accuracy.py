@@ -27,7 +27,7 @@ from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.report.facts import update
+from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.store.files import write_text
 
 FILE = "official_gcn.csv"

@@ -1,4 +1,4 @@
-"""Prints the goals and, with --publish, writes the tables of docs/guides/speed.md.
+"""Prints the goals, and writes the tables bench/NAME.md; with --publish below results/.
 
 python benchmarks/page.py --publish
 
@@ -13,7 +13,7 @@ from oversmoothing.lab.launch.script import run_script
 def main() -> None:
     target = parser_of(__doc__).parse_args().target
     every = load()
-    print(goals(every), *show(target, every, every), sep="\n")
+    print(goals(every), *show(target, every), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""The record of all measurements, ``bench.json``, and the tables of the speed page.
+"""The record of all measurements, ``bench.json``, and its tables, ``bench/NAME.md``.
 
 A benchmark makes a :func:`row` for each measurement and passes all rows to :func:`save`. Rows of
 other commands do not change. A row contains its command, machine and commit. With ``--publish``
-they are kept in results/bench.json, and the tables in docs/guides/speed.md are written from them,
-between the markers ``<!-- bench-NAME:start -->`` and ``<!-- bench-NAME:end -->``. Rows measured on
-a GPU are kept apart from those of a CPU, under the name ``NAME_gpu``.
+they are kept below results/. Rows measured on a GPU are kept apart from those of a CPU, under the
+name ``NAME_gpu``.
 """
 
 import argparse
@@ -24,7 +23,6 @@ from filelock import FileLock
 
 from oversmoothing.lab.launch.flags import add_publish
 from oversmoothing.lab.report import markdown
-from oversmoothing.lab.report.markers import show_in_pages
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import write_text
 
@@ -82,7 +80,7 @@ def target() -> Path:
 
 
 def save(rows: Sequence[Row], name: str | None = None) -> None:
-    """Prints rows as a table and writes them into ``bench.json``, and into the speed page.
+    """Prints rows as a table and writes them into ``bench.json`` and ``bench/NAME.md``.
 
     A row replaces an earlier one of the same benchmark, work, measure and peer.
 
@@ -98,7 +96,7 @@ def save(rows: Sequence[Row], name: str | None = None) -> None:
         kept |= {_key(new): new | origin for new in rows}
         every = dict(sorted((every | {name: list(kept.values())}).items()))
         write_text(folder / FILE, json.dumps(every, indent=1, ensure_ascii=False) + "\n")
-        pages = show(folder, {name: every[name]}, every)
+        pages = show(folder, {name: every[name]})
     print(table([new | origin for new in rows]), folder / FILE, *pages, sep="\n", flush=True)
 
 
@@ -108,10 +106,12 @@ def load(folder: Path = RESULTS) -> dict[str, list[Row]]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def show(folder: Path, some: dict[str, list[Row]], every: dict[str, list[Row]]) -> list[Path]:
-    """Writes tables of benchmarks into the pages beside a folder of results; returns the pages."""
-    pages = [page for n in some for page in show_in_pages(folder, f"bench-{n}", table(some[n]))]
-    return [*dict.fromkeys([*pages, *show_in_pages(folder, "bench-goals", goals(every))])]
+def show(folder: Path, some: dict[str, list[Row]]) -> list[Path]:
+    """Writes tables of benchmarks, and returns their files."""
+    pages = {folder / f"bench/{name}.md": rows for name, rows in some.items()}
+    for page, rows in pages.items():
+        write_text(page, f"# {page.stem}\n\n{table(rows).rstrip()}\n")
+    return list(pages)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -27,7 +27,7 @@ from oversmoothing.lab.launch.execute import finished
 from oversmoothing.lab.launch.flags import OUTPUTS, SEED, add_cells, records_of, search_path, whole
 from oversmoothing.lab.launch.overrides import same_runs
 from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
-from oversmoothing.lab.report.facts import update
+from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.report.publish import markdown, publish, write_latex
 from oversmoothing.lab.report.results import (
     Planned,

@@ -28,7 +28,6 @@ from torture_areas import Job
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.launch.flags import add_publish
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.report.markers import show_in_pages
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import write_text
 
@@ -77,13 +76,12 @@ class Counts:
                 print(f"  FAILED {name}: {failure}", flush=True)
 
     def end(self, area: str, seconds: float) -> None:
-        """Writes the counts, and their table in the docs."""
+        """Writes the counts."""
         counted = self.areas[area]
         counted["seconds"] = round(seconds)
         print(f"{area}: {counted['passed']} of {counted['tried']} passed, {seconds:.0f} s")
         content = {"areas": {name: self.areas[name] for name in AREAS if name in self.areas}}
         write_text(self.path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        show_in_pages(self.path.parent, "torture", table(content["areas"]))
 
 
 def table(areas: dict[str, Any]) -> str:

@@ -10,14 +10,14 @@ COMMANDS = {  # words: files below outputs
     "table.py contranorm_loss --draw --latex": "contranorm_loss.jsonl tables/contranorm_loss.md "
     "tables/contranorm_loss.csv tables/contranorm_loss.tex",
     "table.py gcnii --draw --columns L=2": "gcnii.jsonl figures/gcnii.png figures/gcnii.csv",
-    "figure.py claims --only centered_prop1 --recorded": "claims.json tables/claims.md",
+    "figure.py claims --only centered_prop1 --recorded": "claims.json claims.md",
     "figure.py cures --draw": "cures.csv tables/cures.md figures/cures.png",
     "figure.py curves cls_pretrained": "figures/cls_pretrained_curves.png",
     "figure.py elbo --runs 1 --iterations 2": "elbo.json tables/elbo.md",
-    "figure.py matrix --draw": "",
+    "figure.py matrix --draw": "tables/matrix.md",
     "benchmarks/fig1.py --layers 1 --rounds 1": "bench.json",
     "benchmarks/slopes.py --draw": "figures/slopes.png",
-    "benchmarks/page.py": "",
+    "benchmarks/page.py": "bench/graphs.md",
 }
 TABLE = """
 tables:

@@ -10,8 +10,6 @@ import pytest
 from made_up import cell, measured, own, own_entries
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.report.facts import update
-from oversmoothing.lab.report.markers import show_in_pages
 from oversmoothing.lab.report.publish import counts, markdown, notes, publish, to_csv
 from oversmoothing.lab.report.results import (
     Planned,
@@ -198,30 +196,12 @@ def test_more_iterations_take_longer_in_proportion() -> None:
 
 
 def test_publishing_writes_comparisons_and_no_depth_figure(tmp_path: Path) -> None:
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "README.md").write_text("<!-- two:start -->\n<!-- two:end -->\n")
     planned = []
     for key, shift in (("base", 0.0), ("half", 1.0)):
         seeds = {str(s): RESULT | {"val_cam_miou": 20.0 + s * (1 + shift)} for s in range(3)}
         (one,) = wsss(1, (key, "seeds=[0,1,2]"))
         planned.append(replace(one, result={"seeds": seeds, "seconds": 1.0, "id": key}))
     paths = publish(judge([p.pair for p in planned]), tmp_path / "results")
-    assert sorted(path.name for path in paths) == ["README.md", "two.csv", "two.md"]
-    readme = (tmp_path / "results" / "README.md").read_text()
-    assert "w/ half against w/ base" in readme and "+1.00 [" in readme
-
-
-def test_a_folder_of_ones_own_leaves_the_pages_beside_it(tmp_path: Path) -> None:
-    page = tmp_path / "docs/page.md"
-    page.parent.mkdir()
-    page.write_text(
-        "Centering reaches <!--=other/a/b-->1<!--/-->.\n<!-- two:start -->\n<!-- two:end -->"
-    )
-    own = tmp_path / "my_results"
-    own.mkdir()
-    (own / "README.md").write_text("<!-- two:start -->\n<!-- two:end -->\n")
-    assert update(own) == [] and show_in_pages(own, "two", "new") == [own / "README.md"]
-    own.rename(tmp_path / "results")
-    assert show_in_pages(tmp_path / "results", "two", "new")[0] == page
-    with pytest.raises(InputError, match="names no result"):
-        update(tmp_path / "results")
+    assert sorted(path.name for path in paths) == ["two.csv", "two.md"]
+    text = (tmp_path / "results/tables/two.md").read_text()
+    assert "w/ half against w/ base" in text and "+1.00 [" in text

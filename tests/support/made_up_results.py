@@ -72,12 +72,12 @@ def scales(folder: Path, good: bool) -> None:
 
 
 def overnight(folder: Path, good: bool) -> None:
-    """Two seeds; the gap to γ = 0 goes from −8 to +4, or from −2 to −4. Both tables are alike."""
+    """Two seeds; the gap to γ = 0 goes from −8 to +4, or from −2 to −4."""
     columns = {"CAM": "val_cam_best_common_miou", "seg.": "val_seg_common_miou"}
     bounds = ("CAM boundary", "pseudo label boundary", "seg. boundary")
     first, last = (-8, 4) if good else (-2, -4)
     lines = []
-    for row in ("none", "half", "full", "adapted", "warm_up"):
+    for row in ("none", "half", "full"):
         start, end = (0, 0) if row == "none" else (first, last)
         history = [{"step": step, **{metric: 30 + gap for metric in columns.values()}}
                    for step, gap in ((2000, start), (8000, start - 1))]  # fmt: skip
@@ -86,7 +86,6 @@ def overnight(folder: Path, good: bool) -> None:
         results = {str(seed): {"history": history, **trained} for seed in range(2)}
         lines += [line(("", row, c), values, results=results) for c in (*columns, *bounds)]
     write(folder, "wsss_overnight", lines)
-    write(folder, "wsss_448", lines)
 
 
 def units(folder: Path, good: bool) -> None:
@@ -102,20 +101,6 @@ def longer(folder: Path, good: bool) -> None:
     sign = 1 if good else -1
     cells = [(("", row, column), m) for row, m in rows.items() for column in ("SS", "MS + Flip")]
     write(folder, "seg_long", [line(place, five(sign * mean)) for place, mean in cells])
-
-
-def ablation(folder: Path, good: bool) -> None:
-    rows = {"none": 60, "l2": 79.5 if good else 70, "identity": 65, "layernorm": 80, "vanilla": 85}
-    both = -0.7 if good else 4
-    lines = [line(("", row, "stop-gradient"), five(mean)) for row, mean in rows.items()]
-    lines += [line(("", r, "both terms"), five(rows[r] + both)) for r in [*rows][:-1]]
-    write(folder, "contranorm_ablation", lines)
-
-
-def eamlp(folder: Path, good: bool) -> None:
-    rows = {"layer": 70, "batch": 80 if good else 60}
-    means = [line(("", row, "accuracy"), five(mean)) for row, mean in rows.items()]
-    write(folder, "eamlp_norms", means)
 
 
 def paradox(folder: Path, good: bool) -> None:

@@ -27,7 +27,6 @@ from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.launch.flags import whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
-from oversmoothing.lab.report.markers import show_in_pages
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import write_text
 
@@ -153,7 +152,7 @@ def _step(forward: Callable[[], Tensor]) -> float:
 
 
 def main(argv: list[str]) -> int:
-    """Writes ``matrix.json``, and the table into the page that shows it."""
+    """Writes ``matrix.json`` and ``tables/matrix.md``."""
     parser = figure_parser(__name__, __doc__, pdf=False)
     parser.add_argument("--rounds", type=whole(), default=5, help="timed steps of each pair")
     parser.add_argument("--draw", action="store_true", help="write what is known, measure nothing")
@@ -171,8 +170,9 @@ def main(argv: list[str]) -> int:
         record = {"command": "python scripts/figure.py matrix", "env": environment("cpu")}
         text = json.dumps(record | {"cells": known}, indent=1, ensure_ascii=False)
         write_text(path, text + "\n")
-    table = markdown(known)
-    print(table, path, *show_in_pages(options.target, "matrix", table), sep="\n")
+    shown = options.target / "tables/matrix.md"
+    write_text(shown, markdown(known) + "\n")
+    print(markdown(known), path, shown, sep="\n")
     return 0
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from oversmoothing.lab.report import depth_figure
 from oversmoothing.lab.report.markdown import table
-from oversmoothing.lab.report.markers import show_in_pages
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Block, Entry, Measured, Verdict, compare, judge, layout
 from oversmoothing.lab.store.files import write_text
@@ -62,10 +61,7 @@ LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 
 
 def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[Path]:
-    """Writes a table, its figure and the pages that show it, and returns the paths of the files.
-
-    A page shows a table between two markers, see ``markers.py``. Pages are ``results/README.md``
-    and those in ``docs`` next to ``results``.
+    """Writes a table and its figure, and returns the paths of the files.
 
     Args:
         entries: all cells of a table.
@@ -81,7 +77,7 @@ def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[
     write_text(paths[1], to_csv(entries))
     if any(entry.measured for entry in entries) and depth_figure.by_depth(entries):
         paths += depth_figure.draw(entries, results / "figures" / name, pdf)
-    return paths + show_in_pages(results, name, markdown(entries))
+    return paths
 
 
 def markdown(entries: Sequence[Entry]) -> str:

@@ -43,35 +43,36 @@ class Evidence:
 
     Args:
         folder: such as ``results``.
+
+    Every reader raises NotRecordedError if its file is missing.
     """
 
     folder: Path
 
     def path(self, name: str, command: str = "") -> Path:
-        """A file below the folder.
-
-        Raises:
-            NotRecordedError: it does not exist.
-        """
+        """Returns a file below the folder; ``command`` makes it."""
         path = self.folder / name
         if not path.exists():
             how = f"; `{command}` makes it" if command else ""
             raise NotRecordedError(f"results/{name} is not there{how}")
         return path
 
+    def column(self, table: str, name: str, reading: str = "") -> dict[Place, str]:
+        """Returns the column ``name`` of a table's CSV file by cell."""
+        return {
+            (line["block"], line["key"], line["column"]): line[name]
+            for line in self._lines(table)
+            if line["reading"] == reading
+        }
+
     def published(self, table: str) -> dict[Place, float]:
-        """Printed values of a table, misprints corrected."""
-        lines = [line for line in self._lines(table) if not line["reading"]]
-        texts = {_place(line): line["corrected"] or line["published"] for line in lines}
+        """Returns the printed values of a table, misprints corrected."""
+        texts, corrected = (self.column(table, name) for name in ("published", "corrected"))
+        texts = {place: corrected[place] or text for place, text in texts.items()}
         return {place: float(text) for place, text in texts.items() if text}
 
-    def printed(self, table: str) -> dict[Place, float]:
-        """Printed values of a table as they stand."""
-        lines = [line for line in self._lines(table) if not line["reading"]]
-        return {_place(line): float(line["published"]) for line in lines if line["published"]}
-
     def measured(self, table: str, reading: str = "") -> Cells:
-        """Measured values of a table, of the plain runs or those of a reading.
+        """Returns the measured values of a table, of the plain runs or those of a reading.
 
         Raises:
             NotRecordedError: no cell is measured, or, later, one that is asked for.
@@ -83,47 +84,30 @@ class Evidence:
         return Cells(table, found)
 
     def cells(self, table: str, reading: str = "") -> Iterator[tuple[Place, Measured]]:
-        """The measured cells, if any."""
-        for line in self._lines(table):
-            if line["reading"] == reading and line["values"]:
-                values = tuple(map(float, line["values"].split()))
-                seeds = tuple(map(int, line["seeds"].split()))
-                yield _place(line), Measured(values, line["run"], 0.0, seeds)
+        """Yields the measured cells, if any."""
+        seeds, run = (self.column(table, name, reading) for name in ("seeds", "run"))
+        for place, text in self.column(table, "values", reading).items():
+            if text:
+                values, of = tuple(map(float, text.split())), tuple(map(int, seeds[place].split()))
+                yield place, Measured(values, run[place], 0.0, of)
 
     def readings(self, table: str) -> list[str]:
-        """The readings of a table, in its order."""
+        """Returns the readings of a table, in its order."""
         return list(dict.fromkeys(line["reading"] for line in self._lines(table)))
 
     def labels(self, table: str) -> dict[str, str]:
-        """The name of each row of a table as it is shown, by its key."""
+        """Returns the name of each row of a table as it is shown, by its key."""
         return {line["key"]: line["row"] for line in self._lines(table)}
 
-    def spreads(self, table: str, reading: str = "") -> dict[Place, float]:
-        """Printed ± in points, as a table reads them."""
-        lines = [line for line in self._lines(table) if line["reading"] == reading]
-        return {_place(line): float(line["published_std"] or 0) for line in lines}
-
-    def verdicts(self, table: str, reading: str = "") -> dict[Place, str]:
-        """The verdict of each cell of a table."""
-        lines = [line for line in self._lines(table) if line["reading"] == reading]
-        return {_place(line): line["verdict"] for line in lines}
-
-    def overrides(self, table: str) -> dict[Place, str]:
-        """The words after the experiment that run each cell of a table, without readings."""
-        lines = [line for line in self._lines(table) if not line["reading"]]
-        return {_place(line): line["overrides"] for line in lines}
-
     def runs(self, name: str) -> list[dict[str, Any]]:
-        """The recorded runs of a table."""
+        """Returns the recorded runs of a table."""
         text = self.path(f"{name}.jsonl", f"make table NAME={name}").read_text("utf-8")
         return [json.loads(line) for line in text.splitlines()]
 
     def json(self, name: str) -> Any:
-        """Reads ``<name>.json`` below the folder; raises NotRecordedError if it is missing."""
         return json.loads(self.path(f"{name}.json").read_text("utf-8"))
 
     def csv(self, name: str, command: str = "") -> list[dict[str, str]]:
-        """Reads a CSV file below the folder; raises NotRecordedError if it is missing."""
         with self.path(name, command).open(encoding="utf-8") as file:
             return list(csv.DictReader(file))
 
@@ -136,7 +120,3 @@ class Evidence:
     @cached_property
     def _tables(self) -> dict[str, list[dict[str, str]]]:
         return {}
-
-
-def _place(line: dict[str, str]) -> Place:
-    return line["block"], line["key"], line["column"]

@@ -8,84 +8,43 @@ If data or results for a finding are missing, its recorded value is kept.
 
 import argparse
 import fnmatch
+import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.flags import records_of
-from oversmoothing.lab.papers import figure_parser
-from oversmoothing.lab.papers.claims import (
-    centered_graphs,
-    centered_graphs_data,
-    centered_limits,
-    centered_overnight,
-    centered_printed,
-    centered_ranks,
-    centered_theory,
-    centered_tuned,
-    centered_voc,
-    contranorm_depth,
-    contranorm_graphs,
-    contranorm_maps,
-    contranorm_readings,
-    contranorm_tables,
-    contranorm_theory,
-    cost,
-    external,
-    external_unit,
-    hemnet_fig3,
-    hemnet_iterations,
-    hemnet_steps,
-    hemnet_tables,
-)
-from oversmoothing.lab.papers.claims.claim import OWN, Claim, Verdict
+from oversmoothing.lab.papers import RESULTS, figure_parser
+from oversmoothing.lab.papers.claims import engine
+from oversmoothing.lab.papers.claims.engine import OWN, SMALL, Claim
 from oversmoothing.lab.papers.claims.evidence import Evidence
-from oversmoothing.lab.papers.claims.write import publish
-from oversmoothing.lab.report.claims import read_claims
-from oversmoothing.lab.store.files import writing
+from oversmoothing.lab.papers.claims.rules import Verdict
+from oversmoothing.lab.report.claims import full, read_claims
+from oversmoothing.lab.report.markdown import table
+from oversmoothing.lab.report.numbers import update
+from oversmoothing.lab.store.files import write_text, writing
 
-PAGES = (
-    centered_theory,
-    centered_limits,
-    centered_ranks,
-    centered_printed,
-    centered_voc,
-    centered_overnight,
-    centered_graphs,
-    centered_graphs_data,
-    centered_tuned,
-    contranorm_theory,
-    contranorm_maps,
-    contranorm_depth,
-    contranorm_tables,
-    contranorm_graphs,
-    contranorm_readings,
-    hemnet_steps,
-    hemnet_fig3,
-    hemnet_iterations,
-    hemnet_tables,
-    external_unit,
-    external,
-    cost,
-)
-PAPERS = ("Centered Self-Attention", "ContraNorm", "HEMNet", "External Attention", OWN)
-CLAIMS: Sequence[Claim] = sorted(
-    (claim for page in PAGES for claim in page.CLAIMS), key=lambda claim: PAPERS.index(claim.paper)
-)
 Entry = dict[str, Any]
 ABOUT = ("name", "paper", "place", "statement", "experiment", "scale")
 FOUND = ("measured", "n", "verdict")
+HEAD = """# What the papers claim
+
+Written by `make claims`. [What the verdicts mean](../docs/guides/tables.md#claims).
+"""
+QUESTIONS = "These statements are not from the papers, which leave these questions open.\n"
 
 
 def main(argv: list[str]) -> int:
-    """Writes ``claims.json``, ``tables/claims.md`` and the page of the documentation."""
+    """Writes ``claims.json`` and ``claims.md``."""
     options = _options(argv)
-    measured = chosen(CLAIMS, options.only, options.recorded)
+    measured = chosen(claims(), options.only, options.recorded)
     folder = records_of(options.target)
     evidence, earlier = Evidence(folder), recorded(folder)
     entries = []
-    for claim in CLAIMS:
+    for claim in claims():
         old = earlier.get(claim.name)
         again = claim in measured or old is None
         found = findings(claim, evidence, old) if again or old is None else old
@@ -93,16 +52,21 @@ def main(argv: list[str]) -> int:
         if again:
             print(f"{claim.name}: {found['verdict']}; {found['measured']}", flush=True)
     with writing(options.target):
-        (options.target / "tables").mkdir(parents=True, exist_ok=True)
+        options.target.mkdir(parents=True, exist_ok=True)
     print(*publish(entries, options.target), sep="\n")
     return 0
 
 
+@cache
+def claims() -> list[Claim]:
+    return engine.load(RESULTS / "claims.yaml")
+
+
 def chosen(claims: Sequence[Claim], only: Iterable[str], recorded: bool = False) -> list[Claim]:
-    """The claims whose name or paper fits one of some patterns; without one, all.
+    """Returns the claims whose name or paper fits one of some patterns; without one, all.
 
     Args:
-        recorded: only claims that are computed from recorded results.
+        recorded: only claims that are judged by recorded results.
 
     Raises:
         InputError: a pattern matches no claim.
@@ -111,9 +75,9 @@ def chosen(claims: Sequence[Claim], only: Iterable[str], recorded: bool = False)
     for pattern in only or ["*"]:
         fits = [c for c in claims if any(fnmatch.fnmatch(n, pattern) for n in (c.name, c.paper))]
         if not fits:
-            raise InputError(f"--only {pattern}: no claim; results/claims.json has their names")
+            raise InputError(f"--only {pattern}: no claim; results/claims.yaml has their names")
         found += fits
-    return [claim for claim in found if claim.cheap or not recorded]
+    return [claim for claim in found if not (recorded and claim.compute)]
 
 
 def recorded(folder: Path) -> dict[str, Entry]:
@@ -124,7 +88,7 @@ def recorded(folder: Path) -> dict[str, Entry]:
 def findings(claim: Claim, evidence: Evidence, old: Entry | None) -> Entry:
     """Measures a claim; if data are missing, the measurement of the old entry is kept."""
     finding = claim.finding(evidence)
-    lost = claim.measure is not None and finding.verdict is Verdict.NOT_RUN
+    lost = not claim.not_run and finding.verdict is Verdict.NOT_RUN
     if lost and old is not None and old["verdict"] != Verdict.NOT_RUN:
         return old
     return {"measured": finding.measured, "n": finding.n, "verdict": str(finding.verdict)}
@@ -135,6 +99,46 @@ def entry(claim: Claim, found: Mapping[str, str]) -> Entry:
     told = {key: getattr(claim, key) for key in ABOUT}
     command = claim.command or f"make claims ONLY={claim.name}"
     return told | {key: found[key] for key in FOUND} | {"command": command}
+
+
+def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
+    """Writes ``claims.json``, ``claims.md`` with a table for each paper, and the pages.
+
+    Args:
+        entries: of ``claims.json``.
+        results: a folder such as ``results``; pages are in ``docs`` next to it.
+
+    Returns:
+        The paths of the files.
+    """
+    parts = [HEAD, counts(entries)]
+    for paper in dict.fromkeys(entry["paper"] for entry in entries):
+        note = [QUESTIONS] if paper == OWN else []
+        of_paper = [entry for entry in entries if entry["paper"] == paper]
+        parts += [f"\n## {paper}\n", *note, full(of_paper).rstrip()]
+    paths = [results / "claims.json", results / "claims.md"]
+    write_text(paths[0], json.dumps(list(entries), indent=1, ensure_ascii=False) + "\n")
+    write_text(paths[1], "\n".join(parts) + "\n")
+    return [*paths, *update(results)]
+
+
+def counts(entries: Sequence[Entry]) -> str:
+    """Returns a table of the number of claims by paper and verdict; our questions come last."""
+    papers = list(dict.fromkeys(entry["paper"] for entry in entries if entry["paper"] != OWN))
+    of_papers = [entry for entry in entries if entry["paper"] != OWN]
+    groups = {paper: [e for e in entries if e["paper"] == paper] for paper in papers}
+    groups |= {
+        "all papers": of_papers,
+        f"of these, by {SMALL}": [e for e in of_papers if e["scale"]],
+    }
+    groups |= {OWN: [entry for entry in entries if entry["paper"] == OWN]}
+    rows = []
+    for name, group in groups.items():
+        numbers = Counter(entry["verdict"] for entry in group)
+        if group or name != OWN:
+            rows.append([name, *(str(numbers[verdict]) for verdict in Verdict)])
+    head = [verdict.removeprefix("holds ") for verdict in Verdict]  # short, for phones
+    return table(["paper", *head], rows)
 
 
 def _options(argv: list[str]) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""Writes the study: every cell as CSV and Markdown, the summary in the documentation, a figure."""
+"""Writes the study: every cell as CSV and Markdown with a summary, and a figure."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from oversmoothing.lab.papers.cures.draw import draw
 from oversmoothing.lab.papers.cures.records import Measured, Record, measured
 from oversmoothing.lab.papers.cures.run import today
 from oversmoothing.lab.papers.cures.study import Cell, Study
-from oversmoothing.lab.report import facts
 from oversmoothing.lab.report.markdown import table
-from oversmoothing.lab.report.markers import show_in_pages
+from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.store.files import write_text
 
 NO_BREAK = "\u00a0"
 SHOWN = (2, 8, 32, 64)  # depths of the summary
+HEADING = "# Which method at which depth\n\n"
 HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference", "p",
         "p_adjusted", "candidate", "values", "seeds")  # fmt: skip
 
@@ -27,14 +27,13 @@ def write_all(study: Study, records: Sequence[Record], results: Path, pdf: bool)
     compared = compare(found)
     tables = results / "tables"
     paths = [write_csv(tables / "cures.csv", HEAD, _rows(study, found, compared))]
-    write_text(tables / "cures.md", _every_graph(study, found, compared))
+    text = summary(study, found, compared) + _earlier(study, records, found)
+    write_text(tables / "cures.md", f"{HEADING}{text}\n\n{_every_graph(study, found, compared)}")
     paths.append(tables / "cures.md")
     if found:
         paths += save(draw(study, found), results / "figures" / "cures", pdf)
-    text = summary(study, found, compared) + _earlier(study, records, found)
     print(text)
-    paths += show_in_pages(results, "cures", text)
-    return paths + facts.update(results)
+    return paths + update(results)
 
 
 def summary(
@@ -109,7 +108,7 @@ def _every_graph(
 ) -> str:
     """Returns a table of methods × depths for each network and graph, with missing commands."""
     parts = [
-        f"# Which method at which depth\n\nTest accuracy, %: mean ± std (ddof = 1), n = "
+        f"## Every graph\n\nTest accuracy, %: mean ± std (ddof = 1), n = "
         f"{len(study.seeds)}. ↑ ↓: better or worse than {BASELINE}, paired t-test at a false "
         "discovery rate of 5 % over all comparisons of this page."
     ]

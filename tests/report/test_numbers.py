@@ -1,0 +1,157 @@
+"""Pages say what the results say: their numbers, comparisons and tables."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from guide import ROOT
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.report.numbers import NUMBER, TABLE, facts, holds, problems, update, value
+
+RESULTS = ROOT / "results"
+FACTS = facts(RESULTS)
+PAGES = ["README.md", "results/README.md", *FACTS]
+PAGES = [*PAGES, *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").rglob("*.md")))]
+CONSTANT = r"[γηshτ] [=<] −?[\d.]+|[Dd]ropout [\d.]+|(arXiv:|Python |torch )[\d.]+"
+NO_TEXT = r"^```.*?^```|\$\$.*?\$\$|`[^`]*`|\]\([^)]*\)"
+HIDDEN = re.compile(f"{NO_TEXT}|{CONSTANT}", re.M | re.S)
+WRITTEN = re.compile(r"\d+\.\d+|\d+\s?%|\d+ of (the )?\d+|n = \d+")
+
+
+def pattern(quote: str) -> str:
+    parts = [r"\s+".join(map(re.escape, part.split(" "))) for part in quote.split("{}")]
+    return NUMBER.join(parts)
+
+
+def without_source(text: str, quotes: dict[str, str]) -> list[str]:
+    """The decimal numbers, percentages and counts of a page that no quote and no copy has."""
+    spans = []
+    for quote, source in quotes.items():
+        found = re.search(pattern(quote), text)
+        spans.append(found.span())
+        if source.startswith(("claims ", "tables/")):
+            spans.append(TABLE.search(text, found.end()).span())
+    for first, last in spans:
+        text = text[:first] + re.sub(r"\d", "x", text[first:last]) + text[last:]
+    text = HIDDEN.sub(" ", text)
+    return [text[: found.end()][-60:] for found in WRITTEN.finditer(text)]
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(PAGES))
+def test_a_page_says_what_the_results_say(page: str) -> None:
+    """After new results: `make numbers`. The form of docs/facts.yaml: report/numbers.py."""
+    quotes = FACTS.get(page, {})
+    assert not quotes or not [*problems(RESULTS, page)]
+    assert not without_source((ROOT / page).read_text("utf-8"), quotes)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A page next to results with a table and claims."""
+    for name in ("tables/table5.csv", "tables/table5.md", "claims.json"):
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(RESULTS / name, tmp_path / "results" / name)
+    (tmp_path / "docs").mkdir()
+    return tmp_path / "docs/page.md"
+
+
+def written(page: Path, text: str, **quotes: str) -> Path:
+    """Writes a page and its quotes, and returns the results beside it."""
+    page.write_text(text, "utf-8")
+    listed = yaml.safe_dump({"docs/page.md": quotes}, sort_keys=False)
+    (page.parent / "facts.yaml").write_text(listed, "utf-8")
+    return page.parent.parent / "results"
+
+
+def test_new_results_change_numbers_and_tables_and_nothing_else(page: Path) -> None:
+    text = "At 5 it\nis {}, of\n{} cells.\n\n## All\n\n{}\nend | 3.1\n"
+    quotes = {"it is {}, of {} cells": "table5/Cora/vanilla/L=2:mean; table5:missing"}
+    old = text.format("0", "not measured", "| a |\n|---|\n| b |\n")
+    results = written(page, old, **quotes, **{"## All": "claims hem_order", "At 5": "by hand"})
+    assert [*problems(results, "docs/page.md")][0].startswith("docs/page.md: 'it is {}, of")
+    assert update(results) == [page] and update(results) == []
+    first, _, after = page.read_text("utf-8").partition("## All\n")
+    mean, missing = (value(results, key) for key in quotes.popitem()[1].split("; "))
+    assert first == text.format(mean, missing, "").partition("## All\n")[0]
+    assert "(../results/claims.md#hem_order)" in after and after.endswith("|\n\nend | 3.1\n")
+    assert not [*problems(results, "docs/page.md")]
+    table = results / "tables/table5.csv"
+    lines = table.read_text("utf-8").splitlines()
+    lines[1] = lines[1].replace(lines[1].split(",")[7], "99.9")
+    table.write_text("\n".join(lines), "utf-8")
+    assert update(results) == [page] and "is 99.9, of" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("quote", "source", "told"),
+    [
+        ("reaches {} there", "table5:missing", "not there"),
+        ("reaches {}", "table5:missing", "2 times"),
+        ("Cora reaches {}", "table5/Nora/*", "table5/Nora/*"),
+        ("Cora reaches {}", "no/Cora", "no/Cora"),
+        ("Cora reaches {}", "claims/no", "claims/no"),
+        ("Cora reaches {}", "table5/*:x", "table5/*:x"),
+        ("Cora reaches {}", "table5:missing; table5:missing", "for each {}"),
+        ("Squirrel", "table5/*/a/* ~ table5/*/none/*", "no result"),
+        ("Squirrel", "claims hem_order", "a table"),
+    ],
+)
+def test_a_lost_quote_and_an_unknown_source_are_one_line(
+    page: Path, quote: str, source: str, told: str
+) -> None:
+    results = written(page, "Cora reaches 1.5, Squirrel reaches 2.5.\n", **{quote: source})
+    with pytest.raises(InputError) as error:
+        print(*problems(results, "docs/page.md"))
+    assert told in str(error.value) and "docs/page.md" in str(error.value)
+    assert quote in str(error.value) or source in str(error.value)
+
+
+def test_a_broken_condition_names_its_sentence(page: Path) -> None:
+    results = written(page, "All is\nwell.", **{"All is well": "1 < 2; 1 > 2; 2 > 1; 3 > 4"})
+    assert [line.split(": ")[1:3] for line in problems(results, "docs/page.md")] == [
+        ["'All is well'", "1 > 2 does not hold; write the sentence anew"],
+        ["'All is well'", "3 > 4 does not hold; write the sentence anew"],
+    ]
+
+
+def test_another_folder_of_results_leaves_the_pages_beside_it(page: Path) -> None:
+    results = written(page, "It is 5.", **{"It is {}": "no/such"})
+    assert update(results.rename(results.with_name("mine"))) == []
+
+
+def test_differences_are_from_the_corrected_value(tmp_path: Path) -> None:
+    line = {"block": "Cora", "key": "vanilla", "column": "L=2", "reading": "", "mean": "20.13",
+            "std": "", "published": "23.37", "corrected": "22.37",
+            "difference": "-2.24"}  # fmt: skip
+    rows = [line.keys(), line.values(), (line | {"key": "ours", "difference": "3.14"}).values()]
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/one.csv").write_text("\n".join(map(",".join, rows)), "utf-8")
+    assert value(tmp_path, "one/Cora/vanilla/L=2:published") == "22.37"
+    assert value(tmp_path, "one/Cora/vanilla/L=2:difference") == "-2.2"
+    assert value(tmp_path, "one/Cora/ours/L=2:difference") == "+3.1"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "claims/hem_prop1:verdict is contradicted",
+        "table5/Cora/vanilla/L=2 > 100",
+        "table5/Cora/vanilla/L=32 >> table5/Cora/vanilla/L=2",
+        "table5/*/vanilla/L=32 >~ table5/*/vanilla/L=2",
+        "table5/*/vanilla/L=2 ~ table5/*/vanilla/L=32",
+    ],
+)
+def test_a_condition_can_fail(condition: str) -> None:
+    assert not holds(RESULTS, condition)
+
+
+def test_a_number_in_a_sentence_is_found_and_a_constant_is_not() -> None:
+    text = "It is 3.1 points. At γ = −1.5 no. So\n71 % of\n`0.5`.\n\n| a |\n|---|\n| 7 of 9 |\n 4.2"
+    found = [words[-4:] for words in without_source(text, {"It is {}": "a"})]
+    assert found == ["71 %", "of 9", " 4.2"]
+    assert without_source(text, {"It is 3.1": "by hand", "So 71 %": "tables/a.md"})[0].endswith(
+        " 4.2"
+    )
