@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from oversmoothing.errors import InputError, Problems, complain, meant
 from oversmoothing.lab.launch.flags import add_cells, records_of, search_path, whole
 from oversmoothing.lab.launch.overrides import same_runs
-from oversmoothing.lab.launch.pool import DIED, in_processes
 from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
+from oversmoothing.lab.processes import DIED, in_processes
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.search.files import read_space
 from oversmoothing.lab.store.locks import Busy
