@@ -10,7 +10,6 @@ import pytest
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.errors import InputError, complain
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.attempts import attempt, unfinished
 from oversmoothing.lab.launch.command import command, configs
 from oversmoothing.lab.launch.execute import execute, run_folder
