@@ -132,7 +132,6 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/em.py $(TO)
 	$(PY) benchmarks/slopes.py $(TO) --limit 12
 	$(PY) benchmarks/generator.py $(TO)
-	$(PY) benchmarks/memory.py $(TO)
 	$(PY) benchmarks/part_means.py $(TO) data=squirrel backbone.depth=4 trainer.epochs=8
 	$(PY) benchmarks/minibatch.py $(TO) data=sbm data.num_nodes=20000 backbone.depth=4
 	$(PY) benchmarks/cures.py $(TO)

@@ -1,19 +1,15 @@
-"""Compares the CPU time of a search in batches with one run per configuration.
+"""Compares the CPU time of a search in stacks with one run per configuration.
 
     python benchmarks/search.py --data cora --methods centered --depths 4 16
 
-If there are enough batches, it also compares the wall time of batches side by side with batches one
-after the other, each on all threads. The configurations are those of Table 6
-(results/tuning/table6), with fewer epochs.
+The configurations are those of Table 6 (results/tuning/table6), with fewer epochs.
 """
 
 import argparse
-import os
 import time
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest.mock import patch
 
 import record
 from measure import interleaved
@@ -23,10 +19,8 @@ from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.report.tables import load, select
-from oversmoothing.lab.search.cell import work_of
-from oversmoothing.lab.search.halving import Search
-from oversmoothing.lab.search.side_by_side import threads, workers
-from oversmoothing.lab.search.space import read_space
+from oversmoothing.lab.search.files import Space, read_space, words_of
+from oversmoothing.lab.search.search import Search, work_of
 
 RUNGS, EPOCHS, SEEDS = [5, 10], 30, [100, 101, 102]
 MEASURE = "CPU s"
@@ -39,28 +33,35 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         for cell in select(cells, "table6", given.data, given.methods, columns):
             words = [f"experiment={cell.experiment}", *cell.overrides]
-            configs = drawn(cell.key, words, given.trials, folder)
+            space = space_of(given.trials)
+            configs = drawn(space, cell.key, words, folder)
             place = f"{cell.block}, {cell.row}, {cell.column}, {len(configs)} configurations"
-            own = measured(configs, place, given.rounds) + in_threads(configs, place, given.rounds)
-            record.save(own)
+            record.save(measured(configs, space, cell.key, place, given.rounds))
 
 
-def drawn(row: str, words: list[str], trials: int, folder: str) -> list[DictConfig]:
-    """Configurations of a search, all of them with the same number of epochs."""
+def space_of(trials: int) -> Space:
+    """The space of Table 6 with fewer configurations, seeds and epochs."""
     space = read_space(record.RESULTS / "tuning/table6/space.yaml")
+    return space.model_copy(update={"trials": trials, "rungs": RUNGS, "seeds": SEEDS})
+
+
+def drawn(space: Space, row: str, words: list[str], folder: str) -> list[DictConfig]:
+    """Configurations of a search, all of them with the same number of epochs."""
     fixed = [*space.overrides, "threads=1", "logger=none", f"paths.outputs={folder}"]
-    own = space.drawn(row)[1 : trials + 1]
-    return [compose_config([*words, *fixed, *o, f"trainer.epochs={EPOCHS}"]) for o in own]
+    every = [words_of(settings) for settings in space.drawn(row)]
+    return [compose_config([*words, *fixed, *own, f"trainer.epochs={EPOCHS}"]) for own in every]
 
 
-def measured(configs: list[DictConfig], place: str, rounds: int) -> list[record.Row]:
-    """Compares batches with single runs, without and with halving."""
-    work, seeds = work_of(configs), SEEDS
+def measured(
+    configs: list[DictConfig], space: Space, row: str, place: str, rounds: int
+) -> list[record.Row]:
+    """Compares stacks with single runs, without and with halving."""
+    work, whole = work_of(configs), space.model_copy(update={"rungs": []})
     steps = {
-        "whole": lambda: Search(work, seeds, []).run(),
-        "halved": lambda: Search(work, seeds, RUNGS).run(),
-        "alone": partial(one_by_one, configs, [[seed] for seed in seeds]),
-        "seeds": partial(one_by_one, configs, [seeds]),
+        "whole": lambda: Search(work, whole, row).run(),
+        "halved": lambda: Search(work, space, row).run(),
+        "alone": partial(one_by_one, configs, [[seed] for seed in SEEDS]),
+        "seeds": partial(one_by_one, configs, [SEEDS]),
     }
     seconds = interleaved(steps, rounds, time.process_time)
     number = f"{place} of {EPOCHS} epochs and 3 seeds"
@@ -80,25 +81,6 @@ def measured(configs: list[DictConfig], place: str, rounds: int) -> list[record.
         )
         for ours, peer, theirs, goal in pairs
     ]
-
-
-def in_threads(configs: list[DictConfig], place: str, rounds: int) -> list[record.Row]:
-    """Compares batches side by side with batches on all threads; nothing with few batches."""
-    work, number = work_of(configs), len(os.sched_getaffinity(0))
-    with threads(number):
-        if workers(work.device, len(Search(work, SEEDS, RUNGS).batches)) == 1:
-            return []
-
-    def one_after_the_other() -> None:
-        with patch("oversmoothing.lab.search.side_by_side.workers", lambda *_: 1):
-            Search(work, SEEDS, RUNGS).run()
-
-    steps = {"ours": lambda: Search(work, SEEDS, RUNGS).run(), "theirs": one_after_the_other}
-    with threads(number):
-        seconds = interleaved(steps, rounds)
-    named = f"{place} of {EPOCHS} epochs and 3 seeds, halved twice"
-    peer = f"one batch at a time on {number} threads"
-    return [record.row(named, "s", seconds["ours"], peer=peer, theirs=seconds["theirs"])]
 
 
 def one_by_one(configs: list[DictConfig], groups: list[list[int]]) -> None:

@@ -10,7 +10,11 @@ SHOWN = 40  # most names in a message
 LACKS = {  # part of an error of torch -> what the system lacks, and the way out
     "DataLoader worker (pid": "a process that reads data was ended by the system, perhaps for lack "
     "of memory; use fewer with trainer.workers=… and task.evaluation.workers=…",
-    "allocate memory": "out of memory; choose a smaller network, smaller inputs or smaller batches",
+    **dict.fromkeys(
+        ("allocate memory", "out of memory"),
+        "out of memory; choose a smaller network, smaller inputs, smaller batches or fewer seeds; "
+        "trainer=minibatch_cluster trains on parts of a graph",
+    ),
 }
 
 
@@ -91,6 +95,8 @@ def shortened(line: str, most: int = 2000) -> str:
 
 def lack(error: BaseException) -> str | None:
     """Says in one line what the system lacks if torch says so, which it may do at any time."""
+    if isinstance(error, MemoryError):
+        return LACKS["out of memory"]
     known = LACKS.items() if isinstance(error, RuntimeError) else ()
     return next((line for part, line in known if part in str(error)), None)
 

@@ -77,7 +77,6 @@ MISTAKES = {
     "seeds=3": "seeds: expected a list [a,b,…], each a whole number, got 3",
     "seeds=[1,true]": "seeds: expected a list [a,b,…], each a whole number, got [1,true]",
     "seeds=[]": "seeds: expected a list of different whole numbers from 0 to 2^63 − 1, got []",
-    "logger.seconds=-1": "logger.seconds: expected 0 or more, got -1",
     "seeds=[1,1]": "seeds: expected a list of different whole numbers from 0 to 2^63",
     "seeds=[-1]": "seeds: expected a list of different whole numbers from 0 to 2^63",
     "paths.outputs=": "paths.outputs: expected a path, got ''",

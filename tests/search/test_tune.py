@@ -2,16 +2,16 @@
 
 import csv
 import runpy
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from oversmoothing.lab.search.cell import CellSearch
-from oversmoothing.lab.search.space import read_space
+from oversmoothing.lab.search.files import read_space
+from oversmoothing.lab.search.search import CellSearch
 
 ROOT = Path(__file__).parents[2]
 TABLE = """
@@ -35,13 +35,7 @@ common: {trainer.lr: [0.01, 0.1], trainer.epochs: [2]}
 methods: {centered: {aggregator.gamma: [-0.5]}}
 """
 GROUP = "'aggregator@then': [layernorm]"
-
-
-def called(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess:
-    how = ["threads=1", "matmul=medium", "logger=none", f"paths.outputs={folder / 'outputs'}"]
-    words = ("--results", str(folder / "results"), *words, "--", *how)
-    command = [sys.executable, str(ROOT / f"scripts/{script}.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+Called = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -53,50 +47,68 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_winner_of_a_search_is_the_run_of_its_cell(folder: Path) -> None:
-    done = called(folder, "tune", "small", "--columns", "L=2")
-    assert done.returncode == 0, done.stderr
-    tuning = folder / "results/tuning/small"
-    lines = [*csv.DictReader((tuning / "centered.csv").open())]
+@pytest.fixture
+def called(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Called:
+    """Runs a script in this process; exit code, stdout and stderr."""
+
+    def call(script: str, *words: str) -> tuple[int, str, str]:
+        how = ["threads=1", "matmul=medium", "logger=none", f"paths.outputs={folder / 'outputs'}"]
+        argv = [f"{script}.py", *words, "--results", str(folder / "results"), "--", *how]
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / f"scripts/{script}.py"), run_name="__main__")
+        return end.value.code or 0, *capsys.readouterr()
+
+    return call
+
+
+def best_of(folder: Path) -> dict:
+    return yaml.safe_load((folder / "results/tuning/small/best.yaml").read_text())[""]["centered"]
+
+
+def test_the_winner_of_a_search_is_the_run_of_its_cell(called: Called, folder: Path) -> None:
+    assert called("tune", "small", "--columns", "L=2")[0] == 0
+    lines = [*csv.DictReader((folder / "results/tuning/small/centered.csv").open())]
     assert [line["trial"] for line in lines] == ["0", "1", "2"]
     ends = {int(line["trial"]): line["end"] for line in lines if line["end"]}
     assert len(ends) == 2 and all(len(end.split()) == 2 for end in ends.values())
-    best = yaml.safe_load((tuning / "best.yaml").read_text())[""]["centered"]["L=2"]
+    best = best_of(folder)["L=2"]
     means = {trial: sum(map(float, end.split())) / 2 for trial, end in ends.items()}
     assert best["val_accuracy"] == pytest.approx(means[best["trial"]], abs=0.01)
     assert means[best["trial"]] == max(means.values())
     assert best["matmul"] == "medium"
     assert best["overrides"][-1] == "seeds=[0,1]"
-    again = called(folder, "tune", "small", "--columns", "L=2")
-    assert again.stdout.strip() == "nothing is missing"
-    open_ = called(folder, "table", "small", "--plan", "--columns", "L=3").stdout
+    assert called("tune", "small", "--columns", "L=2") == (0, "nothing is missing\n", "")
+    _, open_, _ = called("table", "small", "--plan", "--columns", "L=3")
     assert "cells without settings: 1, run python scripts/tune.py small" in open_
-    plan = called(folder, "table", "small", "--plan")
-    [run] = [line for line in plan.stdout.splitlines() if "train.py" in line]
+    _, plan, _ = called("table", "small", "--plan")
+    [run] = [line for line in plan.splitlines() if "train.py" in line]
     assert all(word in run for word in best["overrides"][:-1])
+    before = {column: own | {"seconds": 0} for column, own in best_of(folder).items()}
+    assert called("tune", "small", "--columns", "L=2", "--fresh")[0] == 0
+    assert {c: own | {"seconds": 0} for c, own in best_of(folder).items()} == before
 
 
-def test_a_changed_space_is_searched_again_in_two_processes(folder: Path) -> None:
+def test_a_changed_space_is_searched_again(called: Called, folder: Path) -> None:
     tuning = folder / "results/tuning/small"
-    assert called(folder, "tune", "small", "--columns", "L=2").returncode == 0
+    assert called("tune", "small", "--columns", "L=2")[0] == 0
     other = SPACE.replace("[0, 1]", "[0, 2]").replace("aggregator.gamma: [-0.5]", GROUP)
     (tuning / "space.yaml").write_text(other)
-    done = called(folder, "tune", "small", "--jobs", "2")
-    assert done.returncode == 0, done.stderr
-    best = yaml.safe_load((tuning / "best.yaml").read_text())[""]["centered"]
-    assert [best[column]["overrides"][-1] for column in best] == ["seeds=[0,2]"] * 2
+    assert called("tune", "small")[0] == 0
+    assert [own["overrides"][-1] for own in best_of(folder).values()] == ["seeds=[0,2]"] * 2
     lines = [*csv.DictReader((tuning / "centered.csv").open())]
     assert {line["aggregator@then"] for line in lines if line["trial"] != "0"} == {"layernorm"}
-    assert called(folder, "tune", "small").stdout.strip() == "nothing is missing"
+    assert called("tune", "small")[1] == "nothing is missing\n"
     (tuning / "space.yaml").write_text(other.replace("[5, 6]", "[5, 7]"))
-    assert "L=3" in called(folder, "tune", "small", "--plan").stdout
-    (tuning / "space.yaml").write_text(other.replace("{centered:", "{centred:"))
-    done = called(folder, "tune", "small")
-    assert done.returncode == 2
-    assert "centred is not a row of the table; did you mean 'centered'?" in done.stderr
+    assert "L=3" in called("tune", "small", "--plan")[1]
 
 
-def test_mistakes_in_a_later_search_are_found_before_any_work(folder: Path) -> None:
+def test_two_searches_run_side_by_side(called: Called, folder: Path) -> None:
+    assert called("tune", "small", "--jobs", "2")[0] == 0
+    assert best_of(folder).keys() == {"L=2", "L=3"}
+
+
+def test_mistakes_in_a_later_search_are_found_before_any_work(called: Called, folder: Path) -> None:
     table = folder / "results/expected/small.yaml"
     later = (
         "rows: {none: {overrides: [aggregator=none]}, centered: {overrides: [aggregator=centered]}}"
@@ -104,9 +116,13 @@ def test_mistakes_in_a_later_search_are_found_before_any_work(folder: Path) -> N
     table.write_text(TABLE.replace("rows: {centered: {overrides: [aggregator=centered]}}", later))
     space = folder / "results/tuning/small/space.yaml"
     space.write_text(SPACE.replace("aggregator.gamma: [-0.5]", "aggregator.gama: [-0.5]"))
-    done = called(folder, "tune", "small")
-    assert done.returncode == 2 and not done.stdout
-    assert "small-centered-L=2: aggregator.gama: no such key" in done.stderr
+    code, out, err = called("tune", "small")
+    assert (code, out) == (2, "") and "small-centered-L=2: aggregator.gama: " in err
+    space.write_text(SPACE.replace("{centered:", "{centred:"))
+    code, out, err = called("tune", "small")
+    assert (code, out) == (2, "") and "centred" in err and "'centered'" in err
+    code, _, err = called("tune", "plain")
+    assert code == 2 and err.startswith("error: plain: ") and err.count("\n") == 1
 
 
 def test_settings_that_another_process_found_are_not_searched_again(folder: Path) -> None:
@@ -130,13 +146,15 @@ def test_a_crash_of_one_search_is_said_and_does_not_end_the_others(
 
     assert not attempt(SimpleNamespace(name="table6-Cora", run=crash), most=None, fresh=False)
     said = capsys.readouterr().err
-    assert "error: table6-Cora: RuntimeError, see above" in said and "out of memory" in said
+    assert "error: table6-Cora: RuntimeError" in said and "out of memory" in said
     found = SimpleNamespace(name="table6-Cora", run=lambda most, fresh: "found")
     assert attempt(found, most=None, fresh=False)
 
 
-def test_a_table_without_a_search_is_one_line(folder: Path) -> None:
-    done = called(folder, "tune", "plain")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: plain: this table has no search")
-    assert len(done.stderr.splitlines()) == 1
+def test_without_optuna_one_line_names_the_extra(
+    called: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "oversmoothing.lab.search.search")
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    code, _, err = called("tune", "small")
+    assert code == 2 and "[search]" in err and err.count("\n") == 1

@@ -13,13 +13,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, one_line_warnings
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +30,11 @@ TIMEOUT = timedelta(hours=1)  # of one exchange; longer than an evaluation by on
 SECONDS = 0.5  # between two checks
 LONGEST = 60  # bytes of TMPDIR; the path of a socket in it is 32 longer, and 103 are the most
 SHORT = "/tmp"
+DIED = (
+    "its process died, killed for lack of memory or by a crash in a library; run fewer jobs side "
+    "by side, or free memory, and give the same command again"
+)
+Item, Found = TypeVar("Item"), TypeVar("Found")
 
 
 def shorten_sockets() -> None:
@@ -74,6 +81,44 @@ def _end_after(started_by: BaseProcess | None) -> None:
     else:  # the process of the operating system is a fork server, or the parent has ended already
         started_by.join()
     os._exit(1)
+
+
+def in_processes(
+    call: Callable[[Item], Found],
+    items: Iterable[Item],
+    jobs: int,
+    died: Callable[[Item], Found],
+) -> Iterator[tuple[Item, Found]]:
+    """Calls a function with every item in parallel; yields items and results as they finish.
+
+    Every item has a process of its own, so that the death of one does not stop the others.
+
+    Args:
+        call: runs in another process; its errors are raised here.
+        items: arguments of the calls.
+        jobs: number of processes at a time.
+        died: returns the result for an item whose process died.
+    """
+
+    def one(item: Item) -> tuple[Item, Found]:
+        context = multiprocessing.get_context("spawn")
+        try:
+            with ProcessPoolExecutor(1, context, initializer=_begin) as process:
+                return item, process.submit(call, item).result()
+        except BrokenProcessPool:
+            return item, died(item)
+
+    threads = ThreadPoolExecutor(jobs)
+    try:
+        for future in as_completed([threads.submit(one, item) for item in items]):
+            yield future.result()
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    one_line_warnings()
+    follow_parent()
 
 
 def local_rank() -> int:

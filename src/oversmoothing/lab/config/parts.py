@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config import limits, source, types
+from oversmoothing.lab.config import source, types
 from oversmoothing.lab.config.compose import one_line
 from oversmoothing.lab.config.types import argument_problems, signature_problems
 
@@ -28,6 +28,7 @@ PARTS = {
     "logger": ("folder", "config"),
 }
 OPTIONAL = ("data", "backbone", "trainer", "logger")  # may be empty
+THREADS = 10_000  # with more, OpenMP crashes
 COMPLETED = ("backbone", "aggregator", "then", "logger")  # need _partial_: completed at run time
 
 logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # errors are reported here instead
@@ -67,7 +68,6 @@ def config_problems(config: DictConfig, imported: bool = True) -> dict[str, list
         lines = argument_problems("paths.", paths, plain["paths"])
         lines = lines or _out_of_range(top)
     lines += [line for part in PARTS for line in _part_problems(part, plain.get(part), imported)]
-    lines += limits.beyond("", {key: value for key, value in plain.items() if key in PARTS})
     missing = OmegaConf.missing_keys(config)
     lines = [line for line in lines if line.partition(":")[0] not in missing]
     lines += [f"{key}: needs a value; add {key}=…" for key in sorted(missing)]
@@ -84,25 +84,19 @@ def run_problems(config: DictConfig) -> list[str]:
     except (OmegaConfBaseException, RecursionError) as error:
         return [f"an interpolation ${{…}} cannot be resolved: {one_line(error)}"]
     parts = {part: plain.get(part) for part in PARTS if part != "logger"}
-    lines = [line for part in parts for line in _part_problems(part, parts[part], imported=True)]
-    return [*lines, *limits.beyond("", parts)]
+    return [line for part in parts for line in _part_problems(part, parts[part], imported=True)]
 
 
 def _out_of_range(plain: dict[str, Any]) -> list[str]:
     seeds, threads, least = plain["seeds"], plain["threads"], plain["checkpoint_seconds"]
     problems = []
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > limits.LARGEST:
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > 2**63 - 1:
         problems.append(
             f"seeds: expected a list of different whole numbers from 0 to 2^63 − 1, got {seeds}"
         )
-    if len(seeds) > limits.SEEDS and limits.are_on():
-        problems.append(
-            f"seeds: expected at most {limits.SEEDS:,} in a command, got {len(seeds):,}; a later "
-            "command adds more"
-        )
-    most = limits.processors(least=256) if limits.are_on() else 10_000  # OpenMP crashes above
-    if threads is not None and not 1 <= threads <= most:
-        problems.append(f"threads: expected 1 to {most}, or null for torch's choice, got {threads}")
+    if threads is not None and not 1 <= threads <= THREADS:
+        expected = f"1 to {THREADS:,}, or null for torch's choice"
+        problems.append(f"threads: expected {expected}, got {threads}")
     if least < 0:
         problems.append(f"checkpoint_seconds: expected 0 or more, got {least}")
     for name, path in plain["paths"].items():

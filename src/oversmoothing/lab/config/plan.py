@@ -11,12 +11,11 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import Problems
-from oversmoothing.lab.config import limits
 from oversmoothing.lab.config.compose import assemble, base, is_composed, is_group, parse, put
 from oversmoothing.lab.config.folders import search_path
 from oversmoothing.lab.config.groups import group_problem
 from oversmoothing.lab.config.names import flat, is_new, key_problem, node_of
-from oversmoothing.lab.config.sweep import not_swept, settings_problems, values_of
+from oversmoothing.lab.config.sweep import MOST, not_swept, settings_problems, values_of
 
 Axes = dict[str, list[Override]]  # key or group -> its values; several in a sweep
 
@@ -128,11 +127,11 @@ def _combined(plan: Plan, axes: Axes) -> list[DictConfig]:
     Keys with a wrong name are left out.
     """
     number = math.prod(map(len, axes.values()))
-    if number > limits.COMBINATIONS and limits.are_on():
+    if number > MOST:
         raise Problems(
             [
-                f"-m: expected at most {limits.COMBINATIONS:,} combinations, got {number:,}; split "
-                f"the sweep into several commands, or {limits.WAY_OUT}"
+                f"-m: expected at most {MOST:,} combinations, got {number:,}; split the sweep into "
+                "several commands"
             ]
         )
     refused = _refused_keys(plan, axes)

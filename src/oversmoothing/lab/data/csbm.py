@@ -9,7 +9,6 @@ from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.checksum import short_sha256
 from oversmoothing.lab.data.graph import Graph, check_graph, kept, symmetrised
-from oversmoothing.lab.store.free_memory import free_memory, in_gib
 
 
 def draw(
@@ -122,7 +121,6 @@ def generate(
     text = json.dumps({"edges": "block_edges", **arguments}, sort_keys=True)
     checksum = short_sha256(text.encode())
     _check(**arguments)
-    _require_memory(num_nodes, features, degree)
     generator = torch.Generator().manual_seed(seed)
     N, K = num_nodes, num_classes
     inside, across = _probabilities(N, K, degree, homophily)
@@ -158,16 +156,6 @@ def _check(
         seed=(seed, 0 <= seed < 2**63, "0 to 2**63 - 1"),
         num_nodes=(num_nodes, num_nodes >= needed, f"{needed} or more, which is {terms}"),
     )
-
-
-def _require_memory(N: int, F: int, degree: float) -> None:
-    """Refuses a graph whose features and edges, with a copy of each, do not fit into memory."""
-    needed, free = int(N * (8 * F + 64 * degree + 64)), free_memory(torch.device("cpu"))
-    if free is not None and needed / 2 > free:
-        raise InputError(
-            f"data.num_nodes: {N:,} nodes with data.features={F} and data.degree={degree:g} need "
-            f"about {in_gib(needed)}, and {in_gib(free)} are free; choose fewer"
-        )
 
 
 def _probabilities(N: int, K: int, degree: float, homophily: float) -> tuple[float, float]:

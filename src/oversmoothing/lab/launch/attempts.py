@@ -10,8 +10,7 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError, Problems, complain, lack
 from oversmoothing.lab.launch.command import part_problems, source_problems
-from oversmoothing.lab.launch.pool import DIED, in_processes
-from oversmoothing.lab.processes import end_if_one_of_several
+from oversmoothing.lab.processes import DIED, end_if_one_of_several, in_processes
 from oversmoothing.lab.store.metric import mean
 from oversmoothing.lab.store.summary import summary
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oversmoothing.errors import Problems, meant
-from oversmoothing.lab.config import limits
 from oversmoothing.lab.store.checkout import results
 
 OUTPUTS = Path("outputs")
@@ -77,7 +76,7 @@ def add_cells(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {kind}")
 
 
-def whole(least: int = 1, most: int = limits.COUNT) -> Callable[[str], int]:
+def whole(least: int = 1, most: int = 1_000_000) -> Callable[[str], int]:
     """Returns an argument type for whole numbers from ``least`` to ``most``."""
 
     def read(text: str) -> int:
@@ -90,7 +89,7 @@ def whole(least: int = 1, most: int = limits.COUNT) -> Callable[[str], int]:
     return read
 
 
-SEED = whole(0, limits.LARGEST)
+SEED = whole(0, 2**63 - 1)
 
 
 def _misused(given: argparse.Namespace) -> list[str]:

@@ -12,11 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, lack
 from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.config.parts import config_problems, reason
 from oversmoothing.lab.launch.execute import finished, known_result, missing_seeds
-from oversmoothing.lab.launch.room import network_of, room_for
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.identity import short_name
@@ -130,16 +129,15 @@ def _complaints(part: str, config: DictConfig, step: Callable[[], object]) -> li
         line = str(error)
         own = part == "then" and line.startswith("aggregator.")  # the class does not know its key
         return [line.replace("aggregator.", "then.", 1) if own else line]
-    except Exception as error:  # a bug in a user's class
-        return [f"{part}: {config[part]._target_} cannot be built ({reason(error)})"]
+    except Exception as error:  # no memory, or a bug in a user's class
+        why = lack(error) or reason(error)
+        return [f"{part}: {config[part]._target_} cannot be built ({why})"]
     return []
 
 
 def _accept(config: DictConfig) -> None:
     """Builds the data and checks that the task accepts them."""
-    with room_for("data"):
-        data = build(config.data)
-    get_object(config.task._target_).accept(Parts([], data=data))
+    get_object(config.task._target_).accept(Parts([], data=build(config.data)))
 
 
 def _make(node: DictConfig) -> None:
@@ -204,8 +202,7 @@ def _network_problems(
     try:
         task: Task = built("task")
         toy = _toy(built, task, left_out)
-        place = torch.device("cpu") if "device" in broken else device(config.device)
-        network_of(task, toy, [0], torch.device("cpu"), place)
+        task.check(task.network(toy, [0], torch.device("cpu")), toy)
     except InputError as error:
         return [str(error)] if not left_out or str(error).startswith("backbone.") else []
     except TypeError as error:
@@ -213,8 +210,9 @@ def _network_problems(
         line = (
             f"backbone: {backbone} does not fit task {name} ({why}); choose another with backbone=…"
         )
-    except Exception as error:  # a bug in a user's class
-        line = f"backbone: {config.backbone._target_} cannot be built ({reason(error)})"
+    except Exception as error:  # no memory, or a bug in a user's class
+        why = lack(error) or reason(error)
+        line = f"backbone: {config.backbone._target_} cannot be built ({why})"
     else:
         return []
     return [] if left_out else [line]

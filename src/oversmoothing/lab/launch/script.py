@@ -34,7 +34,7 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     except InputError as error:
         complain(*error.lines)
         sys.exit(2)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, MemoryError) as error:
         if getattr(error, "errno", None) == errno.ENAMETOOLONG:
             complain(f"{error.filename}: {error.strerror}; choose a shorter path")
             sys.exit(2)

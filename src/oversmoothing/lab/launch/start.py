@@ -7,7 +7,6 @@ from omegaconf import DictConfig
 from torch import nn
 
 from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.launch.room import network_of, room_for
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.tasks.base import Parts, Task
 
@@ -26,8 +25,7 @@ class Start:
         self.device = device(config.device)
         _set_up(config, self.device)
         self.task: Task = build(config.task)
-        with room_for("data"):
-            data = build(config.data) if config.data else None
+        data = build(config.data) if config.data else None
         self.parts = parts(config, data)
         self._built: tuple[list[int], nn.Module] | None = None
 
@@ -49,7 +47,9 @@ class Start:
         built, self._built = self._built, None
         if built and built[0] == seeds:
             return built[1]
-        return network_of(self.task, self.parts, seeds, self.device)
+        network = self.task.network(self.parts, seeds, self.device)
+        self.task.check(network, self.parts)
+        return network
 
 
 def parts(config: DictConfig, data: object = None) -> Parts:

@@ -120,18 +120,6 @@ class Task(ABC):
             InputError: one does not; the message names it, what was expected and the way out.
         """
 
-    def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
-        """Returns arguments of any content for a call of the network in training.
-
-        If the recipe is a ``Recipe``, the launcher uses them to estimate the memory of a step.
-
-        Args:
-            parts: the same as for ``network``.
-            number: of examples.
-            device: of the network.
-        """
-        raise NotImplementedError
-
     @abstractmethod
     def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
         """Trains and measures.

@@ -350,10 +350,6 @@ class GLUE(Task):
         )
         return Network(bert, parts.data.num_classes, self.dropout).to(device)
 
-    def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
-        tokens = torch.zeros(number, self.max_length, dtype=torch.long, device=device)
-        return tokens, None, tokens
-
     def run(self, network: Network, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.
 

@@ -56,11 +56,6 @@ class Recipe:
                 f"choose a multiple of {distributed.world() * self.accumulate}"
             )
 
-    @property
-    def at_once(self) -> int:
-        """Number of examples in one forward pass of a process."""
-        return self.batch_size // distributed.world() // self.accumulate
-
     def require_warmup(self, warmup: int) -> None:
         """Raises InputError unless the warm-up ends before the training."""
         if warmup >= self.iterations:

@@ -8,13 +8,13 @@ from pathlib import Path
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.flags import whole
 from oversmoothing.lab.launch.overrides import same_runs
-from oversmoothing.lab.launch.pool import DIED, in_processes
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.cures import records
 from oversmoothing.lab.papers.cures.records import Record
 from oversmoothing.lab.papers.cures.run import run_cell, today
 from oversmoothing.lab.papers.cures.study import Cell, Study, select, study
 from oversmoothing.lab.papers.cures.write import write_all
+from oversmoothing.lab.processes import DIED, in_processes
 
 Task = tuple[Study, Cell, list[Record], list[str]]  # what measures a cell: what ``run_cell`` takes
 

@@ -284,10 +284,6 @@ class Classification(Task):
         sizes = {"augment.size": self.augment.size, "evaluation.size": self.evaluation.size}
         require_patches(network.backbone, sizes)
 
-    def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
-        size = self.augment.size
-        return (torch.empty(number, 3, size, size, device=device),)
-
     def run(self, network: Classifier, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.
 

@@ -252,16 +252,7 @@ class FullBatchLoop:
 
     def step(self) -> Tensor:
         """Makes one optimization step; returns the loss (S,) of every seed before it."""
-        torch.manual_seed(mixed_seed("step", self.epoch))  # for aggregators with dropout
-        advance(self.model, self.epoch)
-        self.model.train()
-        each = zip(self.model(), self.nodes["train"])
-        losses = torch.stack([F.cross_entropy(out[own], self.graph.y[own]) for out, own in each])
-        self.optimizer.zero_grad()
-        losses.sum().backward()  # seeds share no parameter, so each gets its own gradient
-        self.optimizer.step()
-        settle(self.model)
-        return losses.detach()
+        return step(self.model, self.optimizer, self.graph, self.nodes["train"], self.epoch)
 
     def _evaluates(self) -> bool:
         last = self.epoch == self.trainer.epochs
@@ -309,3 +300,23 @@ class FullBatchLoop:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.chosen = int(state["epoch"]), state["chosen"]
+
+
+def step(model: nn.Module, optimizer: Any, graph: Graph, train: list[Tensor], epoch: int) -> Tensor:
+    """Makes one optimization step; returns the loss (S,) of every network before it.
+
+    Args:
+        model: S networks.
+        optimizer: of their parameters.
+        train: training nodes of each network.
+        epoch: the number of the step, from 0.
+    """
+    torch.manual_seed(mixed_seed("step", epoch))  # for aggregators with dropout
+    advance(model, epoch)
+    model.train()
+    losses = torch.stack([F.cross_entropy(o[own], graph.y[own]) for o, own in zip(model(), train)])
+    optimizer.zero_grad()
+    losses.sum().backward()  # networks share no parameter, so each gets its own gradient
+    optimizer.step()
+    settle(model)
+    return losses.detach()

@@ -17,7 +17,6 @@ from oversmoothing.lab.tasks.base import (
     require_trainer,
 )
 from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam, FullBatchLoop
-from oversmoothing.lab.tasks.nodes.memory import require_memory
 from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
 
 
@@ -49,14 +48,12 @@ class Nodes(Task):
         """Builds the networks, one per seed.
 
         Raises:
-            InputError: the data are not a graph, the backbone reads no graph, the graph is too
-                large, or backbone or aggregators refuse their options.
+            InputError: the data are not a graph, the backbone reads no graph, or backbone or
+                aggregators refuse their options.
         """
         self.accept(parts)
         wanted = "choose backbone=gcn, gcnii, jknet or pyg"
         require_arguments(parts.backbone, ("x", "edges"), wanted)
-        if parts.trainer is None or not parts.trainer.on_host:  # trains on the whole graph
-            require_memory(parts.data, parts.backbone, parts.aggregators, len(seeds), device)
         graph = _held(parts, device)
         model = parts.backbone(
             aggregators=parts.aggregators,

@@ -139,10 +139,6 @@ class Segmentation(Task):
                 stacklevel=2,
             )
 
-    def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
-        size = self.augment.crop
-        return (torch.empty(number, 3, size, size, device=device),)
-
     def run(self, network: Segmenter, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.
 

@@ -280,10 +280,6 @@ class WSSS(Task):
         sizes = {"augment.crop": self.augment.crop, "evaluation.size": self.evaluation.size}
         require_patches(network.backbone, sizes)
 
-    def inputs(self, parts: Parts, number: int, device: torch.device) -> tuple:
-        size = self.augment.crop
-        return (torch.empty(number, 3, size, size, device=device),)
-
     def run(self, network: Network, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.
 

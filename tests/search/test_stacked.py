@@ -1,4 +1,4 @@
-"""Networks with settings of their own train in a batch as they train alone."""
+"""Networks with settings of their own train in a stack as they train alone."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,13 +7,10 @@ import pytest
 import torch
 from listening import Listening
 from omegaconf import DictConfig
-from torch import nn
 
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.start import Start
-from oversmoothing.lab.search.adam import Rates, StackedAdam
-from oversmoothing.lab.search.batch import DIVERGED, Batch, Member, Work, without_test
-from oversmoothing.lab.search.networks import shape
+from oversmoothing.lab.search.stacked import DIVERGED, Member, Stack, Work, shape, without_test
 from oversmoothing.lab.store.recorder import Recorder
 from oversmoothing.lab.tasks.base import Job
 
@@ -56,51 +53,29 @@ def work(configs: list[DictConfig]) -> Work:
     return Work(configs, start.task, type(graph)(**{**vars(graph), "x": x}), start.device)
 
 
-def weights(batch: Batch, i: int) -> torch.Tensor:
-    """All parameters of one network of a batch that have a copy for each."""
-    return torch.cat([p[i].flatten() for p in batch.model.parameters() if p.dim() > 1])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_adam_equals_torch_one_by_one(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    start, lrs, decays = torch.randn(3, 300, 200, dtype=dtype), [0.1, 0.003, 0.02], [0.0, 0.1, 5e-4]
-    stacked = nn.Parameter(start.clone())
-    rates = Rates(*(torch.tensor(v, dtype=dtype).view(3, 1, 1) for v in (lrs, decays)))
-    ours = StackedAdam({"w": stacked}, {"w": rates})
-    alone = [nn.Parameter(own.clone()) for own in start]
-    theirs = [
-        torch.optim.Adam([p], lr=lr, weight_decay=decay) for p, lr, decay in zip(alone, lrs, decays)
-    ]
-    for _ in range(5):
-        grad = torch.randn_like(start)
-        stacked.grad = grad
-        ours.step()
-        for i, (p, adam) in enumerate(zip(alone, theirs)):
-            p.grad = grad[i]
-            adam.step()
-    tight = 1e-6 if dtype == torch.float32 else 1e-13
-    assert (stacked - torch.stack([*alone])).abs().max() < tight
+def weights(stack: Stack, i: int) -> torch.Tensor:
+    """All parameters of one network of a stack that have a copy for each."""
+    return torch.cat([p[i].flatten() for p in stack.model.parameters() if p.dim() > 1])
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_batch_of_settings_equals_each_alone(method: str, double: None) -> None:
+def test_a_stack_of_settings_equals_each_alone(method: str, double: None) -> None:
     configs = two(method)
     assert shape(configs[0]) == shape(configs[1])
     members = [Member(0, 5), Member(1, 5), Member(1, 6)]
     shared = work(configs)
-    together = Batch(shared, members)
+    together = Stack(shared, members)
     together.train(3)
     for i, member in enumerate(members):
-        alone = Batch(shared, [member])
+        alone = Stack(shared, [member])
         alone.train(3)
         assert (weights(together, i) - weights(alone, 0)).abs().max() < 1e-10
     together.keep(members[1:])
     together.train(5)
-    alone = Batch(shared, members[2:])
+    alone = Stack(shared, members[2:])
     alone.train(5)
     assert (weights(together, 1) - weights(alone, 0)).abs().max() < 1e-10
-    assert together.scores[members[2]] == pytest.approx(alone.scores[members[2]])
+    assert together.score(members[2]) == pytest.approx(alone.score(members[2]))
 
 
 def test_dropout_in_an_aggregator_does_not_depend_on_the_global_generator(
@@ -117,18 +92,18 @@ def test_dropout_in_an_aggregator_does_not_depend_on_the_global_generator(
     shared = work([compose_config([*BASE, *own])])
     found = []
     for _ in "12":
-        batch = Batch(shared, [Member(0, 5)])
+        stack = Stack(shared, [Member(0, 5)])
         torch.rand(1)
-        batch.train(3)
-        found.append(weights(batch, 0))
+        stack.train(3)
+        found.append(weights(stack, 0))
     assert torch.equal(*found)
 
 
 def test_aggregators_hear_of_every_step_before_and_after_it() -> None:
-    batch = Batch(work(two("centered")), [Member(0, 5), Member(1, 5)])
-    batch.model.own = Listening()
-    batch.train(2)
-    assert batch.model.own.heard == ["before 0", "after", "before 1", "after"]
+    stack = Stack(work(two("centered")), [Member(0, 5), Member(1, 5)])
+    stack.model.own = Listening()
+    stack.train(2)
+    assert stack.model.own.heard == ["before 0", "after", "before 1", "after"]
 
 
 @pytest.mark.parametrize(
@@ -143,19 +118,19 @@ def test_a_search_scores_what_an_ordinary_run_reports(
 ) -> None:
     configs = two(method, *more)
     configs[0].trainer.epochs = 3  # its last evaluation is none of the other's
-    batch = Batch(work(configs), [Member(0, 3), Member(1, 3), Member(0, 4), Member(1, 4)])
-    batch.train(6)
-    assert not batch.members  # each has reached its last epoch
+    stack = Stack(work(configs), [Member(0, 3), Member(1, 3), Member(0, 4), Member(1, 4)])
+    stack.train(6)
+    assert not stack.members  # each has reached its last epoch
     for trial, config in enumerate(configs):
         start = Start(config)
         recorder = Recorder(tmp_path / str(trial), [3, 4], 30.0)
         job = Job(start.parts, [3, 4], recorder, start.device)
         for seed, result in start.task.run(start.network([3, 4]), job).items():
-            found = [result["val_accuracy"], result["epoch"]]
-            assert batch.scores[Member(trial, seed)] == pytest.approx(found)
+            found = [result["epoch"], result["val_accuracy"]]
+            assert stack.score(Member(trial, seed)) == pytest.approx(found)
 
 
-def test_shapes_differ_where_networks_cannot_share_a_batch() -> None:
+def test_shapes_differ_where_networks_cannot_share_a_stack() -> None:
     plain, *others = (
         compose_config([*METHODS["contranorm"], *BASE, *more])
         for more in (
@@ -171,17 +146,17 @@ def test_shapes_differ_where_networks_cannot_share_a_batch() -> None:
     own = [*METHODS["contranorm"], *BASE, "aggregator.negatives=5"]  # an instance for each network
     first, second = (compose_config([*own, one]) for one in OWN["contranorm"])
     assert shape(first) != shape(second)
-    Batch(work([first]), [Member(0, 5), Member(0, 6)]).train(1)
+    Stack(work([first]), [Member(0, 5), Member(0, 6)]).train(1)
 
 
 def test_a_network_that_diverges_leaves_and_the_others_do_not_notice() -> None:
     configs = two("centered", "aggregator@then=none")
     configs[0].trainer.lr = 1e30
     shared, members = work(configs), [Member(0, 1), Member(1, 1)]
-    batch, alone = Batch(shared, members), Batch(shared, members[1:])
-    batch.train(4)
-    assert batch.members == members[1:]
-    batch.train(6)
+    stack, alone = Stack(shared, members), Stack(shared, members[1:])
+    stack.train(4)
+    assert stack.members == members[1:]
+    stack.train(6)
     alone.train(6)
-    assert batch.scores[members[0]][0] == DIVERGED
-    assert batch.scores[members[1]] == pytest.approx(alone.scores[members[1]])
+    assert stack.score(members[0])[1] == DIVERGED
+    assert stack.score(members[1]) == pytest.approx(alone.score(members[1]))
