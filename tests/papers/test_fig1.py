@@ -8,12 +8,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.papers.centered_fig1.claim import claim_table, write_claim
-from oversmoothing.lab.papers.centered_fig1.figure import draw_figures, heat_maps
-from oversmoothing.lab.papers.centered_fig1.panels import (
+from oversmoothing.lab.papers.centered_fig1 import (
     Panel,
+    claim_table,
+    draw_figures,
+    heat_maps,
     panels_of,
     read_panel,
+    write_claim,
     write_effective_ranks,
     write_ranks,
 )

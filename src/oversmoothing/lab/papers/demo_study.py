@@ -24,9 +24,7 @@ from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.lab.launch.attempts import run_all
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.papers.centered_fig1.claim import failures
-from oversmoothing.lab.papers.centered_fig1.figure import draw_figures
-from oversmoothing.lab.papers.centered_fig1.panels import Panel, panels_of
+from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
 from oversmoothing.lab.report.page import Section, write_page
 from oversmoothing.metrics.segmentation import Confusion
 

@@ -2,20 +2,33 @@
 
     python scripts/figure.py cost
 
-Operations are counted and not computed, so no GPU, weights or data are needed. The paper does not
-describe its way of counting, so the table names the closest one for each column.
+The operations run on tensors without content, so the counts are exact and need no GPU, weights or
+data. The paper does not describe its way of counting, so the table names the closest one for each
+column.
 """
 
+import copy
 import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.module_tracker import ModuleTracker
+
+from oversmoothing.aggregators.em import MovingBases
 from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.loading import untrained
 from oversmoothing.lab.papers import figure_parser
-from oversmoothing.lab.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.tasks.segmentation.network import Segmenter
 
 SIZE, LABELS = 513, range(21)  # pixels; VOC's
 DIMS, HEADS = (256, 512), (256, 128)  # 256: EMANet's code
@@ -27,6 +40,12 @@ AGGREGATORS = {
     "external": "external",
 }
 NETWORK = ["experiment=seg_voc_hem", "backbone=resnet101s", "backbone.weights=none"]
+PARTS = {
+    "backbone": "backbone.network",
+    "reduction": "backbone.reduce",
+    "unit": "backbone.unit",
+    "head": "head",
+}
 # ResNet-101 alone, then the addition with 256 and with 512 channels; in G, MB and M.
 PUBLISHED = {
     "EMANet's README": {
@@ -48,7 +67,6 @@ UNITS = {
     "parameters": {"M = 10⁶": 1e6, "M = 2²⁰": 2**20},
 }  # fmt: skip
 PROPOSED = {"EMANet's README": "em", "HEMNet, Table 3": "hem"}
-Costs = dict[str, Cost]
 
 
 def main(argv: list[str]) -> int:
@@ -71,10 +89,80 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Cost:
+    """The cost of one part of a network, or of several.
+
+    Args:
+        macs: multiply-adds of convolutions and matrix products in a forward pass.
+        parameters: number of parameters, including frozen ones and the bases of EM attention.
+        saved: bytes that a forward pass in training saves for the backward pass, in float32,
+            without parameters. A tensor that several operations save counts once.
+    """
+
+    macs: int
+    parameters: int
+    saved: int
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*(a + b for a, b in zip(vars(self).values(), vars(other).values())))
+
+
+Costs = dict[str, Cost]  # part -> cost
+
+
 def _costs(dim: int, aggregator: str, head_dim: int = HEADS[0]) -> Costs:
     words = [f"backbone.dim={dim}", f"aggregator={aggregator}", f"task.head_dim={head_dim}"]
     config = compose_config([*NETWORK, *words])
     return cost_by_part(partial(untrained, config, LABELS), SIZE)
+
+
+def cost_by_part(make: Callable[[], Segmenter], size: int) -> Costs:
+    """Returns the costs of ``backbone``, ``reduction``, ``unit`` and ``head`` on a square image.
+
+    Args:
+        make: builds the network, whose backbone is a CNN.
+        size: side of the image in pixels.
+    """
+    network, mode = make().train(), FakeTensorMode()
+    with FakeCopyMode(mode):  # networks cannot be moved to a device in FakeTensorMode
+        network = copy.deepcopy(network)
+    paths = {name: f"{type(network).__name__}.{path}" for name, path in PARTS.items()}
+    counter, saved = FlopCounterMode(display=False), Counter()
+    with mode, counter, ModuleTracker() as tracker, _saving(network, paths, tracker, saved):
+        network(torch.zeros(1, 3, size, size))
+    flops = counter.get_flop_counts()
+    return {
+        name: Cost(
+            macs=sum(flops.get(paths[name], {}).values()) // 2,
+            parameters=_parameters(network.get_submodule(path)),
+            saved=saved[name],
+        )
+        for name, path in PARTS.items()
+        if name != "unit" or network.backbone.unit is not None
+    }
+
+
+def _parameters(module: nn.Module) -> int:
+    bases = [m.bases.numel() for m in module.modules() if isinstance(m, MovingBases)]
+    return sum(p.numel() for p in module.parameters()) + sum(bases)
+
+
+def _saving(
+    network: nn.Module, paths: Mapping[str, str], tracker: ModuleTracker, saved: Counter
+) -> saved_tensors_hooks:
+    """Adds up what autograd saves, for the part that runs when a tensor is first saved."""
+    known = {t.untyped_storage()._cdata: t for t in [*network.parameters(), *network.buffers()]}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known:
+            known[storage._cdata] = tensor  # kept alive, so that its address is not used again
+            part = next((name for name, path in paths.items() if path in tracker.parents), "else")
+            saved[part] += storage.nbytes()
+        return tensor
+
+    return saved_tensors_hooks(pack, lambda kept: kept)
 
 
 def _fits(
@@ -94,8 +182,31 @@ def _fits(
         for published, counted in (((base,), alone), (more, added)):
             counts = {k: [getattr(c, FIELDS[column]) for c in v] for k, v in counted.items()}
             fit = best_fit(published, counts, UNITS[column])
-            found.append({"source": source, "column": column, "published": published, **vars(fit)})
+            found.append({"source": source, "column": column, "published": published, **fit})
     return found
+
+
+def best_fit(
+    published: Sequence[float], measured: Mapping[str, Sequence[int]], units: Mapping[str, float]
+) -> dict[str, Any]:
+    """Returns the closest combination of what is counted and of the unit.
+
+    Args:
+        published: numbers that were all counted in the same way.
+        measured: what may be counted -> the counts, in the order of ``published``.
+        units: name of a unit -> its size.
+
+    Returns:
+        ``convention``: what is counted, and the unit; ``values``: the counts; ``error``: the
+        largest relative difference.
+    """
+    fits = []
+    for what, counts in measured.items():
+        for unit, size in units.items():
+            values = tuple(count / size for count in counts)
+            error = max(abs(v / p - 1) for v, p in zip(values, published, strict=True))
+            fits.append({"convention": f"{what}, {unit}", "values": values, "error": error})
+    return min(fits, key=lambda fit: fit["error"])
 
 
 def markdown(measured: dict[tuple[int, str], Costs], fits: list[dict[str, Any]]) -> str:
