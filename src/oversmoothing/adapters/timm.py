@@ -3,15 +3,17 @@
 A block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from inspect import signature
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch.nn.functional as F
 from torch import nn
 
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.blocks import Choice
-from oversmoothing.adapters.calls import Current, ValidPatches
+from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites
@@ -111,9 +113,17 @@ def is_causal(model: nn.Module, part: nn.Module) -> bool:
 
 def readers(model: nn.Module, module_names: Iterable[str], current: Current) -> list[Placed]:
     """Returns the hook that reads padding of patches, in models with images of several sizes."""
-    names = [*signature(model.forward).parameters]
     prefix = prefix_of(model, next(iter(module_names), ""))
-    return [Placed(model, ValidPatches(current, names, prefix))] if _pads(model) else []
+    read = partial(_valid_patches, prefix)
+    return [Placed(model, Capture(current, model, read))] if _pads(model) else []
+
+
+def _valid_patches(prefix: int, given: dict[str, Any]) -> Sentences | None:
+    """Reads ``patch_valid`` (B, N), an argument or an entry of the input ``x``."""
+    inner = given.get("x")
+    inside = inner.get("patch_valid") if isinstance(inner, Mapping) else None
+    valid = inside if given.get("patch_valid") is None else given["patch_valid"]
+    return sentences(None if valid is None else F.pad(valid, (prefix, 0), value=1))
 
 
 def _pads(model: nn.Module) -> bool:
