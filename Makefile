@@ -164,9 +164,9 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/seg_step.py $(TO)
 	$(PY) benchmarks/wsss_step.py $(TO) $(if $(TOCO),--toco $(TOCO))
 
-torture: setup  ## kills, full disks, wrong commands …: make torture N=20 ONLY='kills ranks' SEED=1
-	@$(PY) -c 'import hypothesis' 2>/dev/null || $(INSTALL) -e '.[dev]'
-	$(PY) scripts/torture.py -n $(or $(N),1) $(TO) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+torture: setup  ## kills at random moments, a full disk, damaged files: make torture N=1000
+	@$(PY) -c 'import pytest' 2>/dev/null || $(INSTALL) -e '.[dev]'
+	OVERSMOOTHING_INTERRUPTIONS=$(or $(N),20) $(PY) -m pytest -q tests/test_interrupted.py
 
 clean:  ## remove the environment and the built documentation
 	rm -rf $(VENV) site

@@ -16,7 +16,7 @@ from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.graphs.graph import Graph
 from oversmoothing.lab.launch.start import parts
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 
 SEEDS = [0, 1, 2, 3, 4]

@@ -17,7 +17,7 @@ from measure import Step, interleaved
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.papers.cures import BASELINE, Place, config_of, seeds_of, study
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 
 

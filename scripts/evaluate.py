@@ -21,7 +21,7 @@ from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.flags import SEED, add_trust
 from oversmoothing.lab.launch.loading import TrainedRun
 from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.store.lookup import weights_of
+from oversmoothing.lab.store.weights import weights_of
 from oversmoothing.lab.tasks.wsss.export import export
 from oversmoothing.lab.tasks.wsss.reevaluate import checked, configured, measure
 from oversmoothing.lab.tasks.wsss.task import WSSS

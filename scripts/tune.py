@@ -26,7 +26,7 @@ from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
 from oversmoothing.lab.processes import DIED, in_processes
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.search.files import read_space
-from oversmoothing.lab.store.locks import Busy
+from oversmoothing.lab.store.run import Busy
 
 if TYPE_CHECKING:
     from oversmoothing.lab.search.search import CellSearch

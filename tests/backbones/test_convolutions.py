@@ -17,7 +17,7 @@ from oversmoothing.lab.backbones.pyg.edges import as_csr, drop_edges
 from oversmoothing.lab.backbones.pyg.layer import Layer
 from oversmoothing.lab.backbones.pyg.networks import Networks
 from oversmoothing.lab.data.graphs.csbm import generate
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
 

@@ -13,7 +13,7 @@ from oversmoothing.errors import InputError, complain
 from oversmoothing.lab.launch.attempts import attempt, unfinished
 from oversmoothing.lab.launch.command import command, configs
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.summary import summary
+from oversmoothing.lab.store.results import summary
 from oversmoothing.lab.tasks.wsss.evaluation import Evaluation
 from oversmoothing.lab.tasks.wsss.method import Method
 from oversmoothing.lab.training.adamw_cosine import AdamWCosine

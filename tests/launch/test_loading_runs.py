@@ -115,7 +115,7 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
     config.task = {"_target_": "oversmoothing.lab.tasks.nodes.task.Nodes", "layer_metrics": False}
     OmegaConf.save(config, copy / "config.yaml")
     refused("task=nodes store no weights", copy, None, "cpu", ("nodes",))
-    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.lab.tasks.nodes.run}")
+    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")
     refused("a run of task=nodes; expected task=wsss", copy)
     refused("expected task=segmentation", copy, None, "cpu", ("segmentation",))
 

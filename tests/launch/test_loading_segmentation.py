@@ -15,7 +15,7 @@ from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.images.files import read_mask
 from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
 
 SEGMENTATION = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.lab.store.summary import summary
+from oversmoothing.lab.store.results import summary
 
 SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
 

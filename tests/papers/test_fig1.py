@@ -103,7 +103,7 @@ def _is_text(artist: object) -> bool:
 def test_only_finished_seeds_that_are_asked_for_are_read(tmp_path: Path) -> None:
     from oversmoothing.lab.config.compose import compose_config
     from oversmoothing.lab.launch.execute import run_folder
-    from oversmoothing.lab.store.recorder import write_result
+    from oversmoothing.lab.store.results import write_result
 
     words = ["experiment=rank_fig1", f"paths.outputs={tmp_path}", "seeds=[1,2]"]
     words += ["backbone.block=pre_ln", "backbone.weights=uniform"]

@@ -23,7 +23,7 @@ from oversmoothing.lab.report.results import (
 )
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.store.identity import ids, run_id
-from oversmoothing.lab.store.recorder import write_result
+from oversmoothing.lab.store.results import write_result
 
 TABLE = """
 tables:

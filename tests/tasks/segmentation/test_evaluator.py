@@ -19,7 +19,7 @@ from oversmoothing.lab.backbones.vit.vit import ViT
 from oversmoothing.lab.data.images import mask_folders, scenes
 from oversmoothing.lab.data.images.classes import palette
 from oversmoothing.lab.data.images.image_set import ImageSet
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation.evaluation import Evaluation
 from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
 from oversmoothing.lab.tasks.segmentation.network import Segmenter

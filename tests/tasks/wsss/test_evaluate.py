@@ -25,7 +25,7 @@ from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.papers import wsss_limits
-from oversmoothing.lab.store.recorder import read_result
+from oversmoothing.lab.store.results import read_result
 from oversmoothing.lab.tasks.wsss.reevaluate import configured
 
 ROOT = Path(__file__).parents[3]

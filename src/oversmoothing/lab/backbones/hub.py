@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from oversmoothing.errors import InputError, described
-from oversmoothing.lab.store.offline import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline
 
 PUBLISHED = "model.safetensors"  # name of the weights file in a repository
 WAY_OUT = "set backbone.weights=PATH to load a file, or backbone.weights=none for random weights"

@@ -1,6 +1,5 @@
 """Loads published weights, or those of a file, into timm's networks."""
 
-import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import hub
-from oversmoothing.lab.store import files, tensors
+from oversmoothing.lab.store import files
+from oversmoothing.lab.store.weights import load_tensors
 
 HEADS = ("head.", "head_dist.")  # classifiers of vision transformers, not used here
 RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm resizes these silently
@@ -99,10 +99,10 @@ def read(path: Path) -> dict[str, Tensor]:
     try:
         with path.open("rb"):
             safe = path.suffix == ".safetensors"
-            content = load_file(path) if safe else tensors.load(path)
+            content = load_file(path) if safe else load_tensors(path)
     except OSError as error:
         raise InputError(_no_file(path, error.strerror)) from error
-    except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, LookupError) as error:
+    except (SafetensorError, ValueError, RuntimeError, EOFError, LookupError) as error:
         raise InputError(_unreadable(path, str(error))) from error
     for key in ("model", "state_dict"):
         content = content.get(key, content) if isinstance(content, dict) else {}

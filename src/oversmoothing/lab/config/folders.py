@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hydra.core.override_parser.types import Override
 
-from oversmoothing.lab.store import checkout
+from oversmoothing.lab.store import files
 
-CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or checkout.CONFIGS).resolve()
+CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or files.CONFIGS).resolve()
 SEARCH_PATH = "hydra.searchpath"
 
 

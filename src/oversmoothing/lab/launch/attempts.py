@@ -11,8 +11,7 @@ from omegaconf import DictConfig
 from oversmoothing.errors import InputError, Problems, complain, lack
 from oversmoothing.lab.launch.command import part_problems, source_problems
 from oversmoothing.lab.processes import DIED, end_if_one_of_several, in_processes
-from oversmoothing.lab.store.metric import mean
-from oversmoothing.lab.store.summary import summary
+from oversmoothing.lab.store.results import mean, summary
 
 if TYPE_CHECKING:
     from oversmoothing.lab.launch.start import Start
@@ -74,7 +73,7 @@ def attempt(
         the error in one line.
     """
     from oversmoothing.lab.launch.execute import obtain, run_folder  # torch takes a second
-    from oversmoothing.lab.store.locks import Busy
+    from oversmoothing.lab.store.run import Busy
 
     name = f"{run_folder(config).name} {swept}".rstrip()
     try:

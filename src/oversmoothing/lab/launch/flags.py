@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oversmoothing.errors import Problems, meant
-from oversmoothing.lab.store.checkout import results
+from oversmoothing.lab.store.files import results
 
 OUTPUTS = Path("outputs")
 SWITCHES = (

@@ -21,8 +21,9 @@ from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.identity import short_name
-from oversmoothing.lab.store.lookup import config_of, find, read_weights, weights_of
-from oversmoothing.lab.store.recorder import read_result, weights_path
+from oversmoothing.lab.store.lookup import config_of, find
+from oversmoothing.lab.store.results import read_result
+from oversmoothing.lab.store.weights import read_weights, weights_of, weights_path
 from oversmoothing.lab.tasks.base import Labels, Task
 
 

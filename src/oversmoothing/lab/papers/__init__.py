@@ -6,7 +6,7 @@
 from argparse import ArgumentParser
 
 from oversmoothing.lab.launch.flags import add_publish
-from oversmoothing.lab.store.checkout import results
+from oversmoothing.lab.store.files import results
 
 RESULTS = results()
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator, NullLocator
 from omegaconf import DictConfig
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.style import STYLE
 from oversmoothing.lab.launch.attempts import run_all
@@ -31,9 +31,8 @@ from oversmoothing.lab.launch.flags import whole
 from oversmoothing.lab.launch.overrides import other_runs
 from oversmoothing.lab.launch.script import split_words
 from oversmoothing.lab.papers import RESULTS, figure_parser
-from oversmoothing.lab.store import arrays
 from oversmoothing.lab.store.files import write_text, writing
-from oversmoothing.lab.store.recorder import read_result
+from oversmoothing.lab.store.results import read_result
 
 EXPERIMENT = "experiment=rank_fig1"
 BLOCKS = {"pre_ln": "Pre-LN", "post_ln": "Post-LN", "resi_dual": "ResiDual", "plain": "Plain"}
@@ -116,9 +115,10 @@ def read_panel(backbone: DictConfig, folder: Path, seed: int) -> Panel:
     """Reads ``curves-seed<seed>.npz`` in the folder of a run; raises as ``panels_of``."""
     names, path = ("gamma", "depth", "rank", "effective_rank"), folder / f"curves-seed{seed}.npz"
     try:
-        data = arrays.load(path, names)
-    except ValueError as error:
-        why = f"no curves can be read ({error}); delete the run's folder"
+        with np.load(path) as arrays:
+            data = {name: arrays[name] for name in names}
+    except Exception as error:  # numpy may raise any error for a damaged file
+        why = f"no curves can be read ({described(error)}); delete the run's folder"
         raise InputError(f"{path}: {why}") from None
     if np.isnan(data["gamma"]).any():
         raise InputError(f"{path}: has no grid of gamma; the figure needs runs with task.gammas")

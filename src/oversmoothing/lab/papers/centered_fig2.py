@@ -23,7 +23,7 @@ from oversmoothing.lab.launch.loading import TrainedRun
 from oversmoothing.lab.launch.predict import require_same_classes
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import merged_seeds, records_beside
-from oversmoothing.lab.store.recorder import read_result
+from oversmoothing.lab.store.results import read_result
 from oversmoothing.lab.tasks.wsss.look import distinct_classes, look_at
 from oversmoothing.lab.tasks.wsss.panels import draw_pair
 

@@ -47,7 +47,7 @@ from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.store.environment import device, environment
 from oversmoothing.lab.store.files import write_text, writing
 from oversmoothing.lab.store.identity import short_name
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
 from oversmoothing.lab.tasks.segmentation.objective import PixelCrossEntropy
 from oversmoothing.lab.training.batch import Batch, to_device

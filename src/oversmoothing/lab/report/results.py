@@ -25,7 +25,7 @@ from oversmoothing.lab.report.verdict import Measured, Pair
 from oversmoothing.lab.store.environment import shared_environment
 from oversmoothing.lab.store.files import write_text
 from oversmoothing.lab.store.identity import identity, ids, run_id
-from oversmoothing.lab.store.metric import look_up
+from oversmoothing.lab.store.results import look_up
 
 EARLIER = (
     "run by an earlier version of this package, which drew other random numbers for the same "

@@ -12,7 +12,7 @@ from oversmoothing import distributed
 from oversmoothing.lab.data.batches import evenly_spaced
 from oversmoothing.lab.data.images.image_set import ImageSet
 from oversmoothing.lab.data.loading import evaluation_items
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import weights_of
 from oversmoothing.metrics.segmentation import Confusion, Overlap
 

@@ -18,8 +18,7 @@ from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.batches import mixed_seed
-from oversmoothing.lab.store.checkpoints import restoring
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.training.batch import Batch, out_of_memory, split, to_device
 from oversmoothing.lab.training.compiled import compiled
 from oversmoothing.lab.training.recipe import Recipe
@@ -215,7 +214,7 @@ class TrainingLoop:
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
-        with restoring(self.recorder.folder, self.optimizer):
+        with self.recorder.restoring(self.optimizer):
             if state and state["phase"] != self.phase:
                 self.step = 0 if self.phase == "training" else self.trainer.iterations
             elif state:

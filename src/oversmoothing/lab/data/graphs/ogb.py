@@ -19,7 +19,7 @@ from oversmoothing.lab.data.graphs.build import build
 from oversmoothing.lab.data.graphs.graph import Graph
 from oversmoothing.lab.data.graphs.kept import kept
 from oversmoothing.lab.store.files import sha256
-from oversmoothing.lab.store.tensors import load as load_tensors
+from oversmoothing.lab.store.weights import load_tensors
 
 PARTS = ("train", "valid", "test")
 

@@ -16,7 +16,7 @@ from oversmoothing.errors import InputError, meant, reason_of
 from oversmoothing.lab.config.types import is_required, signature, signature_problems
 from oversmoothing.lab.data.batches import seeded
 from oversmoothing.lab.data.unpickle import restricted
-from oversmoothing.lab.store.offline import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline
 
 if TYPE_CHECKING:  # importing torch-geometric takes seconds
     from torch_geometric.data import Dataset

@@ -14,7 +14,6 @@ from oversmoothing.lab.data.images.labelled_images import InMemory, LabelledImag
 from oversmoothing.lab.data.images.scenes import VERSION as OF_SCENES
 from oversmoothing.lab.data.images.scenes import scene
 from oversmoothing.lab.data.images.shapes import CLASSES
-from oversmoothing.lab.store import arrays
 from oversmoothing.lab.store.files import write_atomically, writing
 
 VERSION = 1  # increase it when the code changes the crops of the same arguments
@@ -72,9 +71,9 @@ def _crops(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns pixels (n, 3, S, S) and classes (n,); draws them if their file is unreadable."""
     try:
-        pixels, targets = arrays.load(path, ("pixels", "targets")).values()
-        return pixels, targets
-    except ValueError:
+        with np.load(path) as arrays:
+            return arrays["pixels"], arrays["targets"]
+    except Exception:  # missing or damaged
         pass
     drawn = [
         crop(size, np.random.default_rng([seed, stream, i]), easy)

@@ -6,7 +6,7 @@ from typing import Any
 from oversmoothing.errors import InputError, described, install
 from oversmoothing.lab.data.text.glue_tasks import Glue
 from oversmoothing.lab.data.text.text_set import Text
-from oversmoothing.lab.store.offline import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline
 
 REPOSITORY = "nyu-mll/glue"
 

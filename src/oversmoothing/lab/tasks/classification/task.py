@@ -14,7 +14,7 @@ from oversmoothing.lab.backbones.cnn.cnn import CNN, synchronised
 from oversmoothing.lab.backbones.vit.tokens import TokenStream
 from oversmoothing.lab.data.images.labelled_images import LabelledImages
 from oversmoothing.lab.data.loading import train_batches
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import (
     Job,
     Parts,
@@ -135,5 +135,5 @@ def _last_loss(recorder: Recorder) -> float | None:
     """Reads the last loss from the log, which resumed runs also have; None except in process 0."""
     if distributed.rank() > 0:
         return None
-    lines = (recorder.folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    lines = recorder.log_file.read_text("utf-8").splitlines()
     return json.loads(lines[-1])["loss_cls"][0]

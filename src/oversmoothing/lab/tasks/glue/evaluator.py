@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.glue import metrics as glue
 from oversmoothing.lab.tasks.glue.network import Network, predicted
 from oversmoothing.lab.tasks.glue.tokens import Tokens

@@ -8,7 +8,7 @@ import torch
 from oversmoothing.errors import InputError, described
 from oversmoothing.lab.backbones.bert.bert import BERT, imported
 from oversmoothing.lab.data.text.text_set import TextSet
-from oversmoothing.lab.store.offline import offline
+from oversmoothing.lab.store.files import offline
 
 MULTIPLE = 8  # the padded length of a batch is a multiple of this
 Example = dict[str, Any]

@@ -10,8 +10,7 @@ from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.batches import mixed_seed
 from oversmoothing.lab.data.graphs.graph import Graph
-from oversmoothing.lab.store.checkpoints import restoring
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.allocator import keep_freed_memory
 from oversmoothing.lab.tasks.nodes.layers import of_layers
 from oversmoothing.lab.tasks.nodes.recipe import FullBatchAdam
@@ -143,7 +142,7 @@ class FullBatchLoop:
         if state["device"] != here:  # the generators of dropout differ
             self.recorder.start_over(f"it was made on {state['device']}, not on {here}")
             return
-        with restoring(self.recorder.folder, self.optimizer):
+        with self.recorder.restoring(self.optimizer):
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.chosen = int(state["epoch"]), state["chosen"]

@@ -15,7 +15,7 @@ from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.batches import mixed_seed
 from oversmoothing.lab.data.graphs.graph import Graph
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.blocks import in_blocks
 from oversmoothing.lab.tasks.nodes.gradients import average
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop

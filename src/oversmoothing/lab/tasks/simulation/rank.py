@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.lab.backbones.random.transformer import RandomTransformer
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 from oversmoothing.lab.tasks.simulation import simulate
 from oversmoothing.lab.tasks.simulation.gammas import Gammas, gamma_grid

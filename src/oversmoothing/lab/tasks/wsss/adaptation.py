@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.lab.backbones.vit.vit import ViT
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import OnBackbone
 from oversmoothing.lab.training.batch import Batch
 from oversmoothing.lab.training.loop import TrainingLoop

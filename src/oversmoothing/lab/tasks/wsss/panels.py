@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
 from oversmoothing.lab.drawing.leave import leave
 from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 from oversmoothing.lab.tasks.wsss.look import Look, Viewer, distinct_classes, look_at
 

@@ -17,7 +17,7 @@ from oversmoothing.lab.config.parts import config_problems
 from oversmoothing.lab.data.images.image_set import ImageSet
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Parts
 from oversmoothing.lab.tasks.wsss.crf import CRF
 from oversmoothing.lab.tasks.wsss.evaluation import Evaluation
