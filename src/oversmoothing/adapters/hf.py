@@ -255,7 +255,6 @@ def _names_in(owner: nn.Module) -> set[str]:
 
 
 def _has_only_causal_masks(owner: nn.Module) -> bool:
-    """Whether the file of a model imports causal masks and no others."""
     both = of_file(owner, "create_bidirectional_mask") is not None
     return not both and of_file(owner, "create_causal_mask") is not None
 

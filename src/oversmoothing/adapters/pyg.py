@@ -149,13 +149,11 @@ def _even_channels(t: Tensor) -> Tensor:
 
 
 def _device(kwargs: Mapping[str, Any]) -> torch.device:
-    """Returns the device of the arguments of ``propagate``."""
     values = (value for of in kwargs.values() for value in (of if isinstance(of, tuple) else [of]))
     return next((v.device for v in values if isinstance(v, Tensor)), torch.device("cpu"))
 
 
 def _filled(kwargs: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """Returns the values among the arguments after ``change``."""
     return {
         name: tuple(None if t is None else change(t) for t in value)
         if isinstance(value, tuple)

@@ -52,7 +52,12 @@ def place(
     Raises:
         InputError: the blocks lack such a place.
     """
-    where = _known(where or "branch")
+    where = where or "branch"
+    if where not in NORMS:
+        raise InputError(
+            f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
+            f"got {where!r}"
+        )
     groups = current if _pads(model) else None
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
@@ -80,7 +85,8 @@ def _at_final_norm(
     sites = Sites(factories, dim, type(model).__name__)
     if block is not choice.last or isinstance(final, nn.Identity) or not sites.has("after"):
         return []
-    return [Placed(final, _before(sites, dim, At(Context(prefix=prefix_of(model, name)), groups)))]
+    context = Context(prefix=prefix_of(model, name))
+    return [Placed(final, BeforeModule(sites.build("after", dim), context, groups))]
 
 
 def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> list[Placed]:
@@ -90,20 +96,7 @@ def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> 
     if where == "branch":
         placed.append(Placed(block.attn, AfterModule(sites.build("after", dim), *at)))
     norms = [getattr(block, norm) for norm in NORMS[where]]
-    return placed + [Placed(norm, _before(sites, dim, at)) for norm in norms]
-
-
-def _before(sites: Sites, dim: int, at: At) -> BeforeModule:
-    return BeforeModule(sites.build("after", dim), *at)
-
-
-def _known(where: str) -> str:
-    if where not in NORMS:
-        raise InputError(
-            f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
-            f"got {where!r}"
-        )
-    return where
+    return placed + [Placed(norm, BeforeModule(sites.build("after", dim), *at)) for norm in norms]
 
 
 def is_causal(model: nn.Module, part: nn.Module) -> bool:
@@ -132,7 +125,6 @@ def _pads(model: nn.Module) -> bool:
 
 
 def _channels(name: str, block: nn.Module) -> int:
-    """Returns the number of channels of a block's tokens."""
     missing = [part for part in PARTS if not isinstance(getattr(block, part, None), nn.Module)]
     if missing:
         raise InputError(

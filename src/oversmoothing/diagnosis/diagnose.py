@@ -262,7 +262,6 @@ def _counted(model: nn.Module, report: Report, layers: Iterable[str]) -> list[st
 
 
 def _require_model(model: nn.Module) -> None:
-    """Raises InputError for a module without a forward, or with parameters without values."""
     name = type(model).__name__
     if not has_forward(model):
         parts = [part for part, _ in model.named_children()]
@@ -279,7 +278,6 @@ def _require_model(model: nn.Module) -> None:
 
 
 def _require_seed(seed: Any) -> None:
-    """Raises InputError unless torch takes the seed."""
     if (
         isinstance(seed, bool)
         or not isinstance(seed, Integral)

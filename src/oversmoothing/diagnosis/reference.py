@@ -197,7 +197,6 @@ class Libraries:
 
 
 def _new_model(module: nn.Module) -> nn.Module | None:
-    """Builds a model of transformers or timm; None for any other module."""
     if hasattr(module, "_from_config") and _arguments(type(module)) == 1:
         with explained(f"{type(module).__name__}(config)"):
             return type(module)(copy.deepcopy(module.config))

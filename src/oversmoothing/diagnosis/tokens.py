@@ -122,7 +122,6 @@ def _is_map(x: Tensor, others: Iterable[Tensor]) -> bool:
 
 
 def _has_batch(layer: nn.Module, x: Tensor, layout: str | None, size: int | None) -> bool:
-    """Whether a tensor has the B samples of the inputs."""
     second = layout == "NBC" or layout is None and _batch_first(layer) is False
     return size in x.shape[:2] if second else x.shape[0] == size
 
