@@ -11,10 +11,10 @@ from official_gcn import OFFICIAL_NORMS, official
 from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.backbones.gcn.gcn import GCN
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.graphs.graph import Graph
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop

@@ -16,7 +16,7 @@ import record
 import torch
 from measure import Step, interleaved, peak_bytes, peak_megabytes
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.store.run import Recorder

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.graphs import graphs
 from oversmoothing.lab.data.graphs.graph import Graph
 from oversmoothing.lab.data.graphs.pyg_datasets import load

@@ -8,7 +8,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.graphs import block_edges, csbm
 from oversmoothing.lab.data.graphs.csbm import generate
 from oversmoothing.lab.data.graphs.graph import Graph

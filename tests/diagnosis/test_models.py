@@ -196,8 +196,8 @@ def test_compiled_parts_give_the_same_numbers() -> None:
 
 def test_deit_equals_the_committed_measurement(data_root: Path) -> None:
     """Compares with our evaluator on four of the 64 images, and with the committed numbers."""
-    from oversmoothing.lab.config.compose import compose_config
-    from oversmoothing.lab.config.instantiate import build
+    from oversmoothing.lab.arguments import build
+    from oversmoothing.lab.launch.config import compose_config
     from oversmoothing.lab.launch.start import parts
     from oversmoothing.lab.tasks.classification.evaluator import Evaluator
 

@@ -22,7 +22,7 @@ from golden_runs import ROOT, given
 from omegaconf import OmegaConf
 
 import oversmoothing as osm
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.papers.cures import study
 from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.store.identity import run_id

@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_runs import RUNS, TRAINED, words
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.run import Recorder
 

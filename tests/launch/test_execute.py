@@ -9,8 +9,8 @@ from run_log import log_lines
 from small_runs import words
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch import execute as module
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, finished, known_result, run_folder
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.store.results import write_result

@@ -14,8 +14,8 @@ from test_loading_segmentation import SEGMENTATION
 
 import oversmoothing as osm
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.launch.export import export
 from oversmoothing.lab.launch.retrace import command_of

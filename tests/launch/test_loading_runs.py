@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data.images.files import read_mask
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.papers.centered_fig2 import figure2
 from oversmoothing.lab.tasks.wsss.look import distinct_classes, look_at

@@ -44,7 +44,7 @@ if __name__ == "__main__":
 """
 POOL = """
 import time
-from oversmoothing.lab.launch import attempts
+from oversmoothing.lab.launch import command as attempts
 
 if __name__ == "__main__":
     attempts.attempt = time.sleep

@@ -14,8 +14,8 @@ import torch
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.launch.attempts import run_all, unfinished
+from oversmoothing.lab.launch.command import run_all, unfinished
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.store import run as store
 from oversmoothing.lab.tasks.nodes.minibatch_loop import MiniBatchLoop

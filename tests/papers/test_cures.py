@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.launch.command import source_problems
+from oversmoothing.lab.launch.command import name_problems
 from oversmoothing.lab.papers import RESULTS, cures
 from oversmoothing.lab.papers.cures import Place, Record, study
 from oversmoothing.lab.report.tables import load
@@ -167,7 +167,7 @@ def test_committed_records_are_the_runs_of_the_study() -> None:
 def test_every_method_composes_in_every_network() -> None:
     cells = {(place.network, place.method): cell for place, cell in study().items()}.values()
     configs = [cures.config_of(cell, cell.candidates[-1]) for cell in cells]
-    assert source_problems(configs) == []
+    assert name_problems(configs) == []
     assert len({run_id(config) for config in configs}) == len(cells)
     assert {len(cell.candidates) for cell in cells} == {4}
 

@@ -101,7 +101,7 @@ def _is_text(artist: object) -> bool:
 
 
 def test_only_finished_seeds_that_are_asked_for_are_read(tmp_path: Path) -> None:
-    from oversmoothing.lab.config.compose import compose_config
+    from oversmoothing.lab.launch.config import compose_config
     from oversmoothing.lab.launch.execute import run_folder
     from oversmoothing.lab.store.results import write_result
 

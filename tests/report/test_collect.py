@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.launch.attempts import run_all
+from oversmoothing.lab.launch.command import run_all
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.report.results import (
     Planned,

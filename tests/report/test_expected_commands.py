@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.parts import config_problems
-from oversmoothing.lab.launch.preflight import Known, all_problems
+from oversmoothing.lab.launch.check import Known, all_problems, config_problems
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.report.publish import latex, markdown
 from oversmoothing.lab.report.tables import Cell, load, select
 from oversmoothing.lab.report.verdict import judge

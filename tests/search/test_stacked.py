@@ -8,7 +8,7 @@ import torch
 from listening import Listening
 from omegaconf import DictConfig
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.search.stacked import DIVERGED, Member, Stack, Work, shape, without_test
 from oversmoothing.lab.store.run import Recorder

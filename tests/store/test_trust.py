@@ -6,8 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.folders import CONFIGS
+from oversmoothing.lab.launch.config import CONFIGS, compose_config
 from oversmoothing.lab.store.lookup import config_of, own_targets, read_config
 
 WORDS = ["experiment=wsss_scenes"]

@@ -11,7 +11,7 @@ import pytest
 from run_log import log_lines
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.identity import run_id
 from oversmoothing.lab.store.wandb import WandbSink, final_numbers, flatten

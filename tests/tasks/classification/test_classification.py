@@ -9,8 +9,8 @@ from processes import train_by_two
 from run_log import log_text
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.weights import weights_path
 

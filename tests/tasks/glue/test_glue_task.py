@@ -11,9 +11,9 @@ from run_log import log_text
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.backbones.bert.bert import BERT
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data.text import glue
 from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.weights import weights_path
 from oversmoothing.lab.tasks.glue.network import Objective

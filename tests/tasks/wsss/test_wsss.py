@@ -14,8 +14,8 @@ from tiny_wsss import words
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.lab.backbones.vit import timm_vit
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.store.weights import weights_path

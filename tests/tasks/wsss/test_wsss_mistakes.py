@@ -8,8 +8,8 @@ from run_log import log_text
 from tiny_wsss import words
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job

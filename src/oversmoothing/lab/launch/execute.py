@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.processes import group
 from oversmoothing.lab.store.environment import device, environment, own_code, shared_environment

@@ -12,11 +12,11 @@ from omegaconf import DictConfig
 from torch import nn
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.config.parts import run_problems
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.images.image_set import ImageSet
 from oversmoothing.lab.launch import published
+from oversmoothing.lab.launch.check import run_problems
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.store.environment import device

@@ -5,7 +5,7 @@
 
 from argparse import ArgumentParser
 
-from oversmoothing.lab.launch.flags import add_publish
+from oversmoothing.lab.launch.script import add_publish
 from oversmoothing.lab.store.files import results
 
 RESULTS = results()

@@ -24,12 +24,9 @@ from omegaconf import DictConfig
 from oversmoothing.errors import InputError, described
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.style import STYLE
-from oversmoothing.lab.launch.attempts import run_all
-from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.command import configs, other_runs, run_all
 from oversmoothing.lab.launch.execute import run_folder
-from oversmoothing.lab.launch.flags import whole
-from oversmoothing.lab.launch.overrides import other_runs
-from oversmoothing.lab.launch.script import split_words
+from oversmoothing.lab.launch.script import split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.store.files import write_text, writing
 from oversmoothing.lab.store.results import read_result

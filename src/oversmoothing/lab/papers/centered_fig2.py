@@ -18,9 +18,9 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.flags import SEED, add_trust, whole
 from oversmoothing.lab.launch.loading import TrainedRun
 from oversmoothing.lab.launch.predict import require_same_classes
+from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import merged_seeds, records_beside
 from oversmoothing.lab.store.results import read_result

@@ -28,13 +28,12 @@ from omegaconf import DictConfig
 from scipy.stats import false_discovery_control
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.panels import depth_axis, draw_line, panels
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
-from oversmoothing.lab.launch.attempts import attempt
-from oversmoothing.lab.launch.flags import whole
-from oversmoothing.lab.launch.overrides import same_runs
+from oversmoothing.lab.launch.command import attempt, same_runs
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.script import whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.processes import DIED, in_processes
 from oversmoothing.lab.report.markdown import table

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.module_tracker import ModuleTracker
 
 from oversmoothing.aggregators.em import MovingBases
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.loading import untrained
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.report.markdown import table

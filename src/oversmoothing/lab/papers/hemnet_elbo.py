@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.em import EM
-from oversmoothing.lab.launch.flags import whole
+from oversmoothing.lab.launch.script import whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.store.files import write_text

@@ -31,7 +31,7 @@ from omegaconf import DictConfig
 
 from oversmoothing.aggregators.em import EM, input_gradients
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.batches import mixed_seed
 from oversmoothing.lab.data.images.image_set import ImageSet
 from oversmoothing.lab.data.images.joint import masked_crop
@@ -39,10 +39,8 @@ from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.style import LINES
 from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.command import configs
-from oversmoothing.lab.launch.flags import SEED, add_trust, whole
-from oversmoothing.lab.launch.overrides import other_runs
-from oversmoothing.lab.launch.script import split_words
+from oversmoothing.lab.launch.command import configs, other_runs
+from oversmoothing.lab.launch.script import SEED, add_trust, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.store.environment import device, environment
 from oversmoothing.lab.store.files import write_text, writing

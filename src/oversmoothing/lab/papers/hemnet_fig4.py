@@ -30,7 +30,7 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import coloured
 from oversmoothing.lab.drawing.style import STYLE
 from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.flags import SEED, add_trust, whole
+from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.hemnet_fig3 import em_of
 from oversmoothing.lab.tasks.segmentation.network import Segmenter

@@ -16,9 +16,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.parts import reason
-from oversmoothing.lab.config.plan import plan
+from oversmoothing.lab.launch.check import reason
+from oversmoothing.lab.launch.config import compose_config, plan
 from oversmoothing.lab.launch.execute import known_result
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Measured, Pair

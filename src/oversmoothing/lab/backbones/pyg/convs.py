@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.config.types import is_required, signature, signature_problems
+from oversmoothing.lab.arguments import is_required, signature, signature_problems
 
 GIVEN = ("in_channels", "out_channels", "channels", "nn", "deg")  # options that the network sets
 IDENTITY_MAP = ("alpha", "theta", "layer")  # options of GCN2Conv that the network sets

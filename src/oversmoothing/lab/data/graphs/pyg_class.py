@@ -13,7 +13,7 @@ import torch
 from filelock import FileLock
 
 from oversmoothing.errors import InputError, meant, reason_of
-from oversmoothing.lab.config.types import is_required, signature, signature_problems
+from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.data.batches import seeded
 from oversmoothing.lab.data.unpickle import restricted
 from oversmoothing.lab.store.files import FORBIDDEN, offline

@@ -1,4 +1,4 @@
-"""Checks the names and types of arguments in a config against the signature that takes them."""
+"""Objects of a config: building them, and names and types of their arguments."""
 
 import inspect
 import math
@@ -8,7 +8,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
-from oversmoothing.errors import meant
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from oversmoothing.errors import InputError, meant
 
 Signature = tuple[dict[str, inspect.Parameter], dict[str, Any]]  # parameters, type hints
 
@@ -21,6 +25,16 @@ _NAMES = {
     list: "a list",
     type(None): "null",
 }
+
+
+def build(node: DictConfig, **arguments: Any) -> Any:
+    """Builds the ``_target_`` of a node; raises its InputError, not Hydra's exception around it."""
+    try:
+        return instantiate(node, _convert_="all", **arguments)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        raise
 
 
 def argument_problems(

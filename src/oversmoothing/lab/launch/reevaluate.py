@@ -11,10 +11,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import Problems, meant
-from oversmoothing.lab.config.compose import parse
-from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.config.parts import config_problems
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.images.image_set import ImageSet
+from oversmoothing.lab.launch.check import config_problems
+from oversmoothing.lab.launch.config import parse
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
 from oversmoothing.lab.store.run import Recorder
