@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock
 JOBS ?= 1
-TABLES := $(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml)
+TABLES := $(filter-out cures%,$(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml))
 FILTER = $(if $(DATA),--data $(DATA)) $(if $(METHODS),--methods $(METHODS)) $(if $(COLUMNS),--columns $(COLUMNS))
 TO = $(if $(PUBLISH),--publish)
 FLAGS = $(FILTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FRESH),--fresh) $(if $(EARLIER),--earlier) $(if $(ALL),--all) $(if $(LATEX),--latex) $(if $(PDF),--pdf) $(TO) $(if $(REPLACE),--replace)
@@ -17,8 +17,23 @@ NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
 $(if $(filter environment,$(origin NAME)),$(eval NAME :=))  # some systems export the host's name
 $(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
 GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-UNKNOWN := $(filter-out $(shell grep -owE '[A-Z_]+' $(firstword $(MAKEFILE_LIST))),$(GIVEN))
-$(if $(strip $(UNKNOWN)),$(error $(strip $(UNKNOWN)): no such option, so nothing was run; see `make help`))
+TO_RUN = PUBLISH JOBS OVERRIDES
+OF_TABLE = DATA METHODS COLUMNS SEEDS FRESH EARLIER ALL LATEX PDF REPLACE $(TO_RUN)
+OF_FIGURE = RUN PDF $(TO_RUN)
+OF_plan = NAME TABLE $(OF_TABLE)
+OF_table = NAME
+OF_figure = NAME
+OF_tune = NAME DATA METHODS COLUMNS PLAN FRESH $(TO_RUN)
+OF_cures = GRAPHS LAYERS NETWORKS METHODS PLAN EARLIER PDF $(TO_RUN)
+OF_claims = ONLY RECORDED PUBLISH
+OF_data = DATA DATA_ROOT
+OF_submission = RUN SPLIT OUT OVERRIDES
+OF_bench = CONTRANORM EMANET EANET TOCO IMAGES PUBLISH
+OF_torture = N ONLY SEED PUBLISH
+OPTIONS = $(OF_$(1)) $(if $(filter table $(TABLES),$(1)),$(OF_TABLE)) $(if $(filter figure fig1 fig2,$(1)),$(OF_FIGURE))
+KNOWN = PYTHON VENV $(foreach goal,$(MAKECMDGOALS),$(call OPTIONS,$(goal)))
+UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
+$(if $(strip $(UNKNOWN)),$(error $(strip $(UNKNOWN)): no such option of `make $(MAKECMDGOALS)`, so nothing was run; see `make help`))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims numbers cures figure fig1 fig2 report submission bench torture clean distclean
@@ -149,9 +164,9 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(PY) benchmarks/seg_step.py $(TO)
 	$(PY) benchmarks/wsss_step.py $(TO) $(if $(TOCO),--toco $(TOCO))
 
-torture: setup  ## kills, full disks, wrong commands …: make torture N=20 ONLY='kills ranks' SEED=1
-	@$(PY) -c 'import hypothesis' 2>/dev/null || $(INSTALL) -e '.[dev]'
-	$(PY) scripts/torture.py -n $(or $(N),1) $(TO) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+torture: setup  ## kills at random moments, a full disk, damaged files: make torture N=1000
+	@$(PY) -c 'import pytest' 2>/dev/null || $(INSTALL) -e '.[dev]'
+	OVERSMOOTHING_INTERRUPTIONS=$(or $(N),20) $(PY) -m pytest -q tests/test_interrupted.py
 
 clean:  ## remove the environment and the built documentation
 	rm -rf $(VENV) site

@@ -11,12 +11,12 @@ from official_gcn import OFFICIAL_NORMS, official
 from reference_gcn import DROPOUT, HIDDEN, ReferenceGCN, adjacency
 from torch import Tensor, nn
 
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.start import parts
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 
 SEEDS = [0, 1, 2, 3, 4]

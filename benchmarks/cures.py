@@ -14,19 +14,17 @@ from pathlib import Path
 import record
 from measure import Step, interleaved
 
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.launch.start import Start
-from oversmoothing.lab.papers.cures.compare import BASELINE
-from oversmoothing.lab.papers.cures.study import Cell, study
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.papers.cures import BASELINE, Place, config_of, seeds_of, study
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 
 
 def main() -> int:
     options = arguments()
     for layers in options.layers:
-        cells = [Cell(options.graph, options.network, layers, m) for m in options.methods]
+        cells = [Place(options.graph, options.network, layers, m) for m in options.methods]
         steps = {cell.method: step(cell) for cell in cells}
         seconds = interleaved(steps, options.rounds, time.process_time)
         rows = [
@@ -41,15 +39,15 @@ def main() -> int:
     return 0
 
 
-def step(cell: Cell) -> Step:
+def step(place: Place) -> Step:
     """Returns a training step of the first candidate of a cell."""
-    whole = study()
-    config = compose_config(whole.words(cell, whole.candidates(cell)[0]))
+    cell = study()[place]
+    config, seeds = config_of(cell, cell.candidates[0]), seeds_of(cell)
     start = Start(config)
     folder = Path(tempfile.mkdtemp())
-    recorder = Recorder(folder, whole.seeds, checkpoint_seconds=1e9)
+    recorder = Recorder(folder, seeds, checkpoint_seconds=1e9)
     trainer = start.parts.trainer
-    network, data = start.network(whole.seeds), start.parts.data
+    network, data = start.network(seeds), start.parts.data
     loop = FullBatchLoop(network, data, trainer, recorder, False)
     return loop.step
 
@@ -59,7 +57,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--graph", default="Cora")
     parser.add_argument("--network", default="GCN")
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 8])
-    parser.add_argument("--methods", nargs="+", default=[*study().methods])
+    parser.add_argument(
+        "--methods", nargs="+", default=[*dict.fromkeys(place.method for place in study())]
+    )
     parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import record
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
 from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop

@@ -16,10 +16,10 @@ import record
 import torch
 from measure import Step, interleaved, peak_bytes, peak_megabytes
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.launch.start import Start
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.task import loop_of
 
 PARTS = ["trainer=minibatch_cluster", "trainer.num_parts=500", "trainer.parts_per_batch=10"]

@@ -23,9 +23,9 @@ from record import RESULTS, parser_of
 from reference_gcn import HIDDEN, adjacency
 from torch import nn
 
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.store.files import write_text

@@ -20,9 +20,9 @@ from counting import Counting
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.tasks.base import Labels
 

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.running_mean import RunningMean, measuring
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.launch.start import Start
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
 
 LOADERS = {

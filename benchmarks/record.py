@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from oversmoothing.lab.launch.flags import add_publish
+from oversmoothing.lab.launch.script import add_publish
 from oversmoothing.lab.report import markdown
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import write_text

@@ -15,7 +15,7 @@ import record
 from measure import interleaved
 from omegaconf import DictConfig
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.report.tables import load, select

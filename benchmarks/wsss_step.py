@@ -37,7 +37,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.environment import device
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.wsss.network import Network, present_classes
 from oversmoothing.lab.tasks.wsss.settings import Method
 from oversmoothing.lab.tasks.wsss.task import Objective

@@ -16,7 +16,7 @@ import oversmoothing as osm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
-from oversmoothing.lab.launch.flags import add_publish
+from oversmoothing.lab.launch.script import add_publish
 
 Curve = tuple[Sequence[float], Sequence[float | None]]  # positions on the x axis, values
 ROOT = os.environ.get("DATA_ROOT", "data")  # of the data sets and weights

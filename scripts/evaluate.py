@@ -14,16 +14,15 @@ from functools import partial
 from pathlib import Path
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.voc import unlabelled
 from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.flags import SEED, add_trust
 from oversmoothing.lab.launch.loading import TrainedRun
-from oversmoothing.lab.launch.script import run_script
-from oversmoothing.lab.store.lookup import weights_of
+from oversmoothing.lab.launch.reevaluate import checked, configured, measure
+from oversmoothing.lab.launch.script import SEED, add_trust, run_script
+from oversmoothing.lab.store.weights import weights_of
 from oversmoothing.lab.tasks.wsss.export import export
-from oversmoothing.lab.tasks.wsss.reevaluate import checked, configured, measure
 from oversmoothing.lab.tasks.wsss.task import WSSS
 
 

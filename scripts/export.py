@@ -8,8 +8,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from oversmoothing.lab.launch.export import export
-from oversmoothing.lab.launch.flags import SEED, add_trust
-from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.launch.script import SEED, add_trust, run_script
 
 
 def main() -> int:

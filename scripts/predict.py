@@ -19,8 +19,7 @@ from oversmoothing.lab.data.augment import open_photo
 from oversmoothing.lab.data.image_set import write_mask
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.launch import loading, predict
-from oversmoothing.lab.launch.flags import SEED, add_trust, whole
-from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.launch.script import SEED, add_trust, run_script, whole
 from oversmoothing.lab.store.files import writing
 
 TASKS = {"wsss": predict.of_wsss, "segmentation": predict.of_segmentation}

@@ -21,12 +21,19 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.launch.attempts import run_all
-from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.command import configs, run_all, same_runs
 from oversmoothing.lab.launch.execute import finished
-from oversmoothing.lab.launch.flags import OUTPUTS, SEED, add_cells, records_of, search_path, whole
-from oversmoothing.lab.launch.overrides import same_runs
-from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
+from oversmoothing.lab.launch.script import (
+    OUTPUTS,
+    SEED,
+    STOPPED,
+    add_cells,
+    as_override,
+    records_of,
+    run_script,
+    split_words,
+    whole,
+)
 from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.report.publish import markdown, publish, write_latex
 from oversmoothing.lab.report.results import (
@@ -135,7 +142,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--config-dir", help="adds a folder of configs, as for train.py")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)
-    options.overrides = overrides + search_path(options.config_dir)
+    options.overrides = overrides + as_override(options.config_dir)
     return options
 
 

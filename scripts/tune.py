@@ -20,13 +20,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oversmoothing.errors import InputError, Problems, complain, meant
-from oversmoothing.lab.launch.flags import add_cells, records_of, search_path, whole
-from oversmoothing.lab.launch.overrides import same_runs
-from oversmoothing.lab.launch.script import STOPPED, run_script, split_words
+from oversmoothing.lab.launch.command import same_runs
+from oversmoothing.lab.launch.script import (
+    STOPPED,
+    add_cells,
+    as_override,
+    records_of,
+    run_script,
+    split_words,
+    whole,
+)
 from oversmoothing.lab.processes import DIED, in_processes
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.search.files import read_space
-from oversmoothing.lab.store.locks import Busy
+from oversmoothing.lab.store.run import Busy
 
 if TYPE_CHECKING:
     from oversmoothing.lab.search.search import CellSearch
@@ -153,7 +160,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=whole(), help="networks trained together, at most")
     words, overrides = split_words(sys.argv[1:])
     options = parser.parse_args(words)
-    options.overrides = overrides + search_path(options.config_dir)
+    options.overrides = overrides + as_override(options.config_dir)
     return options
 
 

@@ -50,7 +50,7 @@ import tempfile, torch
 from types import SimpleNamespace
 from oversmoothing import distributed
 from oversmoothing.lab.processes import group
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.training.recipes import AdamWPoly
 from oversmoothing.lab.training.loop import Checks, TrainingLoop
 

@@ -15,7 +15,7 @@ FLOORS = (  # a folder imports its own modules, those of its floor's parents, an
     {"diagnosis"},  # the library ends here
     {"lab.processes"},
     {"lab.store"},
-    {"lab.config"},
+    {"lab.arguments"},
     {"lab.backbones"},
     {"lab.data"},
     {"lab.drawing"},

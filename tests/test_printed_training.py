@@ -12,9 +12,8 @@ import pytest
 from guide import ROOT
 from omegaconf import DictConfig
 
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.config.plan import plan
+from oversmoothing.lab.arguments import build
+from oversmoothing.lab.launch.config import compose_config, plan
 from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.store.identity import short_name
 

@@ -20,9 +20,9 @@ from guide import ROOT, commands, files
 
 from oversmoothing.errors import Problems
 from oversmoothing.lab import papers
-from oversmoothing.lab.config.parts import config_problems
-from oversmoothing.lab.config.plan import plan
+from oversmoothing.lab.launch.check import config_problems
 from oversmoothing.lab.launch.command import command
+from oversmoothing.lab.launch.config import plan
 from oversmoothing.lab.report.tables import load
 
 README = ROOT / "README.md"

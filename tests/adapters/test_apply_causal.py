@@ -87,15 +87,6 @@ def test_generation_does_not_depend_on_padding(build) -> None:
     assert torch.equal(together[0, 2:], alone[0])
 
 
-@torch.no_grad()
-def test_layernorm_generates_from_padded_sentences_with_a_cache() -> None:
-    model = made(gpt2, "layernorm")
-    options = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
-    inputs = {"attention_mask": PADDED, **options}
-    cached, full = (model.generate(WORDS, use_cache=cache, **inputs) for cache in (True, False))
-    assert torch.equal(cached, full)
-
-
 @CAUSAL
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
 @torch.no_grad()
@@ -153,7 +144,7 @@ BOTH_WAYS = {
 def test_a_model_that_is_known_to_see_all_tokens_takes_every_method(build) -> None:
     model = build()
     assert any(isinstance(m, osm.ContraNorm) for m in osm.apply(model, "contranorm").modules())
-    with pytest.raises(InputError, match=r"^aggregator ContraNorm .* is causal; choose"):
+    with pytest.raises(InputError, match="^aggregator ContraNorm"):
         osm.apply(osm.remove(model), "contranorm", causal=True)
 
 
@@ -168,7 +159,7 @@ CERTAIN = {"gpt2": gpt2, "llama": llama, "whisper": lambda: whisper().decoder}
 @pytest.mark.parametrize("build", [*UNKNOWN.values(), *CERTAIN.values()], ids=UNKNOWN | CERTAIN)
 def test_only_what_cannot_be_known_is_settled_by_the_user(build) -> None:
     model = build()
-    with pytest.raises(InputError, match="^aggregator ContraNorm lets a token see later ones"):
+    with pytest.raises(InputError, match="^aggregator ContraNorm"):
         osm.apply(model, "contranorm")
     if build in CERTAIN.values():
         with pytest.raises(InputError, match="^causal: "):

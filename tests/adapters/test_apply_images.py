@@ -1,10 +1,13 @@
 """Aggregators in timm's transformers and, by a pattern of names, in models of any kind."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import timm
 import torch
+import torch_geometric.nn as pyg
+import transformers as hf
 from small_vit import Swap, images, vit
 from timm.models.eva import EvaAttention
 from torch import Tensor, nn
@@ -18,22 +21,6 @@ DISTILLED = "deit_tiny_distilled_patch16_224"
 EXACT = {"rtol": 0, "atol": 1e-10}
 centered = partial(osm.Centered, gamma=-1.0)
 contranorm = partial(osm.ContraNorm, scale=0.2, identity=False)
-
-
-def test_a_patched_forward_is_refused_and_nothing_is_changed() -> None:
-    """A hook of accelerate would bypass the aggregators, without a word."""
-    model = timm.create_model(TINY, depth=2, img_size=32)
-    attention = model.blocks[1].attn
-    attention.forward = attention.forward
-    with pytest.raises(InputError, match="forward of a Attention is patched.*oversmoothing.apply"):
-        osm.apply(model, centered)
-    del attention.forward
-    assert type(model.blocks[0].attn) is type(attention) is timm.layers.Attention
-    osm.apply(model, centered)
-    attention.forward = attention.forward
-    with pytest.raises(InputError, match="patched.*oversmoothing.remove"):
-        osm.remove(model)
-    assert len(placed_in(model)) == 2
 
 
 def test_blocks_that_share_a_norm_have_one_site_there() -> None:
@@ -143,20 +130,14 @@ def test_other_attention_of_timm() -> None:
     shift = attention(x) - attention.plain.forward(attention, x)
     expected = (-values @ attention.proj.weight.T)[:, None]
     torch.testing.assert_close(shift, expected.expand_as(shift))
-    for name, said in (("swin_tiny_patch4_window7_224", "model: .*"), ("resnet18", "no attn")):
-        network = timm.create_model(name)
-        with pytest.raises(InputError, match=said):
-            osm.apply(network, "centered")
+    with pytest.raises(InputError, match="^model: "):
+        osm.apply(timm.create_model("swin_tiny_patch4_window7_224"), "centered")
 
 
 def encoder(**options: bool) -> nn.Module:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 2, 32, **{"batch_first": True, **options})
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-
-
-def empty() -> nn.Module:
-    return nn.Sequential(nn.Sequential(), nn.Linear(16, 16))
 
 
 class Shift(osm.After):
@@ -186,54 +167,114 @@ def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
     assert osm.apply(stack, Shift, where="0")(x).shape == x.shape and len(stack[0]) == 2
 
 
+B, C, H, W = 2, 6, 3, 4
+MAPS: dict[str, tuple[Callable[[], nn.Module], Tensor, Callable[[Tensor], Tensor]]] = {
+    "NBC": (lambda: nn.Linear(C, C), torch.randn(H, B, C), lambda x: x.transpose(0, 1)),
+    "BCN": (lambda: nn.Conv1d(C, C, 1), torch.randn(B, C, H), lambda x: x.mT),
+    "BCHW": (lambda: nn.Conv2d(C, C, 1), torch.randn(B, C, H, W), lambda x: x.flatten(2).mT),
+    "BHWC": (lambda: nn.Linear(C, C), torch.randn(B, H, W, C), lambda x: x.flatten(1, 2)),
+}
+
+
+@pytest.mark.parametrize("method", ["contranorm", "pairnorm", "layernorm"])
+@pytest.mark.parametrize("layout", MAPS)
+def test_a_layout_changes_the_axes_only(layout: str, method: str) -> None:
+    build, x, tokens = MAPS[layout]
+    model = nn.Sequential(build(), nn.Identity())
+    plain = model(x)
+    osm.apply(model, method, where="0", layout=layout)
+    out = model(x)
+    assert out.shape == plain.shape
+    expected = model[0].after[0](tokens(plain))
+    torch.testing.assert_close(tokens(out), expected, rtol=0, atol=1e-6)
+    out.square().sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert torch.equal(osm.remove(model)(x), plain)
+
+
 @pytest.mark.parametrize(
-    ("build", "options", "said"),
-    [
-        (encoder, {"aggregator": "contranorm"}, "TransformerEncoder has no blocks of .*where="),
-        (encoder, {"aggregator": "centered"}, "in TransformerEncoder, call it in the model's own"),
-        (encoder, {"aggregator": "centered", "where": "layers.*"}, "call it in the model's own"),
-        (
-            encoder,
-            {"aggregator": "pairnorm", "where": "layer.*"},
-            "where: .layer.*did you mean .layers",
-        ),
-        (encoder, {"aggregator": "pairnorm", "where": "layers"}, r"list of modules .* layers\.\*"),
-        (empty, {"aggregator": "pairnorm", "where": "0"}, "where: 0 is empty and computes nothing"),
-        (lambda: nn.Linear(3, 3), {"aggregator": "pairnorm"}, "no repeated blocks in Linear"),
-        (applied, {"aggregator": "centred"}, "no aggregator 'centred'; did you mean 'centered'"),
-        (applied, {"aggregator": "contranorm", "scal": 1}, "scal: .* did you mean 'scale'"),
-        (applied, {"aggregator": "centered", "gamma": float("nan")}, "gamma: expected a finite"),
-        (applied, {"aggregator": "centered", "gamma": "-1"}, "gamma: expected a finite.*got '-1'"),
-        (applied, {"aggregator": "none"}, "none changes nothing"),
-        (applied, {"aggregator": "pairnorm", "where": "norm3"}, "where: expected one of branch"),
-        (applied, {"aggregator": "centered", "where": "norms"}, "where: only aggregators that"),
-        (applied, {"aggregator": "centered", "blocks": [3]}, "blocks: expected blocks from -3"),
-        (applied, {"aggregator": nn.LayerNorm}, "LayerNorm derives from none of Inside"),
-        (applied, {"aggregator": osm.LayerNorm(192)}, "give the class LayerNorm, and options as"),
-        *(
-            (applied, {"aggregator": "centered", "blocks": w}, "^blocks: ")
-            for w in (3, None, ["a"])
-        ),
-        *((applied, {"aggregator": wrong}, "^aggregator: ") for wrong in (3, None, [None], max)),
-        *((applied, {"aggregator": "pairnorm", "where": wrong}, "^where: ") for wrong in ("", 5)),
-        (applied, {"aggregator": "pairnorm", "causal": "no"}, "^causal: "),
-        (lambda: torch.jit.script(nn.Linear(3, 3)), {"aggregator": "pairnorm"}, "torch.jit"),
-    ],
+    ("name", "where", "layout"),
+    [("swin_tiny_patch4_window7_224", "layers.*.blocks.*", "BHWC"), ("resnet18", "layer4", "BCHW")],
 )
-def test_bad_input_leaves_the_model_as_it_was(build, options: dict, said: str) -> None:
-    model = osm.remove(applied(centered)) if build is applied else build()
-    names = [(name, type(module)) for name, module in model.named_modules()]
-    with pytest.raises(InputError, match=said) as caught:
-        osm.apply(model, **options)
-    assert "\n" not in str(caught.value)
-    assert [(name, type(module)) for name, module in model.named_modules()] == names
-    assert osm.remove(model) is model  # without aggregators, as in a finally
-    assert [(name, type(module)) for name, module in model.named_modules()] == names
+@torch.no_grad()
+def test_models_with_feature_maps(name: str, where: str, layout: str) -> None:
+    model = timm.create_model(name).eval()
+    images = torch.rand(1, 3, 224, 224)
+    plain = model(images)
+    with pytest.raises(osm.InputError, match="^where: .*layout="):
+        osm.apply(model, "pairnorm", where=where)(images)
+    osm.remove(model)
+    osm.apply(model, "contranorm", where=where, layout=layout)
+    assert not torch.allclose(model(images), plain)
+    assert torch.equal(osm.remove(model)(images), plain)
 
 
-def test_tokens_elsewhere_are_refused() -> None:
-    network = osm.apply(timm.create_model("resnet18"), Shift, where="layer*.0.bn1")
-    with pytest.raises(InputError, match=r"expected tokens \(B, N, C\).*got a tensor \(1, 64"):
-        network(images(1, 3, 32, 32))
-    with pytest.raises(InputError, match="batch_first"):
-        osm.apply(encoder(batch_first=False), Shift, where="layers.*")
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+AUDIO = {**SIZES, "intermediate_size": 32, "conv_dim": [8, 8], "conv_stride": [5, 2],
+         "conv_kernel": [10, 3], "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 4,
+         "num_conv_pos_embedding_groups": 2, "feat_extract_norm": "layer"}  # fmt: skip
+
+
+def conformer() -> nn.Module:
+    config = hf.Wav2Vec2ConformerConfig(**AUDIO, conv_depthwise_kernel_size=3)
+    return hf.Wav2Vec2ConformerModel(config).eval()
+
+
+def wav2vec2() -> nn.Module:
+    return hf.Wav2Vec2Model(hf.Wav2Vec2Config(**AUDIO)).double().eval()
+
+
+def squeezebert() -> nn.Module:
+    config = hf.SqueezeBertConfig(
+        **SIZES, intermediate_size=32, embedding_size=16, vocab_size=9, q_groups=1, k_groups=1,
+        v_groups=1, post_attention_groups=1, intermediate_groups=1, output_groups=1)  # fmt: skip
+    return hf.SqueezeBertModel(config).eval()
+
+
+@torch.no_grad()
+def test_a_batch_norm_is_no_norm_of_tokens() -> None:
+    """In a Conformer it gets (B, C, N)."""
+    model, seen = osm.apply(conformer(), "layernorm"), set()
+    for module in model.modules():
+        if isinstance(module, osm.LayerNorm):
+            module.register_forward_hook(lambda m, given, out: seen.add(tuple(given[0].shape)))
+    assert model(torch.randn(2, 400))[0].isfinite().all() and seen == {(2, 39, 16)}
+    assert not hasattr(model.encoder.layers[0].conv_module.batch_norm, "before")
+
+
+@pytest.mark.parametrize("method", ["layernorm", "pairnorm"])
+def test_channels_before_tokens_are_refused(method: str) -> None:
+    model = osm.apply(squeezebert(), method)
+    with pytest.raises(InputError, match="^where: .*layout=BCN"):
+        model(torch.randint(1, 9, (2, 7)))
+    osm.apply(osm.remove(model), method, where="encoder.layers.*.output", layout="BCN")
+    assert model(torch.randint(1, 9, (2, 7)))[0].isfinite().all()
+
+
+@pytest.mark.parametrize("where", [None, "convs.*"])
+@torch.no_grad()
+def test_the_channels_of_a_convolution_are_those_of_its_output(where: str | None) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = nn.ModuleList(pyg.MixHopConv(16, 8, powers=[0, 1]) for _ in range(2))
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            for conv in self.convs:
+                x = conv(x, edge_index)
+            return x
+
+    net, edges = osm.apply(Net(), "layernorm", where=where), torch.tensor([[0, 1], [1, 0]])
+    assert net.convs[0].after[0].norm.normalized_shape == (16,)
+    assert net(torch.randn(4, 16), edges).shape == (4, 16)
+
+
+@pytest.mark.parametrize("method", ["contranorm", "pairnorm", "centered"])
+@torch.no_grad()
+def test_a_mask_that_the_model_shortens_is_followed(method: str) -> None:
+    sound, mask = torch.randn(2, 400).double(), torch.ones(2, 400).long()
+    mask[1, 205:] = sound[1, 205:] = 0
+    model = osm.apply(wav2vec2(), method)
+    alone = model(sound[1:, :205])[0]
+    padded = model(sound, attention_mask=mask)[0][1:, : alone.shape[1]]
+    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-10)

@@ -1,12 +1,16 @@
 """Laws that hold for every aggregator in configs/aggregator."""
 
+import math
+from functools import partial
 from inspect import signature
 from typing import Any
 
 import pytest
 import torch
 from every_aggregator import EVERY, C, apply, build
+from tokens import random_tokens
 
+import oversmoothing as osm
 from oversmoothing.adapters.names import factories
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
@@ -19,8 +23,7 @@ METHODS = (
 WITHOUT_EFFECT = {("external_multihead", "key.bias")}  # a softmax over tokens ignores it
 
 
-def tokens() -> torch.Tensor:
-    return torch.randn(2, N, C, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+tokens = partial(random_tokens, 2, N, C, seed=3)
 
 
 def path_graph(order: torch.Tensor) -> Context:
@@ -103,3 +106,47 @@ def test_an_option_of_another_type_is_named(kind: Any, option: str) -> None:
     for wrong in ("x", [], object(), *([0, -1, 2.5, True, None] if option == "dim" else [])):
         with pytest.raises(InputError, match=rf"^aggregator\.{option}: expected"):
             kind(**{**sizes, option: wrong})
+
+
+ONE, TWO = torch.tensor([1.0, -1.0]), torch.ones(2, 1, 1)
+WRONG = [  # what has no meaning, and the option that is named
+    *((osm.Centered, {"gamma": wrong}, "gamma") for wrong in (math.nan, math.inf)),
+    *((osm.PairNorm, {"scale": wrong}, "scale") for wrong in (0, math.inf, ONE)),
+    (osm.PairNorm, {"mode": "pn-si"}, "mode"),
+    (partial(osm.ContraNorm, C), {"temperature": 0}, "temperature"),
+    (partial(osm.ContraNorm, C), {"positive": True}, "positive"),
+    (partial(osm.ContraNorm, C), {"learnable": True, "scale": 0.0}, "scale"),
+    (partial(osm.ContraNorm, C), {"learnable": True, "scale": TWO}, "scale"),
+    (partial(osm.ContraNorm, C), {"scale": math.nan}, "scale"),
+    (partial(osm.ContraNorm, C), {"negatives": 0}, "negatives"),
+    (partial(osm.ContraNorm, C), {"printed": True, "negatives": 4}, "negatives"),
+    (partial(osm.ContraNorm, C), {"dual": True, "negatives": 4}, "negatives"),
+    (partial(osm.ContraNormD, C), {"scale": math.nan}, "scale"),
+    *((partial(osm.EM, C), {option: wrong}, option) for option, wrong in [
+        ("num_bases", 0), ("iterations", 0), ("eval_iterations", 0), ("step_size", 0.0),
+        ("step_size", 1.1), ("temperature", 0.0), ("temperature", "sqrt"), ("kernel", "rbf"),
+        ("momentum", 1.0), ("momentum", -0.1)]),
+    *((partial(osm.External, C), {option: wrong}, option) for option, wrong in [
+        ("num_slots", 0), ("norm", "l1")]),
+    *((partial(osm.ExternalMultiHead, C), {option: wrong}, option) for option, wrong in [
+        ("num_slots", 0), ("num_heads", 0), ("num_heads", 5), ("coef", 0), ("norm", "l1")]),
+    *((partial(osm.SelfAttention, C), {option: wrong}, option) for option, wrong in [
+        ("num_heads", 0), ("num_heads", 5), ("norm", "l1")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "options", "key"), WRONG)
+def test_options_out_of_range_are_named(build: Any, options: dict, key: str) -> None:
+    with pytest.raises(InputError, match=rf"^aggregator\.{key}: "):
+        build(**options)
+
+
+@pytest.mark.parametrize("name", ["centered", "contranorm", "contranorm_d", "pairnorm"])
+def test_masks_that_an_aggregator_cannot_follow_are_refused(name: str) -> None:
+    """A padding mask needs the shape (B, 1, N); norms cannot hide other tokens from each token."""
+    hidden = [{"mask": torch.ones(2, N, dtype=torch.bool)}]
+    if name != "centered":
+        hidden += [{"causal": True}, {"mask": torch.ones(N, N).bool().tril()}]
+    for context in hidden:
+        with pytest.raises(InputError, match=r"^context\.mask: "):
+            apply(build(name), tokens()[:, :N], Context(**context))

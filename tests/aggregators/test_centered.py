@@ -1,13 +1,11 @@
 """Laws of centered aggregation, against the explicit N×N matrix in float64."""
 
-import math
-
 import pytest
 import torch
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.errors import InputError
+from oversmoothing.aggregators.running_mean import RunningMean
 
 N, D = 12, 5
 
@@ -40,12 +38,6 @@ def test_constant_values_are_erased_at_minus_one() -> None:
     _, m, v = attention()
     constant = v[..., :1, :].expand_as(v)
     assert Centered(-1.0)(m @ constant, constant, Context()).abs().max() < 1e-14
-
-
-def test_the_papers_second_form_changes_nothing() -> None:
-    """γ 11ᵀ/n inside the softmax: a constant added to every score."""
-    scores, m, _ = attention()
-    assert torch.allclose((scores - 1.0 / N).softmax(dim=-1), m, rtol=0, atol=1e-15)
 
 
 @torch.no_grad()
@@ -82,6 +74,7 @@ def test_row_sums_center_a_mixing_that_is_not_stochastic() -> None:
 def test_warm_up_reaches_gamma_and_survives_a_checkpoint() -> None:
     _, m, v = attention()
     warm = Centered(-1.0, warmup=10)
+    assert torch.equal(warm(m @ v, v, Context()), m @ v)
     for step, share in ((0, 0.0), (5, 0.5), (10, 1.0), (99, 1.0)):
         warm.advance(step)
         expected = Centered(-share)(m @ v, v, Context())
@@ -90,12 +83,6 @@ def test_warm_up_reaches_gamma_and_survives_a_checkpoint() -> None:
     resumed = Centered(-1.0, warmup=10)
     resumed.load_state_dict(warm.state_dict())
     assert resumed.progress == 0.5
-
-
-@pytest.mark.parametrize("gamma", [math.nan, math.inf])
-def test_gamma_must_be_finite(gamma: float) -> None:
-    with pytest.raises(InputError, match=r"aggregator\.gamma.*finite"):
-        Centered(gamma)
 
 
 def visible() -> torch.Tensor:
@@ -162,21 +149,11 @@ def test_prefix_tokens_alone_have_no_mean() -> None:
     assert torch.equal(Centered(-1.0, prefix_in_mean=False)(v.clone(), v, Context(prefix=2)), v)
 
 
-def test_half_precision_causal_means_are_summed_in_float32() -> None:
-    ones = torch.ones(2000, 1, dtype=torch.bfloat16)
-    means = Centered(1.0)(torch.zeros_like(ones), ones, Context(causal=True))
-    assert torch.equal(means, ones)
-
-
-def test_a_warm_up_begins_with_nothing() -> None:
-    _, m, v = attention()
-    assert torch.equal(Centered(-1.0, warmup=10)(m @ v, v, Context()), m @ v)
-
-
-def test_causal_sums_may_leave_the_range_of_half_precision() -> None:
-    hundreds = torch.full((2000, 1), 100.0, dtype=torch.float16)
-    means = Centered(1.0)(torch.zeros_like(hundreds), hundreds, Context(causal=True))
-    assert torch.equal(means, hundreds)
+@pytest.mark.parametrize(("value", "dtype"), [(1, torch.bfloat16), (100, torch.float16)])
+def test_causal_sums_may_leave_the_range_of_half_precision(value: int, dtype: torch.dtype) -> None:
+    """bfloat16 cannot count beyond 256, and float16 ends at 65504."""
+    x = torch.full((2000, 1), value, dtype=dtype)
+    assert torch.equal(Centered(1.0)(torch.zeros_like(x), x, Context(causal=True)), x)
 
 
 def test_a_mask_of_all_sentences_may_have_one_dimension() -> None:
@@ -205,8 +182,56 @@ def test_the_state_without_a_warm_up_is_empty_and_loads_strictly() -> None:
     model.load_state_dict({**model.state_dict(), "1._extra_state": None})
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_padding_mask_of_two_dimensions_is_refused_with_its_shape(causal: bool) -> None:
-    mask, x = torch.ones(2, N, dtype=torch.bool), torch.randn(2, N, D)
-    with pytest.raises(InputError, match=r"got \(2, 12\); a padding mask .* mask\[:, None, :\]"):
-        Centered()(x, x, Context(mask=mask, causal=causal))
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 1.0])
+def test_a_running_mean_has_the_gradient_of_the_part(
+    momentum: float,
+) -> None:
+    before, v = torch.randn(2, 1, 4).double(), torch.randn(2, 5, 4).double().requires_grad_()
+    mean = RunningMean(momentum)
+    mean.value = before
+    out = mean(v)
+    now = v.detach().mean(dim=1, keepdim=True)
+    assert torch.allclose(out, (1 - momentum) * before + momentum * now, atol=1e-15)
+    out.sum().backward()
+    assert torch.allclose(v.grad, torch.full_like(v, 1 / 5))
+    mean.settle()
+    moved = (1 - momentum) * before + momentum * now if momentum < 1 else before
+    assert torch.allclose(mean.value, moved, atol=1e-15)
+    assert torch.equal(mean.eval()(v), v.mean(dim=1, keepdim=True))  # evaluation: those given
+
+
+def test_parts_of_a_step_are_weighted_by_their_nodes() -> None:
+    mean, v = RunningMean(0.5), torch.randn(7, 4).double()
+    mean(v[:2]), mean(v[2:])
+    mean.settle()
+    assert torch.allclose(mean.value, v.mean(dim=0, keepdim=True))
+    resumed = RunningMean(0.5)
+    resumed.load_state_dict(mean.state_dict())
+    assert torch.equal(resumed.value, mean.value)
+    mean.first = 3
+    mean.value = torch.zeros(1, 4).double()
+    assert torch.allclose(mean(v), v[:3].mean(dim=0) / 2)  # sampled neighbours do not count
+    assert torch.equal(mean.eval()(v), v.mean(dim=0, keepdim=True))  # in evaluation none is sampled
+
+
+def test_a_step_without_parts_moves_nothing() -> None:
+    """One seed may have fewer batches in an epoch than another."""
+    mean = RunningMean(0.3)
+    mean.settle()
+    assert mean.value.numel() == 0
+    mean(torch.randn(5, 4))
+    mean.settle()
+    known = mean.value.clone()
+    mean.settle()
+    assert torch.equal(mean.value, known)
+
+
+def test_half_precision_counts_many_nodes() -> None:
+    """Their sum, and already their number, are above float16's 65504."""
+    mean = RunningMean(0.5)
+    for level in (3.0, 5.0, 9.0):
+        out = mean(torch.full((70_000, 2), level).half())
+        mean.settle()
+    assert out.dtype == torch.float16
+    assert torch.equal(mean.value, torch.full((1, 2), ((3 + 5) / 2 + 9) / 2))
+    assert torch.equal(out, mean.value.half())

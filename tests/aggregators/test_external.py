@@ -2,21 +2,21 @@
 
 import pytest
 import torch
+from tokens import random_tokens
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.aggregators.external import External, double_norm, normalised
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
-from oversmoothing.errors import InputError
+from oversmoothing.aggregators.self_attention import SelfAttention
 
 N, C, S = 11, 12, 5
 BOTH = [External, ExternalMultiHead]
 
 
 def tokens(n: int = N) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(2, n, C, generator=generator, dtype=torch.float64)
+    return random_tokens(2, n, C)
 
 
 def build(kind: type[Aggregator], **options: int | str) -> Aggregator:
@@ -61,8 +61,6 @@ def test_other_norms_are_a_softmax_over_slots_or_nothing(kind: type[Aggregator])
     at_zero = linear(torch.zeros(2, N, C).double(), Context())
     twice, once = (linear(factor * tokens(), Context()) - at_zero for factor in (2, 1))
     assert torch.allclose(twice, 2 * once, rtol=0, atol=1e-13)
-    with pytest.raises(InputError, match=r"aggregator\.norm"):
-        kind(C, norm="l1")
 
 
 @pytest.mark.parametrize("kind", BOTH)
@@ -146,18 +144,48 @@ def test_twice_the_tokens_cost_twice_as_much(kind: type[Aggregator]) -> None:
     assert flops(2 * N) == 2 * flops(N) > 0
 
 
-@pytest.mark.parametrize(
-    "kind, option, said",
-    [
-        (External, {"num_slots": 0}, "num_slots"),
-        (ExternalMultiHead, {"num_slots": 0}, "num_slots"),
-        (ExternalMultiHead, {"num_heads": 0}, "num_heads"),
-        (ExternalMultiHead, {"num_heads": 5}, "num_heads: expected a divisor of the 12 .* got 5"),
-        (ExternalMultiHead, {"coef": 0}, "coef"),
-    ],
-)
-def test_options_out_of_range_are_named(
-    kind: type[Aggregator], option: dict[str, int], said: str
-) -> None:
-    with pytest.raises(InputError, match=f"^aggregator.{said}"):
-        kind(C, **option)
+HEADS = 3
+
+
+def attention(norm: str, spread: float = 0.3) -> SelfAttention:
+    torch.manual_seed(1)
+    unit = SelfAttention(C, HEADS, norm).double()
+    for parameter in unit.parameters():
+        torch.nn.init.normal_(parameter, std=spread)
+    return unit
+
+
+def test_the_softmax_over_keys_is_timms_attention() -> None:
+    theirs = pytest.importorskip("timm.layers").Attention(C, HEADS, qkv_bias=True).double()
+    unit = attention("softmax")
+    theirs.load_state_dict(unit.state_dict())
+    torch.testing.assert_close(unit(tokens()), theirs(tokens()), rtol=0, atol=1e-13)
+
+
+def test_the_double_norm_equals_the_formula_head_by_head() -> None:
+    x, unit = tokens(), attention("double")
+    heads = []
+    for q, k, v in zip(*(part.split(C // HEADS, -1) for part in unit.qkv(x).chunk(3, -1))):
+        weights = (q @ k.mT / (C // HEADS) ** 0.5).exp()
+        weights = weights / weights.sum(dim=-2, keepdim=True)  # over the queries
+        heads.append(weights / weights.sum(dim=-1, keepdim=True) @ v)
+    expected = unit.proj(torch.cat(heads, dim=-1))
+    torch.testing.assert_close(unit(x), expected, rtol=0, atol=1e-7)  # ε of the sum
+
+
+def test_the_double_norm_ignores_what_all_queries_share() -> None:
+    """The bias of the queries adds the same to all scores of a key; a softmax over keys sees it."""
+    for norm, same in (("double", True), ("softmax", False)):
+        unit = attention(norm)
+        before = unit(tokens())
+        with torch.no_grad():
+            unit.qkv.bias[:C] += 1.0
+        assert torch.allclose(unit(tokens()), before, rtol=0, atol=1e-8) == same
+
+
+def test_initial_weights_are_those_of_timm() -> None:
+    torch.manual_seed(0)
+    unit = SelfAttention(256)
+    for layer in (unit.qkv, unit.proj):
+        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.03)
+        assert layer.bias.abs().max() == 0

@@ -13,7 +13,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 
 IMAGENET = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, None, None]
 MOBILE = "mobilenetv2_100"

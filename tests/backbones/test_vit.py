@@ -8,7 +8,7 @@ from small_vit import DISTILLED, TINY, Scale, Swap, centered, images, vit, vit_c
 from oversmoothing.aggregators.base import advance
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 
 CASES = [(TINY, size) for size in [(224, 224), (448, 448), (64, 96), (32, 240), (16, 16)]]
 CASES += [(DISTILLED, (64, 80)), ("vit_tiny_patch16_224", (64, 64))]

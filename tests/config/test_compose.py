@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from oversmoothing.lab.config.compose import compose_config, loader
-from oversmoothing.lab.config.folders import CONFIGS
 from oversmoothing.lab.launch.command import command, configs
+from oversmoothing.lab.launch.config import CONFIGS, compose_config, loader
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from oversmoothing.errors import Problems
-from oversmoothing.lab.config.compose import base, compose_config
-from oversmoothing.lab.config.folders import CONFIGS
-from oversmoothing.lab.config.parts import PARTS
 from oversmoothing.lab.data.planetoid import FOLDERS
+from oversmoothing.lab.launch.check import PARTS
 from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.config import CONFIGS, base, compose_config
 from oversmoothing.lab.report.tables import load
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +188,7 @@ def test_every_yaml_says_first_what_it_is(name: str) -> None:
 
 def test_every_default_of_the_main_config_is_read() -> None:
     """Its keys are the parts and the settings that are checked."""
-    from oversmoothing.lab.config.parts import settings
+    from oversmoothing.lab.launch.check import settings
 
     main = OmegaConf.load(CONFIGS / "config.yaml")
     own = main.keys() - {"defaults", "hydra"}

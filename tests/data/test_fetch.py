@@ -40,35 +40,30 @@ def read(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_files_that_are_there_need_no_network(mirror, no_urls):
-    ensure([Source(["https://nowhere.invalid"], HASHES)], mirror)
-
-
-@pytest.mark.parametrize("change", [CONTENT["b"][:-1], b"", b"x" + CONTENT["b"][1:]])
-def test_an_altered_file_is_named_and_left(tmp_path, no_urls, change):
-    folder = folder_with(tmp_path / "data", b=change)
+@pytest.mark.parametrize("change", [None, CONTENT["b"][:-1], b"x" + CONTENT["b"][1:]])
+def test_files_that_are_there_are_verified_and_left(tmp_path, no_urls, change):
+    folder = folder_with(tmp_path / "data", **({} if change is None else {"b": change}))
+    sources = [Source(["https://nowhere.invalid"], HASHES)]
+    if change is None:
+        ensure(sources, folder)
+        return
     with pytest.raises(InputError, match="altered or truncated") as caught:
-        ensure([Source(["https://nowhere.invalid"], HASHES)], folder)
+        ensure(sources, folder)
     got = hashlib.sha256(change).hexdigest()
-    for part in (str(folder / "b"), HASHES["b"][:12], got[:12], "delete the file"):
+    for part in (str(folder / "b"), HASHES["b"][:12], got[:12]):
         assert part in str(caught.value)
     assert read(folder)["b"] == change
 
 
 def test_a_missing_file_comes_from_the_first_mirror_that_is_right(tmp_path, mirror):
     wrong = folder_with(tmp_path / "wrong", a=b"not alpha")
-    urls = [(tmp_path / "absent").as_uri(), wrong.as_uri(), mirror.as_uri()]
     folder = tmp_path / "deep" / "data"
-    ensure([Source(urls, HASHES)], folder)
-    assert read(folder) == CONTENT
-
-
-def test_wrong_content_never_takes_the_place(tmp_path):
-    wrong = folder_with(tmp_path / "wrong", a=b"not alpha")
-    folder = tmp_path / "data"
     with pytest.raises(InputError, match="1 mirrors gave a: other content"):
         ensure([Source([wrong.as_uri()], HASHES)], folder)
     assert read(folder) == {}
+    urls = [(tmp_path / "absent").as_uri(), wrong.as_uri(), mirror.as_uri()]
+    ensure([Source(urls, HASHES)], folder)
+    assert read(folder) == CONTENT
 
 
 def test_one_line_says_what_to_put_where_and_from_which_address(tmp_path, mirror):
@@ -86,15 +81,6 @@ def test_one_line_says_what_to_put_where_and_from_which_address(tmp_path, mirror
 def test_offline_never_asks(tmp_path, mirror, no_urls, monkeypatch):
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     with pytest.raises(InputError, match="OVERSMOOTHING_OFFLINE=1 .* put there: a, b from file:"):
-        ensure([Source([mirror.as_uri()], HASHES)], tmp_path / "data")
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, mirror, monkeypatch):
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(fetch.Path, "open", refuse)  # root may write anywhere
-    with pytest.raises(InputError, match=r"Permission denied\); put there: a, b from"):
         ensure([Source([mirror.as_uri()], HASHES)], tmp_path / "data")
 
 

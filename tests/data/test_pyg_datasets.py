@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data import planetoid
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.data.pyg import load

@@ -1,24 +1,17 @@
 """A raw file that would run code does not."""
 
-import io
 import os
 import pickle
 import warnings
-import zipfile
-from collections import Counter, defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
 from pathlib import Path
-from threading import Event
 
-import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_matrix
 from torch_geometric.io.planetoid import read_file
 
 from oversmoothing.lab.data.fetch import catalogue, ensure
-from oversmoothing.lab.data.unpickle import loads, restricted
-from oversmoothing.lab.store import tensors
+from oversmoothing.lab.data.unpickle import restricted
 
 
 class Malicious:
@@ -47,34 +40,6 @@ def test_torch_geometric_alone_would_run_it(tmp_path, marker):
     assert marker.exists()
 
 
-def test_other_threads_unpickle_as_before() -> None:
-    content = pickle.dumps(Counter("aab"))
-    with restricted(), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(pickle.loads, content).result() == Counter("aab")
-        with pytest.raises(pickle.UnpicklingError, match="it names collections.Counter"):
-            pickle.loads(content)
-    assert pickle.loads(content) == Counter("aab")
-
-
-def test_a_thread_that_waited_does_not_restrict_the_first_one() -> None:
-    content, reads, done = pickle.dumps(Counter("aab")), Event(), Event()
-
-    def read() -> None:
-        with restricted():
-            reads.set()
-            done.wait()
-
-    with ThreadPoolExecutor(1) as pool:
-        with restricted():
-            pool.submit(read)
-            reads.wait(0.2)  # it reaches the lock
-        reads.wait()
-        try:
-            assert pickle.loads(content) == Counter("aab")
-        finally:
-            done.set()
-
-
 def test_restricted_refuses_it(tmp_path, marker):
     write_raw(tmp_path, pickle.dumps(Malicious(marker), protocol=2))
     with restricted(), pytest.raises(pickle.UnpicklingError, match="it names posix.mkdir"):
@@ -90,11 +55,19 @@ def test_restricted_refuses_it(tmp_path, marker):
         b"cnumpy\nload\n.",
         b"cnumpy\ndtype.__class__\n.",
         b"\x80\x04\x8c\x05numpy\x8c\x0cndarray.dump\x93.",
+        b"c_codecs\nencode\n(Vx\nVzip\ntR.",
     ],
 )
 def test_neither_builtins_nor_other_names_of_allowed_modules(tmp_path, content):
     write_raw(tmp_path, content)
     with restricted(), pytest.raises(pickle.UnpicklingError, match="it names"):
+        read_file(str(tmp_path), "cora", "x")
+
+
+def test_an_array_is_made_by_its_content_alone(tmp_path):
+    """numpy would take the bytes of a buffer for addresses of objects."""
+    write_raw(tmp_path, b"\x80\x02cnumpy\nndarray\n(K\x01cnumpy\ndtype\n(U\x01OtRU\x08AAAAAAAAtR.")
+    with restricted(), pytest.raises(TypeError, match="not callable"):
         read_file(str(tmp_path), "cora", "x")
 
 
@@ -130,90 +103,3 @@ def test_tensors_are_loaded_without_running_code(tmp_path, marker):
     with restricted(), pytest.raises(pickle.UnpicklingError):
         torch.load(tmp_path / "data.pt", weights_only=False)
     assert not marker.exists()
-
-
-def opcodes(*parts: bytes) -> bytes:
-    return b"\x80\x02" + b"".join(parts) + b"."
-
-
-ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01btR"
-OBJECTS = b"(cnumpy\ndtype\n(U\x02O8K\x00K\x01tR"
-
-
-@pytest.mark.parametrize(
-    "content, reason",
-    [
-        (opcodes(b"cnumpy\nndarray\n(K\x01tR"), "calls what it may not"),
-        (opcodes(ARRAY, b"(K\x01(K\x01t", OBJECTS[1:], b"\x89U\x08AAAAAAAAtb"), "array of objects"),
-        (opcodes(ARRAY, b"(K\x01(K\x09t", OBJECTS[1:], b"\x89]tb"), "array of objects"),
-        (opcodes(ARRAY, b"(K\x01(J\xff\xff\xff\x7ftcnumpy\ndtype\n(U\x02f8tR\x89U\x01Atb"), "size"),
-        (opcodes(b"cnumpy\ndtype\n(U\x0aV999999999tR"), "an array of 'V999999999'"),
-        (opcodes(b"}(", b")" + b"\x85" * 10**6, b"K\x00u"), "keys"),
-        (opcodes(b"]r\xff\xff\xff\x7f", b"K\x00a"), None),
-        (opcodes(b"\x8a\xff"), "damaged"),
-        (opcodes(b"\x8f"), "damaged"),
-    ],
-)
-def test_pickles_that_would_crash_or_fill_the_memory(content: bytes, reason: str | None) -> None:
-    if reason is None:  # the compiled unpickler would allocate 16 GiB for its memo
-        assert loads(content) == [0]
-        return
-    with pytest.raises(pickle.UnpicklingError, match=reason):
-        loads(content, encoding="latin1")
-
-
-def test_a_sparse_matrix_that_points_outside_of_itself() -> None:
-    matrix = csr_matrix(np.eye(3))
-    matrix.indices[0] = 10**6  # scipy would write there
-    with pytest.raises(pickle.UnpicklingError, match="damaged"):
-        loads(pickle.dumps(matrix, protocol=2))
-
-
-def test_a_type_that_numpy_shares_is_not_changed() -> None:
-    swap = opcodes(
-        b"cnumpy\ndtype\n(U\x02f8K\x00K\x00tR(K\x03U\x01>NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    )
-    assert loads(swap, encoding="latin1") == np.dtype(">f8")
-    assert np.dtype("f8").byteorder == "="
-
-
-def rezipped(path: Path, change, how: int = zipfile.ZIP_STORED) -> None:
-    parts = zipfile.ZipFile(io.BytesIO(path.read_bytes()))
-    with zipfile.ZipFile(path, "w", how) as archive:
-        for name in parts.namelist():
-            archive.writestr(name, change(name, parts.read(name)))
-
-
-LARGER = {b"K\x04tq": b"J\x00\x00\x00\x40tq", b"K\x04\x85": b"J\x00\x00\x00\x40\x85"}
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_torch_file_that_claims_more_than_it_holds(tmp_path, zipped) -> None:
-    path, good = tmp_path / "weights.pt", {"x": torch.arange(4.0), "step": 3}
-    torch.save(good, path, _use_new_zipfile_serialization=zipped)
-    assert torch.equal(tensors.load(path)["x"], good["x"])
-
-    def grown(name: str, part: bytes) -> bytes:
-        for old, new in LARGER.items():
-            part = part.replace(old, new) if name.endswith("pkl") else part
-        return part
-
-    if zipped:
-        rezipped(path, grown)
-    else:
-        path.write_bytes(grown("pkl", path.read_bytes()).replace(b"K\x04N", b"J\x00\x00\x00\x40N"))
-    with pytest.raises(pickle.UnpicklingError, match="larger than"):
-        tensors.load(path)
-
-
-def test_a_torch_file_that_is_compressed_or_calls(tmp_path) -> None:
-    path = tmp_path / "weights.pt"
-    torch.save({"x": torch.zeros(10**5)}, path)
-    rezipped(path, lambda name, part: part, zipfile.ZIP_DEFLATED)
-    with pytest.raises(pickle.UnpicklingError, match="larger than"):
-        tensors.load(path)
-    call = opcodes(b"c__builtin__\nbytearray\n\x8a\x05\x00\x00\x00\x00\x10\x85R")
-    torch.save({"x": torch.zeros(1)}, path)
-    rezipped(path, lambda name, part: call if name.endswith("pkl") else part)
-    with pytest.raises(pickle.UnpicklingError, match="bytearray"):
-        tensors.load(path)

@@ -238,3 +238,92 @@ def test_clouds_of_points_are_samples_without_edges() -> None:
     assert report["cosine"] == pytest.approx(alone["cosine"])
     tokens = osm.diagnose(model, torch.randn(2, 5, 3), torch.tensor([0, 1]))  # such as labels
     assert tokens.unit == "tokens" and tokens.tokens == (5, 5)
+
+
+X, NODES, IMAGES = torch.randn(2, 5, 8), torch.randn(4, 8), torch.rand(2, 3, 32, 32)
+EDGES = torch.tensor([[0, 1], [1, 0]])
+
+
+class Blocks(nn.Module):
+    """Linear layers in a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.blocks[1](self.blocks[0](x))
+
+
+class OfArgument(Blocks):
+    def forward(self, batch: Any) -> Tensor:
+        return super().forward(batch["x"] if isinstance(batch, dict) else batch)
+
+
+def vit() -> nn.Module:
+    sizes: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 12, "num_heads": 2}
+    return timm.create_model("vit_tiny_patch16_224", depth=2, **sizes)
+
+
+def test_functions_of_tokens_are_metrics() -> None:
+    def first(x: Tensor) -> Tensor:
+        return x[:, 0, 0].float()
+
+    model = Blocks()
+    report = osm.diagnose(model, X, metrics=[first, "norm", osm.metrics.token_variance])
+    assert list(report.values) == ["norm", "first", "token_variance"] and "first" in str(report)
+    out = model(X)
+    assert report["first"][1] == pytest.approx(out[:, 0, 0].mean().item())
+    expected = osm.metrics.token_variance(out)
+    assert report["token_variance"][1] == pytest.approx(expected.mean().item())
+    assert report.std["token_variance"][1] == pytest.approx(expected.std(correction=0).item())
+    assert osm.diagnose(model, X, metrics=first).values == {"first": report["first"]}
+
+
+def test_a_batch_that_is_the_argument_of_the_model() -> None:
+    model = OfArgument()
+    expected = osm.diagnose(model, X).values
+    assert osm.diagnose(model, batch=X).values == expected
+    assert osm.diagnose(model, batch={"x": X}).values == expected
+    assert osm.diagnose(model, {"x": X}).values == expected
+
+
+def test_a_model_that_accelerate_offloads() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model = vit()
+    expected = osm.diagnose(model, IMAGES)
+    accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+    assert osm.diagnose(model, IMAGES).values == expected.values
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def test_errors_of_a_model_with_usual_inputs_are_its_own() -> None:
+    with pytest.raises(RuntimeError, match="shapes"):
+        osm.diagnose(Blocks(), X[..., :7])
+
+
+def test_misspelt_options_are_refused() -> None:
+    class Open(Blocks):
+        def forward(self, x: Tensor, **_: Any) -> Tensor:
+            return super().forward(x)
+
+    assert osm.diagnose(Open(), X, output_attentions=False)
+    for model, name, close in (
+        (Open(), "metric", "metrics"),
+        (Open(), "refrence", "reference"),
+        (Blocks(), "layer", "layers"),
+    ):
+        with pytest.raises(osm.InputError, match=f"^{name}: .*'{close}'"):
+            osm.diagnose(model, X, **{name: None})
+
+
+class Masked(Blocks):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().forward(x)
+
+
+def test_an_option_that_is_an_argument_of_the_model_too_is_named() -> None:
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    note = "Not passed to Masked: mask; give the model's own by its position."
+    assert note in osm.diagnose(Masked(), X, mask=mask).notes
+    assert note not in osm.diagnose(Masked(), X, mask, mask=mask).notes

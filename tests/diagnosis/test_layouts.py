@@ -4,11 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
+import torchvision
+import transformers as hf
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.adapters.prefix import prefix_of
 
 
 class Blocks(nn.Module):
@@ -65,7 +69,7 @@ def test_positions_of_one_dimensional_convolutions(N: int) -> None:
 def test_convolutions_beside_other_layers() -> None:
     model, x = Blocks(convolution), torch.randn(3, 8, 5)
     assert osm.diagnose(model, x)["cosine"] == cosines(model, x, lambda x: x.mT)
-    with pytest.raises(osm.InputError, match=r"blocks\.0 returns \(3, 8, 8\).*BCN or BNC"):
+    with pytest.raises(osm.InputError, match="^layout: "):
         osm.diagnose(model, torch.randn(3, 8, 8))
     assert osm.diagnose(model, torch.randn(3, 8, 8), layout="BCN").tokens == (8, 8)
 
@@ -81,31 +85,15 @@ def test_positions_of_recurrent_layers(batch_first: bool) -> None:
     assert report["cosine"] == pytest.approx(cosines(model, x, tokens), rel=1e-12)
 
 
-def test_tokens_of_the_samples_are_preferred_to_smaller_ones() -> None:
-    """A block of TNT returns pixels (B·N, n, c) before patches (B, N, C)."""
+@pytest.mark.parametrize("shape", [(15, 4, 2), (3, 2, 5, 5)], ids=["pixels", "map"])
+def test_what_a_layer_returns_before_its_tokens_is_passed_over(shape: tuple[int, ...]) -> None:
+    """A block of TNT returns pixels (B·N, n, c) before patches; others return their map first."""
     plain = Blocks(lambda: nn.Linear(8, 8))
-    inside = Blocks(lambda: nn.Linear(8, 8), lambda x: (torch.rand(15, 4, 2), x))
-    for own, other in zip(inside.blocks, plain.blocks):
-        own.inner.load_state_dict(other.state_dict())
+    other = Blocks(lambda: nn.Linear(8, 8), lambda x: (torch.rand(shape), x))
+    for own, block in zip(other.blocks, plain.blocks):
+        own.inner.load_state_dict(block.state_dict())
     x = torch.randn(3, 5, 8)
-    assert osm.diagnose(inside, x).values == osm.diagnose(plain, x).values
-
-
-def test_an_attention_map_before_the_tokens_is_passed_over() -> None:
-    """A block returns its map (B, heads, N, N) before the tokens (B, N, C)."""
-    plain = Blocks(lambda: nn.Linear(8, 8))
-    mapped = Blocks(lambda: nn.Linear(8, 8), lambda x: (torch.rand(3, 2, 5, 5), x))
-    for own, other in zip(mapped.blocks, plain.blocks):
-        own.inner.load_state_dict(other.state_dict())
-    x = torch.randn(3, 5, 8)
-    assert osm.diagnose(mapped, x).values == osm.diagnose(plain, x).values
-
-
-def test_several_kinds_of_nodes_are_refused() -> None:
-    model = Blocks(lambda: nn.Linear(8, 8), lambda x: {"paper": x, "author": x[:2]})
-    model.forward = lambda x: model.blocks[0](x)  # type: ignore[method-assign]
-    with pytest.raises(osm.InputError, match=r"blocks\.0 returns .*kinds, paper, author; choose"):
-        osm.diagnose(model, torch.randn(5, 8), layout="NC")
+    assert osm.diagnose(other, x).values == osm.diagnose(plain, x).values
 
 
 @pytest.mark.parametrize("shared", [(1, 2), (3, 1), (1, 1)], ids=str)
@@ -125,3 +113,248 @@ def test_maps_of_keys_that_samples_or_heads_share(shared: tuple[int, int]) -> No
     q = x.double().unflatten(-1, (2, 4)).transpose(1, 2)
     A = (q @ model.blocks[0].key.detach().double().mT / 2).softmax(-1)
     assert found == pytest.approx(osm.metrics.mean_cosine(A).mean().item(), abs=1e-6)
+
+
+def test_every_branch_of_crossvit_has_a_class_token() -> None:
+    model = timm.create_model("crossvit_tiny_240", img_size=(48, 48), img_scale=(1.0, 0.75))
+    for branch, patches in (("blocks.0.blocks.0.0", 16), ("blocks.0.blocks.1.0", 4)):
+        report = osm.diagnose(model, torch.rand(1, 3, 48, 48), layers=[branch], metrics=["cosine"])
+        assert report.tokens == (patches, patches)
+
+
+def test_the_class_token_of_convit_comes_in_a_late_block() -> None:
+    model = timm.create_model("convit_tiny", img_size=32, depth=4, local_up_to_layer=2)
+    report = osm.diagnose(model, torch.rand(1, 3, 32, 32), metrics=["cosine"])
+    assert report.tokens == (4, 4)
+    assert [prefix_of(model, name) for name in report.layers] == [0, 0, 1, 1]
+
+
+def test_every_stage_of_coat_has_a_class_token() -> None:
+    model = timm.create_model("coat_lite_tiny", img_size=64)
+    report = osm.diagnose(model, torch.rand(1, 3, 64, 64), metrics=["cosine"])
+    assert report.tokens == (256, 256)
+
+
+SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 8}
+DECODER = {f"decoder_{key}": value for key, value in SIZES.items()}
+SIZES |= {"image_size": 32, "patch_size": 8}
+TIMM: dict[str, Any] = {"img_size": 32, "depth": 1, "embed_dim": 12, "num_heads": 2}
+MOBILE: dict[str, Any] = {"hidden_sizes": [8, 12, 16], "neck_hidden_sizes": [8] * 6 + [16]}
+IMAGES = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+CLIPS = torch.rand(2, 3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+# a model, and for some of its layers: leading and trailing tokens that are no patches, and parts
+MODELS: dict[str, tuple] = {
+    "registers": (
+        lambda: timm.create_model("vit_small_patch14_reg4_dinov2", patch_size=8, **TIMM),
+        {"patch_embed": (0, 0, 1), "blocks.0": (5, 0, 1)},
+    ),
+    "vit": (
+        lambda: hf.ViTModel(hf.ViTConfig(**SIZES)),
+        {"embeddings.patch_embeddings": (0, 0, 1), "embeddings": (1, 0, 1), "layers.0": (1, 0, 1)},
+    ),
+    "mae": (
+        lambda: hf.ViTMAEForPreTraining(
+            hf.ViTMAEConfig(**SIZES, mask_ratio=0.0, **DECODER)
+        ),
+        {"vit.layers.0": (1, 0, 1), "decoder.decoder_layers.0": (1, 0, 1)},
+    ),
+    "yolos": (
+        lambda: hf.YolosModel(
+            hf.YolosConfig(**SIZES | {"image_size": [32, 32]}, num_detection_tokens=5)
+        ),
+        {"embeddings.patch_embeddings": (0, 0, 1), "encoder.layer.0": (1, 5, 1)},
+    ),
+    "torchvision": (
+        lambda: torchvision.models.VisionTransformer(32, 8, 2, 2, 8, 8),
+        {"encoder.layers.encoder_layer_0": (1, 0, 1)},
+    ),
+    "tnt": (
+        lambda: timm.create_model("tnt_s_legacy_patch16_224", img_size=32, depth=1),
+        {"pixel_embed": (0, 0, 4), "blocks.0.attn_in": (0, 0, 4), "blocks.0.attn_out": (1, 0, 1)},
+    ),
+    "timesformer": (
+        lambda: hf.TimesformerModel(hf.TimesformerConfig(**SIZES, num_frames=3)),
+        {
+            "encoder.layer.0": (1, 0, 1),
+            "encoder.layer.0.temporal_attention": (0, 0, 16),
+            "encoder.layer.0.temporal_dense": (0, 0, 1),
+            "encoder.layer.0.attention": (1, 0, 3),
+        },
+    ),
+    "swin": (
+        lambda: timm.create_model(
+            "swin_tiny_patch4_window7_224", img_size=32, window_size=4, depths=(1, 1), embed_dim=12
+        ),
+        {"layers.0.blocks.0.attn": (0, 0, 4)},
+    ),
+    "mobilevit": (
+        lambda: hf.MobileViTModel(
+            hf.MobileViTConfig(**MOBILE, image_size=32, patch_size=2, num_attention_heads=4)
+        ),
+        {"encoder.layer.2.transformer.layer.0": (0, 0, 4)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_patches_of_an_input_are_measured_in_every_layer(name: str) -> None:
+    torch.manual_seed(0)
+    build, layers = MODELS[name]
+    model, inputs = build().eval(), [CLIPS if name == "timesformer" else IMAGES]
+    if name == "mae":
+        inputs.append(torch.rand(2, 16))  # noise that orders the patches
+    report = osm.diagnose(model, *inputs, layers=list(layers))
+    seen: list[Tensor] = []
+    for layer in layers:
+        model.get_submodule(layer).register_forward_hook(lambda _, __, out: seen.append(out))
+    model(*inputs)
+    outputs = [out if isinstance(out, Tensor) else out[0] for out in seen]
+    for i, (x, layer) in enumerate(zip(outputs, report.layers)):
+        prefix, suffix, parts = layers[layer]
+        patches = x[:, prefix : x.shape[1] - suffix].reshape(len(x) // parts, -1, x.shape[2])
+        cosine = osm.metrics.mean_cosine(patches)
+        assert report.counts["cosine"][i] == len(cosine) == 2, layer
+        assert report["cosine"][i] == pytest.approx(cosine.mean().item(), abs=1e-6)
+    several = len({of[:2] for of in layers.values()}) > 1
+    assert ("in 1 of" in str(report) or "in 2 of" in str(report)) == several
+
+
+def test_windows_of_a_batch_equal_those_of_single_images() -> None:
+    torch.manual_seed(0)
+    build, layers = MODELS["mobilevit"]
+    model = build()
+    together = osm.diagnose(model, IMAGES, layers=list(layers))
+    alone = osm.diagnose(model, batches=IMAGES.split(1), layers=list(layers))
+    assert together.samples == alone.samples == 2 and together.counts == alone.counts
+    for metric in together.values:
+        assert together[metric] == pytest.approx(alone[metric], rel=1e-5)
+
+
+class Windows(nn.Module):
+    """A model of no library, which cuts its input into parts of 4 tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers[1](self.layers[0](x.reshape(-1, 4, 8)))
+
+
+def test_what_cannot_be_known_is_noted() -> None:
+    def notes(N: int, **options: Any) -> str:
+        return " ".join(osm.diagnose(Windows(), torch.randn(2, N, 8), **options).notes)
+
+    assert "8 samples for 2 inputs" in notes(16) and "cls_token of Windows" in notes(16)
+    assert "samples" not in notes(4) and "cls_token" not in notes(4, prefix=0)
+    assert notes(4, prefix=1) == "Left out: 1 prefix token."
+
+
+IDS = torch.randint(1, 20, (3, 7), generator=torch.Generator().manual_seed(0))
+T5 = {"num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2, "d_kv": 4, "vocab_size": 20}
+
+
+class Wrapped(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        return self.inner(**inputs)[0]
+
+
+def test_a_wrapped_model_has_the_masks_of_its_own_parts() -> None:
+    model = hf.T5Model(hf.T5Config(**T5)).eval()
+    mask = torch.ones_like(IDS)
+    mask[:, 5:] = 0
+    inputs = {"input_ids": IDS, "attention_mask": mask, "decoder_input_ids": IDS}
+    inputs["decoder_attention_mask"] = mask.flip(1)
+    alone = osm.diagnose(model, **inputs, metrics=["cosine"])
+    assert osm.diagnose(Wrapped(model), **inputs, metrics=["cosine"]).values == alone.values
+
+
+def test_the_mask_of_a_text_is_none_of_the_images_beside_it() -> None:
+    """The text has as many words as the image has patches and CLS."""
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+    sizes["intermediate_size"] = 16
+    text = sizes | {"vocab_size": 50, "eos_token_id": 2}
+    vision = sizes | {"image_size": 32, "patch_size": 8}
+    model = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision)).eval()
+    inputs = {"input_ids": torch.randint(3, 50, (2, 17)), "pixel_values": torch.rand(2, 3, 32, 32)}
+    mask = torch.ones(2, 17, dtype=torch.long)
+    mask[:, 5:] = 0
+    both, image = (
+        osm.diagnose(model, **inputs, **more, metrics=["cosine"], layers="vision_model.*.layers.*")
+        for more in ({"attention_mask": mask}, {})
+    )
+    assert both.values == image.values
+
+
+class Classifier(nn.Module):
+    """A model of its own around another one, whose mask has another name and place."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        words = batch["words"]
+        if isinstance(self.inner, nn.TransformerEncoder):
+            return self.inner(words, src_key_padding_mask=batch["real"] == 0)
+        return self.inner(inputs_embeds=words, attention_mask=batch["real"])[0]
+
+
+def encoders() -> list[nn.Module]:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2}
+    bert = hf.BertModel(hf.BertConfig(**sizes, intermediate_size=8, vocab_size=20))
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return [bert.eval(), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()]
+
+
+@pytest.mark.parametrize("inner", encoders(), ids=lambda model: type(model).__name__)
+def test_the_mask_that_an_inner_model_gets_counts(inner: nn.Module) -> None:
+    words, real = torch.randn(3, 7, 8), torch.ones_like(IDS)
+    real[:, 4:] = 0
+    model, batch = Classifier(inner), {"words": words, "real": real}
+    found = osm.diagnose(model, batches=[(batch,)])
+    assert found.tokens == (4, 4) and found.notes == ("Left out: padding.",)
+    assert found.values == osm.diagnose(model, batches=[(batch,)], mask=real).values
+
+
+def test_floats_of_zeros_and_ones_are_a_mask() -> None:
+    """As those of PEFT's prompt tuning."""
+    model = encoders()[0]
+    mask = torch.ones_like(IDS)
+    mask[0, 4:] = 0
+    found = osm.diagnose(model, input_ids=IDS, attention_mask=mask.float())
+    expected = osm.diagnose(model, input_ids=IDS, attention_mask=mask)
+    assert found.tokens == (4, 7) and found.values == expected.values
+
+
+def test_a_mask_covers_the_tokens_of_a_cache_as_well() -> None:
+    """As that of PEFT's prefix tuning."""
+    sizes = {"n_embd": 8, "n_head": 2, "n_layer": 2, "vocab_size": 20}
+    model = hf.GPT2Model(hf.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval()
+    mask = torch.ones_like(IDS)
+    mask[0, 5:] = 0
+    with torch.no_grad():
+        cache = model(IDS[:, :3]).past_key_values
+    inputs = {"input_ids": IDS[:, 3:], "attention_mask": mask, "past_key_values": cache}
+    assert osm.diagnose(model, **inputs).tokens == (2, 4)
+
+
+def test_a_decoder_without_a_mask_has_none_of_its_encoder() -> None:
+    model = hf.T5Model(hf.T5Config(**T5)).eval()
+    mask = torch.ones_like(IDS)
+    mask[:, 5:] = 0
+    report = osm.diagnose(
+        Wrapped(model),
+        input_ids=IDS,
+        attention_mask=mask,
+        decoder_input_ids=IDS,
+        layers="inner.decoder.block.*",
+    )
+    assert report.tokens == (7, 7)

@@ -18,7 +18,7 @@ from oversmoothing.lab.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.lab.drawing.leave import leave
 from oversmoothing.lab.drawing.style import COLOURS, colours_of
 from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 
 TASKS = ("wsss", "segmentation", "classification", "glue", "nodes")
 

@@ -22,8 +22,8 @@ from golden_runs import ROOT, given
 from omegaconf import OmegaConf
 
 import oversmoothing as osm
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.papers.cures.study import study
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.papers.cures import study
 from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.store.identity import run_id
 
@@ -39,10 +39,10 @@ def ids() -> dict[str, Any]:
             row = "/".join(filter(None, [cell.table, cell.block, cell.key, cell.reading]))
             words = [f"experiment={cell.experiment}", *cell.overrides]
             rows.setdefault(row, []).append(_id(words))
-    whole = study()
-    for cell in whole.cells():
-        own = [_id(whole.words(cell, candidate)) for candidate in whole.candidates(cell)]
-        rows.setdefault(f"cures/{cell.graph}/{cell.network}/{cell.method}", []).extend(own)
+    for place, cell in study().items():
+        words = [f"experiment={cell.experiment}", *cell.overrides]
+        own = [_id([*words, *candidate]) for candidate in cell.candidates]
+        rows.setdefault(f"cures/{place.graph}/{place.network}/{place.method}", []).extend(own)
     experiments = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
     return {
         "experiments": {name: _id([f"experiment={name}"]) for name in experiments},

@@ -9,9 +9,9 @@ import pytest
 import torch
 from small_runs import RUNS, TRAINED, words
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 
 LOOPED = ["wsss", "segmentation", "classification", "glue"]  # trained by TrainingLoop
 CLOSE = 5e-4  # relative; steps of Adam enlarge differences of rounding
@@ -32,7 +32,7 @@ def run(folder: Path, request: pytest.FixtureRequest):
             more = (*more, f"paths.data={request.getfixturevalue('data_root')}")
         config = compose_config(words(task, folder / name, "matmul=highest", *more))
         result = execute(config)["seeds"]["0"]
-        log = run_folder(config) / "metrics.jsonl"
+        [log] = run_folder(config).glob("s*/metrics.jsonl")
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         chosen = [{k: v[0] for k, v in line.items() if "loss" in k} for line in lines]
         return chosen, result

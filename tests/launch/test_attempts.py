@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.launch import attempts
-from oversmoothing.lab.launch.attempts import BUSY, attempt, run_all
+from oversmoothing.lab.launch import command as attempts
+from oversmoothing.lab.launch.command import BUSY, attempt, run_all
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import finished, run_folder
 from oversmoothing.lab.store.identity import run_id
-from oversmoothing.lab.store.locks import locked
-from oversmoothing.lab.store.recorder import write_result
+from oversmoothing.lab.store.results import write_result
+from oversmoothing.lab.store.run import locked
 
 QUICK = ["data=sbm", "data.num_nodes=400", "seeds=[0]", "logger=none", "threads=1"]
 

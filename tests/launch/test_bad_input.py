@@ -10,10 +10,9 @@ import pytest
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.errors import InputError, complain
-from oversmoothing.lab.launch.attempts import attempt, unfinished
-from oversmoothing.lab.launch.command import command, configs
+from oversmoothing.lab.launch.command import attempt, command, configs, unfinished
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.summary import summary
+from oversmoothing.lab.store.results import summary
 from oversmoothing.lab.tasks.wsss.settings import Evaluation, Method
 from oversmoothing.lab.training.recipes import AdamWCosine, AdamWLinear, AdamWPoly
 

@@ -1,42 +1,26 @@
-"""Complete runs on the embedded graph: skipped, extended, resumed after kill -9, in parallel."""
+"""Complete runs on the embedded graph: skipped and extended."""
 
-import json
 import locale
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from run_log import log_lines
+from small_runs import words
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch import execute as module
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, finished, known_result, run_folder
 from oversmoothing.lab.launch.start import Start
-from oversmoothing.lab.store.recorder import Recorder, write_result
+from oversmoothing.lab.store.results import write_result
+from oversmoothing.lab.store.run import Recorder
 
-ROOT = Path(__file__).parents[2]
 SMALL = ["data.num_nodes=400", "trainer.epochs=40", "trainer.eval_every=5", "logger=none"]
 
 
 def config(outputs: Path, *overrides: str):
     return compose_config([*SMALL, f"paths.outputs={outputs}", "threads=1", *overrides])
-
-
-def train(outputs: Path, *overrides: str) -> subprocess.Popen:
-    words = [sys.executable, "train.py", *SMALL, f"paths.outputs={outputs}", "threads=1"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    flags = [word for word in overrides if word.startswith("-")]  # Hydra wants them first
-    words[2:2] = flags
-    words += [word for word in overrides if word not in flags]
-    return subprocess.Popen(words, cwd=ROOT, **pipes)
-
-
-def numbers(result: dict) -> dict:
-    return result["seeds"]
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,29 +43,15 @@ def test_float32_products_are_exact_on_a_cpu_by_default(
     assert seen == [on_cpu]
 
 
-def test_checkpoints_of_finished_seeds_are_removed(tmp_path: Path) -> None:
-    """The kill came after the result and before the checkpoints were removed."""
-    asked = config(tmp_path, "seeds=[0]")
-    execute(asked)
-    run = Recorder(run_folder(asked), [0])
-    run.save_checkpoint({"epoch": 40})
-    execute(asked)
-    assert not (run.folder / "checkpoint.pt").exists()
-    Recorder(run.folder, [0, 1]).save_checkpoint({"epoch": 1})  # of a training that continues
-    execute(asked)
-    assert (run.folder / "checkpoint.pt").exists()
-
-
 def test_more_seeds_train_only_the_new_ones(tmp_path: Path) -> None:
     few = execute(config(tmp_path, "seeds=[0,2]"))
     more = execute(config(tmp_path, "seeds=[0,1,2,3]"))
     assert list(more["seeds"]) == ["0", "1", "2", "3"] and more["id"] == few["id"]
     alone = execute(config(tmp_path / "alone", "seeds=[0,1,2,3]"))
-    for seed, result in numbers(alone).items():  # sums over nodes are rounded by batch of seeds
+    for seed, result in alone["seeds"].items():  # sums over nodes are rounded by batch of seeds
         assert more["seeds"][seed] == pytest.approx(result, rel=1e-6)
     folder = run_folder(config(tmp_path))
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [line["seeds"] for line in lines] == [[0, 2]] * 8 + [[1, 3]] * 8
+    assert [line["seeds"] for line in log_lines(folder)] == [[0, 2]] * 8 + [[1, 3]] * 8
 
 
 def test_every_seed_keeps_its_own_environment(
@@ -140,46 +110,6 @@ def test_a_seed_gives_the_same_numbers_alone_and_in_company(tmp_path: Path, stac
         assert ours["train_loss"] == pytest.approx(single["train_loss"], rel=1e-4)
 
 
-@pytest.mark.parametrize("moment", [0.3, 0.8])
-def test_kill_and_resume_is_bit_equal(tmp_path: Path, moment: float) -> None:
-    """kill -9 in mid-training, the same command again: the numbers of an undisturbed run."""
-    long = ["trainer.epochs=400", "aggregator=centered", "aggregator@then=layernorm"]
-    asked = [*long, "seeds=[0,1]", "backbone.depth=4"]
-    undisturbed = execute(config(tmp_path / "a", *asked))
-    process = train(tmp_path / "b", *asked, "checkpoint_seconds=0")
-    disturbed = config(tmp_path / "b", *asked)
-    wait_for_epoch(run_folder(disturbed) / "metrics.jsonl", int(400 * moment), process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not finished(disturbed) and (run_folder(disturbed) / "checkpoint.pt").exists()
-    resumed = execute(disturbed)
-    assert numbers(resumed) == numbers(undisturbed)
-    folders = [run_folder(c) for c in (config(tmp_path / "a", *asked), disturbed)]
-    first, second = ((folder / "metrics.jsonl").read_text() for folder in folders)
-    assert first == second
-    assert not (run_folder(disturbed) / "checkpoint.pt").exists()
-
-
-def wait_for_epoch(log: Path, epoch: int, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if log.exists() and f'"epoch": {epoch // 5 * 5}' in log.read_text("utf-8"):
-            return
-        time.sleep(0.005)
-    raise AssertionError(f"never reached epoch {epoch}: {process.communicate()}")
-
-
-def test_two_sweeps_side_by_side_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    sweep = ["-m", "backbone.depth=1,2,3", "seeds=[0]"]
-    processes = [train(tmp_path, *sweep) for _ in range(2)]
-    outputs = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    for depth in (1, 2, 3):
-        folder = run_folder(config(tmp_path, f"backbone.depth={depth}", "seeds=[0]"))
-        assert len((folder / "metrics.jsonl").read_text().splitlines()) == 8, "ran twice"
-        assert "0" in json.loads((folder / "result.json").read_text())["seeds"]
-
-
 def test_a_crash_leaves_its_traceback_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +128,22 @@ def test_a_crash_leaves_its_traceback_and_is_tried_again(
     assert "ArithmeticError: γ of caf" in (run_folder(asked) / "error.txt").read_text("utf-8")
     execute(asked)
     assert finished(asked) and not (run_folder(asked) / "error.txt").exists()
+
+
+FOREIGN = {"weight": torch.zeros(2)}
+STATE = {
+    **{"network": FOREIGN, "model": FOREIGN, "optimizer": {}, "curves": {}, "chosen": []},
+    **{"step": 1, "epoch": 1, "phase": "training", "device": "cpu"},
+}
+
+
+@pytest.mark.parametrize("task", ["nodes", "nodes_pyg", "segmentation", "rank"])
+def test_a_checkpoint_of_another_network_is_named(task: str, tmp_path: Path) -> None:
+    """An earlier version may have left it."""
+    asked = compose_config(words(task, tmp_path / "outputs"))
+    Recorder(run_folder(asked), list(asked.seeds)).save_checkpoint(STATE)
+    with pytest.raises(InputError, match=r"checkpoint\.pt: does not fit this run .*; remove it"):
+        execute(asked)
 
 
 def test_a_diverged_run_says_so(tmp_path: Path) -> None:

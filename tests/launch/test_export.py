@@ -14,14 +14,14 @@ from test_loading_segmentation import SEGMENTATION
 
 import oversmoothing as osm
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.launch.export import export
 from oversmoothing.lab.launch.retrace import command_of
-from oversmoothing.lab.store import portable
 from oversmoothing.lab.store.identity import run_id
-from oversmoothing.lab.store.recorder import read_result
+from oversmoothing.lab.store.results import read_result
+from oversmoothing.lab.store.weights import SHARED, read_weights, share_weights
 
 ROOT = Path(__file__).parents[2]
 TASKS = ("wsss", "segmentation")
@@ -167,11 +167,11 @@ def test_bad_input_is_refused_and_nothing_is_left(both: tuple[Path, Path], tmp_p
             export(str(odd), tmp_path / "new")
     assert not (tmp_path / "new").exists()
     copy = shutil.copytree(exported, tmp_path / "damaged")
-    weights = copy / portable.NAME
+    weights = copy / SHARED
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(InputError, match="damaged, cannot be read as weights; export the run"):
         loading.load(copy, tasks=TASKS)
-    portable.write(weights, {"classifier.weight": torch.zeros(5, 64, 1, 1)})
+    share_weights(weights, {"classifier.weight": torch.zeros(5, 64, 1, 1)})
     with pytest.raises(InputError, match=r"does not fit the config\.yaml"):
         loading.load(copy, tasks=TASKS)
 
@@ -180,8 +180,8 @@ def test_no_number_of_the_state_changes(tmp_path: Path) -> None:
     """Also of tensors that share memory or are views."""
     shared = torch.randn(4, 6)
     state = {"a": shared, "b": shared, "c": shared.T}
-    portable.write(tmp_path / portable.NAME, state)
-    found = portable.read(tmp_path / portable.NAME)
+    share_weights(tmp_path / SHARED, state)
+    found = read_weights(tmp_path / SHARED)
     assert found.keys() == state.keys()
     assert all(torch.equal(found[key], state[key]) for key in state)
 
@@ -194,6 +194,6 @@ def test_aggregators_without_extra_state_are_exported(tmp_path: Path) -> None:
 
     model, again = network(), network()
     model[2].advance(1)
-    portable.write(tmp_path / portable.NAME, model.state_dict())
-    again.load_state_dict(portable.read(tmp_path / portable.NAME))
+    share_weights(tmp_path / SHARED, model.state_dict())
+    again.load_state_dict(read_weights(tmp_path / SHARED))
     assert again[2].progress == 0.25 and torch.equal(again[0].weight, model[0].weight)

@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data.image_set import read_mask
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.papers.centered_fig2 import figure2
 from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, look_at
@@ -115,7 +115,7 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
     config.task = {"_target_": "oversmoothing.lab.tasks.nodes.task.Nodes", "layer_metrics": False}
     OmegaConf.save(config, copy / "config.yaml")
     refused("task=nodes store no weights", copy, None, "cpu", ("nodes",))
-    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.lab.tasks.nodes.run}")
+    (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")
     refused("a run of task=nodes; expected task=wsss", copy)
     refused("expected task=segmentation", copy, None, "cpu", ("segmentation",))
 

@@ -10,12 +10,12 @@ from in_process import here
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import read_mask
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
 
 SEGMENTATION = [

@@ -44,7 +44,7 @@ if __name__ == "__main__":
 """
 POOL = """
 import time
-from oversmoothing.lab.launch import attempts
+from oversmoothing.lab.launch import command as attempts
 
 if __name__ == "__main__":
     attempts.attempt = time.sleep
@@ -78,7 +78,7 @@ def test_a_sweep_in_processes_ends_with_its_command(tmp_path: Path) -> None:
     words = ["-m", "hydra/launcher=processes", "backbone.depth=1,2", f"paths.outputs={tmp_path}"]
     long = ["trainer.epochs=1000000", "data.num_nodes=400", "seeds=[0]", "logger=none", "threads=1"]
     process = started(str(tmp_path), sys.executable, "train.py", *words, *long)
-    while len(list(tmp_path.glob("nodes-*/metrics.jsonl"))) < 2:
+    while len(list(tmp_path.glob("nodes-*/s*/metrics.jsonl"))) < 2:
         assert process.poll() is None
         time.sleep(0.1)
     process.kill()
@@ -95,10 +95,10 @@ def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code:
     before = signal.signal(number, signal.SIG_DFL)  # a shell's background jobs ignore SIGINT
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     signal.signal(number, before)
-    while not list(tmp_path.glob("nodes-*/checkpoint.pt")):
+    while not list(tmp_path.glob("nodes-*/s*/checkpoint.pt")):
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(number)
     _, said = process.communicate()
     assert said == "stopped; the same command continues from the last checkpoints\n"
-    assert process.returncode == code and list(tmp_path.glob("nodes-*/checkpoint.pt"))
+    assert process.returncode == code and list(tmp_path.glob("nodes-*/s*/checkpoint.pt"))

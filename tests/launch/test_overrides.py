@@ -9,9 +9,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.launch.flags import search_path
-from oversmoothing.lab.launch.overrides import other_runs, same_runs
+from oversmoothing.lab.launch.command import other_runs, same_runs
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.script import as_override
 from oversmoothing.lab.store.identity import run_id
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -94,5 +94,5 @@ def test_a_table_takes_no_sweep() -> None:
 
 def test_a_missing_folder_of_configs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere: no such folder of configs"):
-        same_runs(search_path(str(tmp_path / "nowhere")))
-    same_runs(search_path(str(tmp_path)))
+        same_runs(as_override(str(tmp_path / "nowhere")))
+    same_runs(as_override(str(tmp_path)))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.predict import titles
 
 

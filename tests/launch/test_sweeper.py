@@ -110,38 +110,8 @@ def test_a_sweeper_that_is_not_installed() -> None:
         command(["-m", "hydra/sweeper=no_such"])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "hydra/launcher=processes hydra.launcher.n_jobs=0",
-        "hydra/sweeper=optuna optimize=val_accuracy hydra.sweeper.n_trials=0",
-        "hydra/sweeper=optuna optimize=val_accuracy hydra.sweeper.n_jobs=-1",
-        "hydra/sweeper=optuna optimize=val_accuracy hydra.sweeper.direction=up",
-    ],
-)
-def test_settings_that_a_launcher_or_sweeper_cannot_use(words: str) -> None:
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    with pytest.raises(Problems) as refused:
-        command(["-m", *words.split()])
-    [line] = refused.value.lines
-    assert line.startswith(words.split()[-1].split("=")[0] + ": expected ")
-
-
 def test_torchrun_starts_no_sweep_of_hydras(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Problems, match="hydra/launcher=processes: cannot run under torchrun"):
         command(["-m", "hydra/launcher=processes", "backbone.depth=2,3"])
-
-
-def test_optuna(train, tmp_path: Path) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    words = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.direction=maximize"]
-    words += ["aggregator=centered", "aggregator.gamma=interval(-1.5,0)", "optimize=val_accuracy"]
-    code, out, err = train("-m", *words, *SMALL)
-    assert code == 0, err
-    found = results(tmp_path)
-    assert len(found) == 3
-    for gamma in found:
-        assert any(f"aggregator.gamma={gamma}" in line for line in out)

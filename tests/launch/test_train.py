@@ -1,14 +1,11 @@
 """The command line from end to end, on the embedded graph."""
 
 import json
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from oversmoothing.lab.store.summary import summary
+from oversmoothing.lab.store.results import summary
 
 SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
 
@@ -109,35 +106,6 @@ def test_hydra_shows_configs(train, tmp_path: Path, words: list[str], expected: 
     assert (code, err) == (0, [])
     assert any(line.startswith(expected) for line in out)
     assert not (tmp_path / "outputs").exists()
-
-
-QUICK = [["--help"], ["aggregator=centred"], ["trainer.epocs=3"], ["--multrun"]]
-QUICK += [
-    ["experiment=wsss_voc", "task.evaluation.batch=two"],
-    ["experiment=cls_scenes", "seeds=3"],
-]
-
-
-def test_help_and_a_refused_command_import_no_torch(tmp_path: Path) -> None:
-    """Importing torch takes most of the time of a command that runs nothing."""
-    code = """
-        import sys
-        from oversmoothing.errors import Problems
-        from oversmoothing.lab.launch.command import command
-        for words in {quick}:
-            try:
-                assert command(words).hydra
-            except Problems as problems:
-                assert len(problems.lines) == 1, problems
-        assert not {{'torch', 'timm', 'torchvision', 'matplotlib', 'scipy'}} & set(sys.modules)
-        command([])
-        slow = {{'torch._dynamo', 'torch_geometric', 'wandb', 'timm', 'scipy', 'matplotlib'}}
-        assert not slow & set(sys.modules)
-    """
-    script = textwrap.dedent(code).format(quick=QUICK)
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_summary_tells_every_number_that_all_seeds_have() -> None:

@@ -14,10 +14,10 @@ import torch
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.launch.attempts import run_all, unfinished
+from oversmoothing.lab.launch.command import run_all, unfinished
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
-from oversmoothing.lab.store import locks
+from oversmoothing.lab.store import run as store
 from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
 
 GNN = ["data.num_nodes=400", "backbone=pyg", "trainer=minibatch_random", "trainer.num_parts=2"]
@@ -146,11 +146,11 @@ def test_a_wait_for_a_busy_run_is_no_long_exchange(
 ) -> None:
     """The processes meet in every round, so that no exchange reaches its time limit."""
     rounds = []
-    monkeypatch.setattr(locks, "ROUND", 0.05)
+    monkeypatch.setattr(store, "ROUND", 0.05)
     folder = run_folder(sweep[0])
-    with locks.locked(folder):
-        monkeypatch.setattr(locks.distributed, "from_first", _freeing(rounds, folder))
-        with locks.locked(folder, wait=True):
+    with store.locked(folder):
+        monkeypatch.setattr(store.distributed, "from_first", _freeing(rounds, folder))
+        with store.locked(folder, wait=True):
             assert len(rounds) == 3
 
 

@@ -72,10 +72,13 @@ def test_bands_are_what_erosions_take_away_and_images_add_up() -> None:
 
 def test_mistakes_change_no_count() -> None:
     boundary = BoundaryIoU(2)
-    with pytest.raises(InputError, match="differ in shape"):
+    with pytest.raises(InputError, match="^images: "):
         boundary.update(square(1, 2), square(1, 2, side=50))
-    with pytest.raises(InputError, match="expected labels 0 to 1, or 255, got 7"):
+    with pytest.raises(InputError, match="^images: prediction: "):
         boundary.update(7 * square(1, 2), square(1, 2))
-    with pytest.raises(InputError, match="width: expected a share"):
+    with pytest.raises(InputError, match="^width: "):
         BoundaryIoU(2, width=0)
+    for key, wrong in (("num_classes", (256,)), ("unsure", (2, "keep"))):
+        with pytest.raises(InputError, match=f"^{key}: "):
+            Confusion(*wrong)
     assert int(boundary.matrix.sum()) == 0

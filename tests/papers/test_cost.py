@@ -8,7 +8,7 @@ import torch
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.lab.backbones.cnn import CNN
-from oversmoothing.lab.papers.hemnet_cost.count import Cost, best_fit, cost_by_part
+from oversmoothing.lab.papers.hemnet_cost import Cost, best_fit, cost_by_part
 from oversmoothing.lab.tasks.segmentation.network import Segmenter
 
 DIM, HIDDEN, LABELS, SIDE, K, T = 16, 12, 5, 65, 4, 3
@@ -64,5 +64,5 @@ def test_nothing_is_computed_and_no_mode_is_left_behind(hem: dict[str, Cost]) ->
 def test_the_closest_count_is_found() -> None:
     measured = {"a": [1_000_000, 3_000_000], "b": [2_000_000, 5_000_000]}
     fit = best_fit((1.9, 4.8), measured, {"M": 1e6, "Mi": 2**20})
-    assert fit.convention == "b, Mi"
-    assert fit.error == pytest.approx(abs(5e6 / 2**20 / 4.8 - 1))
+    assert fit["convention"] == "b, Mi"
+    assert fit["error"] == pytest.approx(abs(5e6 / 2**20 / 4.8 - 1))

@@ -8,12 +8,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.papers.centered_fig1.claim import claim_table, write_claim
-from oversmoothing.lab.papers.centered_fig1.figure import draw_figures, heat_maps
-from oversmoothing.lab.papers.centered_fig1.panels import (
+from oversmoothing.lab.papers.centered_fig1 import (
     Panel,
+    claim_table,
+    draw_figures,
+    heat_maps,
     panels_of,
     read_panel,
+    write_claim,
     write_effective_ranks,
     write_ranks,
 )
@@ -99,9 +101,9 @@ def _is_text(artist: object) -> bool:
 
 
 def test_only_finished_seeds_that_are_asked_for_are_read(tmp_path: Path) -> None:
-    from oversmoothing.lab.config.compose import compose_config
+    from oversmoothing.lab.launch.config import compose_config
     from oversmoothing.lab.launch.execute import run_folder
-    from oversmoothing.lab.store.recorder import write_result
+    from oversmoothing.lab.store.results import write_result
 
     words = ["experiment=rank_fig1", f"paths.outputs={tmp_path}", "seeds=[1,2]"]
     words += ["backbone.block=pre_ln", "backbone.weights=uniform"]

@@ -16,9 +16,15 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
-from oversmoothing.lab.papers.hemnet_fig3.claims import claims, numbers
-from oversmoothing.lab.papers.hemnet_fig3.figure import figure3
-from oversmoothing.lab.papers.hemnet_fig3.gradients import em_of, profile, watched, with_steps
+from oversmoothing.lab.papers.hemnet_fig3 import (
+    claims,
+    em_of,
+    figure3,
+    numbers,
+    profile,
+    watched,
+    with_steps,
+)
 from oversmoothing.lab.papers.hemnet_fig4 import figure4, maps_of
 from oversmoothing.lab.tasks.segmentation.network import Segmenter, whole_image
 from oversmoothing.lab.tasks.segmentation.task import PixelCrossEntropy
@@ -105,7 +111,7 @@ def test_what_has_no_gradient_or_no_em_is_refused() -> None:
         with_steps(make(partial(EM, num_bases=K)), 0.5, 3)
     with pytest.raises(InputError, match="no EM attention after a CNN"):
         with_steps(make(NoAggregator), 0.5, 3)
-    with pytest.raises(InputError, match="step size, iterations"):
+    with pytest.raises(InputError, match="--step-sizes"):
         with_steps(make(), 1.5, 3)
 
 

@@ -76,8 +76,7 @@ def test_no_backbone_is_forgotten() -> None:
     """One column a class that hosts aggregators; the transformer of random weights trains none."""
     from hydra.utils import get_object
 
-    from oversmoothing.lab.config.compose import compose_config
-    from oversmoothing.lab.config.folders import CONFIGS
+    from oversmoothing.lab.launch.config import CONFIGS, compose_config
 
     def classes(names: list[str]) -> set[type]:
         nodes = [compose_config([f"backbone={name}"]).backbone for name in names]

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.launch.attempts import run_all
+from oversmoothing.lab.launch.command import run_all
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.report.results import (
     Planned,
@@ -23,7 +23,7 @@ from oversmoothing.lab.report.results import (
 )
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.store.identity import ids, run_id
-from oversmoothing.lab.store.recorder import write_result
+from oversmoothing.lab.store.results import write_result
 
 TABLE = """
 tables:

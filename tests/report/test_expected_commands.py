@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.parts import config_problems
-from oversmoothing.lab.launch.preflight import Known, all_problems
+from oversmoothing.lab.launch.check import Known, all_problems, config_problems
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.report.publish import latex, markdown
 from oversmoothing.lab.report.tables import Cell, load, select
 from oversmoothing.lab.report.verdict import judge
@@ -15,7 +14,9 @@ from oversmoothing.lab.store.identity import run_id
 
 FOLDER = Path(__file__).parents[2] / "results" / "expected"
 FILES = {path.stem: yaml.safe_load(path.read_text())["tables"] for path in FOLDER.glob("*.yaml")}
-TABLES = [name for tables in FILES.values() for name in tables]
+TABLES = [  # tests/papers/test_cures.py has the others
+    name for tables in FILES.values() for name in tables if not name.startswith("cures")
+]
 HERE = {  # experiments on data that tests have -> the tables on them
     "seg_voc_subset": ("seg_subset", "seg_subset_eta"),
     "cls_digits": ("cls_depth", "cls_depth_tokens"),
@@ -85,7 +86,7 @@ def test_what_was_published_says_where(cells: list[Cell]) -> None:
     papers |= {"external": "External Attention", "gcnii": "GCNII"}
     assert FILES.keys() == papers.keys() | {"ours"}
     for name, tables in FILES.items():
-        for table in tables:
+        for table in tables.keys() & TABLES:
             about = select(cells, table)[0].about
             assert about.ours is (name == "ours")
             assert about.ours or about.source.startswith(papers[name])

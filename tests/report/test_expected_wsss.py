@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data.image_set import class_names
-from oversmoothing.lab.launch.preflight import Known, all_problems
+from oversmoothing.lab.launch.check import Known, all_problems
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.report.publish import latex, notes
 from oversmoothing.lab.report.tables import Cell, load, select
 from oversmoothing.lab.report.verdict import judge

@@ -22,7 +22,7 @@ from oversmoothing.lab.report.results import (
 )
 from oversmoothing.lab.report.tables import Cell, load
 from oversmoothing.lab.report.verdict import judge
-from oversmoothing.lab.store.metric import look_up
+from oversmoothing.lab.store.results import look_up
 
 SMALL = """
 tables:

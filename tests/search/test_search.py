@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from optuna.trial import TrialState
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.search import stacked
 from oversmoothing.lab.search.files import Space, read_space, words_of

@@ -8,10 +8,10 @@ import torch
 from listening import Listening
 from omegaconf import DictConfig
 
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.search.stacked import DIVERGED, Member, Stack, Work, shape, without_test
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job
 
 BASE = ["data=sbm", "data.num_nodes=310", "backbone.depth=4", "backbone.hidden=8", "threads=1"]

@@ -8,8 +8,7 @@ import yaml
 from hydra.utils import get_object
 from omegaconf import open_dict
 
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.folders import CONFIGS
+from oversmoothing.lab.launch.config import CONFIGS, compose_config
 from oversmoothing.lab.store import identity as module
 from oversmoothing.lab.store.identity import current, hashed, identity, ids, run_id, run_name
 

@@ -1,7 +1,10 @@
 """A small graph for ContraNorm over non-neighbours, and its formula with N×N matrices."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
+from tokens import random_tokens
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
@@ -19,8 +22,7 @@ def graph(directed: bool = False) -> Context:
     return Context(edges=torch.cat([edges, hub, hub.flip(0), loops], dim=1), num_nodes=N)
 
 
-def tokens(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+tokens = partial(random_tokens, seed=1)
 
 
 def dense(x: Tensor, context: Context, temperature: float = 1.0, dual: bool = False) -> Tensor:

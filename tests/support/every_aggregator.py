@@ -6,7 +6,7 @@ import torch
 from hydra.utils import instantiate
 
 from oversmoothing.aggregators.base import Aggregator, Context, make
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "aggregator"
 EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 
 CPU = torch.device("cpu")

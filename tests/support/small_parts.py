@@ -10,7 +10,7 @@ from torch import Tensor
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.data.graph import Graph
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam
 from oversmoothing.lab.tasks.nodes.task import loop_of
 

@@ -9,7 +9,7 @@ from oversmoothing.aggregators.base import Context, Inside, Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.lab.backbones.vit import ViT
-from oversmoothing.lab.config.compose import compose_config
+from oversmoothing.lab.launch.config import compose_config
 
 TINY = "deit_tiny_patch16_224"
 DISTILLED = "deit_tiny_distilled_patch16_224"

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 from listening import Listening
+from run_log import log_text
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.training.loop import TrainingLoop, out_of_memory, split
 from oversmoothing.lab.training.recipes import AdamWCosine, AdamWPoly, Recipe, SGDPoly
 
@@ -114,7 +115,7 @@ def test_dropout_goes_on_bit_equally_too(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole")
     train(tmp_path / "cut", stop=5)
-    (tmp_path / "cut" / "checkpoint.pt").write_bytes(b"cut short")
+    (tmp_path / "cut" / "s0" / "checkpoint.pt").write_bytes(b"cut short")
     with pytest.warns(UserWarning, match="set aside"):
         resumed = train(tmp_path / "cut")
     assert torch.equal(weights(resumed), weights(whole))
@@ -166,7 +167,7 @@ def test_a_gpu_is_asked_before_it_logs_and_still_names_the_step(tmp_path: Path) 
     with pytest.raises(InputError, match=r"iteration 6 \(square .*bad inf\) on examples a, b, c"):
         training.fit()
     assert training.step == 10, "found at the next log line"
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1, "nothing bad is logged"
+    assert len(log_text(tmp_path).splitlines()) == 1, "nothing bad is logged"
     assert run.load_checkpoint() is None
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from run_log import log_text
 from small_runs import words
 
 from oversmoothing.errors import Problems
@@ -44,5 +45,5 @@ def test_a_recipe_is_refused_in_one_line_or_trains(
         return
     [config] = configs(own)
     execute(config)
-    lines = (run_folder(config) / "metrics.jsonl").read_text().splitlines()
+    lines = log_text(run_folder(config)).splitlines()
     assert json.loads(lines[-1]).get("step", len(lines)) == TAKES[task][trainer]

@@ -6,13 +6,12 @@ and each group is aggregated apart (``Sentences``, ``Graphs``).
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -226,16 +225,20 @@ class Capture:
 
     Args:
         current: takes the groups.
+        model: the one to attach to.
+        read: converts the arguments by name to groups; None if all tokens of a sample are one.
     """
 
     handles: list[RemovableHandle]
 
-    def __init__(self, current: Current) -> None:
-        self.current = current
-
-    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
-        """Returns the groups of a call; None if all tokens of a sample are one group."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        current: Current,
+        model: nn.Module,
+        read: Callable[[dict[str, Any]], Groups | None],
+    ) -> None:
+        self.current, self.read = current, read
+        self.names = list(signature(model.forward).parameters)
 
     def attach(self, module: nn.Module) -> None:
         """Registers both hooks at a model."""
@@ -250,37 +253,9 @@ class Capture:
     def leave(self, module: nn.Module, args: tuple, output: Any) -> None:
         self.current.leave()
 
-    def __call__(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
-        self.current.enter(self.groups(args, kwargs), torch.is_grad_enabled())
-
-
-class CaptureArgument(Capture):
-    """Reads the groups of tokens from one argument.
-
-    Args:
-        current: takes the groups.
-        read: converts the argument, which may be None, to groups.
-        name: of the argument.
-        position: of the argument among the parameters of forward.
-    """
-
-    def __init__(
-        self, current: Current, read: Callable[[Any], Groups | None], name: str, position: int
-    ) -> None:
-        super().__init__(current)
-        self.read, self.name, self.position = read, name, position
-
-    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
-        given = args[self.position] if self.position < len(args) else None
-        return self.read(kwargs.get(self.name, given))
-
-
-def capture(
-    model: nn.Module, current: Current, read: Callable[[Any], Groups | None], name: str
-) -> Capture | None:
-    """Returns a hook that reads an argument of a model; None if it has no such argument."""
-    names = list(signature(model.forward).parameters)
-    return CaptureArgument(current, read, name, names.index(name)) if name in names else None
+    def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        groups = self.read(dict(zip(self.names, args)) | kwargs)
+        self.current.enter(groups, torch.is_grad_enabled())
 
 
 def sentences(mask: Tensor | None) -> Sentences | None:
@@ -302,18 +277,6 @@ def sentences(mask: Tensor | None) -> Sentences | None:
     return Sentences(mask)
 
 
-def images(pixels: Any) -> None:
-    """Returns None: the patches of an image are one group."""
-
-
-def graphs(batch: Tensor | None) -> Graphs | None:
-    """Reads PyG's vector ``batch``, or that of a ``Data`` object."""
-    batch = getattr(batch, "batch", batch)
-    if not isinstance(batch, Tensor) or batch.dim() != 1 or batch.is_floating_point():
-        return None
-    return Graphs(batch)
-
-
 class SeveralImages:
     """The tokens of several images in one sequence, which cannot be told apart."""
 
@@ -326,33 +289,22 @@ class SeveralImages:
         )
 
 
-def patches(mask: Tensor | None) -> Sentences | None:
-    """Reads a mask of patches (B, N) or (B, rows, columns): true or 1 for those of the image."""
+def of_text(name: str, given: dict[str, Any]) -> Sentences | None:
+    """Reads the argument ``name``, a padding mask (B, N)."""
+    return sentences(given.get(name))
+
+
+def of_patches(name: str, given: dict[str, Any]) -> Sentences | None:
+    """Reads the argument ``name``, a mask of patches (B, N) or (B, rows, columns)."""
+    mask = given.get(name)
     return sentences(mask if mask is None else mask.flatten(1))
 
 
-def sequence(sizes: Tensor | Sequence | None) -> Groups | None:
-    """Reads the sizes of all images of a sequence, one row each."""
+def of_sequence(name: str, given: dict[str, Any]) -> SeveralImages | None:
+    """Reads the argument ``name``, the sizes of all images of a sequence, one row each."""
+    sizes = given.get(name)
     return SeveralImages() if sizes is not None and len(sizes) > 1 else None
 
 
-class ValidPatches(Capture):
-    """Reads timm's ``patch_valid`` (B, N), an argument or an entry of the input ``x``.
-
-    Args:
-        current: takes the groups.
-        names: of the parameters of forward.
-        prefix: number of tokens before the patches.
-    """
-
-    def __init__(self, current: Current, names: Sequence[str], prefix: int) -> None:
-        super().__init__(current)
-        self.names, self.prefix = names, prefix
-
-    def groups(self, args: tuple, kwargs: dict[str, Any]) -> Groups | None:
-        given = dict(zip(self.names, args)) | kwargs
-        inner = given.get("x")
-        valid = given.get("patch_valid")
-        if valid is None and isinstance(inner, Mapping):
-            valid = inner.get("patch_valid")
-        return sentences(None if valid is None else F.pad(valid, (self.prefix, 0), value=1))
+def of_images(name: str, given: dict[str, Any]) -> None:
+    """Returns None: the patches of an image are one group."""

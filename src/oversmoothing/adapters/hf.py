@@ -9,6 +9,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -18,7 +19,14 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from oversmoothing.adapters.attention import InsideAttention
 from oversmoothing.adapters.blocks import TEXT_LAYERS, Choice, Place
-from oversmoothing.adapters.calls import Current, capture, images, patches, sentences, sequence
+from oversmoothing.adapters.calls import (
+    Capture,
+    Current,
+    of_images,
+    of_patches,
+    of_sequence,
+    of_text,
+)
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, channels, width
 from oversmoothing.adapters.sites import Factory, Sites
@@ -28,12 +36,12 @@ from oversmoothing.errors import InputError
 FUNCTIONS = ("sdpa", "eager")  # attention functions whose masks ``mix`` understands
 ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
 READERS = {  # arguments that tell the groups of tokens; a model has the first of them
-    "attention_mask": sentences,
-    "pixel_attention_mask": patches,
-    "patch_attention_mask": patches,
-    "image_sizes": sequence,
-    "grid_thw": sequence,
-    "pixel_values": images,
+    "attention_mask": of_text,
+    "pixel_attention_mask": of_patches,
+    "patch_attention_mask": of_patches,
+    "image_sizes": of_sequence,
+    "grid_thw": of_sequence,
+    "pixel_values": of_images,
 }
 
 IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
@@ -224,8 +232,9 @@ def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Pl
         # These audio models shorten their mask to one entry for each token of their encoder.
         shortens = hasattr(owner, "_get_feature_vector_attention_mask")
         reader = getattr(owner, "encoder", owner) if shortens else owner
-        found = (capture(reader, current, read, argument) for argument, read in READERS.items())
-        if reads := next(filter(None, found), None):
+        takes = signature(reader.forward).parameters
+        if known := [argument for argument in READERS if argument in takes]:
+            reads = Capture(current, reader, partial(READERS[known[0]], known[0]))
             inner = [n for n in names if f"{n}.".startswith(f"{name}." if name else "")]
             owners |= dict.fromkeys(inner, Placed(reader, reads))
     return list({id(place.module): place for place in owners.values()}.values())
@@ -246,7 +255,6 @@ def _names_in(owner: nn.Module) -> set[str]:
 
 
 def _has_only_causal_masks(owner: nn.Module) -> bool:
-    """Whether the file of a model imports causal masks and no others."""
     both = of_file(owner, "create_bidirectional_mask") is not None
     return not both and of_file(owner, "create_causal_mask") is not None
 

@@ -71,7 +71,6 @@ def _name(factory: Factory) -> str:
 
 
 def _named(name: str) -> type[Aggregator]:
-    """Returns the aggregator class of a name."""
     known = _known()
     if name not in known:
         # A preset of train.py, such as contranorm_vit, begins with its method.
@@ -157,7 +156,6 @@ def place_after(
 
 
 def _require_forward(name: str, module: nn.Module) -> None:
-    """Checks that the module has a forward, which a list of modules has not."""
     lists = isinstance(module, nn.ModuleList | nn.ModuleDict)
     if lists or (isinstance(module, nn.Sequential) and not len(module)):
         what, way = ("a list of modules", f"{name}.*") if lists else ("empty", "another place")

@@ -96,7 +96,6 @@ def _of_patches(name: str) -> bool:
 
 
 def _embeddings(model: nn.Module) -> nn.Module | None:
-    """Returns the embeddings of a model of transformers."""
     embeddings = getattr(model, "embeddings", None)
     known = hasattr(model, "config") and isinstance(embeddings, nn.Module)
     return embeddings if known else None

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import Swapped, subclass
 from oversmoothing.adapters.blocks import Choice
-from oversmoothing.adapters.calls import Capture, Current, Groups, graphs
+from oversmoothing.adapters.calls import Capture, Current, Graphs
 from oversmoothing.adapters.site import AfterModule, Placed, Site, channels
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context, wants_dim
@@ -149,13 +149,11 @@ def _even_channels(t: Tensor) -> Tensor:
 
 
 def _device(kwargs: Mapping[str, Any]) -> torch.device:
-    """Returns the device of the arguments of ``propagate``."""
     values = (value for of in kwargs.values() for value in (of if isinstance(of, tuple) else [of]))
     return next((v.device for v in values if isinstance(v, Tensor)), torch.device("cpu"))
 
 
 def _filled(kwargs: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """Returns the values among the arguments after ``change``."""
     return {
         name: tuple(None if t is None else change(t) for t in value)
         if isinstance(value, tuple)
@@ -202,24 +200,6 @@ class AfterConvolution(AfterModule):
         if context.edges is None or not isinstance(x, tuple | list):
             return context
         return replace(context, edges=between_targets(context.edges, x, num_tokens))
-
-
-class GraphCapture(Capture):
-    """Reads the graph of every node from any argument that is a ``Data``, or named in ``BATCH``.
-
-    Args:
-        current: takes the groups.
-        names: of the parameters of forward.
-    """
-
-    def __init__(self, current: Current, names: Sequence[str]) -> None:
-        super().__init__(current)
-        self.names = names
-
-    def groups(self, args: tuple, kwargs: dict) -> Groups | None:
-        given = dict(zip(self.names, args)) | kwargs
-        may = (v for n, v in given.items() if n in BATCH or hasattr(v, "edge_index"))
-        return next((found for found in map(graphs, may) if found is not None), None)
 
 
 def place(
@@ -270,7 +250,17 @@ def is_causal(model: nn.Module, part: nn.Module) -> bool:
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
     """Returns the hook that reads the graph of every node from the arguments of the model."""
-    return [Placed(model, GraphCapture(current, [*signature(model.forward).parameters]))]
+    return [Placed(model, Capture(current, model, _graphs))]
+
+
+def _graphs(given: dict[str, Any]) -> Graphs | None:
+    """Reads the graph of every node from any argument that is a ``Data``, or named in ``BATCH``."""
+    for name, value in given.items():
+        if name in BATCH or hasattr(value, "edge_index"):
+            batch = getattr(value, "batch", value)
+            if isinstance(batch, Tensor) and batch.dim() == 1 and not batch.is_floating_point():
+                return Graphs(batch)
+    return None
 
 
 def with_edges(

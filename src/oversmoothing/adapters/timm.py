@@ -3,15 +3,17 @@
 A block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from inspect import signature
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch.nn.functional as F
 from torch import nn
 
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.blocks import Choice
-from oversmoothing.adapters.calls import Current, ValidPatches
+from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
 from oversmoothing.adapters.sites import Factory, Sites
@@ -50,7 +52,12 @@ def place(
     Raises:
         InputError: the blocks lack such a place.
     """
-    where = _known(where or "branch")
+    where = where or "branch"
+    if where not in NORMS:
+        raise InputError(
+            f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
+            f"got {where!r}"
+        )
     groups = current if _pads(model) else None
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
@@ -78,7 +85,8 @@ def _at_final_norm(
     sites = Sites(factories, dim, type(model).__name__)
     if block is not choice.last or isinstance(final, nn.Identity) or not sites.has("after"):
         return []
-    return [Placed(final, _before(sites, dim, At(Context(prefix=prefix_of(model, name)), groups)))]
+    context = Context(prefix=prefix_of(model, name))
+    return [Placed(final, BeforeModule(sites.build("after", dim), context, groups))]
 
 
 def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> list[Placed]:
@@ -88,20 +96,7 @@ def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> 
     if where == "branch":
         placed.append(Placed(block.attn, AfterModule(sites.build("after", dim), *at)))
     norms = [getattr(block, norm) for norm in NORMS[where]]
-    return placed + [Placed(norm, _before(sites, dim, at)) for norm in norms]
-
-
-def _before(sites: Sites, dim: int, at: At) -> BeforeModule:
-    return BeforeModule(sites.build("after", dim), *at)
-
-
-def _known(where: str) -> str:
-    if where not in NORMS:
-        raise InputError(
-            f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
-            f"got {where!r}"
-        )
-    return where
+    return placed + [Placed(norm, BeforeModule(sites.build("after", dim), *at)) for norm in norms]
 
 
 def is_causal(model: nn.Module, part: nn.Module) -> bool:
@@ -111,9 +106,17 @@ def is_causal(model: nn.Module, part: nn.Module) -> bool:
 
 def readers(model: nn.Module, module_names: Iterable[str], current: Current) -> list[Placed]:
     """Returns the hook that reads padding of patches, in models with images of several sizes."""
-    names = [*signature(model.forward).parameters]
     prefix = prefix_of(model, next(iter(module_names), ""))
-    return [Placed(model, ValidPatches(current, names, prefix))] if _pads(model) else []
+    read = partial(_valid_patches, prefix)
+    return [Placed(model, Capture(current, model, read))] if _pads(model) else []
+
+
+def _valid_patches(prefix: int, given: dict[str, Any]) -> Sentences | None:
+    """Reads ``patch_valid`` (B, N), an argument or an entry of the input ``x``."""
+    inner = given.get("x")
+    inside = inner.get("patch_valid") if isinstance(inner, Mapping) else None
+    valid = inside if given.get("patch_valid") is None else given["patch_valid"]
+    return sentences(None if valid is None else F.pad(valid, (prefix, 0), value=1))
 
 
 def _pads(model: nn.Module) -> bool:
@@ -122,7 +125,6 @@ def _pads(model: nn.Module) -> bool:
 
 
 def _channels(name: str, block: nn.Module) -> int:
-    """Returns the number of channels of a block's tokens."""
     missing = [part for part in PARTS if not isinstance(getattr(block, part, None), nn.Module)]
     if missing:
         raise InputError(

@@ -226,7 +226,6 @@ def checked(aggregator: nn.Module, x: Tensor, result: Tensor) -> Tensor:
 
 
 def _require_forward(aggregator: Inside | After | Instead) -> None:
-    """Checks that an aggregator has a forward that can be called with the arguments of its site."""
     arguments = ("mixed", "v", "context") if isinstance(aggregator, Inside) else ("x", "context")
     try:
         inspect.signature(aggregator.forward).bind(*arguments)

@@ -38,18 +38,10 @@ def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, f
 
 
 class _Logged:
-    """Base class of both callbacks: decides which steps are measured.
+    """Base class of both callbacks: measures the same inputs before training and in some steps.
 
-    Args:
-        inputs: one batch, in the form of an element of ``batches`` of :func:`diagnose`. The same
-            inputs are measured every time.
-        every: number of optimisation steps between two measurements. The first is taken before
-            training.
-        options: of :func:`diagnose`.
-
-    Raises:
-        InputError: the library is not installed, or ``every`` is below 1. Inputs that cannot be
-            measured raise before the first step; later they only warn, so that training goes on.
+    Inputs that cannot be measured raise before the first step. Later they only warn, so that
+    training goes on.
     """
 
     library: ClassVar[str]  # candidates, separated by spaces
@@ -70,7 +62,7 @@ class _Logged:
         return _blank, (type(self).__mro__[1],), vars(self)
 
     def measured(self, model: nn.Module, step: int) -> dict[str, float]:
-        """Returns the numbers of a step; an empty dictionary at steps that are not measured."""
+        """Returns the numbers of a step; none at steps that are not measured."""
         if step % self.every or step == self.last:
             return {}
         first, self.last = self.last is None, step
@@ -92,7 +84,7 @@ class TrainerCallback(_Logged):
     Args:
         trainer: the trainer of the model.
         inputs: one batch, such as a dictionary of keyword arguments of the model.
-        every: number of optimisation steps between two measurements.
+        every: number of optimisation steps between two measurements; the first is before training.
         options: of :func:`diagnose`.
 
     Raises:
@@ -128,7 +120,7 @@ class LightningCallback(_Logged):
 
     Args:
         inputs: one batch for the forward of the module.
-        every: number of optimisation steps between two measurements.
+        every: number of optimisation steps between two measurements; the first is before training.
         module: name of the submodule to measure, such as ``model``; empty: the LightningModule, or
             its only child with parameters if it has no ``forward``.
         options: of :func:`diagnose`.
@@ -157,11 +149,6 @@ class LightningCallback(_Logged):
                 logger.log_metrics(found, step=trainer.global_step)
 
     def _part(self, pl_module: nn.Module) -> nn.Module:
-        """Returns the module to measure.
-
-        Raises:
-            InputError: ``module`` is not one, or is needed and not given.
-        """
         parts = dict(pl_module.named_modules())
         if self.module not in parts:
             raise InputError(f"module: {self.module!r} is no module; {meant(self.module, parts)}")

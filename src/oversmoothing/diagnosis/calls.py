@@ -126,7 +126,6 @@ def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -
 
 
 def _is_data(batch: Any) -> bool:
-    """Whether a batch is a graph of torch-geometric, or several."""
     return callable(getattr(batch, "keys", None)) and hasattr(batch, "edge_index")
 
 

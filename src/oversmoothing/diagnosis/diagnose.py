@@ -223,25 +223,18 @@ def _explained(model: nn.Module, call: Call, single: bool) -> Iterator[None]:
 
 
 def _unusual(call: Call, known: Collection[str], single: bool) -> tuple[str, str] | None:
-    """Returns what is unusual about the arguments of a model, and the way out; None: nothing.
-
-    Args:
-        known: names of the model's arguments.
-        single: whether they are the only batch.
-    """
+    """Returns what is unusual about the arguments of a model, and the way out; None: nothing."""
     values = [*call.args, *call.kwargs.values()]
     if not single and len(call.args) == 2 and _is_vector(call.args[1]):
         return "two tensors", "if the second holds labels, give batches=(x for x, _ in loader)"
     for x in values:
-        if isinstance(x, DataLoader | Dataset | Iterator):
-            return f"a {type(x).__name__}", "give its batches, batches=loader"
-        if hasattr(x, "__array__") and not isinstance(x, Tensor):
-            return f"a {type(x).__name__}", "give tensors, torch.from_numpy(x), or batches=…"
-        if isinstance(x, list):
-            return "a list", "give one tensor, or several batches by batches=[…]"
-    [x, *more] = [*values, None]
-    if len(more) != 1:
+        if isinstance(x, list | DataLoader | Dataset | Iterator) or (
+            hasattr(x, "__array__") and not isinstance(x, Tensor)
+        ):
+            return f"a {type(x).__name__}", "give tensors, or several batches by batches=…"
+    if len(values) > 1:
         return None
+    x = values[0] if values else None
     if isinstance(x, Mapping) and known & x.keys():
         return "a dictionary of its arguments", "give them as keywords, diagnose(model, **inputs)"
     if isinstance(x, Tensor) and x.dim() == 3 and x.shape[0] in (1, 3):
@@ -269,7 +262,6 @@ def _counted(model: nn.Module, report: Report, layers: Iterable[str]) -> list[st
 
 
 def _require_model(model: nn.Module) -> None:
-    """Raises InputError for a module without a forward, or with parameters without values."""
     name = type(model).__name__
     if not has_forward(model):
         parts = [part for part, _ in model.named_children()]
@@ -286,7 +278,6 @@ def _require_model(model: nn.Module) -> None:
 
 
 def _require_seed(seed: Any) -> None:
-    """Raises InputError unless torch takes the seed."""
     if (
         isinstance(seed, bool)
         or not isinstance(seed, Integral)

@@ -85,14 +85,11 @@ def draw(model: nn.Module, seed: int) -> Drawn:
 
 @contextmanager
 def _untouched(model: nn.Module) -> Iterator[None]:
-    """Context that restores weights which methods of the model reach by other references.
-
-    Raises:
-        InputError: a method has written into them.
-    """
+    """Restores weights that methods of the model reach by other references, and refuses them."""
     own = [m for m in model.modules() if _library(m) not in LIBRARIES]
     risky = any(callable(getattr(m, name, None)) for m in own for name in METHODS)
-    before = [(x, x.detach().clone()) for x in _all_tensors(model)] if risky else []
+    tensors = [*model.parameters(), *model.buffers()] if risky else []
+    before = [(x, x.detach().clone()) for x in tensors if x.layout is torch.strided]
     try:
         yield
     finally:
@@ -102,10 +99,6 @@ def _untouched(model: nn.Module) -> Iterator[None]:
                 x.copy_(value)
     if changed:
         raise InputError(f"reference: methods of the model write into other tensors; {WAY_OUT}")
-
-
-def _all_tensors(model: nn.Module) -> list[Tensor]:
-    return [x for x in (*model.parameters(), *model.buffers()) if x.layout is torch.strided]
 
 
 def _kept(own: Mapping[str, Tensor], drawn: Mapping[str, Tensor]) -> Iterator[str]:
@@ -120,7 +113,6 @@ def _kept(own: Mapping[str, Tensor], drawn: Mapping[str, Tensor]) -> Iterator[st
 
 
 def _require_plain(name: str, parameter: nn.Parameter) -> None:
-    """Raises InputError for weights that cannot be drawn here."""
     if parameter.is_meta:
         what = "is not in memory (offloaded, or on the meta device)"
     elif parameter.layout is not torch.strided:
@@ -135,11 +127,7 @@ def _require_plain(name: str, parameter: nn.Parameter) -> None:
 
 
 def _renew(model: nn.Module) -> None:
-    """Replaces the tensors of a model by new ones: parameters are NaN, others keep their values.
-
-    Raises:
-        InputError: a module holds parameters where they cannot be replaced.
-    """
+    """Replaces the tensors of a model by new ones: parameters are NaN, others keep their values."""
     old: set[Tensor] = {*model.parameters()}
     new: dict[Tensor, Tensor] = {}
     lists = [m for m in model.modules() if isinstance(m, parametrize.ParametrizationList)]
@@ -185,15 +173,10 @@ class Libraries:
         state, modules = new.state_dict(), dict(new.named_modules())
         known = {name: state[_plain(name)] for name in module.state_dict() if _plain(name) in state}
         module.load_state_dict(known, strict=False)
-        copied = {n for n, _ in module.named_parameters(remove_duplicate=False) if n in known}
-        self.done |= {
-            inner
-            for name, inner in module.named_modules()
-            if _plain(name) in modules
-            and all(
-                f"{name}.{n}".lstrip(".") in copied for n, _ in inner.named_parameters("", False)
-            )
-        }
+        for name, inner in module.named_modules():
+            own = (f"{name}.{n}".lstrip(".") for n, _ in inner.named_parameters("", False))
+            if _plain(name) in modules and all(n in known for n in own):
+                self.done.add(inner)
 
     def complete(self) -> None:
         """Draws weights of models of other sizes as in the new models, wherever sizes are equal.
@@ -214,7 +197,6 @@ class Libraries:
 
 
 def _new_model(module: nn.Module) -> nn.Module | None:
-    """Builds a model of transformers or timm with new weights; None for any other module."""
     if hasattr(module, "_from_config") and _arguments(type(module)) == 1:
         with explained(f"{type(module).__name__}(config)"):
             return type(module)(copy.deepcopy(module.config))
@@ -253,7 +235,7 @@ def _same_settings(module: nn.Module, new: nn.Module) -> bool:
 def _in_place_of(
     name: str, shape: torch.Size, state: dict[str, Tensor]
 ) -> tuple[Tensor | None, bool]:
-    """Finds values for a weight in another state; and whether they come from one of its shape."""
+    """Finds values for a weight in another state, and whether they come from one of its shape."""
     if name in state and state[name].shape == shape:
         return state[name], True
     role = re.sub(r"\d+", "*", name)
@@ -265,10 +247,8 @@ def _in_place_of(
 
 
 def _reset_all(modules: list[nn.Module]) -> None:
-    """Calls the methods of modules that draw weights, in the order of the list."""
-    given = [m for m in modules if parametrize.is_parametrized(m)]
-    lists: list[Any] = [(m, m.parametrizations) for m in given]
-    found = [(m, name, inside[name]) for m, inside in lists for name in inside]
+    given: list[Any] = [m for m in modules if parametrize.is_parametrized(m)]
+    found = [(m, name, inside) for m in given for name, inside in m.parametrizations.items()]
     with parametrize.cached():  # methods write into what a parametrisation computes
         for module, name, _ in found:
             getattr(module, name).fill_(torch.nan)
@@ -320,7 +300,6 @@ def explained(what: str) -> Iterator[None]:
 
 
 def _reset_lora(model: nn.Module) -> None:
-    """Draws the matrices of LoRA as PEFT does: their product is 0."""
     layers: list[Any] = [m for m in model.modules() if hasattr(m, "reset_lora_parameters")]
     for layer in layers:
         for name in (*layer.lora_A, *layer.lora_embedding_A):
@@ -343,7 +322,6 @@ def _notes(modules: list[nn.Module]) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """Returns a name as it is without PEFT."""
     return f"{name}.".replace(OF_PEFT, ".")[:-1]
 
 
@@ -352,7 +330,6 @@ def _library(module: nn.Module) -> str:
 
 
 def _arguments(function: Any) -> int:
-    """Number of the arguments that must be given."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return sum(p.default is p.empty and p.kind in kinds for p in parameters)

@@ -80,7 +80,6 @@ class Report:
         return "\n".join([head, *self.notes, "", *lines, "", *legend, *beside, warning])
 
     def _repr_html_(self) -> str:
-        """Returns the table for a notebook."""
         rows = [["layer", *self.values], *([layer, *cells] for layer, cells in self._cells())]
         cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
         before, _, after = str(self).split("\n\n")

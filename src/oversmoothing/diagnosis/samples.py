@@ -276,12 +276,10 @@ class Padding:
 
 
 def _is_model(module: nn.Module) -> bool:
-    """Whether a module is a whole model of transformers."""
     return any(kind.__name__ == "PreTrainedModel" for kind in type(module).__mro__)
 
 
 def _is_of_timm(module: nn.Module) -> bool:
-    """Whether a module is a whole model of timm."""
     of_timm = any(kind.__module__.startswith("timm.") for kind in type(module).__mro__)
     return of_timm and hasattr(module, "forward_features")
 
@@ -441,7 +439,6 @@ class Plan:
 
 
 def _weighted(edges: Tensor | None, weights: Tensor | None) -> bool:
-    """Whether edges, or the values of a sparse adjacency matrix, have weights other than 1."""
     if edges is not None and edges.layout != torch.strided:
         weights = edges.to_sparse_coo().coalesce().values()
     return edges is not None and weights is not None and bool((weights != 1).any())

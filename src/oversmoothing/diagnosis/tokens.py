@@ -41,7 +41,6 @@ def choose_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
 
 def _chosen(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     if layers is None:
-        _require_parameters(model)
         return {readable(name): block for name, block in find_blocks(model).items()}
     modules = {readable(name): module for name, module in model.named_modules() if name}
     single = isinstance(layers, str | nn.Module) or not isinstance(layers, Iterable)
@@ -51,17 +50,6 @@ def _chosen(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     if not wanted:
         raise InputError("layers: got an empty list; name modules, or leave layers out")
     return {name: module for one in wanted for name, module in _matches(modules, one).items()}
-
-
-def _require_parameters(model: nn.Module) -> None:
-    """Raises InputError if FSDP keeps the parameters of all blocks together, which hides them."""
-    inner = getattr(model, "_fsdp_wrapped_module", None)
-    if inner is not None and not any(True for m in inner.children() for _ in m.parameters()):
-        raise InputError(
-            "layers: FSDP keeps the parameters of all blocks in one tensor, so that blocks cannot "
-            "be found; name them, such as layers='_fsdp_wrapped_module.blocks.*', or shard the "
-            "model by fully_shard"
-        )
 
 
 def readable(name: str) -> str:
@@ -134,7 +122,6 @@ def _is_map(x: Tensor, others: Iterable[Tensor]) -> bool:
 
 
 def _has_batch(layer: nn.Module, x: Tensor, layout: str | None, size: int | None) -> bool:
-    """Whether a tensor has the B samples of the inputs."""
     second = layout == "NBC" or layout is None and _batch_first(layer) is False
     return size in x.shape[:2] if second else x.shape[0] == size
 

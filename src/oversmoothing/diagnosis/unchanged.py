@@ -70,7 +70,8 @@ def same_random_numbers(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(random.setstate, random.getstate())
         stack.callback(numpy.random.set_state, numpy.random.get_state())
-        for generator in {g for g in _attributes(model) if isinstance(g, torch.Generator)}:
+        held = (value for module in model.modules() for value in vars(module).values())
+        for generator in {g for g in held if isinstance(g, torch.Generator)}:
             stack.callback(generator.set_state, generator.get_state())
         for kind, indices in devices.items():
             if kind == "mps":  # fork_rng passes a device, which older torch.mps does not accept
@@ -108,10 +109,6 @@ def without_autocast(device: torch.device) -> AbstractContextManager:
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
 
 
-def _attributes(model: nn.Module) -> Iterator[Any]:
-    return (value for module in model.modules() for value in vars(module).values())
-
-
 def _put_back(before: list[tuple[Any, Any]]) -> None:
     """Gives dictionaries and lists their contents back; no key is missing in between."""
     for holder, values in before:
@@ -127,10 +124,9 @@ def _put_back(before: list[tuple[Any, Any]]) -> None:
 
 
 def _renormed(model: nn.Module) -> Iterator[Tensor]:
-    """Yields the weights that the forward pass of an embedding writes into."""
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
-            yield module.weight
+            yield module.weight  # the forward pass writes into it
 
 
 def _version(x: Tensor) -> int | None:

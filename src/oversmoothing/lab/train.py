@@ -23,9 +23,7 @@ def main() -> int:
         print(f"oversmoothing {__version__}")
         return 0
     try:
-        from oversmoothing.lab.launch.attempts import run_all, unfinished
-        from oversmoothing.lab.launch.by_hydra import run_by_hydra
-        from oversmoothing.lab.launch.command import command
+        from oversmoothing.lab.launch.command import command, run_all, run_by_hydra, unfinished
     except ModuleNotFoundError as error:
         complain(f"train: needs {error.name}; {install('repro')}")
         return 2

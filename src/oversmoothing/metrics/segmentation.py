@@ -143,7 +143,6 @@ def checked(
 
 
 def _labels(values: Tensor | np.ndarray, C: int, what: str) -> Tensor:
-    """Converts labels to int64; raises InputError unless all are 0…C−1 or 255."""
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(np.require(values, requirements=["C", "W"]))
     if values.is_floating_point() or values.is_complex():

@@ -254,7 +254,6 @@ def _require_tokens(x: Tensor) -> None:
 
 
 def _at_once(x: Tensor) -> int:
-    """Returns how many rows of a matrix to measure at a time."""
     _require_tokens(x)
     return max(1, AT_ONCE // x.shape[-1], x.shape[-2] // PIECES)
 

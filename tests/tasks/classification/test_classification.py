@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from processes import train_by_two
+from run_log import log_text
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.recorder import weights_path
+from oversmoothing.lab.store.weights import weights_path
 
 OWN = ["logger=none", "threads=1", "device=cpu"]
 TINY = [
@@ -70,7 +71,7 @@ def test_results_say_what_was_measured_and_how(plain: dict, folder: Path) -> Non
             "attention_similarity": 2,
         }
     assert result["layers_before"] != result["layers_after"]
-    [path] = (folder / "plain").glob("classification-*/metrics.jsonl")
+    [path] = (folder / "plain").glob("classification-*/s*/metrics.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["step"] for line in lines] == [4, 6]
     assert result["train_loss"] == lines[-1]["loss_cls"][0]
@@ -169,7 +170,7 @@ def test_pretrained_weights_are_measured_without_training(data_root: Path, folde
     for gamma in ("0", "-1"):
         config = compose_config([*EVAL, *own, f"aggregator.gamma={gamma}"])
         found[gamma] = execute(config)["seeds"]["0"]
-        assert not (run_folder(config) / "metrics.jsonl").exists()
+        assert not log_text(run_folder(config))
     assert found["0"]["conditions"]["accuracy"] == "not measured: 20 classes"
     assert found["0"]["weights"] == "pretrained" and "val_acc1" not in found["0"]
     last = {gamma: result["layers_before"]["cosine"] for gamma, result in found.items()}

@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 from processes import train_by_two
+from run_log import log_text
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.backbones.bert import BERT
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data import glue
 from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.recorder import weights_path
+from oversmoothing.lab.store.weights import weights_path
 from oversmoothing.lab.tasks.glue import Objective, Tokens, open_tokenizer
 from oversmoothing.lab.training.recipes import AdamWLinear
 
@@ -93,7 +94,7 @@ def test_scores_and_pairs(data_root: Path, folder: Path, task: str, keys: str) -
     result = execute(config)["seeds"]["0"]
     found = [result[f"val_{key}"] for key in keys.split()]
     assert result["val_score"] == pytest.approx(sum(found) / 2)
-    log = (run_folder(config) / "metrics.jsonl").read_text().splitlines()
+    log = log_text(run_folder(config)).splitlines()
     assert ("loss_mse" in json.loads(log[-1])) == (task == "stsb")
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from listening import Listening
+from run_log import log_text
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.aggregators.contranorm import ContraNorm
@@ -15,7 +16,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.gcnii import GCNII
 from oversmoothing.lab.data.csbm import generate
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam, FullBatchLoop
 
 SMALL = {"num_nodes": 150, "num_classes": 3, "train_per_class": 10, "num_val": 40, "features": 20}
@@ -73,7 +74,7 @@ def test_a_checkpoint_of_another_device_is_not_used(graph, tmp_path) -> None:
     loop.recorder.save_checkpoint({"epoch": 2, "device": "cuda"})
     with pytest.warns(UserWarning, match="made on cuda, not on cpu; the training starts from the"):
         chosen(graph, tmp_path, [0], epochs=3, eval_every=1)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    lines = log_text(tmp_path).splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3]
 
 

@@ -1,17 +1,17 @@
 """Supervised segmentation end to end on tiny scenes: learning, kill -9, several processes."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from processes import train_by_two
+from run_log import log_lines
 
 from oversmoothing.errors import Problems
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.recorder import weights_path
+from oversmoothing.lab.store.weights import weights_path
 
 TINY = [
     "task=segmentation",
@@ -88,7 +88,7 @@ def test_it_learns_to_tell_things_from_their_background(folder: Path) -> None:
         words(folder / "learns", "trainer.iterations=60", "trainer.lr=0.05", "data.num_train=40")
     )
     execute(config)
-    lines = [json.loads(x) for x in (run_folder(config) / "metrics.jsonl").read_text().splitlines()]
+    lines = log_lines(run_folder(config))
     first, last = lines[0]["loss_seg"][0], sum(x["loss_seg"][0] for x in lines[-5:]) / 5
     assert last < 0.6 * first
 

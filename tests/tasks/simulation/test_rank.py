@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from oversmoothing.lab.tasks import rank
+from run_log import log_text
 from run_task import run_task
 
 from oversmoothing.aggregators.centered import Centered
@@ -13,8 +15,7 @@ from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import RandomTransformer
-from oversmoothing.lab.store.recorder import Recorder
-from oversmoothing.lab.tasks import rank
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.rank import Curves, Rank
 
 BACKBONE = partial(RandomTransformer, block="post_ln", depth=12, num_tokens=10, dim=10)
@@ -69,7 +70,7 @@ def test_resumes_to_the_same_bits(tmp_path: Path) -> None:
     for seed in (0, 1):
         undisturbed, resumed = (curves(tmp_path / name, seed) for name in ("whole", "killed"))
         assert all(np.array_equal(undisturbed[name], resumed[name]) for name in NAMES)
-    log = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "killed")]
+    log = [log_text(tmp_path / name) for name in ("whole", "killed")]
     assert log[0] == log[1] and log[0].count("\n") == 12
 
 

@@ -19,14 +19,14 @@ sys.path.append(str(Path(__file__).parent / "data"))
 import voc_folder  # noqa: E402
 
 from oversmoothing.errors import Problems
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.data.image_set import read_size
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.launch.reevaluate import configured
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.papers import wsss_limits
-from oversmoothing.lab.store.recorder import read_result
-from oversmoothing.lab.tasks.wsss.reevaluate import configured
+from oversmoothing.lab.store.results import read_result
 
 ROOT = Path(__file__).parents[3]
 TINY = [

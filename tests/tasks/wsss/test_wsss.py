@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 from processes import train_by_two
+from run_log import log_text
 from safetensors.torch import save_file
 from tiny_wsss import words
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.lab.backbones import timm_models
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.store.recorder import Recorder, weights_path
+from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.store.weights import weights_path
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 
 
@@ -57,7 +59,7 @@ def test_every_stage_is_measured_and_says_how(plain: dict) -> None:
 
 
 def test_losses_join_when_the_method_says(plain: dict, folder: Path) -> None:
-    [path] = (folder / "plain").glob("wsss-*/metrics.jsonl")
+    [path] = (folder / "plain").glob("wsss-*/s*/metrics.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     losses = [{k for k in line if k.startswith("loss_")} for line in lines]
     assert losses[0] == {"loss_cls", "loss_aux"}  # step index 1
@@ -79,7 +81,7 @@ def test_each_loss_can_be_switched_off(folder: Path, off: list[str], stages: set
     result = execute(config)
     assert {key.split("_", 1)[1][:-5] for key in numbers(result)} == stages
     assert result["seeds"]["0"]["conditions"]["val"].keys() == stages
-    lines = (run_folder(config) / "metrics.jsonl").read_text()
+    lines = log_text(run_folder(config))
     assert not any(f"loss_{loss}" in lines for loss in off)
 
 
@@ -170,7 +172,7 @@ def test_an_adaptation_stage_comes_first(folder: Path, trainer: str) -> None:
     adapt += [f"trainer={trainer}", "trainer.batch_size=4", f"backbone.weights={weights}"]
     config = compose_config(words(folder / trainer, *adapt, "trainer.iterations=2"))
     execute(config)
-    lines = (run_folder(config) / "metrics.jsonl").read_text().splitlines()
+    lines = log_text(run_folder(config)).splitlines()
     assert ["imitation" in line for line in lines] == [True, True, False, False]
 
 

@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from run_log import log_text
 from tiny_wsss import words
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.compose import compose_config
 from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.start import Start
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job
 
 
@@ -25,7 +26,7 @@ def test_missing_masks_and_labels_are_found_before_the_training(tmp_path: Path, 
         job = Job(parts, [0], Recorder(tmp_path, [0]), start.device)
         with pytest.raises(InputError, match=said):
             start.task.run(start.network([0]), job)
-    assert not (tmp_path / "metrics.jsonl").exists()
+    assert not log_text(tmp_path)
 
 
 @pytest.mark.parametrize(

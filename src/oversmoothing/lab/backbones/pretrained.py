@@ -1,7 +1,6 @@
 """Loads published weights, or those of a file, into timm's networks."""
 
 import difflib
-import pickle
 import re
 from collections.abc import Callable, Container, Mapping
 from importlib.util import find_spec
@@ -12,8 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from oversmoothing.errors import InputError, described
-from oversmoothing.lab.store import files, tensors
-from oversmoothing.lab.store.offline import FORBIDDEN, offline
+from oversmoothing.lab.store import files
+from oversmoothing.lab.store.files import FORBIDDEN, offline
+from oversmoothing.lab.store.weights import load_tensors
 
 MODEL = re.compile(r"^@register_model\s+def (\w+)\(", re.M)
 
@@ -182,10 +182,10 @@ def read(path: Path) -> dict[str, Tensor]:
     try:
         with path.open("rb"):
             safe = path.suffix == ".safetensors"
-            content = load_file(path) if safe else tensors.load(path)
+            content = load_file(path) if safe else load_tensors(path)
     except OSError as error:
         raise InputError(_no_file(path, error.strerror)) from error
-    except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, LookupError) as error:
+    except (SafetensorError, ValueError, RuntimeError, EOFError, LookupError) as error:
         raise InputError(_unreadable(path, str(error))) from error
     for key in ("model", "state_dict"):
         content = content.get(key, content) if isinstance(content, dict) else {}

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError, meant
+from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.backbones.options import check_positive, check_rate
-from oversmoothing.lab.config.types import is_required, signature, signature_problems
 
 Skip = Literal["none", "residual", "initial"]
 Jumping = Literal["none", "cat", "max", "lstm"]

@@ -16,10 +16,8 @@ import yaml
 
 from oversmoothing.errors import InputError, reason_of
 from oversmoothing.lab.data.checksum import short_sha256
-from oversmoothing.lab.store.files import replacing, sha256
-from oversmoothing.lab.store.offline import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline, replacing, sha256
 
-LARGEST = 2**33  # bytes of a file; the largest known has 2 GiB
 TIMEOUT = 30  # seconds without data before the next mirror is tried
 
 
@@ -62,9 +60,7 @@ def ensure(sources: Sequence[Source], folder: Path) -> None:
             downloaded; the message says which file to put where, and its address.
     """
     missing = list(_missing(sources, folder))
-    if not missing:
-        return
-    if offline():
+    if missing and offline():
         raise InputError(_by_hand(missing, folder, FORBIDDEN))
     for done, (name, source) in enumerate(missing):
         try:
@@ -81,7 +77,13 @@ def _missing(sources: Sequence[Source], folder: Path) -> Iterator[tuple[str, Sou
             path = folder / name
             if not path.exists():
                 yield name, source
-            elif (got := _sha256(path)) != expected:
+                continue
+            try:
+                got = sha256(path)
+            except OSError as error:
+                why = reason_of(error)
+                raise InputError(f"{path}: cannot be read ({why}); make it readable") from error
+            if got != expected:
                 raise InputError(
                     f"{path}: altered or truncated: expected checksum {expected[:12]}, "
                     f"got {got[:12]}; delete the file to download it again"
@@ -94,39 +96,17 @@ def _download(name: str, source: Source, folder: Path) -> None:
     with replacing(folder / name) as temporary:
         for url in source.urls:
             try:
-                _copy(f"{url}/{name}", temporary)
+                asked = urllib.request.urlopen(f"{url}/{name}", timeout=TIMEOUT)
+                with asked as answer, temporary.open("wb") as file:
+                    shutil.copyfileobj(answer, file)
             except (OSError, http.client.HTTPException) as error:
                 failures.append(reason_of(error))
                 continue
-            if _sha256(temporary) == source.files[name]:
+            if sha256(temporary) == source.files[name]:
                 return
             failures.append("other content")
         reasons = ", ".join(dict.fromkeys(failures))
         raise OSError(f"none of {len(source.urls)} mirrors gave {name}: {reasons}")
-
-
-def _copy(url: str, path: Path) -> None:
-    """Downloads a file; urllib verifies certificates by default."""
-    free = shutil.disk_usage(path.parent).free
-    with urllib.request.urlopen(url, timeout=TIMEOUT) as answer, path.open("wb") as file:
-        _require_size(int(answer.headers.get("Content-Length") or 0), free)
-        while part := answer.read(2**20):
-            file.write(part)
-            _require_size(file.tell(), free)
-
-
-def _require_size(size: int, free: int) -> None:
-    """Raises OSError for a file that is larger than ``LARGEST`` or than the free disk space."""
-    if size > min(LARGEST, free):
-        raise OSError(f"more than {min(LARGEST, free) / 2**30:.3g} GiB")
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return sha256(path)
-    except OSError as error:
-        why = reason_of(error)
-        raise InputError(f"{path}: cannot be read ({why}); make it readable") from error
 
 
 def _by_hand(missing: Sequence[tuple[str, Source]], folder: Path, reason: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from oversmoothing.errors import InputError, described, install
 from oversmoothing.lab.data.checksum import short_sha256
-from oversmoothing.lab.store.offline import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline
 
 Name = Literal["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 

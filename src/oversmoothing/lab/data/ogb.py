@@ -17,7 +17,7 @@ from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.data.checksum import short_sha256
 from oversmoothing.lab.data.graph import Graph, build, kept
 from oversmoothing.lab.store.files import sha256
-from oversmoothing.lab.store.tensors import load as load_tensors
+from oversmoothing.lab.store.weights import load_tensors
 
 PARTS = ("train", "valid", "test")
 

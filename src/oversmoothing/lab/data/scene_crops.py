@@ -12,7 +12,6 @@ from oversmoothing.checks import at_least, require
 from oversmoothing.lab.data.image_set import InMemory, LabelledImages, short_hash
 from oversmoothing.lab.data.scenes import CLASSES, scene
 from oversmoothing.lab.data.scenes import VERSION as OF_SCENES
-from oversmoothing.lab.store import arrays
 from oversmoothing.lab.store.files import write_atomically, writing
 
 VERSION = 1  # increase it when the code changes the crops of the same arguments
@@ -70,9 +69,9 @@ def _crops(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns pixels (n, 3, S, S) and classes (n,); draws them if their file is unreadable."""
     try:
-        pixels, targets = arrays.load(path, ("pixels", "targets")).values()
-        return pixels, targets
-    except ValueError:
+        with np.load(path) as arrays:
+            return arrays["pixels"], arrays["targets"]
+    except Exception:  # missing or damaged
         pass
     drawn = [
         crop(size, np.random.default_rng([seed, stream, i]), easy)

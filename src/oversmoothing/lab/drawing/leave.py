@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oversmoothing import distributed
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 
 
 def leave(recorder: Recorder, seed: int, draw: Callable[[], dict[str, Any]]) -> None:

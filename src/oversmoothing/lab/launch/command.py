@@ -1,29 +1,60 @@
-"""Checks a whole command line before any work, and reports all mistakes together, one line each.
+"""From a command line to its runs: checks it whole, then runs what has no result.
 
-Hydra stops at the first mistake and shows a traceback. Here all flags and overrides are checked
-first, then every combination of a sweep, and the names and types of the arguments of all parts.
-This needs no torch, whose import takes most of the time of a refused command. If there is no
-mistake, the parts are built, which finds values out of range and parts that do not fit.
+All mistakes of a command are reported together, one line each, before any run: first those in
+flags, groups, keys and sweeps, and in names and types; if there are none, those that building the
+parts shows. Hydra gets the command only to show something, or for its launchers and sweepers.
 """
 
-import gc
+import argparse
+import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from oversmoothing.errors import Problems
-from oversmoothing.lab.config.parts import config_problems
-from oversmoothing.lab.config.plan import Plan, plan
-from oversmoothing.lab.launch.flags import read
+from oversmoothing.errors import InputError, Problems, complain, lack, meant
+from oversmoothing.lab.launch.check import all_problems, config_problems, started
+from oversmoothing.lab.launch.config import (
+    CONFIGS,
+    SEARCH_PATH,
+    Plan,
+    compose_config,
+    parse,
+    plan,
+    search_path,
+)
+from oversmoothing.lab.launch.execute import finished, obtain, run_folder
+from oversmoothing.lab.launch.script import as_override
+from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.processes import (
+    DIED,
+    end_if_one_of_several,
+    follow_parent,
+    in_processes,
+)
+from oversmoothing.lab.store.identity import may_decide
+from oversmoothing.lab.store.results import mean, summary
+from oversmoothing.lab.store.run import Busy
 
-if TYPE_CHECKING:
-    from oversmoothing.lab.launch.start import Start
+SWITCHES = (
+    *("--help -h", "--hydra-help", "--resolve", "--run -r"),
+    *("--multirun -m", "--shell-completion -sc"),
+)
+WITH_VALUE = ("--package -p", "--config-dir -cd")
+REFUSED = ("--config-path -cp", "--config-name -cn", "--experimental-rerun")
+SHOWN = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+BUSY = "left for later"
 
 
 @dataclass(frozen=True)
@@ -40,7 +71,7 @@ class Command:
 
     configs: list[DictConfig] = field(default_factory=list)
     hydra: list[str] | None = None
-    start: "Start | None" = None
+    start: Start | None = None
     swept: list[str] = field(default_factory=list)
 
 
@@ -50,21 +81,18 @@ def command(argv: list[str]) -> Command:
     Raises:
         Problems: every mistake found.
     """
-    given = read(argv)
+    given = _flags(argv)
     for_hydra = [word for word in argv if word not in given.overrides] + given.overrides
     if given.shell_completion or given.hydra_help:
         _stop_at(given.problems)
         return Command(hydra=for_hydra)
-    planned = plan(given.overrides + given.search_path, given.multirun)
+    planned = plan(given.overrides + as_override(given.config_dir), given.multirun)
     planned.problems[:0] = given.problems
     for_hydra = [f"+{word}" if word.split("=")[0] in planned.new else word for word in for_hydra]
     if given.help or given.cfg or given.info:
         _stop_at(planned.problems)
         return Command(hydra=for_hydra)
-    _stop_at(planned.problems + _sweep_problems(planned) + source_problems(planned.configs))
-    start, problems = _started(planned)
-    _stop_at(problems)
-    _stop_at(_output_problems(planned.configs))
+    start = _checked(planned)
     known = planned.configs if planned.sweeper == "basic" else []
     return Command(known, for_hydra if planned.by_hydra else None, start, planned.swept)
 
@@ -80,44 +108,27 @@ def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
         Problems: every mistake found.
     """
     planned = plan(words, multirun)
-    _stop_at(planned.problems + _sweep_problems(planned) + source_problems(planned.configs))
-    _stop_at(part_problems(planned.configs) or _output_problems(planned.configs))
+    _checked(planned, starts=False)
     return planned.configs
 
 
-def source_problems(composed: list[DictConfig]) -> list[str]:
-    """Lists wrong names and types in composed configs without importing any part."""
-    found = [config_problems(config, imported=False) for config in composed]
+def _checked(planned: Plan, starts: bool = True) -> Start | None:
+    """Checks a plan; returns the start of a single run if ``starts`` and it has to be run."""
+    every, start = planned.configs, None
+    _stop_at(planned.problems + _sweep_problems(planned) + name_problems(every))
+    if starts and len(every) == 1 and not planned.by_hydra:
+        start, problems = started(every[0])
+    else:
+        known: dict = {}
+        problems = [line for config in every for line in all_problems(config, known)]
+    _stop_at(problems or _output_problems(every))
+    return start
+
+
+def name_problems(composed: list[DictConfig]) -> list[str]:
+    """Lists wrong names and types in composed configs."""
+    found = [config_problems(config) for config in composed]
     return [line for parts in found for lines in parts.values() for line in lines]
-
-
-def part_problems(composed: list[DictConfig]) -> list[str]:
-    """Lists the mistakes in composed configs that are found by importing and building the parts."""
-    _import_torch()
-    from oversmoothing.lab.launch.preflight import all_problems
-
-    known: dict[str, list[str]] = {}
-    return [line for config in composed for line in all_problems(config, known)]
-
-
-def _started(planned: Plan) -> tuple["Start | None", list[str]]:
-    """Builds and checks the runs; returns the start of a single run, and the mistakes."""
-    if len(planned.configs) > 1 or planned.by_hydra:
-        return None, part_problems(planned.configs)
-    _import_torch()
-    from oversmoothing.lab.launch.preflight import started
-
-    return started(planned.configs[0])
-
-
-def _import_torch() -> None:
-    """Imports torch without garbage collection, in two thirds of the time."""
-    if "torch" not in sys.modules:
-        gc.disable()
-        import torch  # noqa: F401
-
-        gc.freeze()  # the garbage collector ignores these objects from now on
-        gc.enable()
 
 
 def _sweep_problems(planned: Plan) -> list[str]:
@@ -132,7 +143,7 @@ def _sweep_problems(planned: Plan) -> list[str]:
             "or take hydra/launcher=processes"
         )
     if planned.sweeper == "basic" and any(c.optimize is not None for c in planned.configs):
-        problems.append("optimize: only a sweeper reads it; add -m hydra/sweeper=optuna")
+        problems.append("optimize: only a sweeper of Hydra that chooses the runs reads it")
     if planned.sweeper != "basic" and any(c.optimize is None for c in planned.configs):
         problems.append(
             f"optimize: hydra/sweeper={planned.sweeper} needs a metric; add optimize=… with a key "
@@ -160,3 +171,221 @@ def _output_problems(composed: list[DictConfig]) -> list[str]:
 def _stop_at(problems: list[str]) -> None:
     if problems:
         raise Problems(problems)
+
+
+# Flags, for which Hydra has no public function
+
+
+def _flags(argv: list[str]) -> argparse.Namespace:
+    """Reads Hydra's flags, wherever they stand among the overrides.
+
+    Returns:
+        Flag -> value, ``overrides``, and ``problems``, one line each.
+
+    Raises:
+        Problems: a value that is missing or unknown.
+    """
+
+    def refuse(message: str) -> None:
+        raise Problems([f"{message}; python train.py --hydra-help lists the flags"])
+
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.error = refuse
+    parser.add_argument("overrides", nargs="*")
+    for flags in SWITCHES:
+        parser.add_argument(*flags.split(), action="store_true")
+    for flags in (*WITH_VALUE, *REFUSED):
+        parser.add_argument(*flags.split())
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=SHOWN)
+    given, unknown = parser.parse_known_intermixed_args(argv)
+    known = [flag.split()[0] for flag in (*SWITCHES, *WITH_VALUE)] + ["--cfg", "--info"]
+    given.problems = [f"{word}: no such flag; {meant(word, known)}" for word in unknown]
+    given.problems += _misused(given)
+    return given
+
+
+def _misused(given: argparse.Namespace) -> list[str]:
+    """Lists flags that are not supported, or not in this combination."""
+    problems = []
+    for flag in (flags.split()[0] for flags in REFUSED):
+        if getattr(given, flag.strip("-").replace("-", "_")):
+            problems.append(f"{flag}: not offered here; --config-dir adds a folder of configs")
+    modes = {name: getattr(given, name) for name in ("cfg", "info", "multirun", "run")}
+    if len(chosen := [f"--{name}" for name, value in modes.items() if value]) > 1:
+        problems.append(f"{' and '.join(chosen)}: only one of them at a time")
+    if (given.resolve or given.package) and not (given.cfg or given.help):
+        problems.append("--resolve and --package: only with --cfg job")
+    if given.config_dir and any(SEARCH_PATH in word for word in given.overrides):
+        problems.append("--config-dir: give all folders in hydra.searchpath, or none")
+    return problems
+
+
+# Runs
+
+
+def run_all(
+    configs: Sequence[DictConfig],
+    jobs: int = 1,
+    start: Start | None = None,
+    swept: Sequence[str] = (),
+) -> list[str]:
+    """Runs all configs without a result; a failure is reported and does not stop the other runs.
+
+    Runs that another process holds are tried again at the end, when they are waited for.
+
+    Args:
+        configs: composed and checked.
+        jobs: number of parallel processes.
+        start: what the check of a single config has built.
+        swept: for each config, the overrides to print beside its name; none with several jobs.
+
+    Returns:
+        One line for each failed run.
+    """
+    pairs = [*zip(configs, swept or [""] * len(configs), strict=True)]
+    if jobs > 1:
+        found = [
+            ((config, ""), said) for config, said in in_processes(attempt, configs, jobs, _died)
+        ]
+    else:
+        found = [((config, of), attempt(config, start=start, swept=of)) for config, of in pairs]
+    busy = [item for item, said in found if said == BUSY]
+    outcomes = [said for _, said in found if said != BUSY]
+    outcomes += [attempt(config, wait=True, start=start, swept=of) for config, of in busy]
+    return [said for said in outcomes if said is not None]
+
+
+def _died(config: DictConfig) -> str:
+    """Reports a run whose process died; returns the error in one line."""
+    complain(problem := f"{run_folder(config).name}: {DIED}")
+    return problem
+
+
+def attempt(
+    config: DictConfig, wait: bool = False, start: Start | None = None, swept: str = ""
+) -> str | None:
+    """Runs one config and prints its summary, or the error.
+
+    Args:
+        wait, start: as for ``obtain``.
+        swept: overrides to print beside the name.
+
+    Returns:
+        None after a success; ``BUSY`` if another process holds the run and ``wait`` is false; else
+        the error in one line.
+    """
+    try:
+        print(summary(*obtain(config, wait, start), swept), flush=True)
+        return None
+    except Busy as other:
+        print(f"{other}: {BUSY}", flush=True)
+        return BUSY
+    except InputError as error:  # every process prints it, since only this one may have read a file
+        problem = str(error)
+    except Exception as error:
+        if not (lacking := lack(error)):
+            traceback.print_exc()
+        problem = lacking or f"{type(error).__name__}, see above"
+    problem = f"{_named(config, swept)}: {problem}"
+    print(f"error: {problem}", file=sys.stderr, flush=True)
+    end_if_one_of_several()
+    return problem
+
+
+def _named(config: DictConfig, swept: str) -> str:
+    return f"{run_folder(config).name} {swept}".rstrip()
+
+
+def unfinished(configs: Sequence[DictConfig]) -> int:
+    """Counts the runs that have no result, and prints the count if there are any."""
+    missing = 0
+    for config in configs:
+        try:
+            missing += not finished(config)
+        except InputError:  # already printed when the run was tried
+            missing += 1
+    if missing:
+        complain(f"{missing} of {len(configs)} runs have no result")
+    return missing
+
+
+# Runs that Hydra starts
+
+
+def run_by_hydra(words: list[str]) -> None:
+    """Hands a checked command line over to Hydra."""
+    if hasattr(signal, "SIGPIPE") and not {"-m", "--multirun"} & {*words}:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # else `--help | head` is an error
+    sys.argv[1:] = words
+    _by_hydra()
+
+
+@hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="config")
+def _by_hydra(config: DictConfig) -> float | None:
+    """Runs one config for Hydra; returns its metric if a sweeper chooses the configs by it."""
+    if multiprocessing.parent_process():  # in a worker of hydra/launcher=processes
+        follow_parent()
+    given = HydraConfig.get()
+    chosen = " ".join(given.overrides.task)
+    if given.runtime.choices["hydra/sweeper"] != "basic":
+        return _trial(config, chosen)
+    attempt(config, wait=True, swept=chosen)
+    return None
+
+
+def _trial(config: DictConfig, chosen: str) -> float:
+    """Checks and runs one config for a sweeper; returns the metric, averaged over the seeds.
+
+    Raises:
+        CompactHydraException: bad input, or no such metric, so that the sweeper gets no number;
+            Hydra prints it without a traceback. Other errors of the run are passed on.
+    """
+    try:
+        _stop_at(name_problems([config]) or all_problems(config, {}))
+        result, already = obtain(config, wait=True)
+        print(summary(result, already, chosen), flush=True)
+        return mean(result, config.optimize, config.seeds, "optimize")
+    except InputError as error:
+        lines = [f"error: {_named(config, chosen)}: {line}" for line in error.lines]
+        raise CompactHydraException("\n".join(lines)) from error
+
+
+# Overrides of recorded runs
+
+
+def other_runs(overrides: list[str]) -> list[str]:
+    """Returns the overrides that may change the identity or the seeds of a run.
+
+    Raises:
+        Problems: a word is not an override.
+    """
+    parsed, problems = parse(overrides)
+    _stop_at(problems)
+    return [override.input_line for override in parsed if not _says_how(override)]
+
+
+def same_runs(overrides: list[str]) -> None:
+    """Checks that overrides do not put other runs into a table or figure.
+
+    Raises:
+        InputError: they do, or one is a sweep; the message names the allowed keys.
+    """
+    parsed = parse(overrides)[0]
+    if absent := [path for path in search_path(parsed) if not path.is_dir()]:
+        raise InputError(f"{absent[0]}: no such folder of configs; check --config-dir")
+    for override in parsed:
+        if override.is_sweep_override():
+            raise InputError(f"{override.input_line}: expected one value; a table has no sweeps")
+    if other := other_runs(overrides):
+        allowed = sorted(key for key in compose_config([]) if not may_decide(key))
+        raise InputError(
+            f"overrides {' '.join(other)}: they may change which runs these are, or their seeds; "
+            f"give only {', '.join(allowed)}, and use train.py for other runs"
+        )
+
+
+def _says_how(override: Override) -> bool:
+    key = override.key_or_group
+    known = key.split(".")[0] in compose_config([])
+    return key == SEARCH_PATH or (known and not may_decide(key) and override.package is None)

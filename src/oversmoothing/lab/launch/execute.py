@@ -5,7 +5,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.processes import group
-from oversmoothing.lab.store import checkpoints
-from oversmoothing.lab.store.background import Background
-from oversmoothing.lab.store.environment import device, environment, shared_environment
+from oversmoothing.lab.store.environment import device, environment, own_code, shared_environment
 from oversmoothing.lab.store.files import OUTPUTS, write_text
-from oversmoothing.lab.store.identity import run_id, run_name
-from oversmoothing.lab.store.locks import locked
-from oversmoothing.lab.store.own_code import own_code
-from oversmoothing.lab.store.recorder import Recorder, read_result, write_result
+from oversmoothing.lab.store.identity import run_name
+from oversmoothing.lab.store.results import read_result, write_result
+from oversmoothing.lab.store.run import Recorder, locked
 from oversmoothing.lab.tasks.base import Job, Result
 
 
@@ -52,45 +48,53 @@ def obtain(
         Busy: another process works on this run.
         InputError: bad input. The traceback of any error is left in ``error.txt``.
     """
-    folder = run_folder(config)
+    folder, first = run_folder(config), distributed.rank() == 0
     with group(device(config.device)), locked(folder, wait):
-        first = distributed.rank() == 0
-        known = distributed.from_first(known_result(config) if first else None) or {}
+        known = distributed.from_first(result_in(folder) if first else None)
+        code = own_code(config)
         if first:
-            _tell_of_other_code(folder, known, own_code(config))
+            _tell_of_other_code(folder, known, code)
         if not (missing := missing_seeds(config, known)):
-            if first:
-                checkpoints.remove_of(folder, [int(seed) for seed in known["seeds"]])
             return known, True
-        _write_config(folder, config)
+        if first:
+            write_text(folder / "config.yaml", OmegaConf.to_yaml(config), OUTPUTS)
         with _leaving_errors(folder), _sink(folder, config) as sink:
-            known = _trained(folder, config, known, missing, start or Start(config), sink)
+            start = start or Start(config)
+            env = environment(config.device)
+            env |= {"data": getattr(start.parts.data, "checksum", None)}
+            env |= {"code": code} if code else {}
+            _require_same_data(folder, known, env["data"])
+            for seeds in start.groups(missing):
+                recorder = Recorder(folder, seeds, config.checkpoint_seconds, sink)
+                known = _with_seeds(known, config, start, recorder, env)
+                if sink:
+                    sink.summarise(known)
         return known, False
 
 
-def _trained(
-    folder: Path,
-    config: DictConfig,
-    known: dict[str, Any],
-    missing: list[int],
-    start: Start,
-    sink: Any,
+def _with_seeds(
+    known: dict[str, Any], config: DictConfig, start: Start, recorder: Recorder, env: dict[str, Any]
 ) -> dict[str, Any]:
-    """Runs the missing seeds group by group; returns the stored result after the last group."""
-    env = {**environment(config.device), "data": getattr(start.parts.data, "checksum", None)}
-    env |= {"code": code} if (code := own_code(config)) else {}
-    _require_same_data(folder, known, env["data"])
-    for seeds in start.groups(missing):
-        began = time.monotonic()
-        logged = known.get("logged_bytes", 0)
-        recorder = Recorder(folder, seeds, config.checkpoint_seconds, logged, sink)
-        job = Job(start.parts, seeds, recorder, start.device)
-        fresh = start.task.run(start.network(seeds), job)
-        seconds = known.get("seconds", 0.0) + time.monotonic() - began
-        known = _store(recorder, config, known, fresh, env, seconds)
-        if sink:
-            sink.summarise(known)
-    return known
+    """Runs the seeds of a recorder; returns and stores the known result with theirs."""
+    began, folder = time.monotonic(), recorder.folder
+    job = Job(start.parts, recorder.seeds, recorder, start.device)
+    fresh: dict[int, Result] = start.task.run(start.network(recorder.seeds), job)
+    seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
+    envs = _environments(known) | dict.fromkeys(map(str, fresh), env)
+    result = {
+        "id": _id(folder),
+        "name": folder.name,
+        "config": OmegaConf.to_container(config, resolve=False),
+        "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0]))),
+        "env": shared_environment(list(envs.values())),
+        "envs": envs,  # of every seed
+        "seconds": round(known.get("seconds", 0.0) + time.monotonic() - began, 2),
+    }
+    if distributed.rank() == 0:
+        write_result(folder, result)
+        recorder.end()
+        (folder / "error.txt").unlink(missing_ok=True)
+    return result
 
 
 def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None) -> None:
@@ -134,14 +138,14 @@ def _leaving_errors(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _sink(folder: Path, config: DictConfig) -> Iterator[Any]:
     """Context with the sink of the config, such as W&B, which also gets the log lines; or None."""
-    writes = config.logger and distributed.rank() == 0
-    create = partial(build(config.logger), folder=folder, config=config) if writes else None
-    sink = Background(create, folder) if create else None
+    if not config.logger or distributed.rank() > 0:
+        yield None
+        return
+    sink = build(config.logger)(folder=folder, config=config)
     try:
         yield sink
     finally:
-        if sink:
-            sink.close()
+        sink.close()
 
 
 def finished(config: DictConfig) -> bool:
@@ -149,15 +153,24 @@ def finished(config: DictConfig) -> bool:
     return not missing_seeds(config, known_result(config))
 
 
+def missing_seeds(config: DictConfig, result: dict[str, Any]) -> list[int]:
+    """Returns the seeds of a config that are missing in a result."""
+    return [seed for seed in config.seeds if str(seed) not in result.get("seeds", {})]
+
+
 def known_result(config: DictConfig) -> dict[str, Any]:
-    """Returns the stored result of a config's run; empty if there is none.
+    """Returns the stored result of a config's run; see ``result_in``."""
+    return result_in(run_folder(config))
+
+
+def result_in(folder: Path) -> dict[str, Any]:
+    """Returns the stored result of a run's folder; empty if there is none.
 
     Raises:
         InputError: ``result.json`` belongs to another run, or is not a result.
     """
-    folder = run_folder(config)
     result = read_result(folder) or {}
-    expected = {"id": folder.name.split("-")[-1], "name": folder.name, "seconds": "a number"}
+    expected = {"id": _id(folder), "name": folder.name, "seconds": "a number"}
     right = {key: result.get(key) == value for key, value in expected.items()}
     right["seconds"] = isinstance(result.get("seconds"), (int, float))
     for key in (key for key, good in right.items() if result and not good):
@@ -168,44 +181,11 @@ def known_result(config: DictConfig) -> dict[str, Any]:
     return result
 
 
-def missing_seeds(config: DictConfig, result: dict[str, Any]) -> list[int]:
-    """Returns the seeds of a config that are missing in a result."""
-    return [seed for seed in config.seeds if str(seed) not in result.get("seeds", {})]
-
-
 def run_folder(config: DictConfig) -> Path:
     """Returns the folder of a config's run."""
     return Path(config.paths.outputs) / run_name(config)
 
 
-def _store(
-    recorder: Recorder,
-    config: DictConfig,
-    known: dict,
-    fresh: dict[int, Result],
-    env: dict,
-    seconds: float,
-) -> dict[str, Any]:
-    seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
-    envs = _environments(known) | dict.fromkeys(map(str, fresh), env)
-    folder = recorder.folder
-    result = {
-        "id": run_id(config),
-        "name": folder.name,
-        "config": OmegaConf.to_container(config, resolve=False),
-        "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0]))),
-        "env": shared_environment(list(envs.values())),
-        "envs": envs,  # of every seed
-        "seconds": round(seconds, 2),
-        "logged_bytes": recorder.logged(),
-    }
-    if distributed.rank() == 0:
-        write_result(folder, result)
-        checkpoints.remove_of(folder, [int(seed) for seed in seeds])
-        (folder / "error.txt").unlink(missing_ok=True)
-    return result
-
-
-def _write_config(folder: Path, config: DictConfig) -> None:
-    if distributed.rank() == 0:
-        write_text(folder / "config.yaml", OmegaConf.to_yaml(config), OUTPUTS)
+def _id(folder: Path) -> str:
+    """Returns the id of a run, which ends the name of its folder."""
+    return folder.name.split("-")[-1]

@@ -9,10 +9,10 @@ from omegaconf import DictConfig, OmegaConf
 from oversmoothing.errors import InputError, reason_of
 from oversmoothing.lab.launch.card import TASKS, card
 from oversmoothing.lab.launch.loading import TrainedRun, load
-from oversmoothing.lab.store import portable
 from oversmoothing.lab.store.files import write_text, writing
-from oversmoothing.lab.store.lookup import config_of, find, weights_of
-from oversmoothing.lab.store.recorder import read_result
+from oversmoothing.lab.store.lookup import config_of, find
+from oversmoothing.lab.store.results import read_result
+from oversmoothing.lab.store.weights import SHARED, share_weights, weights_of
 
 PATHS = {
     "data": "${oc.env:DATA_ROOT,data}",
@@ -58,11 +58,11 @@ def export(run: str, folder: Path, seed: int | None = None, trust: bool = False)
         ) from error
     with writing(folder, "--to"):
         folder.mkdir(parents=True, exist_ok=True)
-    portable.write(folder / portable.NAME, trained.network.state_dict())
+    share_weights(folder / SHARED, trained.network.state_dict())
     write_text(folder / "config.yaml", OmegaConf.to_yaml(config))
     write_text(folder / "metrics.json", json.dumps(metrics, indent=1) + "\n")
     write_text(folder / "README.md", text)
-    return [folder / name for name in (portable.NAME, "config.yaml", "metrics.json", "README.md")]
+    return [folder / name for name in (SHARED, "config.yaml", "metrics.json", "README.md")]
 
 
 def _shared(run: TrainedRun) -> DictConfig:

@@ -12,17 +12,18 @@ from omegaconf import DictConfig
 from torch import nn
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
-from oversmoothing.lab.config.parts import run_problems
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.launch import published
+from oversmoothing.lab.launch.check import run_problems
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.identity import short_name
-from oversmoothing.lab.store.lookup import config_of, find, read_weights, weights_of
-from oversmoothing.lab.store.recorder import read_result, weights_path
+from oversmoothing.lab.store.lookup import config_of, find
+from oversmoothing.lab.store.results import read_result
+from oversmoothing.lab.store.weights import read_weights, weights_of, weights_path
 from oversmoothing.lab.tasks.base import Labels, Task
 
 

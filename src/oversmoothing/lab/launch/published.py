@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 from oversmoothing.errors import InputError, described
-from oversmoothing.lab.store import portable
-from oversmoothing.lab.store.offline import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline
+from oversmoothing.lab.store.weights import SHARED
 
 PREFIX = "hf:"
-FILES = ("config.yaml", portable.NAME, "metrics.json")
+FILES = ("config.yaml", SHARED, "metrics.json")
 
 
 def download(run: str) -> Path:

@@ -6,9 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.folders import CONFIGS, options
-from oversmoothing.lab.config.names import flat
+from oversmoothing.lab.launch.config import CONFIGS, compose_config, flat, options
 from oversmoothing.lab.store.identity import IDENTITY, run_id, short_name
 
 Keys = dict[str, Any]

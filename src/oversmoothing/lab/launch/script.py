@@ -1,14 +1,17 @@
-"""Functions that all scripts share: exit codes, and overrides after ``--``."""
+"""What the commands share: exit codes, options, and overrides after ``--``."""
 
-import errno
+import argparse
 import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from oversmoothing.errors import InputError, complain, lack, one_line_warnings
+from oversmoothing.lab.store.files import results
 
 STOPPED = "stopped; the same command continues from the last checkpoints"
+OUTPUTS = Path("outputs")
 
 
 def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None:
@@ -19,12 +22,6 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
         stopped: line to print after Ctrl-C; the exit code is then 1.
     """
     one_line_warnings()
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    if problem := _surroundings():
-        sys.stderr.write(f"error: {problem}\n")
-        sys.exit(2)
     try:
         code = main()
         sys.stdout.flush()
@@ -34,10 +31,7 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     except InputError as error:
         complain(*error.lines)
         sys.exit(2)
-    except (OSError, RuntimeError, MemoryError) as error:
-        if getattr(error, "errno", None) == errno.ENAMETOOLONG:
-            complain(f"{error.filename}: {error.strerror}; choose a shorter path")
-            sys.exit(2)
+    except (RuntimeError, MemoryError) as error:
         if not (lacking := lack(error)):
             raise
         complain(lacking)
@@ -48,25 +42,66 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     sys.exit(code)
 
 
-def _surroundings() -> str | None:
-    """Says what is wrong with the working folder, or with what torchrun would set."""
-    try:
-        os.getcwd()
-    except OSError:
-        return "the working folder does not exist any more; change to another one"
-    numbers = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    own = {name: os.environ.get(name, number) for name, number in numbers.items()}
-    wrong = [f"{name}={value}" for name, value in own.items() if not value.isdecimal()]
-    if not wrong and own["WORLD_SIZE"] != "1":
-        needed = ("RANK", "MASTER_ADDR", "MASTER_PORT")
-        wrong = [f"{name} is missing" for name in needed if name not in os.environ]
-    if not wrong and int(own["RANK"]) >= int(own["WORLD_SIZE"]):
-        wrong = [f"RANK={own['RANK']} with WORLD_SIZE={own['WORLD_SIZE']}"]
-    way_out = "start the command with torchrun, or unset RANK and WORLD_SIZE"
-    return f"{', '.join(wrong)}: not what torchrun sets; {way_out}" if wrong else None
-
-
 def split_words(argv: list[str]) -> tuple[list[str], list[str]]:
     """Splits a command at ``--``: arguments of the script, overrides for every run."""
     cut = argv.index("--") if "--" in argv else len(argv)
     return argv[:cut], argv[cut + 1 :]
+
+
+def as_override(folder: str | None) -> list[str]:
+    """Returns ``--config-dir`` as an override, in a list; an empty list without a folder."""
+    if folder is None:
+        return []
+    path = str(Path(folder).absolute()).replace("\\", "\\\\").replace("'", "\\'")
+    return [f"hydra.searchpath=['file://{path}']"]
+
+
+def whole(least: int = 1, most: int = 1_000_000) -> Callable[[str], int]:
+    """Returns an argument type for whole numbers from ``least`` to ``most``."""
+
+    def read(text: str) -> int:
+        number = int(text) if len(text) < 20 else most + 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"expected {least} to {most:,}, got {text[:20]}")
+        return number
+
+    read.__name__ = "int"  # argparse shows it in errors
+    return read
+
+
+SEED = whole(0, 2**63 - 1)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--trust`` to the parser of a command that reads the folder of a run."""
+    what = "run classes and functions of other packages that the run's config.yaml names"
+    parser.add_argument("--trust", action="store_true", help=what)
+
+
+def add_publish(parser: argparse.ArgumentParser, other: str = "") -> None:
+    """Adds ``--publish``; ``target`` is the folder to write results to, by default ``outputs``.
+
+    Args:
+        parser: of a command whose results git may track.
+        other: option that names a folder of results to use instead of the repository's.
+    """
+    group = parser.add_mutually_exclusive_group()
+    what = "write into results/ and docs/, which git tracks, instead of outputs/"
+    kind = {"action": "store_const", "const": results(), "default": OUTPUTS}
+    group.add_argument("--publish", dest="target", help=what, **kind)
+    if other:
+        what = "read and write this folder of results"
+        group.add_argument(other, dest="target", metavar="FOLDER", type=Path, help=what)
+
+
+def records_of(target: Path) -> Path:
+    """Returns the folder of the records that a command reads which writes to ``target``."""
+    return results() if target == OUTPUTS else target
+
+
+def add_cells(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose a table, its cells, and where it is written."""
+    parser.add_argument("table", help="name in results/expected/*.yaml")
+    add_publish(parser, "--results")
+    for name, kind in (("data", "data sets"), ("methods", "rows"), ("columns", "columns")):
+        parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {kind}")

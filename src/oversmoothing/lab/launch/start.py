@@ -6,7 +6,7 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.tasks.base import Parts, Task
 

@@ -5,8 +5,8 @@
 
 from argparse import ArgumentParser
 
-from oversmoothing.lab.launch.flags import add_publish
-from oversmoothing.lab.store.checkout import results
+from oversmoothing.lab.launch.script import add_publish
+from oversmoothing.lab.store.files import results
 
 RESULTS = results()
 

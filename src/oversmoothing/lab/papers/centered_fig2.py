@@ -18,12 +18,12 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.flags import SEED, add_trust, whole
 from oversmoothing.lab.launch.loading import TrainedRun
 from oversmoothing.lab.launch.predict import require_same_classes
+from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import merged_seeds, records_beside
-from oversmoothing.lab.store.recorder import read_result
+from oversmoothing.lab.store.results import read_result
 from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, draw_pair, look_at
 
 CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]

@@ -5,12 +5,9 @@ python scripts/figure.py propositions --jobs 2
 
 from omegaconf import DictConfig
 
-from oversmoothing.lab.launch.attempts import run_all
-from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.command import configs, run_all, same_runs
 from oversmoothing.lab.launch.execute import execute
-from oversmoothing.lab.launch.flags import whole
-from oversmoothing.lab.launch.overrides import same_runs
-from oversmoothing.lab.launch.script import split_words
+from oversmoothing.lab.launch.script import split_words, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.store.files import write_text
 

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from oversmoothing.diagnosis.diagnose import diagnose
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.diagnose.of_run import of_run
 from oversmoothing.lab.launch.diagnose.subject import Request, Subject
-from oversmoothing.lab.launch.flags import SEED, whole
+from oversmoothing.lab.launch.script import SEED, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.depth_curves import draw_curves
 from oversmoothing.metrics.smoothness import singular_values

@@ -18,15 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
-from oversmoothing.lab.launch.attempts import run_all
-from oversmoothing.lab.launch.command import configs
+from oversmoothing.lab.launch.command import configs, run_all
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.papers.centered_fig1.claim import failures
-from oversmoothing.lab.papers.centered_fig1.figure import draw_figures
-from oversmoothing.lab.papers.centered_fig1.panels import Panel, panels_of
+from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
 from oversmoothing.lab.report.page import Section, write_page
 from oversmoothing.metrics.segmentation import Confusion
 

@@ -6,7 +6,6 @@ For each E-step and step size, EM runs from random bases on three kinds of rando
 is compared with the step before it.
 """
 
-import argparse
 import itertools
 import json
 from operator import itemgetter
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.em import EM
-from oversmoothing.lab.launch.flags import whole
+from oversmoothing.lab.launch.script import whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.store.files import write_text
@@ -35,7 +34,10 @@ TOLERANCE = 1e-11  # relative to the ELBO: rounding in float64
 
 def main(argv: list[str]) -> int:
     """Writes ``elbo.json`` and ``tables/elbo.md``."""
-    options = _options(argv)
+    parser = figure_parser(__name__, __doc__, pdf=False, folder=True)
+    parser.add_argument("--runs", type=whole(), default=20, help="draws of tokens and bases")
+    parser.add_argument("--iterations", type=whole(2), default=20, help="of EM")
+    options = parser.parse_args(argv)
     rows = [
         {"e_step": e_step, "step_size": step_size, "tokens": tokens}
         | measure(E_STEPS[e_step], step_size, SPREADS[tokens], options.runs, options.iterations)
@@ -108,10 +110,3 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         deepest = max(cell["deepest_fall"] for cell in cells)
         lines.append([*line, f"{100 * deepest:.2g} %" if deepest else "none"])
     return table(head, lines) + "\n"
-
-
-def _options(argv: list[str]) -> argparse.Namespace:
-    parser = figure_parser(__name__, __doc__, pdf=False, folder=True)
-    parser.add_argument("--runs", type=whole(), default=20, help="draws of tokens and bases")
-    parser.add_argument("--iterations", type=whole(2), default=20, help="of EM")
-    return parser.parse_args(argv)

@@ -24,15 +24,15 @@ from torch import Tensor
 from oversmoothing.aggregators.em import Iteration
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import ImageSet, to_array, to_float
+from oversmoothing.lab.data.voc import IGNORE
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import coloured
 from oversmoothing.lab.drawing.style import STYLE
 from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.flags import SEED, add_trust, whole
+from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser
-from oversmoothing.lab.papers.hemnet_fig3.gradients import em_of
+from oversmoothing.lab.papers.hemnet_fig3 import em_of
 from oversmoothing.lab.tasks.segmentation.network import Segmenter, fitting, whole_image
-from oversmoothing.metrics.segmentation import IGNORE
 
 RUN = ["experiment=seg_voc_subset", "aggregator=hem"]
 CELL, HEAD = 1.5, 0.22  # inches
@@ -52,8 +52,8 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     folder = options.run or loading.of_command(RUN, options.seed)
     run = loading.load(folder, options.seed, options.device, ("segmentation",), options.trust)
-    id = options.image or _several_labels(run.data)
     data = run.data
+    id = options.image or _several_labels(data)
     if id not in data.image_files:
         raise InputError(f"{id}: no image of {data.name}; expected ids such as {data.val[0]}")
     image, truth = _scaled(data, id, run.config.task.evaluation.size)
@@ -137,6 +137,7 @@ def maps_of(network: Segmenter, image: Tensor, number: int = 3) -> Maps:
     size = image.shape[-2:]
     x, gamma = record[0].x_n[0], torch.stack([step.gamma[0] for step in record])
     x_tilde = torch.stack([step.gamma[0] @ step.mu[0] for step in record])  # (T, N, C)
+    spread = (x - x.mean(dim=0)).square().sum()
     bases, channels = (m.var(dim=0).topk(number).indices.tolist() for m in (gamma[-1], x))
     return Maps(
         mask=mask.cpu().numpy(),
@@ -146,12 +147,8 @@ def maps_of(network: Segmenter, image: Tensor, number: int = 3) -> Maps:
         x=_enlarged(x[None, :, channels], network, size)[0],
         x_tilde=_enlarged(x_tilde[..., channels], network, size),
         entropy=tuple(_entropy(step) for step in record),
-        explained=tuple((1 - (x - x_tilde).square().sum((1, 2)) / _spread(x)).tolist()),
+        explained=tuple((1 - (x - x_tilde).square().sum((1, 2)) / spread).tolist()),
     )
-
-
-def _spread(x: Tensor) -> Tensor:
-    return (x - x.mean(dim=0)).square().sum()
 
 
 def _entropy(step: Iteration) -> float:
@@ -181,36 +178,29 @@ def figure4(image: np.ndarray, truth: np.ndarray | None, maps: Maps) -> Figure:
     """
     T, n = maps.gamma.shape[:2]
     H, W = image.shape[:2]
-    top = [("image", image), ("label", None if truth is None else coloured(truth))]
-    top.append(("prediction", coloured(maps.mask)))
     columns = n + max(n, 3)
     size = (CELL * columns, (CELL * H / W + HEAD) * (T + 1))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(T + 1, columns, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()
-    for axis, (title, picture) in zip(axes[0], top):
-        _show(axis, title, picture)
+    _show(axes[0, 0], "image", image)
+    if truth is not None:
+        _show(axes[0, 1], "label", coloured(truth))
+    _show(axes[0, 2], "prediction", coloured(maps.mask))
     right = axes[:, max(n, 3) :]
     for j in range(n):
-        spans = [(0.0, maps.gamma[:, j].max()), _span(maps.x[j]), _span(maps.x_tilde[:, j])]
-        _show(right[0, j], f"X, channel {maps.channels[j]}", maps.x[j], spans[1])
+        span = 0.0, maps.gamma[:, j].max()
+        span_x, span_x_tilde = (np.quantile(of, ROBUST) for of in (maps.x[j], maps.x_tilde[:, j]))
+        _show(right[0, j], f"X, channel {maps.channels[j]}", maps.x[j], *span_x)
         for t in range(T):
             gamma = f"γ({t + 1}), basis {maps.bases[j]}"
-            _show(axes[1 + t, j], gamma, maps.gamma[t, j], spans[0])
-            _show(right[1 + t, j], f"X̃({t + 1})", maps.x_tilde[t, j], spans[2])
+            _show(axes[1 + t, j], gamma, maps.gamma[t, j], *span)
+            _show(right[1 + t, j], f"X̃({t + 1})", maps.x_tilde[t, j], *span_x_tilde)
     return figure
 
 
-def _span(values: np.ndarray) -> tuple[float, float]:
-    return tuple(np.quantile(values, ROBUST))
-
-
-def _show(
-    axis: Axes, title: str, picture: np.ndarray | None, span: tuple[float, float] | None = None
-) -> None:
-    if picture is None:
-        return
-    colours = {"cmap": "viridis", "vmin": span[0], "vmax": span[1]} if span else {}
+def _show(axis: Axes, title: str, picture: np.ndarray, *span: float) -> None:
+    colours = dict(zip(("vmin", "vmax"), span), cmap="viridis") if span else {}
     axis.imshow(picture, interpolation="auto", **colours)
     axis.set_title(title, fontsize=8, pad=3)

@@ -21,11 +21,10 @@ from tqdm import tqdm
 
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.folders import CONFIGS
-from oversmoothing.lab.config.instantiate import build
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.csbm import generate
-from oversmoothing.lab.launch.flags import whole
+from oversmoothing.lab.launch.config import CONFIGS, compose_config
+from oversmoothing.lab.launch.script import whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import write_text

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from oversmoothing.lab.drawing.files import write_csv
 from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.flags import SEED, add_trust, whole
 from oversmoothing.lab.launch.loading import TrainedRun
+from oversmoothing.lab.launch.reevaluate import checked, configured, measure
+from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser
-from oversmoothing.lab.tasks.wsss.reevaluate import checked, configured, measure
 
 RUN = ["experiment=wsss_voc_overnight", "task.evaluation.boundary=true", "aggregator=none"]
 PLAIN = ("ms_scales=[]", "crf=null", "backgrounds=[]", "boundary=false", "known=true")

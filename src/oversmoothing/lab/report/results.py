@@ -16,16 +16,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.config.compose import compose_config
-from oversmoothing.lab.config.parts import reason
-from oversmoothing.lab.config.plan import plan
+from oversmoothing.lab.launch.check import reason
+from oversmoothing.lab.launch.config import compose_config, plan
 from oversmoothing.lab.launch.execute import known_result
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Measured, Pair
 from oversmoothing.lab.store.environment import shared_environment
 from oversmoothing.lab.store.files import write_text
 from oversmoothing.lab.store.identity import identity, ids, run_id
-from oversmoothing.lab.store.metric import look_up
+from oversmoothing.lab.store.results import look_up
 
 EARLIER = (
     "run by an earlier version of this package, which drew other random numbers for the same "

@@ -32,10 +32,9 @@ from oversmoothing.lab.search.stacked import (
     shape,
     without_test,
 )
-from oversmoothing.lab.store import tensors
-from oversmoothing.lab.store.checkpoints import write
 from oversmoothing.lab.store.files import read_or_set_aside
-from oversmoothing.lab.store.locks import locked
+from oversmoothing.lab.store.run import locked
+from oversmoothing.lab.store.weights import load_tensors, save_tensors
 
 try:
     import optuna
@@ -106,7 +105,7 @@ class Search:
         self.results: list[Rung] = []
         self.stacks = [Stack(work, members) for members in divided(work, space.seeds, most)]
         for number, stack in enumerate(self.stacks):
-            if (path := self._state(number)) and (state := read_or_set_aside(path, tensors.load)):
+            if (path := self._state(number)) and (state := read_or_set_aside(path, load_tensors)):
                 stack.load_state_dict(state)
 
     def run(self) -> int:
@@ -170,7 +169,7 @@ class Search:
     def _save(self, number: int) -> None:
         self.saved = time.monotonic()
         if path := self._state(number):
-            write(path, self.stacks[number].state_dict())
+            save_tensors(path, self.stacks[number].state_dict())
 
     def _state(self, number: int) -> Path | None:
         """Returns the file with the state of a stack."""

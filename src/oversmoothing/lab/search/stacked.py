@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import make
 from oversmoothing.errors import InputError
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.backbones.engine import Engine
 from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
-from oversmoothing.lab.config.instantiate import build
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.tasks.base import Parts, Task

@@ -1,16 +1,21 @@
-"""Describes the environment of a computation: device, versions, commit."""
+"""Describes the environment of a computation: device, versions, commit, the user's own code."""
 
+import hashlib
 import os
 import platform
+import re
 import subprocess
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing import __version__, distributed
 from oversmoothing.errors import InputError
 from oversmoothing.lab.processes import local_rank
-from oversmoothing.lab.store.checkout import CHECKOUT
+from oversmoothing.lab.store.files import CHECKOUT
 
 CODE = ("src", "configs", "train.py", "pyproject.toml")  # paths that can change results
 
@@ -79,3 +84,27 @@ def _git(*words: str) -> str | None:
     except OSError:  # there is no git
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def own_code(config: DictConfig) -> str | None:
+    """Returns a hash of the files that define a config's parts of no installed package.
+
+    The id of a run does not contain the code of the user's own parts.
+    """
+    targets = sorted(set(re.findall(r"_target_: (\S+)", OmegaConf.to_yaml(config))))
+    files = dict.fromkeys(filter(None, map(_own_file, targets)))
+    text = b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(text).hexdigest()[:10] if files else None
+
+
+def _own_file(target: str) -> Path | None:
+    """Returns the file that defines a class; None if it belongs to this or an installed package."""
+    module = target.rpartition(".")[0]
+    if target.split(".")[0] == "oversmoothing":
+        return None
+    try:
+        spec = find_spec(module) if module else None
+    except (ImportError, ValueError):
+        return None
+    file = Path(spec.origin) if spec and spec.has_location and spec.origin else None
+    return file if file and not {"site-packages", "dist-packages"} & {*file.parts} else None

@@ -1,12 +1,12 @@
-"""Writes files atomically, and sets damaged files aside."""
+"""Files: whole or not at all, damaged ones set aside, checksums, and the package's own folders."""
 
 import contextlib
 import glob
 import hashlib
 import os
-import platform
+import secrets
 import shutil
-import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +15,32 @@ from typing import Any, BinaryIO
 from oversmoothing.errors import InputError
 
 OUTPUTS = "paths.outputs"  # key of the config that chooses the folder of runs
+FORBIDDEN = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
+DAY = 24 * 60 * 60  # seconds; no file takes so long to write
+
+_PACKAGE = Path(__file__).parents[2]
+_ABOVE = Path(__file__).parents[4]
+CHECKOUT = _ABOVE if (_ABOVE / "pyproject.toml").is_file() else None  # None in a wheel
+CONFIGS = (CHECKOUT or _PACKAGE) / "configs"
+
+
+def results() -> Path:
+    """Returns the folder of committed results.
+
+    Raises:
+        InputError: the package runs from a wheel, which has none.
+    """
+    if CHECKOUT is None:
+        raise InputError(
+            f"results: {_PACKAGE} is an installed wheel, which has no results/; clone the "
+            "repository, and run `pip install -e '.[repro]'` in it"
+        )
+    return CHECKOUT / "results"
+
+
+def offline() -> bool:
+    """Whether the environment variable ``OVERSMOOTHING_OFFLINE`` is 1, which forbids downloads."""
+    return os.environ.get("OVERSMOOTHING_OFFLINE") == "1"
 
 
 @contextlib.contextmanager
@@ -59,14 +85,23 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: st
             os.fsync(file.fileno())
 
 
+def write_text(path: Path, text: str, option: str = "") -> None:
+    """Writes a text in UTF-8, as ``write_atomically`` does."""
+    write_atomically(path, lambda file: file.write(text.encode()), option)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Context with the name of a temporary file or folder, which is renamed to ``path`` at the end.
 
-    After an error it is removed. What killed processes left is removed at the beginning.
+    After an error it is removed. Temporaries of this path that are older than a day are removed at
+    the beginning; killed processes have left them.
     """
-    remove_temporaries(path.parent, path.name)
-    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError):  # another process has removed it
+            if time.time() - left.stat().st_mtime > DAY:
+                _remove(left)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         temporary.replace(path)
@@ -74,48 +109,9 @@ def replacing(path: Path) -> Iterator[Path]:
         _remove(temporary)
 
 
-def remove_temporaries(folder: Path, name: str = "") -> None:
-    """Deletes what processes of this machine that were killed in ``replacing`` have left.
-
-    Args:
-        name: of the file that they wrote; empty: any.
-    """
-    for path in folder.glob(f".{glob.escape(name) or '*'}.{glob.escape(platform.node())}.*"):
-        number = path.suffix[1:]
-        if number.isdigit() and not _alive(int(number)):
-            _remove(path)
-
-
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # another user's, or it is gone
+    with contextlib.suppress(OSError):  # it is gone
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _alive(number: int) -> bool:
-    """Whether another process with this number exists."""
-    if number == os.getpid():
-        return False
-    if sys.platform == "win32":  # signal 0 is Ctrl-C there, so assume that the process exists
-        return True
-    try:
-        os.kill(number, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # the process of another user
-        return True
-    return True
-
-
-def flush(path: Path) -> None:
-    """Flushes a file to the disk if it exists, so that a power loss cannot shorten it."""
-    if path.exists():
-        with writing(path, OUTPUTS), open(path, "rb+") as file:
-            os.fsync(file.fileno())
-
-
-def write_text(path: Path, text: str, option: str = "") -> None:
-    """Writes a text in UTF-8, as ``write_atomically`` does."""
-    write_atomically(path, lambda file: file.write(text.encode()), option)
 
 
 def sha256(path: Path) -> str:

@@ -1,20 +1,26 @@
-"""Finds a run folder, or the folder of an exported run, and reads its config and weights."""
+"""Finds the folder of a run or of an exported one, and reads its config without running code.
+
+Building a config calls the classes and functions named by ``_target_``, and resolving it evaluates
+its interpolations. So a config that was not composed here, such as that of a run folder, may only
+name parts of this package, and may only use interpolations of the package's own configs.
+"""
 
 import os
-import pickle
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.store import portable, tensors
-from oversmoothing.lab.store.identity import current, short_name
-from oversmoothing.lab.store.trust import read_config
+from oversmoothing.errors import InputError, meant, reason_of
+from oversmoothing.lab.store.files import CONFIGS
+from oversmoothing.lab.store.identity import current, part_targets, short_name
 
 OUTPUTS = Path("outputs")
+WAY_OUT = "read the file, and add --trust if you trust it"
 
 
 def find(run: str | Path) -> Path:
@@ -39,7 +45,7 @@ def config_of(folder: Path, tasks: Sequence[str], trust: bool = False) -> DictCo
     Args:
         folder: of the run.
         tasks: accepted tasks.
-        trust: let the config name any class or function; see ``store.trust``.
+        trust: let the config name any class or function.
 
     Raises:
         InputError: the config is damaged or names foreign code, or the run is of another task.
@@ -57,47 +63,59 @@ def config_of(folder: Path, tasks: Sequence[str], trust: bool = False) -> DictCo
     return config
 
 
-def weights_of(folder: Path, config: DictConfig) -> dict[int, Path]:
-    """Maps each trained seed to the file of its weights.
+def read_config(path: Path, trust: bool = False) -> dict[str, Any]:
+    """Reads a composed config, interpolations unresolved, without building or importing anything.
+
+    Args:
+        path: YAML file.
+        trust: allow any class and function.
 
     Raises:
-        InputError: no training has finished.
+        InputError: the file is not a config, or names code of other packages.
     """
-    if (exported := folder / portable.NAME).is_file():
-        return {int(config.seeds[0]): exported}
-    numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
-    found = {int(number): path for path, number in numbers.items() if number.isdigit()}
-    if not found and short_name(config.task) == "nodes":
-        raise InputError(
-            f"{folder}: runs of task=nodes store no weights; measure them while they train, with "
-            "task.layer_metrics=true"
-        )
-    if not found:
-        done = (folder / "result.json").exists()
-        why = "its weights are missing" if done else "no trained weights yet"
-        raise InputError(
-            f"{folder}: {why}; they are saved when a training ends (seeds: "
-            f"{', '.join(map(str, config.seeds))}); "
-            f"{'remove result.json there and ' if done else ''}run its command again"
-        )
-    return found
-
-
-def read_weights(path: Path) -> dict[str, Any]:
-    """Loads a state dict to the CPU without running code from the file.
-
-    Raises:
-        InputError: the file is damaged.
-    """
-    if path.suffix == ".safetensors":
-        return portable.read(path)
     try:
-        state = tensors.load(path)
-        if not isinstance(state, dict):
-            raise ValueError("no mapping of names to tensors")
-        return state
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
-        raise InputError(
-            f"{path}: damaged, cannot be read as weights; remove the folder's result.json and this "
-            "file, and run its command again"
-        ) from error
+        plain = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        if not isinstance(plain, dict) or not plain:
+            raise ValueError("it holds no keys")
+        problems = [] if trust else [*_foreign(plain)]
+    except Exception as error:  # parsers may raise any error for a damaged file
+        why = reason_of(error)[:100]
+        raise InputError(f"{path}: cannot be read as a run's config ({why})") from error
+    if problems:
+        raise InputError(f"{path}: {problems[0]}; {WAY_OUT}")
+    return plain
+
+
+def _foreign(node: Any) -> Iterator[str]:
+    """Yields a line for everything that a config must not contain."""
+    if isinstance(node, str) and "${" in node and node not in _interpolations():
+        yield f"interpolation {node!r} is none of this package's"
+    if isinstance(node, dict):
+        for key in node:
+            if str(key).startswith("_") and key not in ("_target_", "_partial_"):
+                yield f"key {key!r} would change how parts are built"
+        target = node.get("_target_")
+        if "_target_" in node and (not isinstance(target, str) or target not in own_targets()):
+            yield f"names {target}, which is not part of oversmoothing and could run any code"
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for child in children:
+        yield from _foreign(child)
+
+
+@cache
+def own_targets() -> frozenset[str]:
+    """Returns the current and former dotted names of all parts of this package."""
+    return frozenset(re.findall(r"^ *_target_: *(oversmoothing\.[\w.]+)", _texts(), re.M)) | set(
+        part_targets()
+    )
+
+
+@cache
+def _interpolations() -> frozenset[str]:
+    return frozenset(re.findall(r"^ *\w+: *(\S*\$\{\S+)", _texts(), re.M))
+
+
+@cache
+def _texts() -> str:
+    """Returns the concatenated YAML files of the package."""
+    return "\n".join(path.read_text("utf-8") for path in sorted(CONFIGS.rglob("*.yaml")))

@@ -22,7 +22,7 @@ from torch import nn
 
 from oversmoothing.aggregators.base import Aggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 
 Result = dict[str, Any]
 

@@ -19,8 +19,8 @@ from oversmoothing.errors import InputError, described
 from oversmoothing.lab.backbones.bert import BERT, imported
 from oversmoothing.lab.data.glue import TextSet
 from oversmoothing.lab.data.loading import train_batches
-from oversmoothing.lab.store.offline import offline
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.files import offline
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import (
     Job,
     Parts,

@@ -16,8 +16,7 @@ from torch import Tensor
 from oversmoothing.aggregators.base import Aggregator, advance
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import RandomTransformer
-from oversmoothing.lab.store.checkpoints import restoring
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 from oversmoothing.metrics import smoothness
 
@@ -87,7 +86,7 @@ def simulate(
     depths = measured_depths(model.depth, every)
     logged, curves = set(depths[:: math.ceil(len(depths) / LOGGED)]), Curves(depths)
     if saved := recorder.load_checkpoint():
-        with restoring(recorder.folder):
+        with recorder.restoring():
             model.load_state_dict(saved["model"])
             curves.load_state_dict(saved["curves"])
     with recorder.progress(model.depth, "layers") as bar:

@@ -11,7 +11,7 @@ from torch import nn
 from oversmoothing import distributed
 from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.loading import evaluation_items, evenly_spaced
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import weights_of
 from oversmoothing.metrics.segmentation import Confusion, Overlap
 

@@ -20,8 +20,7 @@ from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.data.loading import mixed_seed
-from oversmoothing.lab.store.checkpoints import restoring
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.training.recipes import Recipe
 
 Batch = dict[str, Any]
@@ -291,7 +290,7 @@ class TrainingLoop:
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
-        with restoring(self.recorder.folder, self.optimizer):
+        with self.recorder.restoring(self.optimizer):
             if state and state["phase"] != self.phase:
                 self.step = 0 if self.phase == "training" else self.trainer.iterations
             elif state:

@@ -9,7 +9,7 @@ import torch
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.errors import InputError, complain, install
 from oversmoothing.lab.launch.diagnose.subject import Request, Subject
-from oversmoothing.lab.launch.flags import SEED, add_trust
+from oversmoothing.lab.launch.script import SEED, add_trust
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.files import writing
 

@@ -13,7 +13,7 @@ from oversmoothing.lab.launch.diagnose.subject import (
     in_batches,
     refuse,
 )
-from oversmoothing.lab.store.offline import offline
+from oversmoothing.lab.store.files import offline
 
 LONGEST = 512  # tokens of a text; longer ones are cut
 

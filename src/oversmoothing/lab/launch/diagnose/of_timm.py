@@ -11,7 +11,7 @@ from oversmoothing.lab.launch.diagnose.subject import (
     in_batches,
     refuse,
 )
-from oversmoothing.lab.store.offline import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline
 
 
 def of_timm(name: str, request: Request) -> Subject:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.launch.flags import records_of
+from oversmoothing.lab.launch.script import records_of
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.claims import engine
 from oversmoothing.lab.papers.claims.engine import OWN, SMALL, Claim

@@ -18,7 +18,7 @@ from oversmoothing.lab.backbones.cnn import CNN, synchronised
 from oversmoothing.lab.backbones.vit import TokenStream, ViT
 from oversmoothing.lab.data.image_set import ImageSet, LabelledImages
 from oversmoothing.lab.data.loading import mixed_seed, train_batches
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import (
     Job,
     OnBackbone,
@@ -319,5 +319,5 @@ def _last_loss(recorder: Recorder) -> float | None:
     """Reads the last loss from the log, which resumed runs also have; None except in process 0."""
     if distributed.rank() > 0:
         return None
-    lines = (recorder.folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    lines = recorder.log_file.read_text("utf-8").splitlines()
     return json.loads(lines[-1])["loss_cls"][0]

@@ -17,8 +17,7 @@ from oversmoothing.checks import above, at_least, of, require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.data.loading import mixed_seed
-from oversmoothing.lab.store.checkpoints import restoring
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.training.loop import compiled
 from oversmoothing.metrics import smoothness
 
@@ -296,7 +295,7 @@ class FullBatchLoop:
         if state["device"] != here:  # the generators of dropout differ
             self.recorder.start_over(f"it was made on {state['device']}, not on {here}")
             return
-        with restoring(self.recorder.folder, self.optimizer):
+        with self.recorder.restoring(self.optimizer):
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.chosen = int(state["epoch"]), state["chosen"]

@@ -18,7 +18,7 @@ from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.data.loading import mixed_seed
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam, FullBatchLoop, average
 
 if TYPE_CHECKING:

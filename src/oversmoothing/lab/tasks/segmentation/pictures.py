@@ -9,7 +9,7 @@ from oversmoothing.lab.data.image_set import to_array, to_float
 from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.lab.drawing.leave import leave
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
 
 NUMBER = 6  # images

@@ -17,7 +17,7 @@ from oversmoothing.lab.data.image_set import ImageSet, to_array, to_float
 from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
 from oversmoothing.lab.drawing.leave import leave
 from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.wsss.crf import CRF, dense_crf
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 from oversmoothing.lab.tasks.wsss.labels import Labeller, resized, resized_labels

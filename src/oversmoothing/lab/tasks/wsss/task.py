@@ -17,7 +17,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.vit import TokenStream, ViT
 from oversmoothing.lab.data.augment import Augment, labelled_crop
 from oversmoothing.lab.data.loading import train_batches
-from oversmoothing.lab.store.recorder import Recorder
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import (
     Job,
     OnBackbone,

@@ -1,1 +1,0 @@
-"""Configs: composed from a command line and checked."""

@@ -1,0 +1,133 @@
+"""Measures the trained network of a wsss run again with other evaluation settings."""
+
+import copy
+import dataclasses
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.errors import Problems, meant
+from oversmoothing.lab.arguments import build
+from oversmoothing.lab.data.image_set import ImageSet
+from oversmoothing.lab.launch.check import config_problems
+from oversmoothing.lab.launch.config import parse
+from oversmoothing.lab.store.environment import environment
+from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
+from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.tasks.base import Parts
+from oversmoothing.lab.tasks.wsss.crf import CRF
+from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
+from oversmoothing.lab.tasks.wsss.network import Network
+from oversmoothing.lab.tasks.wsss.settings import Evaluation
+from oversmoothing.lab.tasks.wsss.task import WSSS
+
+HOW = ("batch", "workers")  # settings that do not change results
+
+
+def configured(config: DictConfig, words: list[str]) -> DictConfig:
+    """Returns a run's config with other settings.
+
+    Args:
+        config: of the run; it is not changed.
+        words: ``evaluation.<key>=<value>`` and ``paths.data=<folder>``.
+
+    Raises:
+        Problems: a key is unknown or used only in training, or a value has a wrong type.
+    """
+    config = copy.deepcopy(config)
+    overrides, problems = parse(words)
+    for override in overrides:
+        key = override.key_or_group.removeprefix("task.")
+        if key not in (known := _keys()):
+            problems.append(f"{key}: cannot be set here; {meant(key, known)}")
+        elif override.is_delete() or override.is_sweep_override():
+            problems.append(f"{key}: expected one value; run this command once for each")
+        else:
+            _put(config, key, override.value())
+    found = {} if problems else config_problems(config)
+    lines = (line for part in found.values() for line in part)
+    about = ("task.evaluation", "paths.", "an interpolation")
+    if problems := problems + [line for line in lines if line.startswith(about)]:
+        raise Problems(problems)
+    return config
+
+
+def _keys() -> list[str]:
+    """Lists the keys that can be set; ``splits`` and ``ms_splits`` are set by --split."""
+    own = [field.name for field in dataclasses.fields(Evaluation) if "splits" not in field.name]
+    crf = [f"crf.{field.name}" for field in dataclasses.fields(CRF)]
+    return [*(f"evaluation.{name}" for name in own + crf), "paths.data"]
+
+
+def _put(config: DictConfig, key: str, value: Any) -> None:
+    evaluation = config.task.evaluation
+    if key.startswith("evaluation.crf") and value is not None and not evaluation.get("crf"):
+        evaluation.crf = {"_target_": f"{CRF.__module__}.{CRF.__name__}"}
+    OmegaConf.update(config, key if key == "paths.data" else f"task.{key}", value)
+
+
+def checked(config: DictConfig, network: Network) -> WSSS:
+    """Builds the task of a config and checks that its options fit the network.
+
+    Raises:
+        InputError: a value is out of range, the evaluation size is not a multiple of the patch, or
+            pydensecrf is missing.
+    """
+    task: WSSS = build(config.task)
+    task.check(network, Parts([]))
+    return task
+
+
+def stored(folder: Path, data: ImageSet, evaluation: Evaluation) -> tuple[Path, dict[str, Any]]:
+    """Returns path and content of the results file for some settings; a new one has no ``seeds``.
+
+    Args:
+        folder: of the run.
+        data: whose checksum is part of the file's name.
+        evaluation: the settings; ``splits`` names the one split to measure.
+    """
+    plain = dataclasses.asdict(evaluation)
+    settings = {key: value for key, value in plain.items() if key not in HOW}
+    content = {"run": folder.name, "data": data.checksum, "settings": settings}
+    text = json.dumps([settings, data.checksum], sort_keys=True)
+    path = folder / f"evaluation-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
+    known = read_or_set_aside(path, lambda path: json.loads(path.read_text("utf-8"))["seeds"])
+    return path, content | {"seeds": known or {}}
+
+
+def measure(
+    file: Path, seed: int, network: Network, data: ImageSet, task: WSSS
+) -> tuple[Path, dict[str, Any]]:
+    """Measures a seed and stores the numbers, unless they exist for the same weights.
+
+    Args:
+        file: weights of the network, in the folder of its run.
+        seed: of the network.
+        network: trained.
+        data: with masks.
+        task: from ``checked``.
+
+    Returns:
+        Path of the file and its content: ``seeds`` -> keys as in ``result.json``.
+    """
+    folder, evaluation = file.parent, task.evaluation
+    path, content = stored(folder, data, evaluation)
+    weights = sha256(file)[:12]
+    if content["seeds"].get(str(seed), {}).get("weights_sha256") == weights:
+        return path, content
+    [split], started = evaluation.splits, time.monotonic()
+    place = next(network.parameters()).device
+    recorder = Recorder(folder, [seed])
+    evaluator = Evaluator(network, data, evaluation, place, recorder, task.method)
+    results = evaluator.split(split) | {"conditions": {split: evaluator.conditions(split)}}
+    results |= {"weights_sha256": weights, "env": environment(str(place))}
+    results["seconds"] = round(time.monotonic() - started, 2)
+    path, content = stored(folder, data, evaluation)  # another process may have added a seed
+    seeds = content["seeds"] | {str(seed): results}
+    content["seeds"] = dict(sorted(seeds.items(), key=lambda item: int(item[0])))
+    write_text(path, json.dumps(content, indent=1) + "\n")
+    return path, content

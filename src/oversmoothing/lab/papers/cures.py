@@ -1,0 +1,513 @@
+"""Compares methods against oversmoothing by depth, graph and network: ``make cures``.
+
+    python scripts/figure.py cures
+    python scripts/figure.py cures --graphs Cora --layers 2 8 --methods none residual
+    python scripts/figure.py cures --plan
+
+The cells are those of the tables with candidates in ``results/expected/ours.yaml``: blocks are
+graphs, readings networks, columns depths, and rows methods. In each cell, validation accuracy over
+the tuning seeds chooses one candidate, which is run with all seeds.
+
+Cells with results in ``results/cures.csv`` or in the output folder are skipped. The CSV is written
+after every cell; table and figure are written at the end, also if the study is stopped.
+"""
+
+import csv
+import math
+import statistics
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.figure import Figure
+from omegaconf import DictConfig
+from scipy.stats import false_discovery_control
+
+from oversmoothing.errors import InputError, meant
+from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.panels import depth_axis, draw_line, panels
+from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.lab.launch.command import attempt, same_runs
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.script import whole
+from oversmoothing.lab.papers import RESULTS, figure_parser
+from oversmoothing.lab.processes import DIED, in_processes
+from oversmoothing.lab.report.markdown import table
+from oversmoothing.lab.report.numbers import update
+from oversmoothing.lab.report.tables import Cell, load
+from oversmoothing.lab.report.verdict import Measured, paired
+from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.store.identity import run_id
+
+BASELINE = "none"
+RATE = 0.05  # of false discoveries
+SHOWN = (2, 8, 32, 64)  # depths of the summary
+ACROSS = 3  # panels of the figure
+SPREAD = 0.02  # octaves between neighbouring methods, so that their error bars do not overlap
+HEADING = "# Which method at which depth\n\n"
+NO_BREAK = "\u00a0"
+HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference", "p",
+        "p_adjusted", "candidate", "values", "seeds")  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where a cell of the study stands: a method on a graph, in a network of one depth."""
+
+    graph: str
+    network: str
+    layers: int
+    method: str
+
+    @property
+    def command(self) -> str:
+        """Command that measures the cell."""
+        return (
+            f"make cures GRAPHS={self.graph} NETWORKS={self.network} LAYERS={self.layers} "
+            f"METHODS={self.method}"
+        )
+
+
+class Record(NamedTuple):
+    """One seed of one candidate of a cell; accuracies in percent at the best epoch."""
+
+    graph: str
+    network: str
+    layers: int
+    method: str
+    candidate: str
+    seed: int
+    val_accuracy: float
+    test_accuracy: float
+    epoch: int
+    run: str
+
+    @property
+    def place(self) -> Place:
+        return Place(*self[:4])
+
+
+class Comparison(NamedTuple):
+    """The comparison of a method with the baseline on the same graph, network and depth.
+
+    Args:
+        difference: of the mean test accuracies, in points.
+        p: two-sided, of a paired t-test over seeds; NaN with fewer than two of them.
+        adjusted: p corrected for the number of all comparisons (Benjamini and Hochberg).
+    """
+
+    difference: float
+    p: float
+    adjusted: float
+
+    @property
+    def significant(self) -> bool:
+        return self.adjusted < RATE
+
+
+Study = Mapping[Place, Cell]
+Found = Mapping[Place, tuple[str, Measured]]  # the chosen candidate and its test accuracy
+Compared = Mapping[Place, Comparison]
+Task = tuple[Place, Cell, list[Record], list[str]]  # the arguments of ``run_cell``
+
+
+@cache
+def study() -> Study:
+    """Returns the cells by place: by graph, then network, depth and method, as in the tables."""
+    cells = load(RESULTS / "expected", chosen=True)
+    found = {Place(c.block, c.reading, int(c.column[2:]), c.key): c for c in cells}
+    orders = [[*dict.fromkeys(names)] for names in zip(*found)]
+    ordered = sorted(found, key=lambda place: [o.index(name) for o, name in zip(orders, place)])
+    return {place: found[place] for place in ordered}
+
+
+def select(whole: Study, **wanted: Sequence[str | int]) -> list[Place]:
+    """Selects the places with these names (``graph``, ``network``, …); without names, all.
+
+    Raises:
+        InputError: a name that the study does not have.
+    """
+    for field, names in wanted.items():
+        known = {str(getattr(place, field)) for place in whole}
+        for name in names:
+            if str(name) not in known:
+                raise InputError(f"cures: no {field} {name!r}; {meant(str(name), sorted(known))}")
+    return [p for p in whole if all(not v or getattr(p, f) in v for f, v in wanted.items())]
+
+
+def config_of(cell: Cell, candidate: Sequence[str], extra: Sequence[str] = ()) -> DictConfig:
+    """Composes the config of a candidate of a cell."""
+    return compose_config([f"experiment={cell.experiment}", *cell.overrides, *candidate, *extra])
+
+
+def seeds_of(cell: Cell) -> list[int]:
+    """Returns the seeds of the chosen candidate."""
+    return _seeds((f"experiment={cell.experiment}", *(w for w in cell.overrides if "seeds" in w)))
+
+
+@cache
+def _seeds(words: tuple[str, ...]) -> list[int]:
+    return list(compose_config([*words]).seeds)
+
+
+def read(path: Path) -> list[Record]:
+    """Reads the records; empty if there is no file.
+
+    Raises:
+        InputError: the file has another form.
+    """
+    if not path.exists():
+        return []
+    kinds = Record.__annotations__
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = [*csv.DictReader(file)]
+        return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in lines]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
+
+
+def write(path: Path, records: Iterable[Record]) -> Path:
+    """Writes the records, sorted."""
+    return write_csv(path, Record._fields, sorted(set(records)))
+
+
+def by_candidate(records: Iterable[Record]) -> dict[Place, dict[str, list[Record]]]:
+    """Groups records: place -> candidate -> records."""
+    found: dict[Place, dict[str, list[Record]]] = {}
+    for record in records:
+        found.setdefault(record.place, {}).setdefault(record.candidate, []).append(record)
+    return found
+
+
+def choose(cell: Cell, runs: Mapping[str, Sequence[Record]]) -> tuple[str, ...] | None:
+    """Returns the candidate with the highest mean validation accuracy over the tuning seeds.
+
+    If several are equal, it is the first. It is None until all candidates have all seeds.
+
+    Args:
+        runs: records by candidate.
+    """
+    means = {}
+    for words in cell.candidates:
+        found = {r.seed: r.val_accuracy for r in runs.get(" ".join(words), ())}
+        if not found.keys() >= set(cell.about.tuning_seeds):
+            return None
+        means[words] = statistics.fmean(found[seed] for seed in cell.about.tuning_seeds)
+    return max(means, key=means.__getitem__)
+
+
+def measure(whole: Study, records: Iterable[Record]) -> Found:
+    """Returns the chosen candidates and their test accuracy, for the cells with all seeds."""
+    found = {}
+    for place, runs in by_candidate(records).items():
+        if place not in whole or (words := choose(whole[place], runs)) is None:
+            continue
+        name, seeds = " ".join(words), seeds_of(whole[place])
+        test = {r.seed: r.test_accuracy for r in runs[name] if r.seed in seeds}
+        if len(test) == len(seeds):
+            found[place] = name, Measured((*test.values(),), runs[name][0].run, 0.0, (*test,))
+    return found
+
+
+def compare(found: Found) -> Compared:
+    """Compares every measured cell with its baseline if that is also measured."""
+    p, difference = {}, {}
+    for place, (_, own) in found.items():
+        base = found.get(place._replace(method=BASELINE))
+        if base and place.method != BASELINE:
+            values = [dict(zip(of.seeds, of.values)) for of in (own, base[1])]
+            p[place], difference[place] = paired(*values).p, own.mean - base[1].mean
+    known = [place for place in p if math.isfinite(p[place])]
+    adjusted = dict(zip(known, map(float, false_discovery_control([p[c] for c in known]))))
+    return {c: Comparison(difference[c], p[c], adjusted.get(c, math.nan)) for c in p}
+
+
+def run_cell(
+    place: Place, cell: Cell, known: Sequence[Record], extra: Sequence[str]
+) -> list[Record]:
+    """Runs all candidates with the tuning seeds and the chosen one with all; returns the records.
+
+    Args:
+        known: records of the cell; their seeds are not run again. Records of other runs, such as
+            those of an earlier version, are ignored.
+        extra: overrides that say how to compute, such as ``device=cpu``.
+
+    Raises:
+        InputError: a run failed; its error is printed before.
+    """
+    records = today({place: cell}, known)
+    for words in cell.candidates:
+        records += _run(place, cell, words, cell.about.tuning_seeds, records, extra)
+    best = choose(cell, by_candidate(records)[place])
+    return records + _run(place, cell, best, seeds_of(cell), records, extra)
+
+
+def today(whole: Study, known: Sequence[Record]) -> list[Record]:
+    """Removes records of runs that are not runs of this version."""
+    keys = {(record.place, record.candidate) for record in known}
+    ids = {key: run_id(config_of(whole[key[0]], key[1].split())) for key in keys}
+    return [record for record in known if record.run == ids[record.place, record.candidate]]
+
+
+def _run(
+    place: Place,
+    cell: Cell,
+    words: Sequence[str],
+    seeds: Sequence[int],
+    known: Sequence[Record],
+    extra: Sequence[str],
+) -> list[Record]:
+    """Runs a candidate with the seeds that have no record, and returns their records."""
+    from oversmoothing.lab.launch.execute import execute  # imports torch
+
+    name = " ".join(words)
+    config = config_of(cell, words, extra)
+    have = {r.seed for r in known if r.candidate == name}
+    missing = [seed for seed in seeds if seed not in have]
+    if not missing:
+        return []
+    config.seeds = missing
+    if failed := attempt(config, wait=True):
+        raise InputError(f"{place}: {failed}")
+    result = execute(config)
+    found = {seed: result["seeds"][str(seed)] for seed in missing}
+    return [
+        Record(
+            *(*place, name, seed),
+            *(round(own[key], 4) for key in ("val_accuracy", "test_accuracy")),
+            *(own["epoch"], result["id"]),
+        )
+        for seed, own in found.items()
+    ]
+
+
+def main(argv: list[str]) -> int:
+    """Runs the missing cells, then writes CSV, table and figure; returns 1 if a run failed."""
+    options = arguments(argv)
+    same_runs(options.overrides)
+    names = {name: getattr(options, f"{name}s") for name in ("graph", "network", "method")}
+    wanted = select(study(), **names, layers=options.layers)
+    known = read(RESULTS / "cures.csv")
+    done = measure(study(), today(study(), known) if options.earlier else known)
+    missing = sorted((p for p in wanted if p not in done), key=lambda p: study()[p].cost)
+    if options.plan:
+        print(*(p.command for p in missing), f"{len(missing)} cells are missing", sep="\n")
+        return 0
+    path = write(options.target / "cures.csv", known)
+    failed = 0 if options.draw else _run_all(study(), missing, known, path, options)
+    print(path, *write_all(study(), read(path), options.target, options.pdf), sep="\n")
+    return int(failed > 0)
+
+
+def _run_all(
+    whole: Study, missing: Sequence[Place], known: list[Record], path: Path, options: Namespace
+) -> int:
+    """Runs cells and writes the CSV after each; returns how many failed."""
+    failed, every = 0, set(known)
+    for done, outcome in enumerate(_outcomes(whole, missing, known, options), start=1):
+        if isinstance(outcome, str):
+            failed += 1
+            print(f"error: {outcome}", file=sys.stderr, flush=True)
+            continue
+        place = outcome[0].place
+        every = {record for record in every if record.place != place} | set(outcome)
+        write(path, every)
+        print(f"cell {done} of {len(missing)}: {', '.join(map(str, place))}", flush=True)
+    return failed
+
+
+def _outcomes(
+    whole: Study, missing: Sequence[Place], known: Sequence[Record], options: Namespace
+) -> Iterator[list[Record] | str]:
+    """Yields the records of each cell, or the line of its error."""
+    found = by_candidate(known)
+    tasks = [
+        (place, whole[place], sum(found.get(place, {}).values(), []), options.overrides)
+        for place in missing
+    ]
+    if options.jobs == 1:
+        yield from map(_outcome, tasks)
+    else:
+        yield from (found for _, found in in_processes(_outcome, tasks, options.jobs, _died))
+
+
+def _died(task: Task) -> str:
+    return f"{', '.join(map(str, task[0]))}: {DIED}"
+
+
+def _outcome(task: Task) -> list[Record] | str:
+    try:
+        return run_cell(*task)
+    except InputError as error:
+        return str(error)
+
+
+def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:
+    """Prints the summary, writes all files and returns their paths."""
+    found = measure(whole, records)
+    compared = compare(found)
+    tables = results / "tables"
+    paths = [write_csv(tables / "cures.csv", HEAD, _rows(whole, found, compared))]
+    text = summary(whole, found, compared) + _earlier(whole, records, found)
+    write_text(tables / "cures.md", f"{HEADING}{text}\n\n{_every_graph(whole, found, compared)}")
+    paths.append(tables / "cures.md")
+    if found:
+        paths += save(draw(whole, found), results / "figures" / "cures", pdf)
+    print(text)
+    return paths + update(results)
+
+
+def summary(whole: Study, found: Found, compared: Compared) -> str:
+    """Returns the gains of each method in the first network, by depth and group of graphs."""
+    network = next(iter(whole)).network
+    own = [place for place in compared if place.network == network]
+    depths = [d for d in SHOWN if any(place.layers == d for place in own)]
+    groups = {place.graph: cell.about.blocks[place.graph].group for place, cell in whole.items()}
+    parts = []
+    for group in dict.fromkeys(groups.values()):
+        graphs = [graph for graph in groups if groups[graph] == group]
+        plain = [
+            ", ".join(
+                f"{place.graph} {measured.mean:.1f}"
+                for place, (_, measured) in found.items()
+                if place[1:] == (network, depth, BASELINE) and place.graph in graphs
+            )
+            for depth in depths
+        ]
+        rows = [[f"{BASELINE}: accuracy", *(text or "missing" for text in plain)]]
+        for method in dict.fromkeys(place.method for place in whole if place.method != BASELINE):
+            cells = [place for place in own if place.method == method and place.graph in graphs]
+            by_depth = [[compared[c] for c in cells if c.layers == d] for d in depths]
+            rows.append([method, *map(_effect, by_depth)])
+        parts.append(table([f"{group} graphs", *(f"L = {d}" for d in depths)], rows))
+    done, every = len(found), len(whole)
+    plan = f"; `make cures PLAN=1` lists the {every - done} others" if done < every else ""
+    return "\n\n".join([*parts, f"{done} of {every} cells are measured{plan}."])
+
+
+def _effect(compared: Sequence[Comparison]) -> str:
+    """Returns the mean difference over graphs, and the counts of significant differences."""
+    if not compared:
+        return "missing"
+    better = sum(c.significant and c.difference > 0 for c in compared)
+    worse = sum(c.significant and c.difference < 0 for c in compared)
+    mean = statistics.fmean(c.difference for c in compared)
+    text = f"{mean:+.1f}" if abs(mean) >= 0.05 else "0.0"
+    counted = f"({better} ↑ {worse} ↓ of {len(compared)})".replace(" ", NO_BREAK)
+    return f"{text.replace('-', '−')} {counted}"
+
+
+def _earlier(whole: Study, records: Sequence[Record], found: Found) -> str:
+    """Says how many of the measured cells are of an earlier version."""
+    shown = [r for r in records if r.place in found and r.candidate == found[r.place][0]]
+    cells = {record.place for record in set(shown) - set(today(whole, shown))}
+    if not cells:
+        return ""
+    number = "All" if len(cells) == len(found) else f"{len(cells)} of the"
+    return (
+        f" {number} measured cells were run by an earlier version of this package, "
+        "which drew other random numbers for the same seeds; `make cures EARLIER=1` measures them "
+        "again."
+    )
+
+
+def _every_graph(whole: Study, found: Found, compared: Compared) -> str:
+    """Returns a table of methods × depths for each network and graph, with missing commands."""
+    n = len(seeds_of(next(iter(whole.values()))))
+    parts = [
+        f"## Every graph\n\nTest accuracy, %: mean ± std (ddof = 1), n = {n}. "
+        f"↑ ↓: better or worse than {BASELINE}, paired t-test at a false discovery rate of 5 % "
+        "over all comparisons of this page."
+    ]
+    networks = dict.fromkeys(place.network for place in whole)
+    graphs = dict.fromkeys(place.graph for place in whole)
+    for network in networks:
+        for graph in graphs:
+            own = [place for place in whole if place[:2] == (graph, network)]
+            rows: dict[str, list[str]] = {}
+            for place in own:
+                rows.setdefault(place.method, []).append(_shown(place, found, compared))
+            head = [f"{network}, {graph}", *dict.fromkeys(f"L = {p.layers}" for p in own)]
+            parts += [table(head, [[method, *texts] for method, texts in rows.items()])] * bool(own)
+    missing = [place.command for place in whole if place not in found]
+    if missing:
+        parts.append("<details><summary>Commands of the missing cells</summary>\n")
+        parts.append("```\n" + "\n".join(missing) + "\n```\n\n</details>")
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(place: Place, found: Found, compared: Compared) -> str:
+    if place not in found:
+        return "missing"
+    _, own = found[place]
+    text = f"{own.mean:.1f} ± {own.std:.1f}"
+    comparison = compared.get(place)
+    if comparison is None or not comparison.significant:
+        return text
+    return f"{text} {'↑' if comparison.difference > 0 else '↓'}"
+
+
+def _rows(whole: Study, found: Found, compared: Compared) -> list[list[object]]:
+    rows = []
+    for place in whole:
+        if place in found:
+            (candidate, own), beside = found[place], compared.get(place)
+            numbers = [f"{x:.3g}" for x in beside] if beside else [""] * 3
+            means = [f"{own.mean:.2f}", f"{own.std:.2f}"]
+            each = [" ".join(map(str, of)) for of in (own.values, own.seeds)]
+            rows.append([*place, own.n, *means, *numbers, candidate, *each])
+    return rows
+
+
+@matplotlib.rc_context(LINES)
+def draw(whole: Study, found: Found, network: str = "GCN") -> Figure:
+    """Draws the measured cells of a network on the graphs with more than one depth."""
+    own = [place for place in whole if place in found and place.network == network]
+    graphs = [g for g in dict.fromkeys(place.graph for place in own)
+              if len({place.layers for place in own if place.graph == g}) > 1]  # fmt: skip
+    figure, axes = panels(graphs, ACROSS, each=(3.0, 2.3), margin=(0.0, 1.1))
+    methods = [*dict.fromkeys(place.method for place in whole)]
+    for graph, axis in axes.items():
+        for number, method in enumerate(methods):
+            line = [p for p in own if (p.graph, p.method) == (graph, method)]
+            if line:
+                shift = 2 ** (SPREAD * (number - len(methods) / 2))
+                means = [found[place][1].mean for place in line]
+                stds = [found[place][1].std for place in line]
+                x = [place.layers * shift for place in line]
+                draw_line(axis, x, means, stds, **_style(number), label=method)
+        depth_axis(axis, {place.layers for place in whole})
+        axis.set_title(graph, fontsize=9)
+        axis.set(xlabel="layers", ylabel="test accuracy, %")
+    lines = {line.get_label(): line for a in figure.axes for line in a.containers}
+    ordered = [lines[method] for method in methods if method in lines]
+    figure.legend(handles=ordered, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def _style(number: int) -> dict[str, object]:
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": "--" if number >= len(COLOURS) else "-",
+        **{"markersize": 3.5, "linewidth": 1.2, "elinewidth": 0.7, "capsize": 1.5},
+    }
+
+
+def arguments(argv: list[str]) -> Namespace:
+    """Reads the command line."""
+    parser = figure_parser(__name__, __doc__)
+    for name in ("graphs", "networks", "methods"):
+        parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {name}")
+    parser.add_argument("--layers", nargs="*", type=whole(), default=[], help="only these depths")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
+    either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
+    parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
+    parser.add_argument("--jobs", type=whole(), default=1, help="processes side by side")
+    parser.add_argument("overrides", nargs="*", help="after --: overrides for all runs")
+    return parser.parse_args(argv)

@@ -1,0 +1,283 @@
+"""The folder of a run: its lock, and the log and checkpoint of every group of seeds.
+
+    outputs/<run>/config.yaml           the composed config
+                  result.json           numbers of all seeds that have finished
+                  weights-seed0.pt, …   what the task leaves of every seed
+                  error.txt             traceback of a run that failed
+                  s0-4/metrics.jsonl    log of the seeds 0 to 4, which are trained together
+                  s0-4/checkpoint.pt    their state, while they are trained
+
+Groups of seeds share no file, so they can be trained in any order. Every file that is read again is
+written under a temporary name and then renamed, so it is complete after a crash or a kill.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from oversmoothing import distributed
+from oversmoothing.errors import InputError, reason_of, shortened
+from oversmoothing.lab.store.files import OUTPUTS, read_or_set_aside, write_atomically, writing
+from oversmoothing.lab.store.weights import load_tensors, save_tensors, weights_path
+
+LOG, CHECKPOINT = "metrics.jsonl", "checkpoint.pt"
+LONGEST = 100  # characters of the name of a group's folder
+ROUND = 10.0  # seconds between two attempts to lock
+
+
+class Busy(Exception):
+    """Another process is working on this run."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Context that locks a run for this process, or for a group of processes by process 0.
+
+    The lock ends with the context, or with the process if it is killed.
+
+    Args:
+        folder: of the run; it is created if necessary.
+        wait: wait until the run is free.
+
+    Raises:
+        Busy: another process holds the run and ``wait`` is false.
+        InputError: the folder cannot be written.
+    """
+    lock = FileLock(folder / ".lock", timeout=ROUND if wait else 0)
+    while said := distributed.from_first(
+        _acquire(lock, folder) if distributed.rank() == 0 else None
+    ):
+        if not wait:  # when waiting, the processes exchange in every round and so avoid a timeout
+            raise Busy(said)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _acquire(lock: FileLock, folder: Path) -> str | None:
+    """Takes the lock, or returns a line that names its owner.
+
+    The owner's name is in a separate file, since on Windows no other process can read a locked one.
+    """
+    owner = folder / ".owner"
+    with writing(folder, OUTPUTS):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            known = owner.read_text("utf-8").strip() if owner.exists() else ""
+            return f"{folder.name} is being run by {known or 'another process'}"
+        owner.write_text(f"process {os.getpid()} on {platform.node()}\n", "utf-8")
+    return None
+
+
+class Recorder:
+    """Writes what a task logs and saves for a group of seeds; under torchrun only process 0 does.
+
+    Args:
+        folder: of the run.
+        seeds: of the networks in training. Every log line contains them.
+        checkpoint_seconds: minimum time between two checkpoints.
+        sink: also receives every log line (W&B).
+
+    Attributes:
+        log_file: ``metrics.jsonl`` of these seeds.
+        checkpoint: ``checkpoint.pt`` of these seeds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seeds: list[int],
+        checkpoint_seconds: float = 30.0,
+        sink: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.folder, self.seeds = Path(folder), list(seeds)
+        self.log_file = self.folder / group_name(self.seeds) / LOG
+        self.checkpoint = self.log_file.with_name(CHECKPOINT)
+        self._interval, self._last_checkpoint = checkpoint_seconds, time.monotonic()
+        self._sink, self._writes = sink, distributed.rank() == 0
+
+    def log(self, **metrics: Any) -> None:
+        """Appends one line to ``metrics.jsonl`` and sends it to the sink."""
+        if not self._writes:
+            return
+        line = {"seeds": self.seeds, **metrics}
+        with writing(self.log_file, OUTPUTS):
+            self.log_file.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.log_file, "ab") as file:
+                file.write(json.dumps(line).encode() + b"\n")
+        if self._sink:
+            self._sink(line)
+
+    def checkpoint_due(self) -> bool:
+        """Whether ``checkpoint_seconds`` have passed since the last checkpoint."""
+        return time.monotonic() - self._last_checkpoint >= self._interval
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Replaces the checkpoint.
+
+        Args:
+            state: tensors, numbers, strings, lists and dicts only.
+        """
+        if self._writes:
+            size = self.log_file.stat().st_size if self.log_file.exists() else 0
+            save_tensors(self.checkpoint, {"state": state, "logged_bytes": size})
+        self._last_checkpoint = time.monotonic()
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """Loads the last state, tensors on the CPU; None if there is none, or a damaged one.
+
+        The lines that were logged after it are removed, since they will come again.
+        """
+        return distributed.from_first(self._load() if self._writes else None)
+
+    def _load(self) -> dict[str, Any] | None:
+        split_old(self.folder)
+        found = read_or_set_aside(self.checkpoint, _parse)
+        self._cut_log(found["logged_bytes"] if found else 0)
+        return found["state"] if found else None
+
+    def _cut_log(self, size: int) -> None:
+        if self.log_file.exists() and self.log_file.stat().st_size > size:
+            with writing(self.log_file, OUTPUTS):
+                os.truncate(self.log_file, size)
+
+    @contextlib.contextmanager
+    def restoring(self, optimizer: torch.optim.Optimizer | None = None) -> Iterator[None]:
+        """Context in which a state is loaded into a network and its optimizer.
+
+        Raises:
+            InputError: the state belongs to another network.
+        """
+        try:
+            yield
+            _require_fitting(optimizer)
+        except Exception as error:  # torch may raise any error for a foreign state
+            reason = shortened(reason_of(error), 300)
+            raise InputError(
+                f"{self.checkpoint}: does not fit this run ({type(error).__name__}: {reason}); "
+                "remove it, and the same command starts from the beginning"
+            ) from error
+
+    def start_over(self, reason: str) -> None:
+        """Empties the log, since a loaded checkpoint cannot be used.
+
+        Args:
+            reason: continues the sentence "the checkpoint is not used, since".
+        """
+        if self._writes:
+            warnings.warn(
+                f"{self.folder}: the checkpoint is not used, since {reason}; the training starts "
+                "from the beginning",
+                stacklevel=2,
+            )
+            self._cut_log(0)
+
+    def end(self) -> None:
+        """Removes the checkpoint of seeds that have their results."""
+        if self._writes:
+            with writing(self.checkpoint, OUTPUTS):
+                self.checkpoint.unlink(missing_ok=True)
+
+    def save_weights(self, weights: dict[str, Any]) -> Path:
+        """Saves the state of a trained network as ``weights-seed<seeds>.pt``."""
+        path = weights_path(self.folder, *self.seeds)
+        if self._writes:
+            save_tensors(path, weights)
+        return path
+
+    def picture(self, name: str, path: Path) -> None:
+        """Sends a picture of the run folder to the sink."""
+        if self._sink and hasattr(self._sink, "picture"):
+            self._sink.picture(name, path)
+
+    def save_arrays(self, name: str, **arrays: Any) -> Path:
+        """Writes numpy arrays to ``<name>.npz``."""
+        path = self.folder / f"{name}.npz"
+        if self._writes:
+            write_atomically(path, lambda file: np.savez_compressed(file, **arrays), OUTPUTS)
+        return path
+
+    def progress(self, total: int, desc: str) -> tqdm:
+        """Creates a progress bar; it is silent where stderr is not a terminal."""
+        silent = None if self._writes else True
+        return tqdm(total=total, desc=desc, disable=silent, leave=False, dynamic_ncols=True)
+
+
+def group_name(seeds: list[int]) -> str:
+    """Returns the name of the folder of some seeds: ``s0-4``, ``s1_3``; a hash of a long list."""
+    spans: list[list[int]] = []
+    for seed in seeds:
+        if spans and seed == spans[-1][-1] + 1:
+            spans[-1].append(seed)
+        else:
+            spans.append([seed])
+    name = "s" + "_".join("-".join(map(str, dict.fromkeys((s[0], s[-1])))) for s in spans)
+    hashed = hashlib.sha256(name.encode()).hexdigest()[:10]
+    return name if len(name) <= LONGEST else f"s-{hashed}"
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    found = load_tensors(path)
+    if not isinstance(found, dict) or not {"state", "logged_bytes"} <= found.keys():
+        raise ValueError("it is not a checkpoint of a run")
+    return found
+
+
+def _require_fitting(optimizer: torch.optim.Optimizer | None) -> None:
+    """Raises ValueError for moments of another shape, with which only the next step would fail."""
+    for parameter, own in optimizer.state.items() if optimizer else ():
+        for name, value in own.items():
+            is_moment = isinstance(value, torch.Tensor) and value.dim()
+            if is_moment and value.shape != parameter.shape:
+                sizes = f"{tuple(value.shape)} for {tuple(parameter.shape)}"
+                raise ValueError(f"the optimizer's {name} is {sizes}")
+
+
+def split_old(folder: Path) -> None:
+    """Gives every group of seeds its own folder, in a run folder of an earlier version.
+
+    There, all groups shared one log. The last two checkpoints belonged to the group in training;
+    those of groups that waited had the seeds in their names, and their lines of the log inside.
+    """
+    log = folder / LOG
+    shared = [folder / "checkpoint-before.pt", folder / CHECKPOINT]
+    found = [path for path in (*shared, *folder.glob("checkpoint-seed*.pt")) if path.exists()]
+    if not found and not log.exists():
+        return
+    content = log.read_bytes() if log.exists() else b""
+    for name, lines in _by_group(content).items():
+        write_atomically(folder / name / LOG, lambda file, own=lines: file.write(own), OUTPUTS)
+    for path in found:
+        if old := read_or_set_aside(path, _parse):
+            name = group_name(old["seeds"])
+            lines = _by_group(content[: old["logged_bytes"]]).get(name, b"")
+            own = old["log"].encode() if "log" in old else lines
+            write_atomically(folder / name / LOG, lambda file, own=own: file.write(own), OUTPUTS)
+            new = {"state": old["state"], "logged_bytes": len(own)}
+            save_tensors(folder / name / CHECKPOINT, new)
+    for path in (*found, log):  # the log last: a kill before it loses nothing
+        path.unlink(missing_ok=True)
+
+
+def _by_group(content: bytes) -> dict[str, bytes]:
+    """Divides the lines of a log by the group of their seeds; a line cut short is left out."""
+    groups: dict[str, list[bytes]] = {}
+    for line in content.splitlines(keepends=True):
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            groups.setdefault(group_name(json.loads(line)["seeds"]), []).append(line)
+    return {name: b"".join(lines) for name, lines in groups.items()}

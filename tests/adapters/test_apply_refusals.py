@@ -1,0 +1,205 @@
+"""What ``apply`` and the models with aggregators refuse: each case names its argument."""
+
+from functools import partial
+
+import pytest
+import timm
+import torch
+import torch_geometric.nn as pyg
+import transformers as hf
+from applied_convolutions import network
+from applied_models import Push, Scale, bert, everything, gpt2, made, vit
+from torch import Tensor, nn
+
+import oversmoothing as osm
+from oversmoothing.adapters.blocks import chosen, find_blocks
+from oversmoothing.errors import InputError
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+IMAGE = torch.rand(1, 3, 32, 32)
+
+
+def encoder(**options: bool) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, **{"batch_first": True, **options})
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def without_fused() -> nn.Module:
+    model = vit()
+    model.blocks[0].attn.fused_attn = False
+    return model
+
+
+def with_shared_norm() -> nn.Module:
+    model = vit()
+    model.blocks[1].norm1 = model.blocks[0].norm1
+    return osm.apply(model, "contranorm", where="norms", blocks=[0])
+
+
+def patched() -> nn.Module:
+    """A hook of accelerate would bypass the aggregators, without a word."""
+    model = vit()
+    model.blocks[1].attn.forward = model.blocks[1].attn.forward
+    return model
+
+
+def jamba() -> nn.Module:
+    return hf.JambaModel(hf.JambaConfig(
+        **SIZES, intermediate_size=32, num_key_value_heads=1, vocab_size=9, num_experts=1,
+        num_experts_per_tok=1, attn_layer_period=2, attn_layer_offset=1,
+        use_mamba_kernels=False))  # fmt: skip
+
+
+def group_vit() -> nn.Module:
+    config = hf.GroupViTVisionConfig(
+        hidden_size=16, intermediate_size=32, depths=[1, 1, 1], num_attention_heads=2,
+        image_size=32, patch_size=8, num_group_tokens=[4, 2, 0],
+        num_output_groups=[4, 2, 0])  # fmt: skip
+    return hf.GroupViTVisionModel(config)
+
+
+def windows() -> nn.Module:
+    sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "window_size": 4}
+    return hf.SwinModel(hf.SwinConfig(**sizes, depths=[2, 2], num_heads=[2, 2]))
+
+
+def sinks() -> nn.Module:
+    """The rows of their attention sum to less than 1."""
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_local_experts": 2}
+    return hf.GptOssModel(hf.GptOssConfig(**small, **heads, vocab_size=9))
+
+
+def convolutions(conv=lambda: pyg.GCNConv(4, 4)) -> nn.Module:
+    return nn.ModuleList(conv() for _ in range(3))
+
+
+flex = partial(made, bert, implementation="flex_attention")
+WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument that is named
+    "unknown blocks": (encoder, "contranorm", {}, "model"),
+    "unknown mixing": (encoder, "centered", {}, "aggregator"),
+    "unknown mixing at a pattern": (encoder, osm.Centered, {"where": "layers.*"}, "aggregator"),
+    "unknown name": (vit, "centred", {}, "aggregator"),
+    "preset": (vit, "contranorm_vit", {}, "aggregator"),
+    "none": (vit, "none", {}, "aggregator"),
+    "no aggregator": (vit, nn.LayerNorm, {}, "aggregator"),
+    "instance": (vit, osm.LayerNorm(32), {}, "aggregator"),
+    "number": (vit, 3, {}, "aggregator"),
+    "None": (vit, [None], {}, "aggregator"),
+    "builtin": (vit, max, {}, "aggregator"),
+    "option": (vit, "contranorm", {"scal": 1}, "scal"),
+    "not finite": (vit, "centered", {"gamma": float("nan")}, "aggregator.gamma"),
+    "text": (vit, "centered", {"gamma": "-1"}, "aggregator.gamma"),
+    "no place": (vit, "pairnorm", {"where": "norm3"}, "where"),
+    "no choice": (vit, "centered", {"where": "norms"}, "where"),
+    "empty pattern": (vit, "pairnorm", {"where": ""}, "where"),
+    "pattern": (vit, "pairnorm", {"where": 5}, "where"),
+    "no match": (encoder, "pairnorm", {"where": "layer.*"}, "where"),
+    "list": (encoder, "pairnorm", {"where": "layers"}, "where"),
+    "never called": (encoder, "pairnorm", {"where": "layers.*.self_attn.out_proj"}, "where"),
+    "tokens first": (partial(encoder, batch_first=False), Push, {"where": "layers.*"}, "where"),
+    "empty": (
+        lambda: nn.Sequential(nn.Sequential(), nn.Linear(4, 4)), Push, {"where": "0"}, "where"),
+    "block": (vit, "centered", {"blocks": [3]}, "blocks"),
+    "blocks": (vit, "centered", {"blocks": 3}, "blocks"),
+    "no blocks": (vit, "centered", {"blocks": None}, "blocks"),
+    "letters": (vit, "centered", {"blocks": ["a"]}, "blocks"),
+    "word": (bert, "centered", {"blocks": "last-3"}, "blocks"),
+    "blocks and pattern": (
+        convolutions, "contranorm", {"where": "[01]", "blocks": [0]}, "blocks"),
+    "causal": (vit, "pairnorm", {"causal": "no"}, "causal"),
+    "future": (gpt2, "contranorm", {}, "aggregator"),
+    "jit": (lambda: torch.jit.script(nn.Linear(3, 3)), "pairnorm", {}, "model"),
+    "single layer": (lambda: nn.Linear(3, 3), "pairnorm", {}, "model"),
+    "no attention": (partial(timm.create_model, "resnet18"), "centered", {}, "model"),
+    "not fused": (without_fused, "centered", {}, "model"),
+    "patched": (patched, "centered", {}, "model"),
+    "no attention in a block": (jamba, "centered", {}, "model"),
+    "no norm": (group_vit, "layernorm", {}, "where"),
+    "windows": (windows, "centered", {}, "model"),
+    "sinks": (sinks, "centered", {}, "model"),
+    "masks that cannot be read": (flex, "centered", {}, "model"),
+    "instead in text": (bert, "em", {}, "aggregator"),
+    "place in text": (bert, "pairnorm", {"where": "fnn"}, "where"),
+    "instead in graphs": (convolutions, "external", {}, "aggregator"),
+    "place in graphs": (convolutions, "pairnorm", {"where": "branch"}, "where"),
+    "channels": (partial(convolutions, lambda: pyg.APPNP(3, 0.1)), "contranorm", {}, "aggregator"),
+    "channels inside": (
+        partial(convolutions, lambda: pyg.NNConv(4, 4, nn.Linear(2, 16))), Scale, {}, "aggregator"),
+    "layout": (vit, "pairnorm", {"where": "blocks.*.mlp", "layout": "BWHC"}, "layout"),
+    "known layout": (vit, "pairnorm", {"layout": "BHWC"}, "layout"),
+    "taken": (lambda: osm.apply(vit(), "centered", blocks=[1]), "pairnorm", {}, "blocks"),
+    "taken norm": (
+        with_shared_norm, "contranorm", {"where": "norms", "blocks": [1]}, "blocks"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", WRONG)
+def test_bad_input_leaves_the_model_as_it_was(why: str) -> None:
+    build, aggregator, options, key = WRONG[why]
+    model = build()
+    before = everything(model)
+    with pytest.raises(InputError, match=f"^{key}\\b") as refused:
+        osm.apply(model, aggregator, **options)
+    assert "\n" not in str(refused.value) and everything(model) == before
+
+
+def batch_of(nodes: int) -> Tensor:
+    return torch.zeros(nodes, dtype=torch.long)
+
+
+EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the argument
+    "feature map": (
+        lambda: osm.apply(timm.create_model("resnet18"), Push, where="layer*.0.bn1"),
+        (IMAGE,), "where"),
+    "tokens in a layout": (
+        lambda: osm.apply(vit(), "pairnorm", where="blocks.*.mlp", layout="BHWC"),
+        (IMAGE,), "where"),
+    "other nodes": (
+        lambda: network(lambda: pyg.GCNConv(4, 4), osm.PairNorm),
+        (torch.randn(3, 4).double(), EDGES, batch_of(9)), "batch"),
+    "bipartite": (
+        lambda: network(lambda: pyg.SAGEConv((4, 4), 4), osm.Centered).layers[0],
+        ((torch.randn(7, 4).double(), torch.randn(5, 4).double()), EDGES), "model"),
+    "keys are selected": (
+        lambda: partial(osm.apply(bert(), "centered").encoder.layer[0].attention.self.inside.attend,
+                        nn.Identity(), indices=torch.zeros(1, 3, 2)),
+        (*[torch.randn(1, 2, 3, 8)] * 3, None), "model"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", CALLS)
+def test_calls_that_would_give_wrong_numbers_are_refused(why: str) -> None:
+    build, inputs, key = CALLS[why]
+    with pytest.raises(InputError, match=f"^{key}: "):
+        build()(*inputs)
+
+
+def test_nothing_is_removed_while_a_forward_is_patched() -> None:
+    model = osm.apply(vit(), "centered")
+    model.blocks[1].attn.forward = model.blocks[1].attn.forward
+    before = everything(model)
+    with pytest.raises(InputError, match="^model: "):
+        osm.remove(model)
+    assert everything(model) == before
+    with pytest.raises(InputError, match="^model: "):
+        osm.remove("encoder")
+
+
+def test_blocks_that_are_not_there() -> None:
+    for wrong in ("first", "last-4", [], [3], [True], 3, None):
+        with pytest.raises(InputError, match="^blocks: "):
+            chosen(wrong, 3)
+    with pytest.raises(InputError, match=r"^layers: .*'0', '2'"):  # names to choose from
+        find_blocks(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
+
+
+def test_hints() -> None:
+    """A misspelt name, and a module whose name is almost that of a place."""
+    for name in ("centred", "centered_1"):
+        with pytest.raises(InputError, match="did you mean 'centered'"):
+            osm.apply(vit(), name)
+    with pytest.warns(UserWarning, match="'norms' is a place"):
+        model = osm.apply(vit(), "pairnorm", where="norm")
+    assert isinstance(model.norm.after[0], osm.PairNorm)

@@ -1,0 +1,231 @@
+"""The folder of a run: whole files or none, a lock, and a log and a checkpoint for each group."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from run_log import log_lines
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.store.files import replacing, write_atomically, write_text
+from oversmoothing.lab.store.lookup import find
+from oversmoothing.lab.store.results import read_result, write_result
+from oversmoothing.lab.store.run import Busy, Recorder, group_name, locked
+from oversmoothing.lab.store.weights import save_tensors
+
+
+def test_a_checkpoint_comes_back_bit_equal(tmp_path: Path) -> None:
+    state = {"w": torch.randn(4), "epoch": 3, "list": [1.5, "a"], "nested": {"g": torch.tensor(2)}}
+    Recorder(tmp_path, [0]).save_checkpoint(state)
+    loaded = Recorder(tmp_path, [0]).load_checkpoint()
+    assert torch.equal(loaded["w"], state["w"]) and loaded["list"] == [1.5, "a"]
+    assert loaded["epoch"] == 3 and torch.equal(loaded["nested"]["g"], state["nested"]["g"])
+
+
+def test_the_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
+    run = Recorder(tmp_path, [0])
+    run.log(epoch=1)
+    run.save_checkpoint({"epoch": 1})
+    run.log(epoch=2)
+    run.log_file.open("a").write('{"epoch": 3, "half a li')  # killed in mid-write
+    Recorder(tmp_path, [0]).load_checkpoint()
+    assert log_lines(tmp_path) == [{"seeds": [0], "epoch": 1}]
+    with pytest.warns(UserWarning, match="not used, since it was made elsewhere"):
+        run.start_over("it was made elsewhere")
+    assert log_lines(tmp_path) == []
+
+
+def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
+    """Some are stopped, others begin and end in between; also those that have seeds in common."""
+    groups = ([0], [1], [0, 1], [1, 0], [0, 1, 2, 3, 4], [*range(0, 240, 2)], [*range(0, 242, 2)])
+    assert [*map(group_name, groups[:5])] == ["s0", "s1", "s0-1", "s1_0", "s0-4"]
+    assert group_name([0, 2, 3]) == "s0_2-3"
+    for number, seeds in enumerate(groups):
+        run = Recorder(tmp_path, seeds)
+        assert run.load_checkpoint() is None
+        run.log(epoch=number)
+        run.save_checkpoint({"epoch": number})
+    Recorder(tmp_path, [1]).end()
+    for number, seeds in enumerate(groups):
+        run = Recorder(tmp_path, seeds)
+        assert run.load_checkpoint() == (None if seeds == [1] else {"epoch": number})
+        assert run.log_file.read_text() == (
+            "" if seeds == [1] else json.dumps({"seeds": seeds, "epoch": number}) + "\n"
+        )
+
+
+def test_an_old_folder_is_divided(tmp_path: Path) -> None:
+    """Seed 0 has ended, seed 1 waits, seeds 2 and 3 are in training, with lines to come again."""
+    lines = [json.dumps({"seeds": s, "epoch": e}) + "\n" for s in ([0], [2, 3]) for e in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines) + '{"seeds": [2, 3], "ep')
+    waits = {"state": {"epoch": 1}, "seeds": [1], "log": '{"seeds": [1], "epoch": 1}\n'}
+    save_tensors(tmp_path / "checkpoint-seed1.pt", waits | {"logged_bytes": 99})
+    for name, epoch in (("checkpoint-before.pt", 0), ("checkpoint.pt", 1)):
+        trains = {"state": {"epoch": epoch}, "seeds": [2, 3]}
+        size = len("".join(lines[: 2 + epoch]))
+        save_tensors(tmp_path / name, trains | {"logged_bytes": size})
+    for seeds in ([1], [2, 3]):
+        assert Recorder(tmp_path, seeds).load_checkpoint() == {"epoch": 1}
+    expected = {"s0": [1, 2], "s1": [1], "s2-3": [1]}
+    assert {path.name for path in tmp_path.iterdir()} == {*expected}
+    for name, epochs in expected.items():
+        text = (tmp_path / name / "metrics.jsonl").read_text()
+        assert [json.loads(line)["epoch"] for line in text.splitlines()] == epochs
+
+
+def test_a_word_that_can_be_no_file_names_no_run() -> None:
+    for word in ("a**b", "*", "x" * 300):
+        with pytest.raises(InputError, match="no such run"):
+            find(word)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_removed_a_day_later(tmp_path: Path, kind: str) -> None:
+    left = {age: tmp_path / f".new.{age:08}.tmp" for age in (0, 2)}  # days
+    for age, path in left.items():
+        path.mkdir() if kind == "folder" else path.touch()
+        os.utime(path, (path.stat().st_mtime - 86400 * age,) * 2)
+    with replacing(tmp_path / "new") as temporary:
+        temporary.mkdir() if kind == "folder" else temporary.touch()
+    assert {path.name for path in tmp_path.iterdir()} == {"new", left[0].name}
+
+
+@pytest.mark.parametrize("size", [0, 7, 40])
+@pytest.mark.parametrize("name", ["checkpoint.pt", "result.json"])
+def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str, size: int) -> None:
+    run = Recorder(tmp_path, [0])
+    run.save_checkpoint({"epoch": 3})
+    write_result(tmp_path, {"seeds": {}, "text": "x" * 40})
+    path = run.checkpoint if name == "checkpoint.pt" else tmp_path / name
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.warns(UserWarning, match=rf"{name} cannot be read .*set aside"):
+        read = run.load_checkpoint() if name == "checkpoint.pt" else read_result(tmp_path)
+    assert read is None and not path.exists() and path.with_name(f"{name}.corrupt").exists()
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"seeds": 3}'])
+def test_a_result_of_another_form_is_set_aside(tmp_path: Path, text: str) -> None:
+    (tmp_path / "result.json").write_text(text)
+    with pytest.warns(UserWarning, match="set aside"):
+        assert read_result(tmp_path) is None
+
+
+def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple:
+            return os.mkdir, (str(tmp_path / "owned"),)
+
+    run = Recorder(tmp_path, [0])
+    run.checkpoint.parent.mkdir()
+    torch.save({"state": Evil(), "logged_bytes": 0}, run.checkpoint)
+    with pytest.warns(UserWarning, match="set aside"):
+        assert run.load_checkpoint() is None
+    assert not (tmp_path / "owned").exists()
+
+
+def test_moments_of_another_size_are_named(tmp_path: Path) -> None:
+    layers = [torch.nn.Linear(2, size) for size in (3, 4)]
+    optimizers = [torch.optim.Adam(layer.parameters()) for layer in layers]
+    layers[0](torch.ones(2)).sum().backward()
+    optimizers[0].step()
+    run, line = Recorder(tmp_path, [0]), r"checkpoint\.pt: .*exp_avg is \(3, 2\) for \(4, 2\)"
+    with pytest.raises(InputError, match=line), run.restoring(optimizers[1]):
+        optimizers[1].load_state_dict(optimizers[0].state_dict())
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_result(tmp_path, {"id": "old"})
+
+    def full(file: object) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(InputError, match=r"result\.json: cannot be written \(No space left"):
+        write_atomically(path, full)
+    assert json.loads(path.read_text()) == {"id": "old"}
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+FULL_DISK = """
+import resource, signal, sys, numpy, torch
+from pathlib import Path
+from oversmoothing.errors import InputError
+from oversmoothing.lab.store.results import write_result
+from oversmoothing.lab.store.run import Recorder
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+folder = Path(sys.argv[1])
+run = Recorder(folder, [0])
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+for write in (
+    lambda: write_result(folder, {"x": "y" * 10_000}),
+    lambda: run.save_checkpoint({"w": torch.zeros(10_000)}),
+    lambda: run.save_arrays("curves", x=numpy.random.rand(10_000)),
+    lambda: [run.log(epoch=i, text="z" * 100) for i in range(100)],
+):
+    try:
+        write()
+    except InputError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    """A file-size limit makes the kernel refuse the write, as a full disk does."""
+    words = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 and all("cannot be written" in line for line in lines)
+    left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"metrics.jsonl"}, "a half-written file stayed"
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from oversmoothing.lab.store.run import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_only_one_process_holds_a_run(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    free = threading.Event()
+
+    def wait() -> None:
+        with locked(tmp_path, wait=True):
+            free.set()
+
+    waiting = threading.Thread(target=wait)
+    try:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(Busy, match=f"is being run by process {process.pid} on "):
+            locked(tmp_path).__enter__()
+        waiting.start()
+        assert not free.wait(0.3)
+    finally:
+        process.kill()  # like kill -9: the lock ends with its owner
+        process.wait()
+    assert free.wait(20)
+    waiting.join()
+    with locked(tmp_path), pytest.raises(Busy, match=f"process {os.getpid()} "):
+        locked(tmp_path).__enter__()
+
+
+def test_files_are_whole_and_as_open_as_the_users_umask_says(tmp_path: Path) -> None:
+    path = Recorder(tmp_path, [0]).save_arrays("curves", rank=np.arange(5, dtype=np.int16))
+    assert np.load(path)["rank"].tolist() == [0, 1, 2, 3, 4]
+    write_text(tmp_path / "note", "γ")
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "note").stat().st_mode & 0o777 == 0o666 & ~umask
