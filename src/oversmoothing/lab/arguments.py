@@ -65,7 +65,7 @@ def signature_problems(
 ) -> list[str]:
     """Does what ``argument_problems`` does, for a signature."""
     known, hints = signature
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    open_ended = inspect.Parameter.VAR_KEYWORD in {p.kind for p in known.values()}
     own = [name for name in known if name not in (given or ())]
     problems = []
     for name, value in values.items():

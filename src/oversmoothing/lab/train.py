@@ -37,9 +37,11 @@ def main() -> int:
         return 2
     if checked.hydra is not None:
         run_by_hydra(checked.hydra)
-    else:
-        run_all(checked.configs, start=checked.start, swept=checked.swept)
-    return 1 if checked.configs and unfinished(checked.configs) else 0
+        return 1 if unfinished(checked.configs) else 0
+    failed = run_all(checked.configs, start=checked.start, swept=checked.swept)
+    if failed:
+        complain(f"{len(failed)} of {len(checked.configs)} runs have no result")
+    return 1 if failed else 0
 
 
 def run() -> None:

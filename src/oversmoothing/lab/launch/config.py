@@ -233,9 +233,10 @@ def _open(node: DictConfig) -> None:
 
 def _assembled(overrides: list[Override]) -> DictConfig:
     """Composes a config from overrides that name one value each, without Hydra's own node."""
-    config = copy.deepcopy(_without_hydra(_choice(overrides)))
+    composed = [override for override in overrides if _is_composed(override)]
+    config = copy.deepcopy(_without_hydra(tuple(o.input_line for o in composed)))
     for override in overrides:
-        if not (_is_composed(override) or override.is_hydra_override()):
+        if override not in composed and not override.is_hydra_override():
             _put(config, override)
     return config
 

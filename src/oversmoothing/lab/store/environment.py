@@ -66,8 +66,9 @@ def environment(name: str) -> dict[str, Any]:
 
 def shared_environment(environments: list[dict[str, Any]]) -> dict[str, Any]:
     """Merges the environments of seeds; different values are joined, as in ``cpu / H200``."""
-    keys = dict.fromkeys(key for env in environments for key in env)
-    values = {key: list(dict.fromkeys(env.get(key) for env in environments)) for key in keys}
+    distinct = [env for n, env in enumerate(environments) if env not in environments[:n]]
+    keys = dict.fromkeys([key for env in distinct for key in env])
+    values = {key: list(dict.fromkeys([env.get(key) for env in distinct])) for key in keys}
     return {
         key: each[0] if len(each) == 1 else " / ".join(map(str, each))
         for key, each in values.items()
