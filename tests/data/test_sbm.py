@@ -4,12 +4,12 @@ import hashlib
 
 import pytest
 import torch
-from oversmoothing.lab.data import csbm
 from scipy.stats import chi2
 from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.arguments import build
+from oversmoothing.lab.data import csbm
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.command import configs

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from fake_network import Fake, one_by_one
-from oversmoothing.lab.data import mask_folders, scenes
 from PIL import Image
 from torch import Tensor, nn
 
@@ -17,6 +16,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.backbones.vit import ViT
+from oversmoothing.lab.data import mask_folders, scenes
 from oversmoothing.lab.data.image_set import ImageSet, palette
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation.evaluator import Evaluation, Evaluator

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oversmoothing.lab.tasks import rank
 from run_log import log_text
 from run_task import run_task
 
@@ -16,6 +15,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.tasks import rank
 from oversmoothing.lab.tasks.rank import Curves, Rank
 
 BACKBONE = partial(RandomTransformer, block="post_ln", depth=12, num_tokens=10, dim=10)
