@@ -1,24 +1,29 @@
-"""Writes one self-contained page of everything under results/: python scripts/report.py"""
+"""Writes one self-contained page of everything under results/: python scripts/report.py
+
+What only outputs/ has is shown beside it, and the page says so.
+"""
 
 import argparse
 import itertools
 from dataclasses import replace
 from pathlib import Path
 
+from oversmoothing.lab.launch.script import OUTPUTS
 from oversmoothing.lab.report.claims import read_claims
 from oversmoothing.lab.report.in_short import in_short
 from oversmoothing.lab.report.page import Section, papers, write_page
-from oversmoothing.lab.report.results import collect
-from oversmoothing.lab.report.tables import Cell, load, select
+from oversmoothing.lab.report.results import Planned, Records, collect_from, records_beside
+from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.report.verdict import Entry, judge
 from oversmoothing.lab.store.files import results as results_folder
 from oversmoothing.lab.store.files import writing
 
+HERE = f"From {OUTPUTS}/, not published to results/"
 OTHERS = (  # command of make, title, text, and files below results/ that are shown if they exist
     ("cures", "Which method at which depth",
      "All methods under one protocol, with settings chosen on validation. The table is of GCNs on "
-     "Cora (↑ ↓: significantly better or worse than none); docs/guides/cures.md has the advice, "
-     "results/tables/cures.md every cell.",
+     "homophilous graphs: mean difference to none, and how many graphs are significantly better ↑ "
+     "or worse ↓; docs/guides/cures.md has the advice, results/tables/cures.md every cell.",
      "tables/cures.md figures/cures.png"),
     ("fig1", "Figure 1: rank of random transformers",
      "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
@@ -58,9 +63,13 @@ def main() -> int:
             page.unlink()
     cells = load(results / "expected")
     names = dict.fromkeys(cell.table for cell in cells)
-    judged = {name: _judged(results, cells, name) for name in names}
-    tables = [_table(results, name, entries) for name, entries in judged.items()]
-    others = [_section(results, *of) for of in OTHERS]
+    judged, tables = {}, []
+    for name in names:
+        records = records_beside(results / f"{name}.jsonl")
+        planned = collect_from(records, select(cells, name), [])
+        judged[name] = judge([p.pair for p in planned])
+        tables.append(_table(results, name, judged[name], _here(planned, records)))
+    others = [section for of in OTHERS for section in _sections(results, *of)]
     sections = [section for section in others if section.rows or section.figures]
     claims = read_claims(results)
     counted = papers((entry for entries in judged.values() for entry in entries), claims)
@@ -76,28 +85,50 @@ def _claims(claims: list[dict[str, str]]) -> Section:
     return Section("What the papers claim", text, "make claims", claims=claims)
 
 
-def _section(results: Path, name: str, title: str, text: str, files: str) -> Section:
-    paths = _existing(results, *files.split())
+def _sections(results: Path, name: str, title: str, text: str, files: str) -> list[Section]:
+    """What results/ has, and what outputs/ has if it differs."""
+    published = _section(_existing(results, *files.split()), name, title, text)
+    new = _section(_new(results, *files.split()), name, f"{title}: {OUTPUTS}/", f"{HERE}.")
+    return [published, new]
+
+
+def _section(paths: list[Path], name: str, title: str, text: str) -> Section:
     rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
     figures = [path for path in paths if path.suffix == ".png"]
     return Section(title, text, f"make {name}", rows=rows, figures=figures)
 
 
-def _judged(results: Path, cells: list[Cell], name: str) -> list[Entry]:
-    return judge([p.pair for p in collect(select(cells, name), [], results / f"{name}.jsonl")])
+def _here(planned: list[Planned], records: Records) -> str:
+    """Says which of the shown seeds only outputs/ has, and which have other values there."""
+    found = [line for p in planned for line in (p.unrecorded(records), p.beside(records)) if line]
+    return f"{HERE}: {'; '.join(dict.fromkeys(found))}." if found else ""
 
 
-def _table(results: Path, name: str, entries: list[Entry]) -> Section:
+def _table(results: Path, name: str, entries: list[Entry], here: str) -> Section:
     about = entries[0].cell.about
     title = about.title if about.ours else f"{about.source}: {about.title}"
     text = "; ".join([about.source] * about.ours + [f"unit: {about.unit}"] * bool(about.unit))
+    text = "\n\n".join(filter(None, (text, here)))
     endings = ("", "_curves", "_training", "_thresholds")
-    figures = _existing(results, *(f"figures/{name}{ending}.png" for ending in endings))
+    files = [f"figures/{name}{ending}.png" for ending in endings]
+    figures = _existing(results, *files) + _new(results, *files)
     return Section(title, text, f"make table NAME={name}", entries=entries, figures=figures)
 
 
 def _existing(results: Path, *names: str) -> list[Path]:
     return [results / name for name in names if (results / name).exists()]
+
+
+def _new(results: Path, *names: str) -> list[Path]:
+    """Files in outputs/ that results/ lacks or has with another content."""
+    if results != results_folder():
+        return []
+    return [
+        path
+        for path in _existing(OUTPUTS, *names)
+        if not (published := results / path.relative_to(OUTPUTS)).exists()
+        or published.read_bytes() != path.read_bytes()
+    ]
 
 
 def _rows(path: Path) -> list[list[str]]:
