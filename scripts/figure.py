@@ -1,32 +1,9 @@
-"""Draws a figure, or computes another result that is not a table of runs.
+"""The command ``oversmoothing figure …``."""
 
-    python scripts/figure.py fig1 --jobs 2
-    python scripts/figure.py hem_fig3 --help
-
-Names can be shortened: hem_fig3 means src/oversmoothing/lab/papers/hemnet_fig3.
-"""
-
-import fnmatch
-import importlib
-import pkgutil
 import sys
 
-from oversmoothing.errors import InputError
-from oversmoothing.lab import papers
-from oversmoothing.lab.launch.script import run_script
-
-
-def main() -> int:
-    name, *options = sys.argv[1:] or ["--help"]
-    names = sorted(module.name for module in pkgutil.iter_modules(papers.__path__))
-    if name in ("-h", "--help"):
-        print(__doc__, "Names:", *names, sep="\n  ")
-        return 0
-    found = fnmatch.filter(names, f"*{name.replace('_', '*_')}*")
-    if len(found) != 1:
-        raise InputError(f"{name}: no figure; expected one of {', '.join(names)}")
-    return importlib.import_module(f"{papers.__name__}.{found[0]}").main(options)
-
+from oversmoothing.__main__ import cli
 
 if __name__ == "__main__":
-    run_script(main)
+    sys.argv.insert(1, "figure")
+    cli()

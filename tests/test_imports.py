@@ -25,7 +25,8 @@ FLOORS = (  # a folder imports its own modules, those of its floor's parents, an
     {"lab.search"},
     {"lab.report"},
     {"lab.papers"},
-    {"lab.train", "__main__"},
+    {"lab.figure", "lab.train"},
+    {"__main__"},
 )
 SHARED_BY_TASKS = {"lab.tasks.base", "lab.tasks.splits", "lab.tasks.rank"}
 

@@ -1,23 +1,51 @@
-"""The command line of the library: ``python -m oversmoothing diagnose …``."""
+"""The command line: ``oversmoothing COMMAND …``, or ``python -m oversmoothing COMMAND …``."""
 
-from argparse import ArgumentParser
+import sys
+from importlib import import_module
 
-from oversmoothing.lab.launch.diagnose import command
-from oversmoothing.lab.launch.script import run_script
+from oversmoothing import __version__
+from oversmoothing.errors import InputError, install, meant
+from oversmoothing.lab.launch.script import STOPPED, run_script
+
+COMMANDS = {  # name -> module with the function main, and what it does
+    "diagnose": ("launch.diagnose.command", "measure a model of timm, transformers or a run"),
+    "train": ("train", "train and measure; the same as python train.py"),
+    "table": ("report.run_table", "run the missing cells of a table, and write it"),
+    "figure": ("figure", "draw a figure, or compute another result"),
+    "tune": ("report.tune", "search settings by validation accuracy"),
+    "predict": ("launch.predict", "draw the predictions of a trained network"),
+    "evaluate": ("launch.evaluate", "measure a trained network with other settings"),
+    "export": ("launch.export", "write a trained network as a folder to share"),
+    "data": ("data.get", "download and verify raw data"),
+    "labels": ("data.convert_labels", "convert pickled labels to JSON"),
+    "report": ("report.write_report", "write one page of all results"),
+}
 
 
 def main() -> int:
-    parser = ArgumentParser("python -m oversmoothing", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    what = "Measure how alike tokens or nodes are after every layer of a model."
-    diagnose = commands.add_parser("diagnose", help=what, description=what)
-    command.add_options(diagnose)
-    return command.run(parser.parse_args())
+    """Runs the command that the command line names; its packages are imported only then."""
+    name, *words = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print(__doc__, "", *(f"  {key:9} {what}" for key, (_, what) in COMMANDS.items()), sep="\n")
+        return 0
+    if name == "--version":
+        print(f"oversmoothing {__version__}")
+        return 0
+    if name not in COMMANDS:
+        raise InputError(f"{name}: no such command; {meant(name, COMMANDS)}")
+    sys.argv[1:] = words
+    try:
+        module = import_module(f"oversmoothing.lab.{COMMANDS[name][0]}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("oversmoothing"):
+            raise
+        raise InputError(f"{name}: needs {error.name}; {install('repro')}") from error
+    return module.run() if name == "train" else module.main()
 
 
 def cli() -> None:
     """Runs the command line and exits."""
-    run_script(main)
+    run_script(main, STOPPED if sys.argv[1:2] in (["table"], ["tune"]) else "stopped")
 
 
 if __name__ == "__main__":

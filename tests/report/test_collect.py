@@ -223,7 +223,9 @@ def test_a_recorded_seed_is_not_trained_again(tmp_path: Path, cells: list) -> No
     assert [*collect(cells[:1], words, None)[0].result["seeds"]] == ["1"]
     (whole,) = collect(cells[:1], words, path)
     assert not whole.missing and len(whole.measured.values) == 2
+    assert whole.unrecorded(read_records(path)).endswith("L=1: seed 1 not in results/")
     write_records(path, [whole])
+    assert not whole.unrecorded(read_records(path))
     (record,) = read_records(path).values()
     assert [*record["seeds"]] == ["0", "1"] and record["seconds"] > planned.result["seconds"]
 

@@ -20,82 +20,15 @@ from oversmoothing.lab.report.results import (
     estimate,
     write_records,
 )
-from oversmoothing.lab.report.tables import Cell, load
 from oversmoothing.lab.report.verdict import judge
 from oversmoothing.lab.store.results import look_up
 
-SMALL = """
-tables:
-  ours:
-    {title: One, source: here, unit: "%", experiment: e, ours: true, baseline: a,
-     columns: {M: {metric: m}, cosine: {metric: layers.cosine.-1, unit: "", bold: false}},
-     rows: {a: [x=a], b: {columns: [M], overrides: [x=b]}, c: {baseline: b, overrides: [x=c]}}}
-"""
 RESULT = {
     "val_cam_miou": 20.5,
     "val_cam_iou": {"background": 70.0, "cat": None},
     "layers_after": {"cosine": [0.3, 0.4, 0.66]},
     "conditions": {"val": {"cam": "no CRF", "seg_crf": "CRF"}},
 }
-
-
-def loaded(folder: Path, text: str) -> list[Cell]:
-    (folder / "expected.yaml").write_text(text, encoding="utf-8")
-    return load(folder / "expected.yaml")
-
-
-def test_every_row_has_the_columns_that_it_names(tmp_path: Path) -> None:
-    found = loaded(tmp_path, SMALL)
-    assert [(c.key, c.column) for c in found] == [
-        ("a", "M"),
-        ("a", "cosine"),
-        ("b", "M"),
-        ("c", "M"),
-        ("c", "cosine"),
-    ]
-    assert all(c.value is None and c.target is None and c.about.ours for c in found)
-    assert [c.baseline for c in found] == [None, None, "a", "b", "b"]
-    assert [(c.unit, c.bold) for c in found[:2]] == [(None, True), ("", False)]
-
-
-def test_a_column_says_before_its_block_how_it_is_shown(tmp_path: Path) -> None:
-    found = loaded(
-        tmp_path,
-        """
-tables:
-  ours:
-    {title: One, source: here, unit: "%", experiment: e, metric: m, ours: true,
-     blocks: {plain: {metric: m}, other: {metric: n, unit: "", bold: false}},
-     columns: {A: [x=1], B: {overrides: [x=2], unit: ms, bold: true}}, rows: {a: [y=a]}}
-""",
-    )
-    assert [(c.unit, c.bold) for c in found] == [
-        (None, True),
-        ("ms", True),
-        ("", False),
-        ("ms", True),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ("columns: [M],", "columns: [N],", ["ours", "b", "'N'"]),
-        ("baseline: b", "baseline: d", ["ours", "c", "'d'"]),
-        ("ours: true, ", "", ["ours", "b", "columns"]),
-        ("ours: true", "ours: true, cells: {}", ["ours", "cells"]),
-        ("{metric: m}", "{}", ["ours", "a", "M", "'metric'"]),
-        ("c: {baseline", "c: {label: a, baseline", ["rows a and c", "the label 'a'"]),
-    ],
-)
-def test_a_faulty_table_is_met_with_one_line(
-    tmp_path: Path, old: str, new: str, named: list[str]
-) -> None:
-    assert old in SMALL
-    with pytest.raises(InputError) as error:
-        loaded(tmp_path, SMALL.replace(old, new, 1))
-    assert "\n" not in str(error.value)
-    assert all(word in str(error.value) for word in named)
 
 
 def test_numbers_are_found_in_mappings_and_lists() -> None:

@@ -139,7 +139,7 @@ def test_settings_that_another_process_found_are_not_searched_again(folder: Path
 def test_a_crash_of_one_search_is_said_and_does_not_end_the_others(
     capsys: pytest.CaptureFixture,
 ) -> None:
-    attempt = runpy.run_path(str(ROOT / "scripts/tune.py"))["attempt"]
+    from oversmoothing.lab.report.tune import attempt
 
     def crash(most: int | None, fresh: bool) -> str:
         raise RuntimeError("out of memory")

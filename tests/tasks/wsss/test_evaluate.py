@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import runpy
 import shutil
 import sys
 import zipfile
@@ -20,6 +19,7 @@ import voc_folder  # noqa: E402
 
 from oversmoothing.errors import Problems
 from oversmoothing.lab.data.image_set import read_size
+from oversmoothing.lab.launch import evaluate as evaluate_command
 from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
@@ -66,12 +66,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def evaluate(run: Path, *words: object) -> SimpleNamespace:
     """The script in this process: starting Python and torch takes seconds."""
-    script = runpy.run_path(str(ROOT / "scripts/evaluate.py"))
     argv = ["evaluate.py", "--run", run, "--device", "cpu", *words]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
         patch.setattr(sys, "argv", list(map(str, argv)))
         with redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit) as ended:
-            run_script(script["main"])
+            run_script(evaluate_command.main)
     return SimpleNamespace(
         returncode=ended.value.code, stdout=out.getvalue(), stderr=err.getvalue()
     )
@@ -199,6 +198,6 @@ def test_wrong_settings(run: Path, word: str, message: str) -> None:
 
 
 def test_a_folder_with_an_equals_sign_is_no_override() -> None:
-    options = runpy.run_path(str(Path(__file__).parents[3] / "scripts/evaluate.py"))["_options"]
+    options = evaluate_command._options
     given, words = options(["--run", "outputs/gamma=0.5/x", "evaluation.limit=2", "--seed", "0"])
     assert given.run == "outputs/gamma=0.5/x" and words == ["evaluation.limit=2"]

@@ -1,6 +1,7 @@
 """Writes a trained network as a folder that others can load: safetensors, config, numbers, card."""
 
 import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from oversmoothing.errors import InputError, reason_of
 from oversmoothing.lab.launch.card import TASKS, card
 from oversmoothing.lab.launch.loading import TrainedRun, load
+from oversmoothing.lab.launch.script import SEED, add_trust
 from oversmoothing.lab.store.files import write_text, writing
 from oversmoothing.lab.store.lookup import config_of, find
 from oversmoothing.lab.store.results import read_result
@@ -79,3 +81,21 @@ def _metrics(run: TrainedRun) -> dict[str, Any]:
     result["env"] = result.get("envs", {}).get(str(run.seed), result.get("env", {}))
     kept = {key: result[key] for key in ("id", "name", "env") if key in result}
     return {**kept, "seeds": {str(run.seed): own}}
+
+
+USAGE = """Writes a trained network as a folder to share, with config, numbers and model card.
+
+python scripts/export.py --run outputs/wsss-… --to my-network
+python scripts/predict.py photo.jpg --run my-network
+"""
+
+
+def main() -> int:
+    parser = ArgumentParser(description=USAGE, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--run", required=True, help="folder, name or id of a run")
+    parser.add_argument("--to", required=True, type=Path, help="new folder")
+    parser.add_argument("--seed", type=SEED, help="needed if several were trained")
+    add_trust(parser)
+    options = parser.parse_args()
+    print(*export(options.run, options.to, options.seed, options.trust), sep="\n")
+    return 0

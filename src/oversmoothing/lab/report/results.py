@@ -150,6 +150,13 @@ class Planned:
         second += _differences(here["env"], recorded["env"])
         return f"{_place(self.cell)}: recorded {seed}: {first}, here {second}"
 
+    def unrecorded(self, records: Records) -> str:
+        """Returns a line about shown seeds that only the output folder has; empty without any."""
+        known = records.get(self.result["id"], {"seeds": {}}) if self.result else {}
+        seeds = [s for s in self._seeds(self.result) if str(s) not in known["seeds"]]
+        names = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+        return f"{_place(self.cell)}: {names} not in results/" if seeds else ""
+
     def so_far(self) -> str:
         """Returns a line about a cell that counts as missing while seeds are; empty for others."""
         if self.config is None or self.result is None or self.measured:

@@ -33,6 +33,15 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="folder; default: outputs/diagnose/SOURCE")
 
 
+def main() -> int:
+    """Reads the options of the command line, and runs the command."""
+    parser = ArgumentParser(
+        description="Measure how alike tokens or nodes are after every layer of a model."
+    )
+    add_options(parser)
+    return run(parser.parse_args())
+
+
 def run(options: Namespace) -> int:
     """Runs the command. Raises InputError for bad input."""
     for name in ("batch", "limit"):

@@ -17,6 +17,13 @@ FILES = {path.stem: yaml.safe_load(path.read_text())["tables"] for path in FOLDE
 TABLES = [  # tests/papers/test_cures.py has the others
     name for tables in FILES.values() for name in tables if not name.startswith("cures")
 ]
+PAPERS = {
+    "centered": "Centered",
+    "hemnet": "HEMNet",
+    "contranorm": "ContraNorm",
+    "external": "External Attention",
+    "gcnii": "GCNII",
+}
 HERE = {  # experiments on data that tests have -> the tables on them
     "seg_voc_subset": ("seg_subset", "seg_subset_eta"),
     "cls_digits": ("cls_depth", "cls_depth_tokens"),
@@ -30,6 +37,9 @@ NEEDS = {
     "cls_digits_eamlp": "sklearn",
     "glue_sst2_small": "transformers",
 }
+WSSS = ("table1", "table2", "table3", "table4")
+WSSS += ("wsss_gamma", "wsss_ablation", "wsss_blocks", "wsss_tries")
+WITHOUT_FILES = ("data=scenes", "backbone=deit_ti", "backbone.weights=none", "backbone.sha256=null")
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +53,16 @@ def commands(cells: list[Cell], table: str) -> dict[tuple[str, ...], Cell]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_command_names_options_that_there_are(cells: list[Cell], table: str) -> None:
+def test_every_command_names_options_that_there_are_and_a_run_of_its_own(
+    cells: list[Cell], table: str
+) -> None:
+    """Two commands of a table never name one run: an override would do nothing."""
+    named: dict[str, tuple[str, ...]] = {}
     for words in commands(cells, table):
-        assert config_problems(compose_config([*words])) == {}, words
+        config = compose_config([*words])
+        assert config_problems(config) == {}, words
+        first = named.setdefault(run_id(config), words)
+        assert first == words or table == "table5_readings"
 
 
 @pytest.mark.parametrize("experiment", HERE)
@@ -62,15 +79,13 @@ def test_what_is_run_here_passes_every_check(
             assert all_problems(compose_config([*words, *paths, *quick]), known) == []
 
 
-@pytest.mark.parametrize("table", [name for name in TABLES if name not in ("table5_readings",)])
-def test_different_cells_are_different_runs_unless_they_share_one(
-    cells: list[Cell], table: str
-) -> None:
-    """Two commands of a table never name one run: an override would do nothing."""
-    named: dict[str, tuple[str, ...]] = {}
-    for words in commands(cells, table):
-        config = compose_config([*words])
-        assert named.setdefault(run_id(config), words) == words
+def test_every_wsss_run_passes_every_check(cells: list[Cell], generated: Path) -> None:
+    known, fixed = Known(), [*WITHOUT_FILES, f"paths.cache={generated}"]  # images are read once
+    runs = {words: None for table in WSSS for words in commands(cells, table)}
+    assert len(runs) > 25
+    for words in runs:
+        random = ["task.adaptation=0"] * any("task.adaptation" in word for word in words)
+        assert all_problems(compose_config([*words, *fixed, *random]), known) == []
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -82,22 +97,20 @@ def test_latex_knows_every_letter(cells: list[Cell], table: str) -> None:
 
 
 def test_what_was_published_says_where(cells: list[Cell]) -> None:
-    papers = {"centered": "Centered", "hemnet": "HEMNet", "contranorm": "ContraNorm"}
-    papers |= {"external": "External Attention", "gcnii": "GCNII"}
-    assert FILES.keys() == papers.keys() | {"ours"}
+    assert FILES.keys() == PAPERS.keys() | {"ours"}
     for name, tables in FILES.items():
         for table in tables.keys() & TABLES:
             about = select(cells, table)[0].about
             assert about.ours is (name == "ours")
-            assert about.ours or about.source.startswith(papers[name])
+            assert about.ours or about.source.startswith(PAPERS[name])
 
 
 def test_our_numbers_on_small_data_are_not_taken_for_published_ones(cells: list[Cell]) -> None:
-    for experiment, tables in HERE.items():
+    small = ("VOC subset", "digits", "generated objects", "SST-2, small BERT")
+    for experiment, tables in (HERE | {"wsss_voc_subset": WSSS[4:]}).items():
         for table in tables:
             found = select(cells, table)
             assert {c.experiment for c in found} == {experiment}
-            small = ("VOC subset", "digits", "generated objects", "SST-2, small BERT")
             assert any(words in found[0].about.title for words in small)
             assert all(c.reason is None for c in found)
 
@@ -107,3 +120,10 @@ def test_the_grid_of_step_sizes_costs_at_most_twelve_runs(cells: list[Cell]) -> 
     assert sum(len(config.seeds) for config in runs) <= 12
     (same,) = commands(select(cells, "seg_subset", rows=["hem"]), "seg_subset")
     assert run_id(compose_config([*same])) in map(run_id, runs)
+
+
+def test_longer_is_twice_as_long(cells: list[Cell]) -> None:
+    for key in ("none_longer", "cold_longer"):
+        (longer, *_) = select(cells, "wsss_tries", rows=[key])
+        plain = compose_config([f"experiment={longer.experiment}"])
+        assert f"trainer.iterations={2 * plain.trainer.iterations}" in longer.overrides

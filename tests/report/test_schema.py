@@ -27,6 +27,14 @@ READINGS = """
       - {label: dropout, overrides: [dropout=0.3], rows: [b]}
       - {label: residual, overrides: [residual=1], columns: [L=4], not_run: too long}
 """
+GOOD = SMALL + READINGS
+OURS = """
+tables:
+  ours:
+    {title: One, source: here, unit: "%", experiment: e, ours: true, baseline: a,
+     columns: {M: {metric: m}, cosine: {metric: layers.cosine.-1, unit: "", bold: false}},
+     rows: {a: [x=a], b: {columns: [M], overrides: [x=b]}, c: {baseline: b, overrides: [x=c]}}}
+"""
 
 
 def loaded(folder: Path, text: str) -> list[Cell]:
@@ -71,38 +79,52 @@ def test_a_reading_has_its_own_notes_and_not_those_of_the_plain_rows(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "named"),
+    ("good", "old", "new", "named"),
     [
-        ("3.00, 4.0 ± 0.02", "3.00", ["one", "b", "1 values for 2 columns"]),
-        ("3.00, 4.0", "3.00, 4.0.0", ["one", "b", "L=4", "4.0.0"]),
-        (", b: [3.00, 4.0 ± 0.02]", "", ["one", "'b'", "missing"]),
-        ("metric: m, ", "", ["one", "'metric'", "missing"]),
-        ("title: One, ", "", ["one", "title", "missing"]),
-        ("metric: m", "metrik: m", ["one", "metrik", "did you mean 'metric'?"]),
-        ("tolerance: 1", "tolerance: -1", ["one", "tolerance", "-1"]),
-        ("runs: 5", "runs: five", ["one", "runs", "five"]),
-        ("std_is: fraction", "std_is: percent", ["one", "b", "percent"]),
-        ("[x=b]", "x=b", ["one", "b", "overrides"]),
-        ("baseline: a", "baseline: c", ["one", "baseline"]),
-        ("b: [3.00", "c: [3.00", ["one", "'c'"]),
-        ("a: {label: A", "b: {label: A", ["b"]),  # a key twice
-        ("tables:", "tables: [", []),
-        ("tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
-        ("of: one", "of: won", ["again", "won"]),
-        ("rows: [b]", "rows: [d]", ["again", "'d'"]),
-        ("label: residual, ", "", ["again", "label"]),
+        (GOOD, "3.00, 4.0 ± 0.02", "3.00", ["one", "b", "1 values for 2 columns"]),
+        (GOOD, "3.00, 4.0", "3.00, 4.0.0", ["one", "b", "L=4", "4.0.0"]),
+        (GOOD, ", b: [3.00, 4.0 ± 0.02]", "", ["one", "'b'", "missing"]),
+        (GOOD, "metric: m, ", "", ["one", "'metric'", "missing"]),
+        (GOOD, "title: One, ", "", ["one", "title", "missing"]),
+        (GOOD, "metric: m", "metrik: m", ["one", "metrik", "did you mean 'metric'?"]),
+        (GOOD, "tolerance: 1", "tolerance: -1", ["one", "tolerance", "-1"]),
+        (GOOD, "runs: 5", "runs: five", ["one", "runs", "five"]),
+        (GOOD, "std_is: fraction", "std_is: percent", ["one", "b", "percent"]),
+        (GOOD, "[x=b]", "x=b", ["one", "b", "overrides"]),
+        (GOOD, "baseline: a", "baseline: c", ["one", "baseline"]),
+        (GOOD, "b: [3.00", "c: [3.00", ["one", "'c'"]),
+        (GOOD, "a: {label: A", "b: {label: A", ["b"]),  # a key twice
+        (GOOD, "tables:", "tables: [", []),
+        (GOOD, "tables:", "tabels:", ["tabels", "did you mean 'tables'?"]),
+        (GOOD, "of: one", "of: won", ["again", "won"]),
+        (GOOD, "rows: [b]", "rows: [d]", ["again", "'d'"]),
+        (GOOD, "label: residual, ", "", ["again", "label"]),
+        (OURS, "columns: [M],", "columns: [N],", ["ours", "b", "'N'"]),
+        (OURS, "baseline: b", "baseline: d", ["ours", "c", "'d'"]),
+        (OURS, "ours: true, ", "", ["ours", "b", "columns"]),
+        (OURS, "ours: true", "ours: true, cells: {}", ["ours", "cells"]),
+        (OURS, "{metric: m}", "{}", ["ours", "a", "M", "'metric'"]),
+        (OURS, "c: {baseline", "c: {label: a, baseline", ["rows a and c", "the label 'a'"]),
     ],
 )
-def test_a_faulty_file_is_met_with_one_line(
-    tmp_path: Path, old: str, new: str, named: list[str]
+def test_a_mistake_is_one_line_with_file_and_key(
+    tmp_path: Path, good: str, old: str, new: str, named: list[str]
 ) -> None:
-    good = SMALL + READINGS
     assert old in good
     with pytest.raises(InputError) as error:
         loaded(tmp_path, good.replace(old, new, 1))
-    message = str(error.value)
-    assert "\n" not in message
-    assert all(word in message for word in ["expected.yaml", *named])
+    [line] = error.value.lines
+    assert all(word in line for word in ["expected.yaml", *named])
+
+
+def test_all_mistakes_of_a_file_come_together(tmp_path: Path) -> None:
+    wrong = GOOD.replace("runs: 5", "runs: 0").replace("title: One", "titel: One")
+    wrong = wrong.replace("rows: [b]", "rows: [d]").replace("std_is: fraction", "std_is: percent")
+    with pytest.raises(InputError) as error:
+        loaded(tmp_path, wrong)
+    places = [line.split("expected.yaml: ")[1] for line in error.value.lines]
+    keys = ["one: titel: there is no such key", "one: runs: ", "one: rows: b: std_is: "]
+    assert len(places) == 3 and all(any(p.startswith(key) for p in places) for key in keys)
 
 
 def test_a_value_that_is_not_at_hand_is_run_and_not_judged(tmp_path: Path) -> None:
@@ -155,3 +177,36 @@ def test_a_remark_on_no_cell_is_refused(tmp_path: Path) -> None:
     remark = "remarks: [{row: a, column: L=3, note: n}],\n     cells:"
     with pytest.raises(InputError, match="L=3"):
         loaded(tmp_path, SMALL.replace("cells:", remark))
+
+
+def test_every_row_has_the_columns_that_it_names(tmp_path: Path) -> None:
+    found = loaded(tmp_path, OURS)
+    assert [(c.key, c.column) for c in found] == [
+        ("a", "M"),
+        ("a", "cosine"),
+        ("b", "M"),
+        ("c", "M"),
+        ("c", "cosine"),
+    ]
+    assert all(c.value is None and c.target is None and c.about.ours for c in found)
+    assert [c.baseline for c in found] == [None, None, "a", "b", "b"]
+    assert [(c.unit, c.bold) for c in found[:2]] == [(None, True), ("", False)]
+
+
+def test_a_column_says_before_its_block_how_it_is_shown(tmp_path: Path) -> None:
+    found = loaded(
+        tmp_path,
+        """
+tables:
+  ours:
+    {title: One, source: here, unit: "%", experiment: e, metric: m, ours: true,
+     blocks: {plain: {metric: m}, other: {metric: n, unit: "", bold: false}},
+     columns: {A: [x=1], B: {overrides: [x=2], unit: ms, bold: true}}, rows: {a: [y=a]}}
+""",
+    )
+    assert [(c.unit, c.bold) for c in found] == [
+        (None, True),
+        ("ms", True),
+        ("", False),
+        ("ms", True),
+    ]

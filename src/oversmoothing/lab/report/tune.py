@@ -1,0 +1,162 @@
+"""Searches for the best settings of a table's cells by validation accuracy.
+
+    python scripts/tune.py table6 --data cora --methods centered --columns L=16
+    python scripts/tune.py table6 --plan
+    python scripts/tune.py table6 --data cora --publish
+    make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
+
+All configurations of a cell are trained together, and their number is halved several times. A
+killed search continues with the same command. Trials and settings are written to outputs/tuning;
+--publish writes them to results/tuning, where the table reads them. Cells with known settings are
+skipped unless space.yaml has changed; --fresh searches them again. --jobs 2 searches two cells in
+parallel. Words after -- are overrides for every configuration: `-- device=cpu`.
+"""
+
+import argparse
+import sys
+import traceback
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from oversmoothing.errors import InputError, Problems, complain, meant
+from oversmoothing.lab.launch.command import same_runs
+from oversmoothing.lab.launch.script import (
+    add_cells,
+    as_override,
+    records_of,
+    split_words,
+    whole,
+)
+from oversmoothing.lab.processes import DIED, in_processes
+from oversmoothing.lab.report.tables import load, select
+from oversmoothing.lab.search.files import read_space
+from oversmoothing.lab.store.run import Busy
+
+if TYPE_CHECKING:
+    from oversmoothing.lab.search.search import CellSearch
+
+
+def main() -> int:
+    options = arguments()
+    same_runs(options.overrides)
+    searches = [own for own in searches_of(options) if options.fresh or not known(own, options)]
+    if not searches:
+        print("nothing is missing")
+        return 0
+    if options.plan:
+        plan(searches)
+        return 0
+    check(searches)
+    call = partial(attempt, most=options.batch, fresh=options.fresh)
+    if options.jobs == 1:
+        good = [call(search) for search in searches]
+    else:
+        good = [ended for _, ended in in_processes(call, searches, options.jobs, died)]
+    print(*sorted(searches[0].folder.glob("*.*")), sep="\n")
+    return 0 if all(good) else 1
+
+
+def searches_of(options: argparse.Namespace) -> list["CellSearch"]:
+    """Returns the searches of the cells that the command names.
+
+    Raises:
+        InputError: the table or a cell does not exist, the table has no search space, or Optuna is
+            not installed.
+    """
+    from oversmoothing.lab.search.search import CellSearch  # needs Optuna
+
+    results = records_of(options.target)
+    cells = select(load(results / "expected", tuned=False), options.table)
+    if (name := cells[0].about.tuned) is None:
+        raise InputError(
+            f"{options.table}: this table has no search; give it `tuned: <folder with space.yaml>` "
+            "in results/expected"
+        )
+    rows = {cell.key for cell in cells}
+    cells = select(cells, options.table, options.data, options.methods, options.columns)
+    folder = results / name
+    space, extra = read_space(folder / "space.yaml"), tuple(options.overrides)
+    if unknown := sorted(space.methods.keys() - rows):
+        raise InputError(
+            f"{folder}/space.yaml: methods: {unknown[0]} is not a row of the table; "
+            f"{meant(unknown[0], rows)}"
+        )
+    return [
+        CellSearch(
+            *(c.table, c.block, c.key, c.column),
+            *((f"experiment={c.experiment}", *c.overrides), space, options.target / name, extra),
+        )
+        for c in cells
+    ]
+
+
+def known(search: "CellSearch", options: argparse.Namespace) -> bool:
+    """Whether the settings of a cell are recorded, or found where this command writes them."""
+    recorded = records_of(options.target) / search.folder.relative_to(options.target)
+    return search.done or replace(search, folder=recorded).done
+
+
+def check(searches: list["CellSearch"]) -> None:
+    """Checks the configurations of one cell of every row and of every block, before any work.
+
+    Raises:
+        InputError: mistakes in overrides, settings or data; each line names the cell.
+    """
+    of_row, of_block = (
+        {getattr(s, key): s for s in reversed(searches)} for key in ("row", "block")
+    )
+    for search in {s.name: s for s in (*of_row.values(), *of_block.values())}.values():
+        try:
+            search.configs()
+        except InputError as error:
+            raise Problems([f"{search.name}: {line}" for line in error.lines]) from error
+
+
+def plan(searches: list["CellSearch"]) -> None:
+    """Prints an estimate of the time of each search, and the sum."""
+    total = 0.0
+    for search in searches:
+        seconds = search.estimate()
+        total += seconds
+        print(f"{seconds / 60:7.0f} min  {search.name}", flush=True)
+    print(f"{len(searches)} searches; {total / 3600:.1f} h of one core")
+
+
+def attempt(search: "CellSearch", most: int | None, fresh: bool) -> bool:
+    """Runs a search; errors are printed and do not stop the other searches."""
+    try:
+        print(search.run(most, fresh), flush=True)
+        return True
+    except Busy as other:
+        complain(f"{other}: left out; give the command again when it has ended")
+        return False
+    except InputError as error:
+        complain(*(f"{search.name}: {line}" for line in error.lines))
+        return False
+    except Exception as error:
+        traceback.print_exc()
+        complain(f"{search.name}: {type(error).__name__}, see above")
+        return False
+
+
+def died(search: "CellSearch") -> bool:
+    """Reports a search whose process died."""
+    complain(f"{search.name}: {DIED}")
+    return False
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add_cells(parser)
+    parser.add_argument("--plan", action="store_true", help="estimate the time, search nothing")
+    parser.add_argument(
+        "--fresh", action="store_true", help="search again where settings are known"
+    )
+    parser.add_argument("--jobs", type=whole(), default=1, help="searches side by side")
+    parser.add_argument("--config-dir", help="adds a folder of configs, as for train.py")
+    parser.add_argument("--batch", type=whole(), help="networks trained together, at most")
+    words, overrides = split_words(sys.argv[1:])
+    options = parser.parse_args(words)
+    options.overrides = overrides + as_override(options.config_dir)
+    return options

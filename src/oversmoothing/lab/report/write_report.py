@@ -1,0 +1,140 @@
+"""Writes one self-contained page of everything under results/: python scripts/report.py
+
+What only outputs/ has is shown beside it, and the page says so.
+"""
+
+import argparse
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+from oversmoothing.lab.launch.script import OUTPUTS
+from oversmoothing.lab.report.claims import read_claims
+from oversmoothing.lab.report.in_short import in_short
+from oversmoothing.lab.report.page import Section, papers, write_page
+from oversmoothing.lab.report.results import Planned, Records, collect_from, records_beside
+from oversmoothing.lab.report.tables import load, select
+from oversmoothing.lab.report.verdict import Entry, judge
+from oversmoothing.lab.store.files import results as results_folder
+from oversmoothing.lab.store.files import writing
+
+HERE = f"From {OUTPUTS}/, not published to results/"
+OTHERS = (  # command of make, title, text, and files below results/ that are shown if they exist
+    ("cures", "Which method at which depth",
+     "All methods under one protocol, with settings chosen on validation. The table is of GCNs on "
+     "homophilous graphs: mean difference to none, and how many graphs are significantly better ↑ "
+     "or worse ↓; docs/guides/cures.md has the advice, results/tables/cures.md every cell.",
+     "tables/cures.md figures/cures.png"),
+    ("fig1", "Figure 1: rank of random transformers",
+     "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
+     "and for no γ ≤ −1.",
+     "fig1/fig1_claim.md fig1/fig1_rank.png fig1/fig1_effective_rank.png "
+     "fig1_fan_in/fig1_rank.png"),
+    ("figure NAME=propositions", "Propositions 1 and 2",
+     "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
+     "propositions/propositions.md"),
+    ("fig2", "Figure 2: CAMs, labels and masks",
+     "The subset of VOC: the first images that each bring a new class.",
+     "figures/fig2_voc_subset.png figures/wsss_tokens.png figures/fig2_overnight.png"),
+    ("figure NAME=layers", "ContraNorm, Figure 2: attention maps, tokens and singular values",
+     "By layer, in the pretrained DeiT-Ti and in a small BERT trained on SST-2.",
+     "figures/contranorm_layers.png"),
+    ("figure NAME=hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
+     "At the start of training, T = 12.", "figures/hem_fig3.png"),
+    ("figure NAME=hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
+     "VOC subset.", "figures/hem_fig4.png"),
+    ("figure NAME=elbo", "HEMNet: which steps lower the ELBO",
+     "Counts over random starts, by E-step.", "tables/elbo.md"),
+    ("figure NAME=cost", "HEMNet, Table 3: cost",
+     "Measured; what the printed columns count: results/tables/cost.md.", "tables/cost.md"),
+)  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
+    parser.add_argument("--results", type=Path, default=None, help="folder of all results")
+    page, results = (options := parser.parse_args()).page, options.results or results_folder()
+    with writing(page, "--page"):
+        page.parent.mkdir(parents=True, exist_ok=True)
+        existed = page.exists()
+        page.touch()
+        if not existed:
+            page.unlink()
+    cells = load(results / "expected")
+    names = dict.fromkeys(cell.table for cell in cells)
+    judged, tables = {}, []
+    for name in names:
+        records = records_beside(results / f"{name}.jsonl")
+        planned = collect_from(records, select(cells, name), [])
+        judged[name] = judge([p.pair for p in planned])
+        tables.append(_table(results, name, judged[name], _here(planned, records)))
+    others = [section for of in OTHERS for section in _sections(results, *of)]
+    sections = [section for section in others if section.rows or section.figures]
+    claims = read_claims(results)
+    counted = papers((entry for entries in judged.values() for entry in entries), claims)
+    overview = [replace(paper, in_short=in_short(results, paper.name)) for paper in counted]
+    sections = [_claims(claims)] * bool(claims) + sections + tables
+    write_page(page, "Oversmoothing: published and measured", sections, overview)
+    print(page.resolve().as_uri())
+    return 0
+
+
+def _claims(claims: list[dict[str, str]]) -> Section:
+    text = "Each claim with a verdict computed from what was measured."
+    return Section("What the papers claim", text, "make claims", claims=claims)
+
+
+def _sections(results: Path, name: str, title: str, text: str, files: str) -> list[Section]:
+    """What results/ has, and what outputs/ has if it differs."""
+    published = _section(_existing(results, *files.split()), name, title, text)
+    new = _section(_new(results, *files.split()), name, f"{title}: {OUTPUTS}/", f"{HERE}.")
+    return [published, new]
+
+
+def _section(paths: list[Path], name: str, title: str, text: str) -> Section:
+    rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
+    figures = [path for path in paths if path.suffix == ".png"]
+    return Section(title, text, f"make {name}", rows=rows, figures=figures)
+
+
+def _here(planned: list[Planned], records: Records) -> str:
+    """Says which of the shown seeds only outputs/ has, and which have other values there."""
+    found = [line for p in planned for line in (p.unrecorded(records), p.beside(records)) if line]
+    return f"{HERE}: {'; '.join(dict.fromkeys(found))}." if found else ""
+
+
+def _table(results: Path, name: str, entries: list[Entry], here: str) -> Section:
+    about = entries[0].cell.about
+    title = about.title if about.ours else f"{about.source}: {about.title}"
+    text = "; ".join([about.source] * about.ours + [f"unit: {about.unit}"] * bool(about.unit))
+    text = "\n\n".join(filter(None, (text, here)))
+    endings = ("", "_curves", "_training", "_thresholds")
+    files = [f"figures/{name}{ending}.png" for ending in endings]
+    figures = _existing(results, *files) + _new(results, *files)
+    return Section(title, text, f"make table NAME={name}", entries=entries, figures=figures)
+
+
+def _existing(results: Path, *names: str) -> list[Path]:
+    return [results / name for name in names if (results / name).exists()]
+
+
+def _new(results: Path, *names: str) -> list[Path]:
+    """Files in outputs/ that results/ lacks or has with another content."""
+    if results != results_folder():
+        return []
+    return [
+        path
+        for path in _existing(OUTPUTS, *names)
+        if not (published := results / path.relative_to(OUTPUTS)).exists()
+        or published.read_bytes() != path.read_bytes()
+    ]
+
+
+def _rows(path: Path) -> list[list[str]]:
+    """Returns the cells of a file's first Markdown table, without the line below its head."""
+    lines = path.read_text("utf-8").splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[first:])
+    cells = [line.strip("|\n ").split(" | ") for line in table]
+    return [cells[0], *cells[2:]]

@@ -1,0 +1,205 @@
+"""The published numbers are those of the papers: sums of all digits, and how they fit together."""
+
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.data.image_set import class_names
+from oversmoothing.lab.report.publish import notes
+from oversmoothing.lab.report.tables import Cell, load, select
+from oversmoothing.lab.report.verdict import judge
+from oversmoothing.lab.search.files import write_best
+
+FOLDER = Path(__file__).parents[2] / "results" / "expected"
+SUMS = {  # number, sum and sum of ± of the printed values, added up from the papers' texts
+    "table1": (34, 2361.7, 0),
+    "table2": (110, 7598.1, 0),
+    "table3": (8, 557.7, 0),
+    "table4": (18, 1106.7, 0),
+    "table5": (100, 4515.68, 229.83),
+    "table6": (75, 4469.03, 166.2),
+    "contranorm_table1": (4, 334.39, 0),
+    "contranorm_table2": (4, 314.4, 0),
+    "contranorm_table3": (80, 3418.94, 136.83),
+    "contranorm_graphs_older": (60, 3153.48, 0),
+    "contranorm_ogbn": (4, 306.66, 0.34),
+    "contranorm_singular": (20, 254.0, 0),
+    "external_imagenet": (7, 514.0, 0),
+    "external_segmentation": (2, 127.03, 0),
+    "gcnii": (6, 504.5, 0),
+    "hemnet_table1": (40, 3098.56, 0),
+    "hemnet_table2": (40, 3070.15, 0),
+    "hemnet_table3": (12, 962.59, 0),
+    "hemnet_table3_cost": (21, 1096.852, 0),
+    "hemnet_table4": (11, 951.4, 0),
+    "hemnet_table5": (10, 518.7, 0),
+    "hemnet_table6": (7, 265.4, 0),
+}
+COLUMNS = ("η=0.1", "η=0.2", "η=0.4", "η=0.8", "EMANet")
+BEST = dict(zip(COLUMNS, (12, 6, 4, 2, 2)))  # T of training behind HEMNet's Table 2
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[Cell]:
+    return load(FOLDER)
+
+
+def column(cells: list[Cell], table: str, name: str) -> dict[str, float]:
+    return {c.key: c.value for c in select(cells, table, columns=[name])}
+
+
+def test_sums_of_the_printed_tables(cells: list[Cell]) -> None:
+    """A slip in any digit shows."""
+    plain = [c for c in cells if c.value is not None and not c.reading]
+    assert {c.table for c in plain} == SUMS.keys()
+    for table, (number, total, spread) in SUMS.items():
+        own = [c for c in plain if c.table == table]
+        assert len({(c.block, c.key, c.column) for c in own}) == len(own) == number
+        assert math.fsum(c.value for c in own) == pytest.approx(total)
+        assert math.fsum(c.std or 0.0 for c in own) == pytest.approx(spread)
+
+
+def test_the_misprint_is_kept_and_corrected(cells: list[Cell]) -> None:
+    (found,) = [c for c in cells if c.corrected is not None and not c.reading]
+    assert (found.value, found.target) == (23.37, 22.37)
+    assert found.target == pytest.approx(100 * 102 / 456, abs=0.005)
+    assert "misprint" in found.note
+
+
+def test_overrides_make_the_papers_rows(cells: list[Cell]) -> None:
+    (found,) = select(cells, "table5", ["Cora"], ["centered (w/ Ours)"], ["L=16"])
+    words = {"data=cora", "aggregator=centered", "aggregator@then=layernorm", "backbone.depth=16"}
+    assert set(found.overrides) == words
+    assert (found.experiment, found.metric, found.runs) == ("gnn_table5", "test_accuracy", 5)
+    assert {c.reason for c in select(cells, "table5")} == {None}
+
+
+def test_a_tuned_cell_has_the_settings_of_its_search(tmp_path: Path) -> None:
+    (tmp_path / "tuning/table6").mkdir(parents=True)
+    shutil.copytree(FOLDER, tmp_path / "expected")
+    found = {"overrides": ["trainer.lr=0.02", "seeds=[0,1]"], "val_accuracy": 80.0}
+    write_best(tmp_path / "tuning/table6", ("Cora", "centered", "L=4"), found)
+    every = select(load(tmp_path / "expected"), "table6")
+    [tuned] = [cell for cell in every if cell.reason is None]
+    assert (tuned.block, tuned.key, tuned.column) == ("Cora", "centered", "L=4")
+    assert tuned.overrides[-2:] == ("trainer.lr=0.02", "seeds=[0,1]")
+    assert [cell for cell in every if cell.runnable] == [tuned]
+    plain = select(load(tmp_path / "expected", tuned=False), "table6")
+    assert {c.reason for c in plain} == {None}
+    assert tuned.overrides[:-2] in [cell.overrides for cell in plain]
+
+
+def test_select_knows_other_names_and_says_what_was_meant(cells: list[Cell]) -> None:
+    found = select(cells, "table5", ["CORA"], ["none", "centered"])
+    assert {c.key for c in found} == {"vanilla", "centered"}
+    for names, meant in (
+        (("tabel5",), "table5"),
+        (("table5", ["coral"]), "Cora"),
+        (("table5", [], ["centred"]), "centered"),
+        (("table5", [], [], ["L=3"]), "L=32"),
+    ):
+        with pytest.raises(InputError, match=re.escape(f"did you mean {meant!r}?")):
+            select(cells, *names)
+
+
+def test_class_values_average_the_printed_miou_in_every_row_but_ours(cells: list[Cell]) -> None:
+    for row in ("1stage", "afa", "toco", "toco_21k", "ours"):
+        *classes, mean = [c.value for c in select(cells, "table2", rows=[row])]
+        average = math.fsum(classes) / len(classes)
+        if row == "ours":
+            assert (round(average, 1), mean) == (75.7, 72.5)
+        else:
+            assert average == pytest.approx(mean, abs=0.15)
+    names = [c.metric.split(".")[-1] for c in select(cells, "table2", rows=["ours"])[:-1]]
+    assert names == ["background", *class_names("voc")]
+
+
+def test_only_what_can_be_run_is_run_and_the_others_say_why(cells: list[Cell]) -> None:
+    for table in ("table1", "table2", "table3"):
+        chosen = select(cells, table)
+        assert {c.key for c in chosen if c.runnable} == {"ours"}
+        assert {c.reason for c in chosen if c.key != "ours"} == {"another system"}
+        assert all(c.reason for c in chosen)
+    for table in ("hemnet_table3", "hemnet_table5", "hemnet_table6"):
+        run = {c.key.removesuffix("_256") for c in select(cells, table) if c.runnable}
+        assert run == {"emanet", "hemnet"}
+    assert not any(c.runnable for c in select(cells, "hemnet_table4"))
+    lines = notes(judge([(c, None) for c in select(cells, "table1")]))
+    assert sum(line.startswith("Not run") for line in lines) == 3
+    assert "Not run (32 cells): another system." in lines
+
+
+def test_with_centering_stands_against_without(cells: list[Cell]) -> None:
+    for table, shares in (("table4", ("_centered",)), ("wsss_ablation", ("_centered", "_half"))):
+        for cell in select(cells, table):
+            share = next((s for s in shares if cell.key.endswith(s)), None)
+            assert cell.baseline == (cell.key.removesuffix(share) if share else None)
+            assert f"aggregator={'centered' if share else 'none'}" in cell.overrides
+
+
+def test_the_ablation_repeats_table_4_on_the_subset(cells: list[Cell]) -> None:
+    def places(table: str) -> set[tuple]:
+        chosen = [c for c in select(cells, table) if "half" not in c.key]
+        words = [tuple(w for w in c.overrides if not w.startswith("seeds=")) for c in chosen]
+        return {(c.key, c.column, c.metric, of) for c, of in zip(chosen, words)}
+
+    assert places("table4") == places("wsss_ablation")
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_tables_1_and_2_of_hemnet_share_the_run_that_is_best_in_table_1(
+    cells: list[Cell], name: str
+) -> None:
+    trained, evaluated = (column(cells, f"hemnet_table{i}", name) for i in (1, 2))
+    best = f"T={BEST[name]}"
+    assert max(trained, key=trained.get) == best
+    assert evaluated[best] == trained[best]
+    one = select(cells, "hemnet_table2", columns=[name])[0]
+    own = "aggregator.step_size=0.5" if name == "EMANet" else f"aggregator.step_size={name[2:]}"
+    assert (own in one.overrides) is (name != "EMANet")
+    assert f"aggregator.iterations={BEST[name]}" in one.overrides
+    later = [value for key, value in evaluated.items() if int(key[2:]) > BEST[name]]
+    assert (max(later) > evaluated[best]) is (name != "η=0.2")  # as the text says
+
+
+def test_the_best_step_size_is_in_between_but_does_not_fall_with_t(cells: list[Cell]) -> None:
+    """The text says that it falls; the note says what the table does."""
+    best = []
+    for t in (1, 2, 3, 4, 6, 8, 12, 16):
+        row = select(cells, "hemnet_table1", rows=[f"T={t}"])
+        best.append(max(row, key=lambda c: c.value).column[2:])
+    assert ", ".join(best) in row[0].about.note
+
+
+def test_hemnet_costs_what_emanet_does(cells: list[Cell]) -> None:
+    for name in ("FLOPs", "parameters"):
+        cost = column(cells, "hemnet_table3_cost", name)
+        assert cost["hemnet"] == cost["emanet"] and cost["hemnet_256"] == cost["emanet_256"]
+    assert not any(c.runnable for c in select(cells, "hemnet_table3_cost"))
+
+
+def test_averages_are_those_of_the_tasks_where_all_are_known(cells: list[Cell]) -> None:
+    """Holds of itself while values are "?"; a value filled in later is held against the mean."""
+    for key in ("bert", "bert_contranorm", "albert", "albert_contranorm"):
+        *tasks, mean = select(cells, "contranorm_table1", rows=[key])
+        assert len(tasks) == 9 and all(c.runnable for c in tasks) and not mean.runnable
+        if all(c.value is not None for c in tasks):
+            assert sum(c.value for c in tasks) / 9 == pytest.approx(mean.value, abs=0.011)
+
+
+def test_scales_of_contranorm_are_the_papers(cells: list[Cell]) -> None:
+    def scales(table: str) -> dict[str, str]:
+        return {
+            f"{c.block} {c.column}": [o for o in c.overrides if ".scale=" in o][-1].split("=")[1]
+            for c in select(cells, table)
+            if c.key in ("contranorm", "bert_contranorm") and c.runnable
+        }
+
+    vision, language = scales("contranorm_table2"), scales("contranorm_table1")
+    assert vision.pop("ImageNet-1k L=24") == "0.3" and set(vision.values()) == {"0.2"}
+    assert (language.pop(" RTE"), language.pop(" CoLA")) == ("0.005", "0.01")
+    assert set(language.values()) == {"0.05"}
