@@ -3,7 +3,6 @@
 from functools import partial
 
 import pytest
-import torch
 
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
@@ -54,11 +53,6 @@ def test_without_gradient_less_is_kept(hem: dict[str, Cost]) -> None:
     assert em["unit"].saved < hem["unit"].saved
     same = ("backbone", "reduction", "head")
     assert all(em[part] == hem[part] == none[part] for part in same)
-
-
-def test_nothing_is_computed_and_no_mode_is_left_behind(hem: dict[str, Cost]) -> None:
-    assert type(torch.zeros(1)) is torch.Tensor
-    assert make()(torch.zeros(1, 3, SIDE, SIDE)).seg.shape == (1, LABELS, 9, 9)
 
 
 def test_the_closest_count_is_found() -> None:

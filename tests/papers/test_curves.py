@@ -1,16 +1,14 @@
 """Curves by block: means over seeds, blocks without attention maps, and missing measurements."""
 
 import csv
-from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import write_csv
 from oversmoothing.lab.papers import depth_curves, wsss_training
-from oversmoothing.lab.papers.depth_curves import curve_rows, draw_curves, write_curves
+from oversmoothing.lab.papers.depth_curves import curve_rows, draw_curves
 from oversmoothing.lab.report.results import collect
 from oversmoothing.lab.report.tables import load, select
 
@@ -73,15 +71,6 @@ def test_evaluations_on_the_way_come_before_the_result() -> None:
     assert [*axis.lines[0].get_xdata()] == [5, 10]
 
 
-def test_files_and_the_error_without_results(tmp_path: Path) -> None:
-    found = layers("after", cosine=[0.1, 0.2], effective_rank=[3.0, 2.0])
-    paths = write_curves([planned("none", f"L={n}", found) for n in (2, 4)], tmp_path / "curves")
-    assert [path.suffix for path in paths] == [".png", ".csv"]
-    assert paths[1].read_text().count("\n") == 1 + 2 * 2 * 2
-    with pytest.raises(InputError, match="curves: nothing is measured yet"):
-        write_curves([planned("none", "L=2", found, missing=True)], tmp_path / "curves")
-
-
 def numbers(path: Path) -> list[list[str]]:
     with path.open(encoding="utf-8") as file:
         return list(csv.reader(file))
@@ -106,9 +95,3 @@ def test_the_committed_trainings_are_those_of_the_records(tmp_path: Path) -> Non
     assert same(f"{TABLE}_training", wsss_training.curve_rows(planned), tmp_path)
     rows = wsss_training.threshold_rows(planned)
     assert same(f"{TABLE}_thresholds", rows, tmp_path)
-    best = {row["row"]: row["mean"] for row in sorted(rows[::-1], key=itemgetter("mean"))
-            if row["column"].startswith("CAM")}  # fmt: skip
-    shown = {p.cell.label: p for p in planned if p.cell.column == "CAM, all labels"}
-    for label, value in best.items():  # the table takes the best threshold of each seed
-        mean, n = shown[label].measured.mean, shown[label].measured.n
-        assert value == pytest.approx(mean) if n == 1 else value <= mean

@@ -1,4 +1,4 @@
-"""Figures 3 and 4 of HEMNet: the measurements, their lack of side effects, and the scripts."""
+"""Figures 3 and 4 of HEMNet and its ELBO: the measurements, and their lack of side effects."""
 
 import json
 import runpy
@@ -16,10 +16,10 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
+from oversmoothing.lab.papers import hemnet_elbo
 from oversmoothing.lab.papers.hemnet_fig3 import (
     claims,
     em_of,
-    figure3,
     numbers,
     profile,
     watched,
@@ -106,13 +106,19 @@ def test_falls_of_the_elbo_are_those_of_the_e_step() -> None:
     assert found["dot"]["n_falls"] == 0 and found["dot"]["e_falls"] > 0
 
 
-def test_what_has_no_gradient_or_no_em_is_refused() -> None:
-    with pytest.raises(InputError, match="aggregator.gradients: expected true"):
-        with_steps(make(partial(EM, num_bases=K)), 0.5, 3)
-    with pytest.raises(InputError, match="no EM attention after a CNN"):
-        with_steps(make(NoAggregator), 0.5, 3)
-    with pytest.raises(InputError, match="--step-sizes"):
-        with_steps(make(), 1.5, 3)
+@pytest.mark.parametrize(
+    ("aggregator", "step_size", "key"),
+    [
+        (partial(EM, num_bases=K), 0.5, "aggregator.gradients"),
+        (NoAggregator, 0.5, "aggregator"),
+        (HEM, 1.5, "--step-sizes"),
+    ],
+)
+def test_what_has_no_gradient_or_no_em_is_refused(
+    aggregator: type, step_size: float, key: str
+) -> None:
+    with pytest.raises(InputError, match=f"^{key}: "):
+        with_steps(make(aggregator), step_size, 3)
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(4, [0, 2, 4]), (5, [0, 2, 4, 5])])
@@ -143,15 +149,6 @@ def test_claims_hold_where_they_do() -> None:
     broken = [claim for claim, holds in claims(found).items() if not holds]
     assert broken == ["no E-step lowers the ELBO",
                       "gradients of E-steps are below 0.1 of those of N-steps"]  # fmt: skip
-
-
-def test_figure3_has_a_fourth_panel_where_there_was_training() -> None:
-    at = {η: made_up(η) for η in (0.4, 0.9)}
-    trained, alone = figure3({0: at, 20: at}), figure3({400: at})
-    assert [len(figure.axes) for figure in (trained, alone)] == [4, 3]
-    assert [len(axis.lines) for axis in trained.axes] == [2, 2, 2, 2]
-    b, c = trained.axes[1:3]
-    assert b.get_ylim() == c.get_ylim() and c.get_ylim()[0] < 1e-9 < 0.9 < b.get_ylim()[1]
 
 
 def test_maps_lie_where_the_tokens_do() -> None:
@@ -213,3 +210,13 @@ def test_fig3_script_on_real_images(
     assert first[0] == first[1]  # the same start, bases and samples
     assert end["0.2"]["total"] != start["0.2"]["total"] > 0
     assert (tmp_path / "figures/hem_fig3.png").stat().st_size > 10000
+
+
+def test_only_the_dot_product_with_free_norms_lowers_the_elbo(tmp_path: Path) -> None:
+    words = ["--runs", "3", "--iterations", "8", "--folder", str(tmp_path)]
+    assert hemnet_elbo.main(words) == 0
+    rows = json.loads((tmp_path / "elbo.json").read_text())["rows"]
+    assert all(row["n_falls"] == 0 for row in rows)
+    falling = {row["e_step"] for row in rows if row["e_falls"]}
+    assert falling == {"dot product (HEMNet, Eq. 8)"}
+    assert len((tmp_path / "tables/elbo.md").read_text().splitlines()) == 2 + 9

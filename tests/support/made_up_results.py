@@ -46,16 +46,6 @@ def table6(folder: Path, good: bool) -> None:
     write(folder, "table5", plain)
 
 
-def readings(folder: Path, good: bool) -> None:
-    rows = {"vanilla": 50, "layernorm": 55, "pairnorm": 52, "contranorm": 53}
-    rows["centered"] = 60 if good else 45
-    place = "Cora", "centered", "L=16"
-    found = [line(("Cora", r, "L=16"), five(mean) * 4, "20 seeds") for r, mean in rows.items()]
-    write(folder, "table5_readings", [*found, line(place, five(rows["centered"]), "no LayerNorm")])
-    vanilla = line(("Cora", "vanilla", "L=16"), five(50), published=50)
-    write(folder, "table5", [vanilla, line(place, five(58), published=65)])
-
-
 def scales(folder: Path, good: bool) -> None:
     """By test, s = 0.2 is best; validation chooses 0.8, or if not good, 0.5."""
     place, names = ("Cora", "contranorm", "L=16"), {0.2: "s = 0.2", 0.5: "s = 0.5, deep",
@@ -96,13 +86,6 @@ def units(folder: Path, good: bool) -> None:
     write(folder, "seg_subset", lines)
 
 
-def longer(folder: Path, good: bool) -> None:
-    rows = {"fcn": 40, "em": 44, "hem": 48, "em_gradient": 41}
-    sign = 1 if good else -1
-    cells = [(("", row, column), m) for row, m in rows.items() for column in ("SS", "MS + Flip")]
-    write(folder, "seg_long", [line(place, five(sign * mean)) for place, mean in cells])
-
-
 def paradox(folder: Path, good: bool) -> None:
     """L_seg raises Mᵐ, L_reg and centering lower it and raise M; or the other way round."""
     sign = 1 if good else -1
@@ -133,22 +116,3 @@ def rates(folder: Path, good: bool) -> None:
              for row, mean in means.items() for rate in ("5e-4", "1e-4")]  # fmt: skip
     write(folder, "text_rates", lines)
     write(folder, "text_depth", [line(("", "none", "L=2"), five(81))])
-
-
-def maps(folder: Path, good: bool) -> None:
-    """Maps at 0.9 and features at 0.3, most singular values small; or all at 0.6, few small."""
-    bins = {"bert": (60, 40) if good else (40, 60), "contranorm": (5, 95)}
-    lines = [line(("", row, f"bin {n}"), [], published=count)
-             for row, counts in bins.items() for n, count in enumerate(counts)]  # fmt: skip
-    write(folder, "contranorm_singular", lines)
-    means = {"attention_similarity": 0.9, "cosine": 0.3, "near_zero": 0.7, "effective_rank": 9}
-    means = means if good else means | {"attention_similarity": 0.6, "near_zero": 0.4}
-    rows = [
-        (f'"{row}"', metric, mean, 2)
-        for row in ("small BERT, 12 layers", "DeiT-Ti, pretrained")
-        for metric, mean in means.items()
-        for _ in range(4)
-    ]
-    (folder / "figures").mkdir(exist_ok=True)
-    text = "\n".join(",".join(map(str, row)) for row in [("row", "metric", "mean", "seeds"), *rows])
-    (folder / "figures/contranorm_layers.csv").write_text(text, "utf-8")

@@ -4,7 +4,6 @@ It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated gra
 """
 
 import os
-import statistics
 import sys
 import webbrowser
 from argparse import ArgumentParser
@@ -14,12 +13,12 @@ from typing import Any
 
 import matplotlib
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.drawing.files import save
+from oversmoothing.lab.drawing.panels import depth_axis, panels
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
 from oversmoothing.lab.launch.command import configs, run_all
 from oversmoothing.lab.launch.execute import execute, run_folder
@@ -41,7 +40,7 @@ STAGES = {"CAM": "cam", "refined label": "pseudo", "mask": "seg_ms"}
 DEPTHS = (32, 8, 2)  # longest first, so that two processes finish together
 COMMON = [f"paths.outputs={OUTPUTS}", "threads=1", "logger=none"]
 
-Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result
+Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result of the seed
 
 
 def main(argv: list[str]) -> int:
@@ -58,7 +57,7 @@ def main(argv: list[str]) -> int:
     [scenes] = configs([*SCENES, *COMMON])
     if run_all([scenes, *networks.values(), *ranks], jobs=min(2, os.cpu_count() or 1)):
         return 1
-    study = {m: {d: execute(networks[m, d]) for d in reversed(DEPTHS)} for m in METHODS}
+    study = {m: {d: _result(networks[m, d]) for d in reversed(DEPTHS)} for m in METHODS}
     _show([_rank(panels_of(ranks)), _graph(data, study), _segmentation(scenes)])
     return 0
 
@@ -68,10 +67,15 @@ def _network(data: str, words: list[str], layers: int) -> DictConfig:
     return configs([*size, *words, *TRAINING, *COMMON])[0]
 
 
+def _result(config: DictConfig) -> dict[str, Any]:
+    [found] = execute(config)["seeds"].values()
+    return found
+
+
 def _segmentation(config: DictConfig) -> Section:
     """Returns the mIoU of each stage, and that of masks with only background."""
     seed, data = config.seeds[0], build(config.data)
-    numbers, empty = execute(config)["seeds"][str(seed)], Confusion(1 + len(data.classes))
+    numbers, empty = _result(config), Confusion(1 + len(data.classes))
     for id in data.val:
         truth = data.mask(id)
         empty.update(torch.zeros_like(truth), truth, id)
@@ -114,7 +118,7 @@ def _rank(panels: Sequence[Panel]) -> Section:
 
 def _graph(data: str, study: Study) -> Section:
     head = ["", *(f"L={depth}" for depth in reversed(DEPTHS))]
-    lines = [[m, *(f"{_accuracy(r):.1f}" for r in of.values())] for m, of in study.items()]
+    lines = [[m, *(f"{r['test_accuracy']:.1f}" for r in of.values())] for m, of in study.items()]
     return Section(
         f"GCNs on {data}: test accuracy, %",
         "One seed and 60 epochs, to be quick: an illustration, not a measurement. `make table5` "
@@ -132,36 +136,23 @@ def _aligned(table: Sequence[Sequence[str]]) -> str:
 
 
 @matplotlib.rc_context(LINES)
-def _draw(study: Study, title: str) -> Figure:
+def _draw(study: Study, data: str) -> Figure:
     """Draws accuracy by depth, and the effective rank by layer of the deepest network."""
-    figure = Figure(figsize=(8.6, 3.4), layout="constrained")
-    accuracy, ranks = figure.subplots(1, 2)
+    titles = f"{data}: accuracy", f"Oversmoothing at work, {max(DEPTHS)} layers"
+    figure, axes = panels(titles, across=2, each=(4.3, 3.4), margin=(0.0, 0.0))
+    accuracy, ranks = axes.values()
     for i, (method, by_depth) in enumerate(study.items()):
-        style = {"color": COLOURS[i], "marker": MARKERS[i], "markersize": 4, "label": method}
-        accuracy.plot(list(by_depth), [*map(_accuracy, by_depth.values())], **style)
-        layers = _layers(by_depth[max(by_depth)])
-        ranks.plot(range(1, len(layers) + 1), layers, **{**style, "markersize": 2})
-    _label(accuracy, f"{title}: accuracy", "layers of the network", "test accuracy, %")
-    deepest = f"Oversmoothing at work, {max(DEPTHS)} layers"
-    _label(ranks, deepest, "layer", "effective rank of nodes")
-    accuracy.set_xscale("log", base=2)
-    accuracy.set_xticks(DEPTHS[::-1], map(str, DEPTHS[::-1]))
-    handles = accuracy.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=len(study), frameon=False)
+        style = {"color": COLOURS[i], "marker": MARKERS[i], "label": method}
+        values = [result["test_accuracy"] for result in by_depth.values()]
+        accuracy.plot([*by_depth], values, markersize=4, **style)
+        layers = by_depth[max(DEPTHS)]["layers"]["effective_rank"][:-1]  # the last are the classes
+        ranks.plot(range(1, len(layers) + 1), layers, markersize=2, **style)
+    accuracy.set(xlabel="layers of the network", ylabel="test accuracy, %")
+    ranks.set(xlabel="layer", ylabel="effective rank of nodes")
+    depth_axis(accuracy, DEPTHS)
+    for title, axis in axes.items():
+        axis.set_title(title, fontsize=9)
+        axis.set_ylim(bottom=0)
+    named = accuracy.get_legend_handles_labels()
+    figure.legend(*named, loc="outside lower center", ncols=len(study), frameon=False)
     return figure
-
-
-def _label(axis: Axes, title: str, x: str, y: str) -> None:
-    axis.set_title(title, fontsize=9)
-    axis.set(xlabel=x, ylabel=y)
-    axis.set_ylim(bottom=0)
-
-
-def _accuracy(result: dict[str, Any]) -> float:
-    return statistics.fmean(seed["test_accuracy"] for seed in result["seeds"].values())
-
-
-def _layers(result: dict[str, Any]) -> list[float]:
-    """Returns the mean over seeds of the effective rank after each hidden layer."""
-    seeds = [seed["layers"]["effective_rank"][:-1] for seed in result["seeds"].values()]
-    return [statistics.fmean(values) for values in zip(*seeds)]
