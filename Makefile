@@ -138,31 +138,16 @@ submission: setup  ## zip for VOC's test server, of a trained run: make submissi
 	  --export $(or $(OUT),outputs/submission) $(OVERRIDES)
 
 bench: setup  ## speed and memory, compared with reference implementations
-	$(PY) benchmarks/graphs.py $(TO) --depths 2 8 32 --cpu-seconds $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)
-	$(PY) benchmarks/pyg.py $(TO)
-	$(PY) benchmarks/fig1.py $(TO)
-	$(PY) benchmarks/contranorm.py $(TO)
-	$(PY) benchmarks/centering.py $(TO)
-	$(PY) benchmarks/centering.py $(TO) --tokens 16384 --batch 1 --heads 1 --rounds 5
-	$(PY) benchmarks/em.py $(TO)
-	$(PY) benchmarks/slopes.py $(TO) --limit 12
-	$(PY) benchmarks/generator.py $(TO)
-	$(PY) benchmarks/part_means.py $(TO) data=squirrel backbone.depth=4 trainer.epochs=8
-	$(PY) benchmarks/minibatch.py $(TO) data=sbm data.num_nodes=20000 backbone.depth=4
-	$(PY) benchmarks/cures.py $(TO)
-	$(PY) benchmarks/search.py $(TO)
-	$(PY) benchmarks/compile.py $(TO)
-	$(PY) benchmarks/startup.py $(TO)
-	$(PY) benchmarks/paper_sizes.py $(TO)
-	$(PY) benchmarks/launches.py $(TO)
-	$(PY) benchmarks/optimizer.py $(TO)
-	$(if $(EMANET)$(EANET)$(CONTRANORM),$(PY) benchmarks/units.py $(TO) $(if $(EMANET),--emanet $(EMANET)) \
+	$(BENCH) graphs $(TO) --depths 2 8 32 $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)
+	$(BENCH) part_means $(TO) data=squirrel backbone.depth=4 trainer.epochs=8
+	$(BENCH) minibatch $(TO) data=sbm data.num_nodes=20000 backbone.depth=4
+	for case in $(CASES); do $(BENCH) $$case $(TO) || exit 1; done
+	$(BENCH) centering $(TO) --tokens 16384 --batch 1 --heads 1
+	$(if $(EMANET)$(EANET)$(CONTRANORM),$(BENCH) units $(TO) $(if $(EMANET),--emanet $(EMANET)) \
 	  $(if $(EANET),--eanet $(EANET)) $(if $(CONTRANORM),--contranorm $(CONTRANORM)))
-	$(PY) benchmarks/par.py $(TO) $(if $(TOCO),--toco $(TOCO))
-	$(if $(IMAGES),$(PY) benchmarks/loader.py $(TO) --images $(IMAGES))
-	$(PY) benchmarks/energy.py $(TO)
-	$(PY) benchmarks/seg_step.py $(TO)
-	$(PY) benchmarks/wsss_step.py $(TO) $(if $(TOCO),--toco $(TOCO))
+	$(BENCH) par $(TO) $(if $(TOCO),--toco $(TOCO))
+	$(BENCH) wsss_step $(TO) $(if $(TOCO),--toco $(TOCO))
+	$(if $(IMAGES),$(BENCH) loader $(TO) --images $(IMAGES))
 
 torture: setup  ## kills at random moments, a full disk, damaged files: make torture N=1000
 	@$(PY) -c 'import pytest' 2>/dev/null || $(INSTALL) -e '.[dev]'

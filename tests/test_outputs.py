@@ -15,9 +15,6 @@ COMMANDS = {  # words: files below outputs
     "figure.py curves cls_pretrained": "figures/cls_pretrained_curves.png",
     "figure.py elbo --runs 1 --iterations 2": "elbo.json tables/elbo.md",
     "figure.py matrix --draw": "tables/matrix.md",
-    "benchmarks/fig1.py --layers 1 --rounds 1": "bench.json",
-    "benchmarks/slopes.py --draw": "figures/slopes.png",
-    "benchmarks/page.py": "bench/graphs.md",
 }
 TABLE = """
 tables:

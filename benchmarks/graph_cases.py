@@ -1,0 +1,625 @@
+"""What is measured on graphs, beside torch-geometric, plain forms and ContraNorm's code.
+
+The data are Cora if DATA_ROOT (default: data) has it, else a generated graph, unless a case says
+otherwise.
+"""
+
+import copy
+import csv
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise, product
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from bench import Comparison, Item, Run, row
+from official import GCN_NORMS, OfficialGCN
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.centered import Centered
+from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.aggregators.pairnorm import PairNorm
+from oversmoothing.aggregators.running_mean import RunningMean, measuring
+from oversmoothing.lab.arguments import build
+from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.sparse import Adjacency
+from oversmoothing.lab.data import csbm
+from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.planetoid import load
+from oversmoothing.lab.drawing import files
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.papers.cures import BASELINE, Place, seeds_of, study
+from oversmoothing.lab.report.numbers import update
+from oversmoothing.lab.report.tables import load as load_cells
+from oversmoothing.lab.report.tables import select
+from oversmoothing.lab.search.files import read_space, words_of
+from oversmoothing.lab.search.search import Search, divided, work_of
+from oversmoothing.lab.search.stacked import Stack, Work
+from oversmoothing.lab.store.files import results
+from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop, keep_freed_memory
+from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
+from oversmoothing.lab.tasks.nodes.task import loop_of
+
+SEEDS = [0, 1, 2, 3, 4]
+HIDDEN, DROPOUT = 32, 0.6
+METHODS = {
+    "none": ["aggregator=none", "aggregator@then=none"],
+    "layernorm": ["aggregator=none"],
+    "pairnorm": ["aggregator=pairnorm"],
+    "contranorm": ["aggregator=contranorm"],
+    "centered": ["aggregator=centered"],
+}
+ROOT = Path(os.environ.get("DATA_ROOT") or "data")
+DATA = "data=cora" if (ROOT / "graphs/Planetoid/Cora/raw").is_dir() else "data=sbm"
+
+
+def cora() -> Graph:
+    return build(compose_config([DATA]).data)
+
+
+def training(
+    words: list[str], seeds: list[int], kind: type[FullBatchLoop] | None = None
+) -> FullBatchLoop:
+    """Builds the training loop of a run, with its data and network, as train.py does."""
+    start = Start(compose_config([*words, "logger=none"]))
+    recorder = Recorder(Path(mkdtemp()), seeds)  # remains empty
+    trainer = start.parts.trainer
+    kind = kind or loop_of(trainer)
+    return kind(start.network(seeds), start.parts.data, trainer, recorder, False)
+
+
+def adam(net: nn.Module, fused: bool | None = None) -> torch.optim.Optimizer:
+    return torch.optim.Adam(net.parameters(), lr=0.005, weight_decay=5e-4, fused=fused)
+
+
+def stepping(loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+# ---------------------------------------------------------------- GCNs beside the plain form
+def graphs(
+    run: Run,
+    depths: tuple[int, ...] = (2, 8),
+    methods: tuple[str, ...] = tuple(METHODS),
+    official: str = "",
+) -> Iterator[Comparison]:
+    """An epoch of five seeds of a GCN of Table 5, beside the plain form and ContraNorm's code.
+
+    ``ours`` is what train.py runs: seeds batched, sparse features, no N × N matrix. The plain form
+    trains one seed after the other with dense features and an explicit N × N softmax.
+    ``--official`` is the gnn folder of a checkout of ContraNorm, whose layers are trained likewise.
+    """
+    graph = cora().to(run.place)
+    x, adj = graph.x.to_dense(), adjacency(graph)
+
+    def plain(make: Callable[[list[int]], nn.Module], depth: int) -> OneByOne:
+        dims = [x.shape[1], *[HIDDEN] * (depth - 1), graph.num_classes]
+        return OneByOne([make(dims).to(run.place) for _ in SEEDS], graph, x, adj)
+
+    for depth, method in product(depths, methods):
+        peers = {"the plain form, seed by seed": partial(PlainGCN, method)}
+        if official and method in GCN_NORMS:
+            make = partial(OfficialGCN, Path(official), method, dropout=DROPOUT)
+            peers["ContraNorm's code"] = make
+        quadratic = method == "contranorm"
+        epoch = f"epoch of {len(SEEDS)} seeds on {graph.name}"
+        yield Comparison(
+            {f"GCN, {method}, L = {depth}": partial(OneBatch, method, depth, run.place)},
+            {peer: partial(plain, make, depth) for peer, make in peers.items()},
+            unit=f"CPU s per {epoch}",
+            peak=f"peak MB per {epoch}" if quadratic else "",
+            agree=logits_differ,
+        )
+
+
+class OneBatch:
+    """Trains all seeds in one network, as train.py does."""
+
+    def __init__(self, method: str, depth: int, place: torch.device) -> None:
+        cell = ["experiment=gnn_table5", DATA, f"backbone.depth={depth}"]
+        fixed = [f"backbone.hidden={HIDDEN}", f"backbone.dropout={DROPOUT}", f"device={place}"]
+        self.loop = training([*cell, *fixed, *METHODS[method]], SEEDS)
+
+    def __call__(self) -> None:
+        self.loop.step()
+
+    def logits(self) -> Tensor:
+        return self.loop.model.eval()()
+
+
+class OneByOne:
+    """Trains one network per seed, one after another."""
+
+    def __init__(self, nets: list[nn.Module], graph: Graph, x: Tensor, adj: Tensor) -> None:
+        self.nets, self.graph, self.x, self.adj = nets, graph, x, adj
+        self.optimizers = [adam(net) for net in nets]
+        self.train = graph.train.nonzero()[:, 0]
+
+    def __call__(self) -> None:
+        for net, optimizer in zip(self.nets, self.optimizers):
+            logits = net.train()(self.x, self.adj)[self.train]
+            optimizer.zero_grad()
+            F.cross_entropy(logits, self.graph.y[self.train]).backward()
+            optimizer.step()
+
+    def logits(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        nets = [copy.deepcopy(net).to(dtype).eval() for net in self.nets]
+        return torch.stack([net(self.x.to(dtype), self.adj.to(dtype)) for net in nets])
+
+
+@torch.no_grad()
+def logits_differ(steps: dict[str, OneBatch | OneByOne]) -> tuple[float, float]:
+    """Compares logits with those of the plain form in float64, at equal weights, without dropout.
+
+    They may differ by four times the error of the plain form in float32.
+    """
+    ours, *others = steps.values()
+    own = ours.loop.model
+    for other in others:
+        for seed, net in enumerate(other.nets):
+            for layer, weight, bias in zip(net.layers, own.weights, own.biases):
+                layer.weight.copy_(weight[seed])
+                layer.bias.copy_(bias[seed])
+    exact = others[0].logits(torch.float64)
+    gaps = [(step.logits() - exact).abs().max().item() for step in steps.values()]
+    return max(gaps), max(1e-5, 4 * gaps[1])
+
+
+def adjacency(graph: Graph) -> Tensor:
+    """Returns D⁻¹(A + I) as COO (N, N)."""
+    N, place = graph.num_nodes, graph.edges.device
+    indices = torch.cat([graph.edges, torch.arange(N, device=place).expand(2, -1)], dim=1)
+    ones = torch.ones(indices.shape[1], device=place)
+    a = torch.sparse_coo_tensor(indices, ones, (N, N), check_invariants=True).coalesce()
+    values = a.values() / a.sum(dim=1).to_dense()[a.indices()[0]]
+    return torch.sparse_coo_tensor(a.indices(), values, (N, N), check_invariants=True).coalesce()
+
+
+class PlainLayer(nn.Module):
+    """Computes Ã x, then applies the weights. Shapes: x (N, C_in) -> (N, C_out)."""
+
+    def __init__(self, c_in: int, c_out: int, gamma: float) -> None:
+        super().__init__()
+        self.gamma, bound = gamma, 1 / math.sqrt(c_out)
+        self.weight = nn.Parameter(torch.empty(c_in, c_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(1, c_out).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        mixed = torch.spmm(adj, x)
+        if self.gamma:
+            mixed = mixed + self.gamma * x.mean(dim=0)
+        return mixed @ self.weight + self.bias
+
+
+class PlainGCN(nn.Module):
+    """The network of one seed of Table 5, with dense features and N × N matrices.
+
+    Args:
+        method: of ``METHODS``; centered has γ = −1. All except none are followed by one shared
+            LayerNorm.
+        dims: channels from the features to the classes.
+
+    Shapes: x (N, F) -> logits (N, classes).
+    """
+
+    def __init__(self, method: str, dims: list[int]) -> None:
+        super().__init__()
+        gamma = -1.0 if method == "centered" else 0.0
+        self.layers = nn.ModuleList(PlainLayer(*pair, gamma) for pair in pairwise(dims))
+        self.method = method
+        self.layer_norm = nn.Identity() if method == "none" else nn.LayerNorm(HIDDEN)
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = layer(F.dropout(x, DROPOUT, self.training), adj)
+            x = self.layer_norm(self._norm(x, adj)).relu()
+        return last(F.dropout(x, DROPOUT, self.training), adj)
+
+    def _norm(self, x: Tensor, adj: Tensor) -> Tensor:
+        if self.method == "pairnorm":
+            x = x - x.mean(dim=0)
+            return x / (1e-6 + x.square().sum(dim=1).mean()).sqrt()
+        if self.method == "contranorm":
+            x_hat = F.normalize(x, dim=1)
+            similarity = (x_hat @ x_hat.T).masked_fill(adj.to_dense() > 1e-5, -torch.inf)
+            return 2 * x - similarity.softmax(dim=1) @ x
+        return x
+
+
+def official_accuracy(
+    run: Run,
+    official: str = "",
+    data: str = "cora",
+    method: str = "contranorm",
+    scale: float = 1.0,
+    depth: int = 16,
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4),
+) -> Iterator[Comparison]:
+    """Test accuracy of ContraNorm's GCNs with the authors' code and recipe.
+
+    Layers and network are the authors', of the gnn folder ``--official``. Graph, split and
+    adjacency are ours, which equal theirs. The accuracy is that of the last of 200 epochs, as in
+    their main.py. Each seed has a line in official_gcn.csv; seeds that have one are skipped.
+    """
+    path, keys = run.target / "official_gcn.csv", ("data", "method", "scale", "depth", "seed")
+    graph, place = load(data, root=str(ROOT)), path if path.exists() else results() / path.name
+    lines = list(csv.DictReader(place.read_text("utf-8").splitlines()))
+    x, adj = graph.x.to_dense(), adjacency(graph)
+    dims = [x.shape[1], *[HIDDEN] * (depth - 1), graph.num_classes]
+    for seed in seeds:
+        cell = dict(zip(keys, map(str, (data, method, f"{scale:g}", depth, seed))))
+        if any(cell.items() <= line.items() for line in lines):
+            continue
+        began = time.process_time()
+        torch.manual_seed(seed)
+        net = OfficialGCN(Path(official), method, dims, DROPOUT, scale)
+        step = OneByOne([net], graph, x, adj)
+        for _ in range(200):
+            step()
+        right = step.logits()[0].argmax(dim=1) == graph.y
+        test, train = (f"{100 * right[m].float().mean():.2f}" for m in (graph.test, graph.train))
+        found = {"test_accuracy": test, "train_accuracy": train}
+        found |= {"cpu_seconds": round(time.process_time() - began), "torch": torch.__version__}
+        lines.append(cell | found)
+        files.write_csv(path, list(lines[-1]), [list(line.values()) for line in lines])
+        print(f"{' '.join(cell.values())}: test accuracy {test} %, training {train} %", flush=True)
+    update(run.target)
+    yield from ()
+
+
+# ---------------------------------------------------------------- beside torch-geometric
+def pyg(run: Run, depths: tuple[int, ...] = (2, 8, 32)) -> Iterator[Comparison]:
+    """An epoch of five seeds, beside networks as one writes them with torch-geometric."""
+    keep_freed_memory()  # as in train.py
+    graph = cora()
+    given = (graph.x, graph.edges, graph.num_classes, SEEDS)
+    train = graph.train.nonzero()[:, 0]
+
+    def loss(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits[train], graph.y[train])
+
+    def own(depth: int) -> Callable[[], None]:
+        net = GCN([LayerNorm], *given, depth, adjacency="symmetric").train()
+        return stepping(lambda: sum(map(loss, net())), adam(net, fused=True))
+
+    def theirs(depth: int) -> Callable[[], None]:
+        inputs = graph.x.to_dense(), graph.edges.flip(0)
+        nets = [PygGCN(graph, depth).train() for _ in SEEDS]
+        steps = [stepping(lambda net=net: loss(net(*inputs)), adam(net)) for net in nets]
+        return lambda: [step() for step in steps]
+
+    for depth in depths:
+        yield Comparison(
+            {f"GCN with LayerNorm, L = {depth}": partial(own, depth)},
+            {"torch-geometric's GCNConv, seed by seed": partial(theirs, depth)},
+            unit=f"CPU s per epoch of {len(SEEDS)} seeds on {graph.name}",
+        )
+
+
+class PygGCN(nn.Module):
+    """A typical GCN in torch-geometric; the normalised adjacency is cached."""
+
+    def __init__(self, graph: Graph, depth: int) -> None:
+        super().__init__()
+        dims = [graph.x.shape[1], *[HIDDEN] * (depth - 1), graph.num_classes]
+        self.convs = nn.ModuleList(GCNConv(*pair, cached=True) for pair in pairwise(dims))
+        self.norm = nn.LayerNorm(HIDDEN)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        *hidden, last = self.convs
+        for conv in hidden:
+            x = conv(F.dropout(x, DROPOUT, self.training), edge_index)
+            x = self.norm(x).relu()
+        return last(F.dropout(x, DROPOUT, self.training), edge_index)
+
+
+def cures(
+    run: Run, graph: str = "Cora", network: str = "GCN", layers: tuple[int, ...] = (2, 8)
+) -> Iterator[Comparison]:
+    """A training step of all seeds of each method of `make cures`, beside that of no method."""
+
+    def make(place: Place) -> Callable[[], object]:
+        cell = study()[place]
+        words = [f"experiment={cell.experiment}", *cell.overrides, *cell.candidates[0]]
+        return training([*words, f"device={run.place}"], seeds_of(cell)).step
+
+    methods = dict.fromkeys(place.method for place in study())
+    for depth in layers:
+        makes = {m: partial(make, Place(graph, network, depth, m)) for m in methods}
+        baseline = makes.pop(BASELINE)
+        yield Comparison(
+            {f"{network}, {graph}, L = {depth}: {method}": m for method, m in makes.items()},
+            {BASELINE: baseline},
+            unit="CPU s per training step of all seeds",
+            overhead=(BASELINE,),
+        )
+
+
+def search(
+    run: Run,
+    data: str = "cora",
+    methods: tuple[str, ...] = ("centered",),
+    depths: tuple[int, ...] = (2, 16),
+    trials: int = 12,
+) -> Iterator[Comparison]:
+    """A search in stacks, without and with halving, beside one run for each configuration.
+
+    The configurations are those of Table 6, with 30 epochs and three seeds. Half of them end after
+    5 epochs and half of the others after 10.
+    """
+    keep_freed_memory()
+    seeds = [100, 101, 102]
+    space = read_space(results() / "tuning/table6/space.yaml")
+    space = space.model_copy(update={"trials": trials, "rungs": [5, 10], "seeds": seeds})
+    every = load_cells(results() / "expected", tuned=False)
+    for cell in select(every, "table6", [data], methods, [f"L={depth}" for depth in depths]):
+        fixed = [f"experiment={cell.experiment}", *cell.overrides, *space.overrides]
+        fixed += ["threads=1", f"device={run.place}"]
+        own = [[*fixed, *words_of(d), "trainer.epochs=30"] for d in space.drawn(cell.key)]
+        work = work_of([compose_config([*words, "logger=none"]) for words in own])
+
+        def whole(work: Work = work) -> None:
+            for members in divided(work, seeds, None):
+                Stack(work, members).train(30)
+
+        def halved(work: Work = work, key: str = cell.key) -> None:
+            Search(work, space, key).run()
+
+        def alone(groups: list[list[int]], own: list[list[str]] = own) -> None:
+            for words, group in product(own, groups):
+                training(words, group).fit()
+
+        name = f"{cell.block}, {cell.row}, {cell.column}, {len(own)} configurations"
+        name += " of 30 epochs and 3 seeds"
+        yield Comparison(
+            {name: lambda: whole, f"{name}, halved twice": lambda: halved},
+            {
+                "one run for each configuration and seed": lambda: partial(
+                    alone, [[seed] for seed in seeds]
+                ),
+                "one run for each configuration": lambda: partial(alone, [seeds]),
+            },
+            unit="CPU s",
+        )
+
+
+# ---------------------------------------------------------------- ContraNorm on large graphs
+def contranorm(
+    run: Run,
+    data: tuple[str, ...] = ("cora", "squirrel"),
+    channels: tuple[int, ...] = (32, 64),
+) -> Iterator[Comparison]:
+    """Forward and backward of ContraNorm in tiles, beside fused attention under an N × N mask.
+
+    Also with products in bfloat16 (``matmul=medium``).
+    """
+    for name, C in product(data, channels):
+        found = load(name, root=str(ROOT)).edges
+        context = _with_loops(found, int(found.max()) + 1)
+        work = f"ContraNorm on {name}, {len(SEEDS)} seeds of {C} channels, forward and backward"
+        makes = {
+            form: partial(_contrast, context, C, form) for form in ("tiles", "mask", "bfloat16")
+        }
+        yield Comparison(
+            {work: makes["tiles"]},
+            {"fused attention under an N × N mask": makes["mask"]},
+            unit="CPU s",
+            peak="peak MB",
+            agree=partial(outputs_differ, allowed=1e-4),
+        )
+        yield Comparison(
+            {f"{work}, matmul=medium": makes["bfloat16"]},
+            {"products in float32": makes["tiles"]},
+            unit="CPU s",
+            agree=partial(outputs_differ, allowed=1e-2),
+        )
+
+
+def outputs_differ(steps: dict[str, Callable], allowed: float) -> tuple[float, float]:
+    """Compares the tensors that two steps return, relative to the largest value."""
+    ours, theirs = (step() for step in steps.values())
+    gaps = [(a - b).abs().max() / b.abs().max() for a, b in zip(ours, theirs)]
+    return max(gap.item() for gap in gaps), allowed
+
+
+def _with_loops(edges: Tensor, num_nodes: int) -> Context:
+    loops = torch.arange(num_nodes).expand(2, -1)
+    return Context(edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
+
+
+def _contrast(context: Context, channels: int, form: str) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Returns a step of ContraNorm, which returns outputs and the gradient of the input."""
+    N = context.num_nodes
+    torch.manual_seed(0)
+    x = torch.randn(len(SEEDS), N, channels, requires_grad=True)
+    upstream, layer = torch.randn_like(x), ContraNorm(channels)
+    mask = None
+    if form == "mask":
+        mask = torch.ones(N, N, dtype=torch.bool)
+        mask[context.edges[0], context.edges[1]] = False
+
+    def output() -> Tensor:
+        if mask is None:
+            return layer(x, context)
+        q, v = F.normalize(x, dim=-1)[:, None], x[:, None]
+        mixed = F.scaled_dot_product_attention(q, q, v, attn_mask=mask, scale=1.0)
+        return 2 * x - mixed[:, 0]
+
+    def step() -> tuple[Tensor, Tensor]:
+        torch.set_float32_matmul_precision("medium" if form == "bfloat16" else "highest")
+        out = output()
+        torch.set_float32_matmul_precision("highest")
+        return out.detach(), torch.autograd.grad(out, x, upstream)[0]
+
+    return step
+
+
+# ---------------------------------------------------------------- graphs that grow
+FLOOR = "product with Ã alone"
+GROWING: dict[str, tuple[int, list[Callable]]] = {  # layers, aggregators
+    "vanilla": (2, []),
+    "LayerNorm": (2, [LayerNorm]),
+    "centered": (2, [Centered]),
+    "centered, 8 layers": (8, [Centered, LayerNorm]),
+    "PairNorm": (2, [PairNorm]),
+    "ContraNorm": (2, [ContraNorm]),
+    "ContraNorm, 256 negatives": (2, [partial(ContraNorm, negatives=256)]),
+    FLOOR: (0, []),
+}
+
+
+def slopes(
+    run: Run,
+    largest: int = 10**6,
+    limit: float = 10.0,
+    methods: tuple[str, ...] = tuple(GROWING),
+) -> Iterator[Item]:
+    """Time and memory of an epoch by number of nodes, 10³ to 10⁶ at degree 10.
+
+    An epoch is one training step of one seed: a GCN of two or eight layers with 32 hidden channels
+    on data=sbm with 32 features. A method is not measured beyond the size at which an epoch takes
+    more than ``--limit`` seconds. Exponents are fitted from 10⁴ nodes on, since fixed costs
+    dominate below.
+    """
+    keep_freed_memory()
+    sizes = [n for n in (round(10 ** (k / 2)) for k in range(6, 13)) if n <= largest]
+    for name in methods:
+        depth = GROWING[name][0]
+        work = f"GCN, {depth} layers, {name.partition(', 8')[0]}" if depth else name
+        own = []
+        for size in sizes:
+            make = {f"{work}, {size:,} nodes": partial(_epoch, name, size)}
+            found = yield Comparison(make, unit="CPU s per epoch", peak="peak MB")
+            if not found:  # the peak of one size is measured
+                continue
+            own.append((size, *(float(each["ours"]) for each in found)))
+            if own[-1][1] > limit:
+                break
+        for measure, column in (("time", 1), ("memory", 2)) if own else ():
+            large = [(each[0], each[column]) for each in own if each[0] >= 10**4]
+            slope = np.polyfit(*np.log(large).T, 1)[0] if large[1:] else math.nan
+            yield [row(work, f"exponent of {measure} over nodes", [float(slope)])]
+
+
+def _epoch(name: str, size: int) -> Callable[[], object]:
+    """Returns one training step of a network."""
+    graph = csbm.generate(num_nodes=size, features=32)  # kept after the first call
+    depth, aggregators = GROWING[name]
+    if name == FLOOR:
+        adjacency, x = Adjacency(graph.edges, size, "row"), torch.rand(1, size, 32)
+        return lambda: adjacency(x)
+    net = GCN(aggregators, graph.x, graph.edges, graph.num_classes, [0], depth=depth, hidden=HIDDEN)
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
+    return stepping(lambda: F.cross_entropy(net()[0, graph.train], graph.y[graph.train]), optimizer)
+
+
+def generator(
+    run: Run,
+    nodes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000),
+    degrees: tuple[float, ...] = (10.0, 20.0),
+) -> Iterator[Comparison]:
+    """Drawing a graph of data=sbm."""
+    for N, degree in product(nodes, degrees):
+        draw = partial(csbm.generate.__wrapped__, num_nodes=N, degree=degree)  # keeps no graph
+        edges = draw().edges.shape[1] // 2
+        work = {f"data=sbm, {N:,} nodes, {edges:,} edges": lambda draw=draw: draw}
+        yield Comparison(work, unit="CPU s", peak="peak MB")
+
+
+# ---------------------------------------------------------------- parts of a graph
+IN_PARTS = ["task=nodes", "backbone=pyg", "aggregator=centered", "seeds=[0]", "threads=1"]
+PARTS = ["trainer=minibatch_cluster", "trainer.num_parts=500", "trainer.parts_per_batch=10"]
+FORMS = {
+    "METIS, 10 of 500 parts": PARTS,
+    "METIS, 10 of 500 parts, mean=exact": [*PARTS, "trainer.mean=exact"],
+    "random, 50 parts": ["trainer=minibatch_random", "trainer.num_parts=50"],
+    "evaluation": ["trainer=minibatch_random"],
+}
+
+
+def minibatch(run: Run, words: tuple[str, ...] = ()) -> Iterator[Comparison]:
+    """An epoch on parts of a graph, beside the full batch: data=sbm data.num_nodes=20000."""
+
+    def make(form: str, own: list[str]) -> Callable[[], object]:
+        loop = training([*IN_PARTS, *own, *words], [0])
+        return loop._accuracies if form == "evaluation" else loop.step
+
+    given = " ".join(words)
+    yield Comparison(
+        {f"{form}: {given}": partial(make, form, own) for form, own in FORMS.items()},
+        {"full batch": partial(make, "full batch", ["trainer=adam"])},
+        unit="CPU s per epoch",
+        peak="peak MB",
+        overhead=("full batch",),
+    )
+
+
+def part_means(run: Run, words: tuple[str, ...] = ()) -> Iterator[Item]:
+    """Error of the mean that centered aggregation uses on parts of a graph: data=squirrel.
+
+    At every fifth step, the mean that a layer uses is compared with the mean of its values over all
+    nodes of the whole graph, with the same weights and without dropout. The result is the median of
+    |used − exact| / |exact| over the steps of all epochs except the first.
+    """
+    loaders = {
+        "random, 10 parts": "trainer=minibatch_random",
+        "METIS, 5 of 50": "trainer=minibatch_cluster",
+    }
+    for (name, loader), mean in product(loaders.items(), ("exact", "running", "batch")):
+        loop = training([*IN_PARTS, loader, f"trainer.mean={mean}", *words], [0], Watched)
+        loop.fit()
+        later = loop.errors[len(loop.errors) // loop.trainer.epochs :]
+        work = f"{name}, mean={mean}: {' '.join(words)}"
+        yield [
+            row(work, f"error of the mean in layer {layer}, %", [100 * statistics.median(values)])
+            for layer, values in enumerate(zip(*later), start=1)
+        ]
+
+
+class Watched(MiniBatchLoop):
+    """Compares the means of every fifth step with those over all nodes."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.steps, self.used = 0, {}
+        self.errors: list[list[float]] = []
+        for layer, mean in enumerate(self.means[0]):
+            mean.register_forward_hook(lambda _, __, out, layer=layer: self._keep(layer, out))
+
+    def _keep(self, layer: int, out: Tensor) -> None:
+        self.used[layer] = out.detach()
+
+    def _backward(self, i: int, batch: object) -> Tensor:
+        self.steps += 1
+        exact = [] if self.steps % 5 else self._exact()
+        sums = super()._backward(i, batch)
+        if exact:
+            pairs = [(self.used[layer], mean) for layer, mean in enumerate(exact)]
+            self.errors.append([float((a - b).norm() / b.norm()) for a, b in pairs])
+        return sums
+
+    @torch.no_grad()
+    def _exact(self) -> list[Tensor]:
+        net = copy.deepcopy(self.model.nets[0]).eval()
+        means = [module for module in net.modules() if isinstance(module, RunningMean)]
+        with measuring(means):
+            net(self.model.x, self.model.edge_index, self.model.edge_weight)
+        return [mean.value for mean in means]

@@ -1,0 +1,283 @@
+"""What a training of a paper's size costs, and what a command costs before it trains."""
+
+import gc
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench import Comparison, Item, Run, row
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+from oversmoothing.lab.arguments import build
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.execute import execute
+from oversmoothing.lab.launch.start import parts
+from oversmoothing.lab.tasks.base import Labels
+from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
+from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
+from oversmoothing.lab.training.loop import TrainingLoop
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests" / part) for part in ("gpu", "support")]
+
+import pretend  # noqa: E402
+import small_runs  # noqa: E402
+
+GLUE = 8551 + 67349 + 3668 + 363846 + 5749 + 392702 + 104743 + 2490  # sentences of its eight tasks
+
+
+# ---------------------------------------------------------------- steps at the papers' sizes
+@dataclass(frozen=True)
+class Work:
+    """A training of which one step is measured.
+
+    Args:
+        name: for the table.
+        words: the command.
+        inputs: returns the inputs of the network.
+        loss: computes the loss of its outputs.
+        steps: number of steps of the recipe, and number of runs.
+        before: called before the step, without gradient.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    inputs: Callable[[], tuple]
+    steps: int
+    loss: Callable[[Any], Tensor] = torch.sum
+    before: Callable[..., None] = lambda network, *inputs: None
+
+    def network(self) -> nn.Module:
+        config = compose_config([*self.words, "seeds=[0]"])
+        if "weights" in config.backbone:
+            config.backbone.weights = "none"
+        task = build(config.task)
+        voc = Labels(("background", *map(str, range(20))))
+        given = voc if getattr(task.toy, "background", False) else task.toy
+        return task.network(parts(config, given), [0], torch.device("cpu"))
+
+    def step(self, network: nn.Module, inputs: tuple, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        with torch.no_grad():
+            self.before(network, *inputs)
+        self.loss(network(*inputs)).backward()
+        optimizer.step()
+
+
+def _pixels(batch: int, size: int) -> tuple[Tensor]:
+    return (torch.rand(batch, 3, size, size),)
+
+
+def _sentences() -> tuple[Tensor, ...]:
+    """32 sentences of 128 tokens."""
+    tokens, mask = torch.zeros(32, 128, dtype=torch.long), torch.ones(32, 128, dtype=torch.long)
+    return tokens, mask, torch.zeros_like(tokens)
+
+
+def _whole(out: Any) -> Tensor:
+    """The loss of segmentation, over logits of the size of the image."""
+    return nn.functional.interpolate(out.seg, size=(513, 513), mode="bilinear").sum()
+
+
+def _cams(network: nn.Module, images: Tensor) -> None:
+    """Computes class maps of images and their mirror images at all scales of WSSS."""
+    for size in (448, 224, 672):
+        network.class_maps(torch.cat([images.new_empty(len(images), 3, size, size)] * 2))
+
+
+HEM = ("experiment=seg_voc_hem",)
+IMAGENET = ("experiment=cls_imagenet", "backbone.depth=12")
+EAMLP = ("experiment=cls_imagenet_eamlp", "task.augment.size=384", "task.evaluation.size=384")
+WORKS = [
+    Work(
+        "WSSS, DeiT-S, 448 px, batch 4: one γ of Tables 1 to 4",
+        ("experiment=wsss_voc",),
+        partial(_pixels, 4, 448),
+        20000,
+        lambda out: out.cls.sum() + out.aux.sum() + out.seg.sum(),
+        _cams,
+    ),
+    Work(
+        "HEM, ResNet-101, 513 px, output stride 8, batch 16: one row of Tables 3 to 6",
+        HEM,
+        partial(_pixels, 16, 513),
+        30000,
+        _whole,
+    ),
+    Work(
+        "HEM, ResNet-50, 513 px, output stride 16, batch 16: one cell of Table 1",
+        (*HEM, "backbone=resnet50", "backbone.output_stride=16"),
+        partial(_pixels, 16, 513),
+        30000,
+        _whole,
+    ),
+    Work(
+        "ContraNorm, BERT-base, 128 tokens, batch 32: RTE, 3 seeds",
+        ("experiment=glue_bert",),
+        _sentences,
+        3 * 5 * 2490 // 32,
+    ),
+    Work(
+        "ContraNorm, BERT-base, 128 tokens, batch 32: one row of Table 1, 8 tasks, 3 seeds",
+        ("experiment=glue_bert",),
+        _sentences,
+        3 * 5 * GLUE // 32,
+    ),
+    Work(
+        "ContraNorm, ALBERT-base, 128 tokens, batch 32: one row of Table 1, 8 tasks, 3 seeds",
+        ("experiment=glue_albert",),
+        _sentences,
+        3 * 5 * GLUE // 32,
+    ),
+    Work(
+        "ContraNorm, DeiT-Ti, ImageNet-100, 12 blocks, batch 1024: one cell of Table 2",
+        ("experiment=cls_imagenet100", "backbone.depth=12"),
+        partial(_pixels, 1024, 224),
+        18750,
+    ),
+    Work(
+        "ContraNorm, DeiT-S, ImageNet, 12 blocks, batch 1024: one cell of Table 2",
+        IMAGENET,
+        partial(_pixels, 1024, 224),
+        187650,
+    ),
+    Work(
+        "external attention, EAMLP-7, ImageNet, 384 px, batch 512: one row",
+        EAMLP,
+        partial(_pixels, 512, 384),
+        750600,
+    ),
+]
+
+
+def paper_steps(run: Run, works: tuple[str, ...] = ("",)) -> Iterator[Item]:
+    """Training steps at the papers' sizes, measured on a GPU: --device cuda --works BERT EAMLP-7.
+
+    A step is forward, backward and fused AdamW with random weights and inputs, in float32 (TF32
+    products) and with trainer.precision=bf16. Hours are those of the experiment's recipe, without
+    reading data and without evaluation. What does not fit into the memory has no values.
+    """
+    torch.set_float32_matmul_precision("high")
+
+    def make(work: Work, bf16: bool) -> Callable[[], None]:
+        torch.manual_seed(0)
+        network = work.network().to(run.place).train()
+        inputs = tree_map_only(Tensor, lambda x: x.to(run.place), work.inputs())
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-6, fused=True)
+        step = partial(work.step, network, inputs, optimizer)
+        return torch.autocast(run.place.type, torch.bfloat16, enabled=bf16)(step)
+
+    for work in WORKS:
+        if not any(name in work.name for name in works):
+            continue
+        for precision in ("float32", "bf16"):
+            found = yield Comparison(
+                {work.name: partial(make, work, precision == "bf16")},
+                unit=f"ms per step, {precision}",
+                peak=f"GB, {precision}",
+            )
+            gc.collect()
+            if found:
+                ms = [float(found[0][f"ours{end}"]) for end in ("_low", "", "_high")]
+                hours = [value * work.steps / 3.6e6 for value in ms]
+                yield [row(work.name, f"hours, {precision}", hours)]
+
+
+def paper_sizes(run: Run) -> Iterator[Item]:
+    """FLOPs of the same steps, counted on tensors that have shapes but no content.
+
+    The WSSS step is without PAR and L_reg, whose cost is small. Hours of earlier records are
+    estimated: steps × (FLOPs / (35 % of an A100's 156 TFLOP/s) + launches × 5 µs).
+    """
+    for work in WORKS:
+        network, fake = work.network(), FakeTensorMode()
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        network._apply(fake.from_tensor)
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+        with fake, FlopCounterMode(display=False) as counter:
+            optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
+            work.step(network.train(), work.inputs(), optimizer)
+        yield [row(work.name, "TFLOP per step", [counter.get_total_flops() / 1e12])]
+
+
+# ---------------------------------------------------------------- what a run costs besides
+def launches(run: Run) -> Iterator[Item]:
+    """Kernel launches and host-device synchronisations in a training step of every task.
+
+    A launch is an operator other than a view, or a copy. They are counted on the fake device of the
+    tests, which has no fused attention, so the parts of attention are counted. A synchronisation is
+    a copy to the host, or an operator whose result decides sizes. Both are independent of sizes,
+    except for loops over classes and images, so small runs are used. Needs g++. With a GPU, torch's
+    profiler shows the real numbers.
+    """
+    pretend.library()
+    counts: list[tuple[int, int]] = []
+    steps = {TrainingLoop: "_step", FullBatchLoop: "step", MiniBatchLoop: "step"}
+    for loop, name in steps.items():
+        setattr(loop, name, _counting(getattr(loop, name), counts))
+    for task in small_runs.TRAINED:
+        counts.clear()
+        with tempfile.TemporaryDirectory() as folder:
+            words = small_runs.words(task, Path(folder) / "outputs", "device=pretend")
+            execute(compose_config(words))
+        started, waited = zip(*counts[1:])  # the first step also fills caches
+        measures = ("launches per step", "host-device synchronisations per step")
+        yield [row(task, measure, found) for measure, found in zip(measures, (started, waited))]
+
+
+def _counting(step: Callable, counts: list[tuple[int, int]]) -> Callable:
+    def counted(*args: Any) -> Any:
+        pretend.counted()
+        result = step(*args)
+        counts.append(pretend.counted())
+        return result
+
+    return counted
+
+
+SHORT = ["train.py", "trainer.epochs=2", "backbone.depth=2", "seeds=[0]", "logger=none"]
+COMMANDS = {  # words, exit code
+    "--help": (["train.py", "--help"], 0),
+    "a misspelt option": (["train.py", "aggregator.gama=1"], 2),
+    "a misspelt group": (["train.py", "data=corra"], 2),
+    "a name that the data do not have": (["train.py", "data.num_nodes=-1"], 2),
+    "an unknown architecture": (
+        ["train.py", "experiment=wsss_scenes", "backbone.name=foo"],
+        2,
+    ),
+    "a refused sweep of 200 runs": (
+        ["train.py", "-m", "backbone.depth=range(2,102)", "backbone.dropout=0.5,2"],
+        2,
+    ),
+}
+
+
+def startup(run: Run) -> Iterator[Item]:
+    """CPU seconds of short commands and their children: help, refusals, a skipped run."""
+    with tempfile.TemporaryDirectory() as folder:
+        there = [*SHORT, f"paths.outputs={folder}"]
+        _cpu_seconds(there, 0)
+        for name, (words, code) in {**COMMANDS, "a run that is already there": (there, 0)}.items():
+            seconds = [_cpu_seconds(words, code) for _ in range(run.rounds)]
+            yield [row(name, "CPU s", seconds)]
+
+
+def _cpu_seconds(words: list[str], code: int) -> float:
+    """Measures the CPU seconds of a command, which must end with this exit code."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != code:
+        raise RuntimeError(f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -1,0 +1,84 @@
+"""The harness of the benchmarks, by tiny cases, and the record that they keep."""
+
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from in_process import ROOT, here
+
+RECORD = ROOT / "results/bench"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return pytest.importorskip("bench")
+
+
+def test_a_row_compares_round_by_round(bench: ModuleType) -> None:
+    ours, theirs = [1.0, 2.0, 4.0], [3.0, 4.0, 20.0]
+    row = bench.row("work", "s", ours, "peer", theirs)
+    assert [row[f"ratio{end}"] for end in bench.SPREAD] == ["3", "2", "5"]
+    over = bench.row("work", "s", ours, "peer", theirs, overhead=True)
+    assert float(over["ratio"]) == pytest.approx(1 / 3, rel=1e-3)
+    with pytest.raises(ValueError):
+        bench.row("work", "s", ours, "peer", theirs[:2])
+
+
+def test_forms_take_turns_after_a_warm_up(bench: ModuleType, tmp_path: Path) -> None:
+    calls, place = [], bench.torch.device("cpu")
+
+    def form(name: str) -> None:
+        calls.append(name)
+        sum(range(2_000_000))  # longer than the shortest round
+
+    steps = {name: lambda name=name: form(name) for name in "AB"}
+    seconds = bench.interleaved(steps, bench.Run(place, 3, tmp_path))
+    assert "".join(calls) == "AABB" + 3 * "AB"
+    assert {name: len(values) for name, values in seconds.items()} == {"A": 3, "B": 3}
+
+
+@pytest.mark.parametrize(
+    "words", ["seg_step --batch 1", "generator --nodes 1000 --degrees 5", "part_means"]
+)
+def test_a_case_is_measured_and_recorded(
+    words: str,
+    bench: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny = ["data=sbm", "trainer.epochs=2", "backbone.depth=2"] if words == "part_means" else []
+    given = ["benchmarks/bench.py", *words.split(), *tiny, "--rounds", "2"]
+    given[0] = str(ROOT / given[0]) if "generator" in words else given[0]  # starts a new process
+    assert not here(given, monkeypatch)
+    theme = "images" if "seg" in words else "graphs"
+    rows = bench.load(tmp_path / f"outputs/bench/{theme}.csv")
+    assert all(float(row["ours"]) > 0 and row["commit"] and row["device"] for row in rows)
+    assert {row["case"] for row in rows} == {words.split()[0]}
+    assert (
+        not bench.write_page(tmp_path / "outputs/bench", theme)
+        .read_text()
+        .count("has been removed")
+    )
+
+
+def test_the_record_is_whole(bench: ModuleType, tmp_path: Path) -> None:
+    """Every row has its spread and origin, and the pages show the rows."""
+    for theme in bench.THEMES:
+        rows = bench.load(RECORD / f"{theme}.csv")
+        for row in rows:
+            values = [float(row[f"ours{end}"]) for end in bench.SPREAD]
+            assert values[1] <= values[0] <= values[2] or values[0] != values[0]
+            assert all(row[name] for name in ("n", "command", "commit", "device", "date"))
+        bench.write(tmp_path / f"{theme}.csv", rows)
+        shown = bench.write_page(tmp_path, theme).read_text("utf-8")
+        assert shown == (RECORD / f"{theme}.md").read_text("utf-8"), "bench.py page --publish"
+
+
+def test_every_case_says_what_it_measures(bench: ModuleType) -> None:
+    for theme in bench.THEMES:
+        for case in bench.cases(theme).values():
+            assert inspect.getdoc(case).split("\n")[0].endswith(".")
+            assert bench.case_of(case.__name__) is case
