@@ -12,8 +12,8 @@ NAMES = [
     for path in FILES
     if path.exists()
 ]
-# adapters/hf_models.py and the like are imported only for a model of their library
-LIBRARIES = (".adapters.hf_", ".adapters.timm_", ".adapters.pyg_")
+# these are imported only for a model of their library
+LIBRARIES = (".adapters.hf", ".adapters.timm", ".adapters.pyg")
 MODULES = sorted(name for name in NAMES if not any(part in name for part in LIBRARIES))
 IMPORT = """
 import importlib, sys

@@ -40,7 +40,11 @@ PLUGINS = {  # what an option needs
     "optuna": "hydra_plugins.hydra_optuna_sweeper",
     "slurm": "hydra_plugins.hydra_submitit_launcher",
 }
-PLAIN = ("source .venv/bin/activate", "wandb login")  # commands that are not of this repository
+PLAIN = (  # commands that are not of this repository
+    "source .venv/bin/activate",
+    "wandb login",
+    "wandb sync outputs/nodes-*/wandb/offline-run-*",
+)
 LINK = r"\]\(([^)]+)\)"
 OPTION = r"(?<![\w.])(experiment|data|backbone|aggregator|trainer|task)=([a-z]\w+)"
 FILE = r"(?:scripts|benchmarks|configs|src|tests)/[\w/]+\.(?:py|yaml)"

@@ -23,7 +23,7 @@ def test_the_python_of_the_guide_runs(capsys: pytest.CaptureFixture) -> None:
 
 def test_the_guide_lists_every_convolution() -> None:
     page = (ROOT / "docs/guides/graphs.md").read_text(encoding="utf-8")
-    listed = page.partition("edge weights:\n\n")[2].partition(".\n\n")[0]
+    listed = page.partition("`backbone.conv` is one of ")[2].partition(". ")[0]
     assert sorted(re.findall(r"\w+", listed)) == sorted(CONVS)
 
 

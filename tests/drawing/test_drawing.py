@@ -20,7 +20,7 @@ from oversmoothing.lab.drawing.style import COLOURS, colours_of
 from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
 from oversmoothing.lab.store.run import Recorder
 
-TASKS = ("wsss", "segmentation", "classification", "glue", "nodes")
+TASKS = ("wsss.task", "segmentation.task", "classification.task", "glue", "nodes.task")
 
 
 def test_colours_are_those_of_the_palette_png(tmp_path: Path) -> None:
@@ -104,6 +104,6 @@ def test_a_picture_that_fails_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_importing_a_task_does_not_import_matplotlib() -> None:
-    modules = "; ".join(f"import oversmoothing.lab.tasks.{task}.task" for task in TASKS)
+    modules = "; ".join(f"import oversmoothing.lab.tasks.{task}" for task in TASKS)
     code = f"import sys; {modules}; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

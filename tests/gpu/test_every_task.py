@@ -32,8 +32,8 @@ def run(folder: Path, request: pytest.FixtureRequest):
             more = (*more, f"paths.data={request.getfixturevalue('data_root')}")
         config = compose_config(words(task, folder / name, "matmul=highest", *more))
         result = execute(config)["seeds"]["0"]
-        [log] = run_folder(config).glob("s*/metrics.jsonl")
-        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        logs = run_folder(config).glob("s*/metrics.jsonl")  # an evaluation has none
+        lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
         chosen = [{k: v[0] for k, v in line.items() if "loss" in k} for line in lines]
         return chosen, result
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.processes import cores, follow_parent, shorten_sockets
+
+if TYPE_CHECKING:
+    from oversmoothing.lab.data.image_set import ImageSet
 
 Example = dict[str, Any]
 Item = TypeVar("Item")
@@ -172,7 +174,7 @@ def train_batches(
 
 
 def evaluation_items(
-    data: ImageSet, ids: Sequence[str], workers: int | None = 2, masks: bool = True
+    data: "ImageSet", ids: Sequence[str], workers: int | None = 2, masks: bool = True
 ) -> Iterator[dict[str, Any]]:
     """Yields images of any size, one by one, in the order of ``ids``.
 
@@ -219,7 +221,7 @@ def read_ahead(
         yield item
 
 
-def _item(data: ImageSet, masks: bool, id: str) -> dict[str, Any]:
+def _item(data: "ImageSet", masks: bool, id: str) -> dict[str, Any]:
     return {
         "name": id,
         "image": data.image(id),

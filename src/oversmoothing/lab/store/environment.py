@@ -7,15 +7,17 @@ import re
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing import __version__, distributed
 from oversmoothing.errors import InputError
 from oversmoothing.lab.processes import local_rank
 from oversmoothing.lab.store.files import CHECKOUT
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 CODE = ("src", "configs", "train.py", "pyproject.toml")  # paths that can change results
 
@@ -87,11 +89,13 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def own_code(config: DictConfig) -> str | None:
+def own_code(config: "DictConfig") -> str | None:
     """Returns a hash of the files that define a config's parts of no installed package.
 
     The id of a run does not contain the code of the user's own parts.
     """
+    from omegaconf import OmegaConf  # diagnose works without it
+
     targets = sorted(set(re.findall(r"_target_: (\S+)", OmegaConf.to_yaml(config))))
     files = dict.fromkeys(filter(None, map(_own_file, targets)))
     text = b"".join(file.read_bytes() for file in files)

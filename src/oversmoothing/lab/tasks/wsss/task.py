@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,11 +33,13 @@ from oversmoothing.lab.tasks.wsss.energy import dense_energy
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 from oversmoothing.lab.tasks.wsss.labels import Labeller
 from oversmoothing.lab.tasks.wsss.network import Network, present_classes
-from oversmoothing.lab.tasks.wsss.pictures import Viewer
 from oversmoothing.lab.tasks.wsss.settings import Evaluation, Method
 from oversmoothing.lab.training.loop import Batch, Checks, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe
 from oversmoothing.metrics.segmentation import IGNORE
+
+if TYPE_CHECKING:
+    from oversmoothing.lab.tasks.wsss.pictures import Viewer
 
 
 def adapt(
@@ -325,7 +327,7 @@ class WSSS(Task):
         leave_pictures(evaluator, job.recorder, seed, results)
         return {seed: results}
 
-    def viewer(self, network: Network, crf: bool = False, known: bool = False) -> Viewer:
+    def viewer(self, network: Network, crf: bool = False, known: bool = False) -> "Viewer":
         """Returns a viewer with the settings of the evaluation.
 
         Args:
@@ -335,4 +337,6 @@ class WSSS(Task):
             known: limit masks to the classes of the image's label.
         """
         own = (self.evaluation.crf or CRF()) if crf else None
+        from oversmoothing.lab.tasks.wsss.pictures import Viewer  # matplotlib
+
         return Viewer(network, self.method, self.evaluation, own, known)
