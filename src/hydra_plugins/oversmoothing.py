@@ -35,17 +35,27 @@ class Optuna(Sweeper):
     def __init__(
         self, n_trials: int, n_jobs: int, direction: str, seed: int, params: DictConfig | None
     ) -> None:
+        self.n_trials, self.n_jobs, self.params = n_trials, n_jobs, dict(params or {})
+        self.direction, self.seed = direction, seed
+
+    def setup(self, **given: Any) -> None:
+        """Starts the study.
+
+        Raises:
+            CompactHydraException: a setting is out of range, or Optuna is not installed.
+        """
+        for name in ("n_trials", "n_jobs"):
+            if not isinstance(number := getattr(self, name), int) or number < 1:
+                raise _refused(f".{name}: expected a whole number from 1, got {number}")
+        if self.direction not in ("minimize", "maximize"):
+            raise _refused(f".direction: expected minimize or maximize, got {self.direction}")
         try:
             import optuna
         except ImportError as error:
-            way_out = install("search")
-            raise CompactHydraException(f"hydra/sweeper: needs Optuna; {way_out}") from error
+            raise _refused(f": needs Optuna; {install('search')}") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.n_trials, self.n_jobs, self.params = n_trials, n_jobs, dict(params or {})
-        sampler = optuna.samplers.TPESampler(seed=seed)
-        self.study = optuna.create_study(direction=direction, sampler=sampler)
-
-    def setup(self, **given: Any) -> None:
+        sampler = optuna.samplers.TPESampler(seed=self.seed)
+        self.study = optuna.create_study(direction=self.direction, sampler=sampler)
         self.launcher = Plugins.instance().instantiate_launcher(**given)
         self.folder = Path(given["config"].hydra.sweep.dir)
 
@@ -88,6 +98,10 @@ class Optuna(Sweeper):
             except CompactHydraException as error:
                 print(error, file=sys.stderr, flush=True)
                 self.study.tell(trial, state=TrialState.FAIL)
+
+
+def _refused(why: str) -> CompactHydraException:
+    return CompactHydraException(f"error: hydra.sweeper{why}")
 
 
 def distribution(override: Override) -> Any:

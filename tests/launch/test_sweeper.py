@@ -154,7 +154,16 @@ def test_distributions_of_swept_values() -> None:
         assert vars(distribution(parse(text))) | expected == vars(distribution(parse(text)))
 
 
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [((0, 1, "minimize"), "n_trials"), ((1, 0, "minimize"), "n_jobs"), ((1, 1, "up"), "direction")],
+)
+def test_settings_that_the_plugin_cannot_use(settings: tuple, key: str) -> None:
+    with pytest.raises(CompactHydraException, match=rf"hydra\.sweeper\.{key}: expected"):
+        Optuna(*settings, seed=0, params=None).setup()
+
+
 def test_the_plugin_needs_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(CompactHydraException, match=r"hydra/sweeper: .*\[search\]"):
-        Optuna(1, 1, "minimize", 0, None)
+    with pytest.raises(CompactHydraException, match=r"hydra\.sweeper: .*\[search\]"):
+        Optuna(1, 1, "minimize", 0, None).setup()
