@@ -60,8 +60,8 @@ setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e '.[repro,mmseg,dev]' 2>/dev/null || { $(INSTALL) -e '.[train,dev]' && \
-	  for extra in crf mmseg text digits metis; do \
+	@$(INSTALL) -e '.[repro,dev]' 2>/dev/null || { $(INSTALL) -e '.[train,dev]' && \
+	  for extra in crf text digits metis search; do \
 	    $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \
 	      || echo "optional extra '$$extra' could not be installed; parts that need it name it"; \
 	  done; }

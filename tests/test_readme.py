@@ -36,10 +36,7 @@ TABLES = {cell.table for cell in load(RESULTS / "expected")}
 FIGURES = [module.name for module in pkgutil.iter_modules(papers.__path__)]
 ADDED = ("an aggregator", "a task", "a backbone", "a data set", "a table")
 OWN = {name.partition("/")[2] for part in ADDED for name in files(f"Adding {part}")}
-PLUGINS = {  # what an option needs
-    "optuna": "hydra_plugins.hydra_optuna_sweeper",
-    "slurm": "hydra_plugins.hydra_submitit_launcher",
-}
+PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher"}  # what an option needs
 PLAIN = (  # commands that are not of this repository
     "source .venv/bin/activate",
     "wandb login",

@@ -1,10 +1,15 @@
 """Sweepers that choose the runs: Hydra's plugins, which train.py gives a metric."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import CompactHydraException
 
+from hydra_plugins.oversmoothing import Optuna, distribution
 from oversmoothing.errors import Problems
 from oversmoothing.lab.launch.command import command
 
@@ -115,3 +120,50 @@ def test_torchrun_starts_no_sweep_of_hydras(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Problems, match="hydra/launcher=processes: cannot run under torchrun"):
         command(["-m", "hydra/launcher=processes", "backbone.depth=2,3"])
+
+
+def test_optuna_continues_and_leaves_failed_trials_out(train, tmp_path: Path) -> None:
+    words = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=4", "hydra.sweeper.direction=maximize"]
+    words += ["aggregator=centered", "aggregator.gamma=interval(-1.5,0)", "optimize=val_accuracy"]
+    words += [*SMALL, "trainer.eval_every=1", "trainer.lr=choice(0.01,1e30)"]
+    assert train("-m", *words[:1], "hydra.sweeper.n_trials=2", *words[2:])[0] == 0
+    before = len(results(tmp_path))
+    code, out, err = train("-m", *words)
+    assert code == 0 and any("training loss is not finite" in line for line in err)
+    assert sum("already there" in line for line in out) == before > 0
+    every = results(tmp_path).items()
+    found = {gamma: sum(seed["val_accuracy"] for seed in own) / 2 for gamma, own in every}
+    best = yaml.safe_load((tmp_path / "outputs/.sweep/optimization_results.yaml").read_text())
+    assert best["best_evaluated_value"] == max(found.values())
+    assert found[best["best_evaluated_params"]["aggregator.gamma"]] == max(found.values())
+    assert 0 < len(found) < 4
+    code, _, err = train("-m", *words[:-1], "trainer.lr=choice(1e29,1e30)")
+    assert code == 1 and not any("Traceback" in line for line in err)
+
+
+def test_distributions_of_swept_values() -> None:
+    parse = OverridesParser.create().parse_override
+    cases = {
+        "a=interval(0,1)": {"low": 0.0, "high": 1.0, "log": False, "step": None},
+        "a=int(interval(2,8))": {"low": 2, "high": 8, "log": False, "step": 1},
+        "a=tag(log,interval(1e-4,1))": {"low": 1e-4, "high": 1.0, "log": True, "step": None},
+        "a=choice(b,1)": {"choices": ("b", "1")},
+        "a=range(1,4)": {"choices": ("1", "2", "3")},
+    }
+    for text, expected in cases.items():
+        assert vars(distribution(parse(text))) | expected == vars(distribution(parse(text)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [((0, 1, "minimize"), "n_trials"), ((1, 0, "minimize"), "n_jobs"), ((1, 1, "up"), "direction")],
+)
+def test_settings_that_the_plugin_cannot_use(settings: tuple, key: str) -> None:
+    with pytest.raises(CompactHydraException, match=rf"hydra\.sweeper\.{key}: expected"):
+        Optuna(*settings, seed=0, params=None).setup()
+
+
+def test_the_plugin_needs_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(CompactHydraException, match=r"hydra\.sweeper: .*\[search\]"):
+        Optuna(1, 1, "minimize", 0, None).setup()
