@@ -38,6 +38,7 @@ ADDED = ("an aggregator", "a task", "a backbone", "a data set", "a table")
 OWN = {name.partition("/")[2] for part in ADDED for name in files(f"Adding {part}")}
 PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher"}  # what an option needs
 PLAIN = ("source .venv/bin/activate", "wandb login")  # commands that are not of this repository
+PLAIN += ("wandb sync outputs/nodes-*/wandb/offline-run-*",)
 LINK = r"\]\(([^)]+)\)"
 OPTION = r"(?<![\w.])(experiment|data|backbone|aggregator|trainer|task)=([a-z]\w+)"
 FILE = r"(?:scripts|benchmarks|configs|src|tests)/[\w/]+\.(?:py|yaml)"
