@@ -1,4 +1,4 @@
-"""ContraNorm (Guo et al., ICLR 2023, A Contrastive Learning Perspective on Oversmoothing).
+r"""ContraNorm (Guo et al., ICLR 2023, A Contrastive Learning Perspective on Oversmoothing).
 
 .. math:: x ← x − s · P x, \quad P = \mathrm{softmax}(x̂x̂ᵀ/τ), \quad x̂_i = x_i/‖x_i‖
 
