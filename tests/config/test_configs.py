@@ -55,6 +55,7 @@ HUB = "the hub's weights are not available"
 TRANSFORMERS = "needs transformers"
 NOT_HERE = {  # whole data sets and weights that only a user's machine has: what is missing is said
     "data/voc": (DATA,),
+    "hydra/sweeper/optuna": ("needs a metric",),
     "data/coco_voc": (DATA,),
     "data/pyg": ("data.options.name: HeterophilousGraphDataset needs it",),
     "data/ogb": ("no such file; download",),
