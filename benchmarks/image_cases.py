@@ -288,7 +288,7 @@ def energy(run: Run, batch: int = 2, sides: tuple[int, ...] = (224, 448)) -> Ite
 def seg_step(run: Run, batch: int = 8) -> Iterator[Comparison]:
     """Depthwise convolutions of MobileNetV2 with a stride or dilation, in float32 beside bfloat16.
 
-    In bfloat16 torch's kernels for them are slow on a CPU, so ``backbones/cnn/bf16.py`` keeps them
+    In bfloat16 torch's kernels for them are slow on a CPU, so ``backbones/cnn.py`` keeps them
     in float32. Forward and backward.
     """
     convolutions = {  # channels, side of the input, options

@@ -1,4 +1,8 @@
-"""Loads published weights, or those of a file, into BERT and ALBERT."""
+"""BERT (Devlin et al., NAACL 2019) and ALBERT (Lan et al., ICLR 2020) with aggregators.
+
+The networks are those of transformers. The sites inside and instead are in the self-attention of
+every layer. The site after is at one or more of eight positions in the layer, see ``BERT``.
+"""
 
 import re
 from collections.abc import Sequence
@@ -171,7 +175,7 @@ class BERT(nn.Module):
     Args:
         aggregators: factories.
         name: on the hub, of weights and tokenizer.
-        weights: ``hub``, ``none`` or the path of a file, see ``weights.load``.
+        weights: ``hub``, ``none`` or the path of a file, see ``load``.
         sha256: SHA-256 of that file or its first 8 or more hex digits; null: no check.
         depth: number of layers.
         dim: channels C.

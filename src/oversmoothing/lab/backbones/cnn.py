@@ -1,4 +1,9 @@
-"""Depthwise convolutions in fp32 on CPUs, where some of torch's bf16 kernels are slow."""
+"""Convolutional networks of timm (ResNet, MobileNetV2) with aggregators on their features.
+
+Papers: He et al., CVPR 2016; Sandler et al., CVPR 2018. The layout is that of the code of EMANet
+and EANet. The sites are in one residual unit on top of the features, see ``Unit``. There is no site
+inside, since convolutions have no mixing matrix.
+"""
 
 import contextlib
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
-"""The product with the weights, ReLU and dropout of a graph convolution.
+"""The networks of several seeds on one graph, trained at once: the base of GCN, GCNII and JKNet.
 
-These functions compute their own gradients, for speed on a CPU.
+.. math:: h ← after(inside(Ã V, V)), \\quad V = dropout(relu(h)) W
+
+with Ã of ``sparse.py``. The products compute their own gradients, for speed on a CPU.
 """
 
 import math

@@ -1,4 +1,9 @@
-"""One layer of a network: dropout, convolution, aggregators, ReLU."""
+"""Networks of torch-geometric's convolutions with aggregators, for several seeds.
+
+.. math:: h ← relu(after(conv(dropout(h)))),
+
+where aggregators inside act on what ``conv`` aggregates; skip connections are options.
+"""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The options of a network."""
+"""The convolutions of torch-geometric: which ones, their options, their edges and degrees."""
 
 import warnings
 from collections.abc import Callable, Collection

@@ -1,4 +1,9 @@
-"""Products of a sparse matrix with dense ones, forward and backward, for several seeds at once."""
+"""The normalised adjacency of a graph, DropEdge, and products of sparse and dense matrices.
+
+.. math:: Ã = D^{-1} (A + I) \\quad or \\quad Ã = D^{-½} (A + I) D^{-½}
+
+One product serves several seeds, forward and backward.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,8 +1,12 @@
-"""The tokens-to-token module: images to tokens in three overlapping splits (T2T-ViT).
+"""T2T-ViT (Yuan et al., ICCV 2021) with aggregators; with external attention it is EAMLP.
 
-Yuan et al., ICCV 2021, Sec. 3.1. The first split takes patches of 7×7 pixels with stride 4. The
-other two join 3×3 tokens with stride 2. Between two splits a layer mixes the tokens, in 64
-channels: by softmax attention in T2T-ViT, by external attention in EAMLP.
+EAMLP: Guo et al., TPAMI 2022, Beyond Self-attention. The sites are in the chosen blocks, see
+``vit_attention``. The tokens-to-token module before the blocks has no sites.
+
+The tokens-to-token module (Yuan et al., Sec. 3.1) turns images into tokens in three overlapping
+splits. The first takes patches of 7×7 pixels with stride 4. The other two join 3×3 tokens with
+stride 2. Between two splits a layer mixes the tokens, in 64 channels: by softmax attention in
+T2T-ViT, by external attention in EAMLP.
 """
 
 from collections.abc import Callable

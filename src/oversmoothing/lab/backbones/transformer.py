@@ -1,4 +1,16 @@
-"""The weights W_Q, W_K and W_V of a random transformer, layer by layer."""
+"""Random transformers without MLPs (Ali et al., Centered Self-Attention Layers, Sec. 4.1).
+
+.. math:: S(X) = after(inside(M V, V)),  M = softmax(Q Kᵀ/√d),  Q, K, V = X W_Q, X W_K, X W_V
+
+or ``S(X) = after(instead(X))``. Nothing is trained; the first state X₁ is the identity. N divides
+rows by their norm. A block makes a layer of S and N:
+
+- Pre-LN: ``X ← S(N(X)) + X``, output ``N(X)``, as in version 1 of the paper. The later version
+  prints ``S(N(X; W) + X)``, a bracket out of place.
+- Post-LN: ``X ← N(S(X) + X)``, output ``X``.
+- ResiDual: ``R ← R + S(X), X ← N(S(X) + X)``, output ``N(R) + X``, R₁ = X₁.
+- plain: ``X ← S(X)``, output ``X``, as in Propositions 1 and 2.
+"""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,4 +1,8 @@
-"""Bicubic resampling of position embeddings whose gradient is deterministic on a GPU."""
+"""Vision transformers of timm with aggregators: ViT, DeiT and DeiT III.
+
+Papers: Dosovitskiy et al., ICLR 2021; Touvron et al., ICML 2021; Touvron et al., ECCV 2022. The
+sites are in the chosen blocks, see ``vit_attention``.
+"""
 
 import contextlib
 import warnings

@@ -1,4 +1,13 @@
-"""Attention in bf16 on CPUs, where the backward pass of torch's fused kernel is slow."""
+"""Sites for aggregators in the blocks of timm's vision transformers.
+
+A pre-norm block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))``. ``Inside``
+and ``Instead`` act within the attention. ``After`` acts after it or replaces LayerNorms.
+
+.. math:: x ← after(W · join(inside(M V, V)) + b),  M = softmax(Q Kᵀ/√d) per head
+
+or ``x ← after(instead(x))``, without the attention's parameters. x are the tokens after the block's
+first norm. The result goes to LayerScale and the residual sum. The attention is fused.
+"""
 
 import contextlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Augments image and mask together, as EMANet does (Li et al., ICCV 2019)."""
+"""Augments images with their masks (EMANet, Li et al., ICCV 2019) or labels (ToCo, CVPR 2023)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB; a network that subtracts it se
 
 class JointAugment:
     """Scales, pads to the right and at the bottom, crops and flips, in this order.
+
+    Image and mask together, as in EMANet (Li et al., ICCV 2019).
 
     Scaling aligns the corners. Images are interpolated bilinearly without antialiasing, masks by
     nearest neighbour at the same positions, so that both stay aligned at every scale. Colours do
@@ -194,6 +196,8 @@ def _shrunk(
 
 class Augment:
     """Scales, flips, crops, jitters colours, turns grey and blurs, in this order.
+
+    As in ToCo (Ru et al., CVPR 2023); its error is an option.
 
     A scaled image that is smaller than the crop is placed at a random offset on black. Changes of
     colour apply to the black, too. All random numbers come from torch's global generator.

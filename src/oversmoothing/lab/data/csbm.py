@@ -1,4 +1,8 @@
-"""Edges of a stochastic block model, in time and memory linear in their number."""
+"""Generates graphs of the contextual stochastic block model, without any download.
+
+Deshpande et al., 2018, "Contextual Stochastic Block Models" (https://arxiv.org/abs/1807.09596),
+with more than two classes.
+"""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The tasks of GLUE: files, columns, labels and metrics."""
+"""The tasks of GLUE (Wang et al., ICLR 2019), read from TSV files or by the package datasets."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A graph with node features, labels and masks."""
+"""A graph with node features, labels and masks: its checks, and how it is built from tensors."""
 
 import dataclasses
 import functools

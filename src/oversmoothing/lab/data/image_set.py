@@ -1,4 +1,4 @@
-"""Names and colours of the classes, in the order of their label values."""
+"""Data sets of images with masks or classes: their ids, class names, files and conversions."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""Training batches and evaluation images, read ahead by worker processes."""
+"""Batches for training, independent of the number of processes, read ahead by workers."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""The five shapes of generated scenes: outlines, textures, colours."""
+"""Generated scenes of five shapes with masks, for segmentation; no download."""
 
 import colorsys
 import dataclasses

@@ -1,8 +1,4 @@
-"""GLUE's metrics, in percent.
-
-Each function takes predictions and true labels, both of shape (N,), and returns a number. A
-correlation is 0 if it is undefined because one of the two is constant.
-"""
+"""GLUE: BERT or ALBERT and a linear classifier, with GLUE's metrics in percent."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +34,8 @@ from oversmoothing.metrics import smoothness
 
 def measure(names: Sequence[str], prediction: Tensor, truth: Tensor) -> dict[str, float]:
     """Computes metrics and their mean, ``score``, which GLUE reports for a task.
+
+    A correlation is 0 if it is undefined because one of the two is constant.
 
     Args:
         names: names of functions in this module.

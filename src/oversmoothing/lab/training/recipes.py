@@ -1,4 +1,4 @@
-"""The base classes of training recipes: an optimizer with its schedule."""
+"""Recipes of training: an optimizer with its schedule, as in each paper's code."""
 
 import dataclasses
 import math
@@ -101,6 +101,8 @@ UNDECAYED = ("pos_embed", "cls_token", "dist_token", "reg_token")
 class AdamWCosine(Recipe):
     """AdamW, linear warm-up, then half a cosine from ``lr`` to ``min_lr``.
 
+    As DeiT is trained (Touvron et al., ICML 2021, and its code).
+
     DeiT changes the rate once per epoch; here it changes every step. As in DeiT, the cosine starts
     at step 0, so the warm-up replaces its beginning.
 
@@ -159,6 +161,8 @@ def _decays(name: str, parameter: nn.Parameter) -> bool:
 @dataclass(frozen=True)
 class AdamWLinear(Recipe):
     """AdamW; the rate grows linearly over ``warmup`` steps and falls linearly to 0.
+
+    As ContraNorm's scripts fine-tune language models.
 
     Args:
         iterations: number of optimization steps; used if ``epochs`` is None.
@@ -231,6 +235,8 @@ class AdamWLinear(Recipe):
 class AdamWPoly(Recipe):
     """AdamW, linear warm-up, polynomial decay.
 
+    As ToCo is trained (Ru et al., CVPR 2023, and its code).
+
     Args:
         lr: learning rate of the backbone after warm-up.
         head_factor: learning rate of layers outside the backbone, relative to ``lr``.
@@ -281,6 +287,8 @@ NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
 @dataclass(frozen=True)
 class SGDPoly(Recipe):
     """SGD with momentum and the decay (1 − t/iterations)^power.
+
+    As EMANet's code trains segmentation networks.
 
     Args:
         lr: learning rate of weights.

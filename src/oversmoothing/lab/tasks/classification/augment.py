@@ -17,6 +17,8 @@ from oversmoothing.lab.data.loading import seeded, stacked
 class Mix:
     """Mixes image i of b with image b − 1 − i, with the same share for all images of a batch.
 
+    Mixup, CutMix and label smoothing, as DeiT uses timm's.
+
     Args:
         mixup: α of the Beta distribution of mixup's share (Zhang et al., ICLR 2018); 0: no mixup.
         cutmix: α of the Beta distribution of CutMix's share (Yun et al., ICCV 2019); 0: no CutMix.

@@ -26,6 +26,8 @@ from oversmoothing.metrics import smoothness
 class FullBatchAdam:
     """Adam on the full batch.
 
+    As ContraNorm's code trains its graph networks.
+
     Args:
         epochs: number of optimization steps.
         lr: learning rate.

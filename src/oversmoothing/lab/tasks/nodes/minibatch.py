@@ -1,4 +1,4 @@
-"""Adam on parts of a graph: the base of the recipes of all loaders."""
+"""Training on parts of a graph: the loop, and the base of the recipes of all loaders."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -43,6 +43,8 @@ class RandomNodeAdam(MiniBatchAdam):
 class ClusterAdam(MiniBatchAdam):
     """Adam on batches of torch-geometric's ClusterLoader, on parts made by METIS.
 
+    Cluster-GCN (Chiang et al., KDD 2019): the parts have few edges in between.
+
     A batch has the nodes of some parts and all edges between these nodes. The adjacency is
     normalised by the degrees in the batch, as in the paper.
 
@@ -115,6 +117,8 @@ def too_many_parts(num_parts: int, graph: Graph) -> InputError:
 @dataclass(frozen=True)
 class NeighborAdam(MiniBatchAdam):
     """Adam on batches of torch-geometric's NeighborLoader.
+
+    GraphSAGE's sampling (Hamilton et al., NeurIPS 2017): training nodes with sampled neighbours.
 
     The loss and the means ``running`` and ``batch`` use only the training nodes, with which a batch
     begins. ``exact`` is the mean over all nodes.

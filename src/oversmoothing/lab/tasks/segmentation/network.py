@@ -1,4 +1,9 @@
-"""The network of the segmentation task: a backbone, a head on its feature map, whole images."""
+"""Segmentation networks: a backbone, which contains the aggregator, and a head.
+
+The head is EMANet's (Li et al., ICCV 2019, code): 3×3 convolution, normalisation, ReLU, dropout of
+channels, 1×1 convolution. EMANet's 3×3 convolution and attention unit before the head are part of
+the backbone here (``backbones/cnn.py``).
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -6,7 +6,7 @@ starts from Q = p. K̃ = D^{-½} K D^{-½} with K(i, j) = exp(−½|f_i − f_j|
 the row sums of K. The features f of K₁ are position/pos_xy, those of K₂ are position/bi_xy and
 colour/bi_rgb. pydensecrf filters on a permutohedral lattice, which is approximate.
 
-The processes of ``crf_parallel.py`` import this module, so it must not import torch.
+Its processes import this module, so it must not import torch.
 """
 
 import importlib

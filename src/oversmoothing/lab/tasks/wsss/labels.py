@@ -25,7 +25,10 @@ GPU_CHUNK = 2**23
 
 
 class PAR(nn.Module):
-    r"""Averages class maps over neighbours of similar colour, several times.
+    r"""Pixel-adaptive refinement: averages class maps over neighbours of similar colour.
+
+    Ru et al., Learning Affinity from Attention (AFA), CVPR 2022, Sec. 3.4,
+    https://arxiv.org/abs/2203.02664; used unchanged by ToCo, https://arxiv.org/abs/2303.01267.
 
     .. math:: M ← \sum_n a_n M_n, \quad a = \frac{
         \mathrm{softmax}_n(-\tfrac13 \sum_c (ΔI_{n,c} / (σ_c w_1))^2)

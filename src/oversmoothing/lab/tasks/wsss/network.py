@@ -188,6 +188,12 @@ def multi_scale_cams(
 ) -> tuple[Tensor, Tensor]:
     """Computes CAMs of the last and the auxiliary layer in [0, 1], with 0 at padded classes.
 
+    .. math:: M_k = \\sum_s relu(\\max(up(w_k · F(x_s)), flip(up(w_k · F(flip x_s)))))
+
+    Each map is then shifted to a minimum of 0 and scaled to a maximum of 1 (ToCo, CVPR 2023, whose
+    pipeline the centered paper follows). Only the maps of present classes are computed: the image
+    label would set the others to zero.
+
     Args:
         network: runs in evaluation mode; the mode of each module is restored.
         images: (B, 3, H, W) in [0, 1].

@@ -1,6 +1,6 @@
-"""Computes CAMs, refined label and segmentation mask of one image.
+"""Pictures of a wsss run: images with CAMs, refined labels and masks, and token similarity.
 
-This follows the ``Evaluator``: CAMs and refined label are computed on the image squashed to a
+The outputs follow the ``Evaluator``: CAMs and refined label are computed on the image squashed to a
 square, the mask by multi-scale segmentation. All are returned at the image's own size.
 """
 

@@ -26,7 +26,7 @@ class Method:
         par_iterations: iterations of pixel-adaptive refinement.
         sigma_rgb: of L_reg, on the 0–255 scale.
         sigma_xy: of L_reg, in pixels of the crop.
-        filter: filter of L_reg, see ``bilateral.py``. ``toco`` returns 0.52 to 0.61 times the true
+        filter: filter of L_reg, see ``energy.py``. ``toco`` returns 0.52 to 0.61 times the true
             sum, and the recipe's weight was chosen with it. At the same weight, ``lattice`` and
             ``exact`` regularise 1.6 to 1.9 times as strongly.
         toco_compat: keep two properties of ToCo's code: rows of PAR that sum to 1.01, and an L_seg
@@ -86,7 +86,7 @@ class Evaluation:
         ms_scales: scales of multi-scale segmentation (``seg_ms``); empty: it is not measured. Sides
             are rounded to whole patches; halves are rounded to even numbers.
         ms_size: side of the image at scale 1; None: the image's own size.
-        fusion: how scales and mirror images are fused, see ``segment.py``.
+        fusion: how scales and mirror images are fused, see ``network.py``.
         crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: it is not measured.
         limit: number of images, evenly spaced; None: all.
         ms_limit: number of images for multi-scale and CRF; None: as ``limit``.

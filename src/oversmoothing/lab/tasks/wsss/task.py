@@ -51,7 +51,12 @@ def adapt(
     recorder: Recorder,
     device: torch.device,
 ) -> None:
-    """Trains the student in place; does nothing if a resumed run has finished this phase.
+    """Adapts pretrained weights to an aggregator before the training, without labels.
+
+    In the paper, weights trained without centering are used directly with it. Here the network with
+    the aggregator (student) first learns to output the patch tokens of the same weights without it
+    (teacher). This extension of the paper is off by default. The student is trained in place,
+    unless a resumed run has finished this phase.
 
     Args:
         student: with the aggregator.
@@ -102,6 +107,8 @@ ENERGY_UNIT = 1e-7  # the energy is a sum over all pairs of pixels (Tang et al.,
 
 class Objective:
     """Computes the losses of a batch.
+
+    .. math:: L = L_{cls} + L_{cls}^m + λ_{seg} L_{seg} + λ_{reg} L_{reg}
 
     Args:
         method: weights and schedule.
