@@ -34,6 +34,7 @@ def run(folder: Path, request: pytest.FixtureRequest):
         result = execute(config)["seeds"]["0"]
         logs = run_folder(config).glob("s*/metrics.jsonl")  # an evaluation has none
         lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+        assert lines or task not in TRAINED
         chosen = [{k: v[0] for k, v in line.items() if "loss" in k} for line in lines]
         return chosen, result
 
