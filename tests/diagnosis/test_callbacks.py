@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import diagnosed
 import pytest
 import torch
 import transformers as hf
@@ -14,14 +15,13 @@ from torch import Tensor, nn
 
 import oversmoothing as osm
 
-SMALL = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 20}
 IDS = torch.randint(1, 20, (8, 5), generator=torch.Generator().manual_seed(0))
 KEY = "oversmoothing/cosine/bert.encoder.layer.1"
 
 
 def bert() -> nn.Module:
-    torch.manual_seed(0)
-    return hf.BertForSequenceClassification(hf.BertConfig(**SMALL, intermediate_size=8))
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
+    return diagnosed.bert(hf.BertForSequenceClassification, **sizes).train()
 
 
 def test_numbers_of_a_plain_loop() -> None:

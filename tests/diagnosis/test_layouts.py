@@ -9,50 +9,19 @@ import torch
 import torch.nn.functional as F
 import torchvision
 import transformers as hf
+from diagnosed import IDS, T5, Blocks, bert, draw, encoder
 from torch import Tensor, nn
 
 import oversmoothing as osm
 from oversmoothing.adapters.prefix import prefix_of
 
 
-class Blocks(nn.Module):
-    """Blocks in a row; the first tensor of each, or one of its dictionary, is the next one's input.
-
-    Args:
-        build: builds a block.
-        change: of a block's output, what it returns in all.
-    """
-
-    def __init__(self, build: Callable[[], nn.Module], change: Any = None) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(build(), change) if change else build() for _ in "12"])
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.blocks:
-            out = block(x)
-            x = out[-1] if isinstance(out, tuple) and isinstance(block, Block) else out
-            x = x[0] if isinstance(x, tuple) else x
-        return x
-
-
-class Block(nn.Module):
-    def __init__(self, inner: nn.Module, change: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.inner, self.change = inner, change
-
-    def forward(self, x: Tensor) -> Any:
-        return self.change(self.inner(x))
-
-
 def cosines(model: nn.Module, x: Tensor, tokens: Callable[[Tensor], Tensor]) -> list[float]:
     """Mean cosines of the tokens (B, N, C) of each block."""
-    found = []
     with torch.no_grad():
-        for block in model.eval().blocks:
-            out = block(x)
-            x = out[0] if isinstance(out, tuple) else out
-            found.append(osm.metrics.mean_cosine(tokens(x)).mean().item())
-    return found
+        outputs = [block(x) for block in model.eval().blocks]
+    found = [out[0] if isinstance(out, tuple) else out for out in outputs]
+    return [osm.metrics.mean_cosine(tokens(x)).mean().item() for x in found]
 
 
 def convolution() -> nn.Module:
@@ -61,39 +30,39 @@ def convolution() -> nn.Module:
 
 @pytest.mark.parametrize("N", [5, 8])
 def test_positions_of_one_dimensional_convolutions(N: int) -> None:
-    model, x = Blocks(lambda: nn.Conv1d(8, 8, 3, padding=1)), torch.randn(3, 8, N)
-    report = osm.diagnose(model, x)
-    assert report.tokens == (N, N) and report["cosine"] == cosines(model, x, lambda x: x.mT)
-
-
-def test_convolutions_beside_other_layers() -> None:
-    model, x = Blocks(convolution), torch.randn(3, 8, 5)
-    assert osm.diagnose(model, x)["cosine"] == cosines(model, x, lambda x: x.mT)
-    with pytest.raises(osm.InputError, match="^layout: "):
-        osm.diagnose(model, torch.randn(3, 8, 8))
-    assert osm.diagnose(model, torch.randn(3, 8, 8), layout="BCN").tokens == (8, 8)
+    x = draw(3, 8, N)
+    for build in (lambda: nn.Conv1d(8, 8, 3, padding=1), convolution):
+        model, beside_others = Blocks(build=build), build is convolution and N == 8
+        if beside_others:
+            with pytest.raises(osm.InputError, match="^layout: "):
+                osm.diagnose(model, x)
+        report = osm.diagnose(model, x, layout="BCN" if beside_others else None)
+        assert report.tokens == (N, N) and report["cosine"] == cosines(model, x, lambda x: x.mT)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_positions_of_recurrent_layers(batch_first: bool) -> None:
-    model = Blocks(lambda: nn.LSTM(6, 6, batch_first=batch_first))
-    x = torch.randn(3, 5, 6)
-    x = x if batch_first else x.transpose(0, 1)
+    model = Blocks(build=lambda: nn.LSTM(6, 6, batch_first=batch_first))
+    x = draw(3, 5, 6) if batch_first else draw(5, 3, 6)
     report = osm.diagnose(model, x)
     tokens = (lambda x: x) if batch_first else (lambda x: x.transpose(0, 1))
     assert report.samples == 3 and report.tokens == (5, 5)
     assert report["cosine"] == pytest.approx(cosines(model, x, tokens), rel=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(15, 4, 2), (3, 2, 5, 5)], ids=["pixels", "map"])
-def test_what_a_layer_returns_before_its_tokens_is_passed_over(shape: tuple[int, ...]) -> None:
+def test_what_a_layer_returns_beside_its_tokens_is_passed_over() -> None:
     """A block of TNT returns pixels (B·N, n, c) before patches; others return their map first."""
-    plain = Blocks(lambda: nn.Linear(8, 8))
-    other = Blocks(lambda: nn.Linear(8, 8), lambda x: (torch.rand(shape), x))
-    for own, block in zip(other.blocks, plain.blocks):
-        own.inner.load_state_dict(block.state_dict())
-    x = torch.randn(3, 5, 8)
-    assert osm.diagnose(other, x).values == osm.diagnose(plain, x).values
+    model, x = Blocks(lambda x: x), draw(3, 5, 8)
+    expected = osm.diagnose(model, x).values
+    for change in (
+        lambda x: (torch.rand(15, 4, 2), x),
+        lambda x: (torch.rand(3, 2, 5, 5), x),
+        lambda x: (None, [x]),
+        lambda x: {"other": x[0], "last_hidden_state": x},
+    ):
+        for block in model.blocks:
+            block.change = change
+        assert osm.diagnose(model, x).values == expected
 
 
 @pytest.mark.parametrize("shared", [(1, 2), (3, 1), (1, 1)], ids=str)
@@ -108,31 +77,31 @@ def test_maps_of_keys_that_samples_or_heads_share(shared: tuple[int, int]) -> No
             key = self.key if shared[1] == 2 else self.key.expand(-1, 2, -1, -1)
             return F.scaled_dot_product_attention(q, key, q).transpose(1, 2).flatten(2)
 
-    model, x = Blocks(Attention), torch.randn(3, 5, 8)
+    model, x = Blocks(build=Attention), draw(3, 5, 8)
     found = osm.diagnose(model, x)["attention_similarity"][0]
     q = x.double().unflatten(-1, (2, 4)).transpose(1, 2)
     A = (q @ model.blocks[0].key.detach().double().mT / 2).softmax(-1)
     assert found == pytest.approx(osm.metrics.mean_cosine(A).mean().item(), abs=1e-6)
 
 
-def test_every_branch_of_crossvit_has_a_class_token() -> None:
-    model = timm.create_model("crossvit_tiny_240", img_size=(48, 48), img_scale=(1.0, 0.75))
-    for branch, patches in (("blocks.0.blocks.0.0", 16), ("blocks.0.blocks.1.0", 4)):
-        report = osm.diagnose(model, torch.rand(1, 3, 48, 48), layers=[branch], metrics=["cosine"])
-        assert report.tokens == (patches, patches)
-
-
-def test_the_class_token_of_convit_comes_in_a_late_block() -> None:
-    model = timm.create_model("convit_tiny", img_size=32, depth=4, local_up_to_layer=2)
-    report = osm.diagnose(model, torch.rand(1, 3, 32, 32), metrics=["cosine"])
-    assert report.tokens == (4, 4)
-    assert [prefix_of(model, name) for name in report.layers] == [0, 0, 1, 1]
-
-
-def test_every_stage_of_coat_has_a_class_token() -> None:
-    model = timm.create_model("coat_lite_tiny", img_size=64)
-    report = osm.diagnose(model, torch.rand(1, 3, 64, 64), metrics=["cosine"])
-    assert report.tokens == (256, 256)
+@pytest.mark.parametrize(
+    ("name", "side", "options", "patches", "layers"),
+    [
+        ("crossvit_tiny_240", 48, {"img_scale": (1.0, 0.75)}, 16, "blocks.0.blocks.0.0"),
+        ("crossvit_tiny_240", 48, {"img_scale": (1.0, 0.75)}, 4, "blocks.0.blocks.1.0"),
+        ("convit_tiny", 32, {"depth": 4, "local_up_to_layer": 2}, 4, None),
+        ("coat_lite_tiny", 64, {}, 256, None),
+    ],
+)
+def test_class_tokens_of_branches_late_blocks_and_stages(
+    name: str, side: int, options: dict, patches: int, layers: str | None
+) -> None:
+    model = timm.create_model(name, img_size=(side, side), **options)
+    images = torch.rand(1, 3, side, side)
+    report = osm.diagnose(model, images, layers=layers, metrics=["cosine"])
+    assert report.tokens == (patches, patches)
+    if name == "convit_tiny":
+        assert [prefix_of(model, name) for name in report.layers] == [0, 0, 1, 1]
 
 
 SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -253,10 +222,6 @@ def test_what_cannot_be_known_is_noted() -> None:
     assert notes(4, prefix=1) == "Left out: 1 prefix token."
 
 
-IDS = torch.randint(1, 20, (3, 7), generator=torch.Generator().manual_seed(0))
-T5 = {"num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2, "d_kv": 4, "vocab_size": 20}
-
-
 class Wrapped(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -266,11 +231,18 @@ class Wrapped(nn.Module):
         return self.inner(**inputs)[0]
 
 
+def ones(*lengths: int, N: int = 7) -> Tensor:
+    """A mask of sentences with these lengths."""
+    return (torch.arange(N) < torch.tensor(lengths)[:, None]).long()
+
+
 def test_a_wrapped_model_has_the_masks_of_its_own_parts() -> None:
+    """A decoder without a mask has none of its encoder."""
     model = hf.T5Model(hf.T5Config(**T5)).eval()
-    mask = torch.ones_like(IDS)
-    mask[:, 5:] = 0
+    mask = ones(5, 5, 5)
     inputs = {"input_ids": IDS, "attention_mask": mask, "decoder_input_ids": IDS}
+    report = osm.diagnose(Wrapped(model), **inputs, layers="inner.decoder.block.*")
+    assert report.tokens == (7, 7)
     inputs["decoder_attention_mask"] = mask.flip(1)
     alone = osm.diagnose(model, **inputs, metrics=["cosine"])
     assert osm.diagnose(Wrapped(model), **inputs, metrics=["cosine"]).values == alone.values
@@ -284,21 +256,15 @@ def test_the_mask_of_a_text_is_none_of_the_images_beside_it() -> None:
     vision = sizes | {"image_size": 32, "patch_size": 8}
     model = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision)).eval()
     inputs = {"input_ids": torch.randint(3, 50, (2, 17)), "pixel_values": torch.rand(2, 3, 32, 32)}
-    mask = torch.ones(2, 17, dtype=torch.long)
-    mask[:, 5:] = 0
     both, image = (
         osm.diagnose(model, **inputs, **more, metrics=["cosine"], layers="vision_model.*.layers.*")
-        for more in ({"attention_mask": mask}, {})
+        for more in ({"attention_mask": ones(5, 5, N=17)}, {})
     )
     assert both.values == image.values
 
 
-class Classifier(nn.Module):
-    """A model of its own around another one, whose mask has another name and place."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
+class Classifier(Wrapped):
+    """A model around another one, whose mask has another name and place."""
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         words = batch["words"]
@@ -307,54 +273,24 @@ class Classifier(nn.Module):
         return self.inner(inputs_embeds=words, attention_mask=batch["real"])[0]
 
 
-def encoders() -> list[nn.Module]:
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2}
-    bert = hf.BertModel(hf.BertConfig(**sizes, intermediate_size=8, vocab_size=20))
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    return [bert.eval(), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()]
-
-
-@pytest.mark.parametrize("inner", encoders(), ids=lambda model: type(model).__name__)
-def test_the_mask_that_an_inner_model_gets_counts(inner: nn.Module) -> None:
-    words, real = torch.randn(3, 7, 8), torch.ones_like(IDS)
-    real[:, 4:] = 0
-    model, batch = Classifier(inner), {"words": words, "real": real}
+@pytest.mark.parametrize("build", [bert, encoder])
+def test_the_mask_that_an_inner_model_gets_counts(build: Callable[[], nn.Module]) -> None:
+    real = ones(4, 4, 4)
+    model, batch = Classifier(build()), {"words": draw(3, 7, 16), "real": real}
     found = osm.diagnose(model, batches=[(batch,)])
     assert found.tokens == (4, 4) and found.notes == ("Left out: padding.",)
     assert found.values == osm.diagnose(model, batches=[(batch,)], mask=real).values
 
 
-def test_floats_of_zeros_and_ones_are_a_mask() -> None:
-    """As those of PEFT's prompt tuning."""
-    model = encoders()[0]
-    mask = torch.ones_like(IDS)
-    mask[0, 4:] = 0
-    found = osm.diagnose(model, input_ids=IDS, attention_mask=mask.float())
-    expected = osm.diagnose(model, input_ids=IDS, attention_mask=mask)
+def test_masks_of_prompt_and_prefix_tuning() -> None:
+    """PEFT gives floats of zeros and ones, or a mask that covers the tokens of a cache as well."""
+    mask = ones(4, 7, 7)
+    found = osm.diagnose(bert(), input_ids=IDS, attention_mask=mask.float())
+    expected = osm.diagnose(bert(), input_ids=IDS, attention_mask=mask)
     assert found.tokens == (4, 7) and found.values == expected.values
-
-
-def test_a_mask_covers_the_tokens_of_a_cache_as_well() -> None:
-    """As that of PEFT's prefix tuning."""
     sizes = {"n_embd": 8, "n_head": 2, "n_layer": 2, "vocab_size": 20}
     model = hf.GPT2Model(hf.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval()
-    mask = torch.ones_like(IDS)
-    mask[0, 5:] = 0
     with torch.no_grad():
         cache = model(IDS[:, :3]).past_key_values
-    inputs = {"input_ids": IDS[:, 3:], "attention_mask": mask, "past_key_values": cache}
+    inputs = {"input_ids": IDS[:, 3:], "attention_mask": ones(5, 7, 7), "past_key_values": cache}
     assert osm.diagnose(model, **inputs).tokens == (2, 4)
-
-
-def test_a_decoder_without_a_mask_has_none_of_its_encoder() -> None:
-    model = hf.T5Model(hf.T5Config(**T5)).eval()
-    mask = torch.ones_like(IDS)
-    mask[:, 5:] = 0
-    report = osm.diagnose(
-        Wrapped(model),
-        input_ids=IDS,
-        attention_mask=mask,
-        decoder_input_ids=IDS,
-        layers="inner.decoder.block.*",
-    )
-    assert report.tokens == (7, 7)

@@ -11,6 +11,7 @@ import timm
 import torch
 import torch_geometric.nn as pyg
 import transformers as hf
+from diagnosed import IDS, SMALL, T5, captured, encoder
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -18,20 +19,7 @@ from torch_geometric.loader import DataLoader
 import oversmoothing as osm
 from oversmoothing.metrics import attention, smoothness
 
-SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 3, "vocab_size": 20}
-IDS = torch.randint(1, 20, (3, 7), generator=torch.Generator().manual_seed(0))
-T5 = {"num_layers": 2, "d_model": 8, "d_ff": 8, "num_heads": 2, "d_kv": 4, "vocab_size": 20}
 VIT = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "image_size": 32}
-
-
-def captured(model: nn.Module, names: tuple[str, ...], *args: Tensor, **kwargs: Tensor) -> list:
-    outputs: list = []
-    for name in names:
-        layer = model.get_submodule(name)
-        layer.register_forward_hook(lambda _, __, out: outputs.append(out))
-    with torch.no_grad():
-        model.eval()(*args, **kwargs)
-    return [out if isinstance(out, Tensor) else out[0] for out in outputs]
 
 
 def hf_model(kind: str, head: str = "Model", **options: Any) -> nn.Module:
@@ -126,14 +114,12 @@ def test_the_nodes_of_a_graph() -> None:
     assert report.unit == "nodes" and len(report.layers) == 4
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_isolated_nodes_are_counted_in_all_batches(size: int) -> None:
-    torch.manual_seed(0)
-    edges = torch.tensor([[0, 1], [1, 0]])
-    graphs = [Data(x=torch.randn(4, 5), edge_index=edges) for _ in range(4)]
-    report = osm.diagnose(pyg.GCN(5, 8, 2), batches=DataLoader(graphs, batch_size=size))
-    assert report.notes == ("Left out: 8 nodes without neighbours, of MAD only.",)
-    assert report.samples == 4
+def test_isolated_nodes_are_counted_in_all_batches() -> None:
+    graphs = [Data(x=torch.randn(4, 5), edge_index=torch.tensor([[0, 1], [1, 0]]))] * 4
+    for size in (1, 2, 3, 4):
+        report = osm.diagnose(pyg.GCN(5, 8, 2), batches=DataLoader(graphs, batch_size=size))
+        assert report.notes == ("Left out: 8 nodes without neighbours, of MAD only.",)
+        assert report.samples == 4
 
 
 def test_one_layer_that_is_called_several_times_has_a_row_a_call() -> None:
@@ -142,17 +128,21 @@ def test_one_layer_that_is_called_several_times_has_a_row_a_call() -> None:
     assert len(report.layers) == 3 and report.layers[2].endswith("#3")
 
 
+def cosines(states: list[Tensor], kept: list[Tensor]) -> list[float]:
+    """Means over sentences, of the tokens that their masks keep."""
+    found = [[smoothness.mean_cosine(x[k]) for x, k in zip(*of)] for of in zip(states, kept)]
+    return [torch.stack(values).mean().item() for values in found]
+
+
 def test_encoder_and_decoder_have_masks_of_their_own() -> None:
     torch.manual_seed(0)
-    model = hf.T5Model(hf.T5Config(**T5)).eval()
-    mask = torch.ones_like(IDS)
+    model, mask = hf.T5Model(hf.T5Config(**T5)).eval(), torch.ones_like(IDS)
     mask[:, 5:] = 0
     inputs = {"input_ids": IDS, "attention_mask": mask, "decoder_input_ids": IDS}
     report = osm.diagnose(model, **inputs)
     states = captured(model, report.layers, **inputs)
-    expected = [smoothness.mean_cosine(x[:, :5]) for x in states[:2]]
-    expected += [smoothness.mean_cosine(x) for x in states[2:]]
-    assert report["cosine"] == pytest.approx([x.mean().item() for x in expected], rel=1e-6)
+    kept = [mask == 1] * 2 + [mask > -1] * 2
+    assert report["cosine"] == pytest.approx(cosines(states, kept), rel=1e-6)
 
 
 def test_masks_of_torch_transformer() -> None:
@@ -166,9 +156,8 @@ def test_masks_of_torch_transformer() -> None:
     layers = ["encoder.layers.0", "decoder.layers.*"]
     report = osm.diagnose(model, source, target, **masks, layers=layers)
     states = captured(model, report.layers, source, target, **masks)
-    for i, (x, hides) in enumerate(zip(states, (padding, hidden, hidden))):
-        cosines = [smoothness.mean_cosine(x[b, ~hides[b]]).item() for b in range(2)]
-        assert report["cosine"][i] == pytest.approx(sum(cosines) / 2, rel=1e-6)
+    kept = [~padding, ~hidden, ~hidden]
+    assert report["cosine"] == pytest.approx(cosines(states, kept), rel=1e-6)
 
 
 def test_feature_maps_of_convolutions_and_channels_last() -> None:
@@ -183,15 +172,15 @@ def test_feature_maps_of_convolutions_and_channels_last() -> None:
 
 
 def test_compiled_parts_give_the_same_numbers() -> None:
-    torch.manual_seed(0)
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 2)
-    x = torch.randn(2, 5, 8)
+    model, x = encoder(), torch.randn(2, 5, 16)
     expected = osm.diagnose(model, x)
     for i, layer in enumerate(model.layers):
         model.layers[i] = torch.compile(layer)
     assert osm.diagnose(model, x).values == expected.values
     assert osm.diagnose(torch.compile(model), x).values == expected.values
     assert osm.diagnose(nn.DataParallel(model), x).layers == expected.layers
+    beside = osm.diagnose(encoder(), x, layers="layers.*", reference=model)
+    assert beside.reference.values == beside.values
 
 
 def test_deit_equals_the_committed_measurement(data_root: Path) -> None:

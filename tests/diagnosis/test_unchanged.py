@@ -13,6 +13,7 @@ import timm
 import torch
 import torch_geometric.nn as pyg
 import transformers as hf
+from diagnosed import IDS, bert
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, weight_norm
 
@@ -20,7 +21,6 @@ import oversmoothing as osm
 
 X = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))
 NODES, EDGES = X[0], torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
 
 
 class Noisy(nn.Module):
@@ -98,18 +98,18 @@ class Recurrent(nn.Sequential):
         return x
 
 
-def patched() -> nn.Module:
-    """A layer whose forward is a function that knows the layer; copies are not possible."""
-    net = nn.Sequential(*(nn.Linear(6, 6) for _ in range(2)))
-    net.lock = (one for one in ())
-    first = net[0]
-    first.forward = lambda x: nn.functional.linear(x, first.weight, first.bias) + 1
-    return net
-
-
 def layers(change: Callable[[nn.Module], Any] = lambda layer: layer) -> nn.Module:
     net = nn.Sequential(*(nn.Linear(6, 6) for _ in range(2)))
     change(net[1])
+    return net
+
+
+def patched() -> nn.Module:
+    """A layer whose forward is a function that knows the layer; copies are not possible."""
+    net = layers()
+    net.lock = (one for one in ())
+    first = net[0]
+    first.forward = lambda x: nn.functional.linear(x, first.weight, first.bias) + 1
     return net
 
 
@@ -120,19 +120,20 @@ def hooked() -> nn.Module:
     return hooks.add_hook_to_module(layers(), hook)
 
 
-def bert() -> nn.Module:
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
-    return hf.BertForMaskedLM(hf.BertConfig(**sizes, intermediate_size=8))
+def small_bert() -> nn.Module:
+    return bert(hf.BertForMaskedLM, hidden_size=8, num_hidden_layers=2, intermediate_size=8)
 
 
+def coat() -> nn.Module:
+    sizes = {"embed_dims": (16,) * 4, "serial_depths": (2, 1, 1, 1)}
+    return timm.create_model("coat_lite_tiny", img_size=32, **sizes)
+
+
+BLOCKS = {"layers": "blocks.*", "layout": "BNC"}
 ZOO: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...], dict[str, Any]]] = {
     "noisy": (Noisy, (X,), {"layers": "blocks.*"}),
-    "shared": (lambda: Shared(nn.Linear(6, 6)), (X,), {"layers": "blocks.*", "layout": "BNC"}),
-    "encoder": (
-        lambda: Shared(nn.TransformerEncoderLayer(6, 2, 8)),
-        (X,),
-        {"layers": "blocks.*", "layout": "BNC"},
-    ),
+    "shared": (lambda: Shared(nn.Linear(6, 6)), (X,), BLOCKS),
+    "encoder": (lambda: Shared(nn.TransformerEncoderLayer(6, 2, 8)), (X,), BLOCKS),
     "weight_norm": (lambda: layers(parametrizations.weight_norm), (X,), {"layers": ["0", "1"]}),
     "spectral_norm": (lambda: layers(parametrizations.spectral_norm), (X,), {"layers": ["0", "1"]}),
     "orthogonal": (lambda: layers(parametrizations.orthogonal), (X,), {"layers": ["0", "1"]}),
@@ -142,15 +143,9 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...], dict[str, Any]
     "patched": (patched, (X,), {}),
     "tied GCN": (lambda: Nodes(pyg.GCNConv(6, 6, cached=True)), (NODES, EDGES), {}),
     "GATv2": (lambda: Nodes(pyg.GATv2Conv(6, 6, share_weights=True)), (NODES, EDGES), {}),
-    "BERT": (bert, (IDS,), {}),
-    "method": (lambda: osm.apply(bert(), "layernorm"), (IDS,), {}),
-    "CoaT": (
-        lambda: timm.create_model(
-            "coat_lite_tiny", img_size=32, embed_dims=(16,) * 4, serial_depths=(2, 1, 1, 1)
-        ),
-        (torch.rand(2, 3, 32, 32),),
-        {"layers": "serial_blocks1.*"},
-    ),
+    "BERT": (small_bert, (IDS,), {}),
+    "method": (lambda: osm.apply(small_bert(), "layernorm"), (IDS,), {}),
+    "CoaT": (coat, (torch.rand(2, 3, 32, 32),), {"layers": "serial_blocks1.*"}),
     "accelerate": (hooked, (X,), {}),
 }
 
@@ -227,59 +222,45 @@ def test_nothing_changes(name: str) -> None:
 
 
 def test_the_attention_implementation_stays() -> None:
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
-    model = hf.BertModel(hf.BertConfig(**sizes, intermediate_size=8))
+    model = small_bert()
     before = model.config.to_dict() | {"attention": model.config._attn_implementation}
-    osm.diagnose(model, input_ids=torch.ones(1, 4, dtype=torch.long), reference="random")
+    osm.diagnose(model, input_ids=IDS, reference="random")
     assert model.config.to_dict() | {"attention": model.config._attn_implementation} == before
 
 
-def test_a_shuffling_loader_keeps_the_random_numbers_of_training() -> None:
-    loader = torch.utils.data.DataLoader(torch.randn(6, 4, 6), batch_size=2, shuffle=True)
-    model, before = Scaled(), torch.get_rng_state()
-    assert osm.diagnose(model, batches=loader).samples == 6
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 class Scaled(nn.Module):
-    """Multiplies by a buffer, which autograd saves."""
+    """Multiplies by buffers, which autograd saves: a dense one, a sparse one, and NaN."""
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([nn.Linear(6, 6) for _ in range(2)])
         self.register_buffer("scale", torch.full((6,), 2.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.blocks:
-            x = block(x) * self.scale
-        return x
-
-
-def test_measuring_between_forward_and_backward_is_possible() -> None:
-    model, x = Scaled(), torch.randn(2, 5, 6)
-    expected = torch.autograd.grad(model(x).sum(), model.blocks[0].weight)[0]
-    out = model(x).sum()
-    osm.diagnose(model, x, metrics=["cosine"])
-    assert torch.equal(torch.autograd.grad(out, model.blocks[0].weight)[0], expected)
-
-
-class Adjacent(nn.Sequential):
-    """Multiplies by a sparse buffer, which autograd saves."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(6, 6), nn.Linear(6, 6))
         self.register_buffer("A", torch.eye(5).to_sparse())
         self.register_buffer("unknown", torch.tensor([torch.nan]))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.sparse.mm(self.A, super().forward(x)) * self.unknown
+        for block in self.blocks:
+            x = block(x) * self.scale
+        return torch.sparse.mm(self.A, x) * self.unknown if x.dim() == 2 else x
 
 
-def test_sparse_buffers_and_nan_that_a_pass_does_not_change_are_not_written() -> None:
-    model, x = Adjacent(), torch.randn(5, 6)
-    out = model(x).sum()
-    osm.diagnose(model, x, layers="*", layout="NC", metrics=["cosine"])
-    out.backward()
+def test_measuring_between_forward_and_backward_is_possible() -> None:
+    """Buffers that a pass does not change are not written."""
+    for x in (torch.randn(2, 5, 6), torch.randn(5, 6)):
+        model = Scaled()
+        weight = model.blocks[0].weight
+        expected = torch.autograd.grad(model(x).sum(), weight)[0]
+        out = model(x).sum()
+        osm.diagnose(model, x, layout="BNC"[3 - x.dim() :], metrics=["cosine"])
+        found = torch.autograd.grad(out, weight)[0]
+        assert torch.equal(found.nan_to_num(7), expected.nan_to_num(7))
+
+
+def test_a_shuffling_loader_keeps_the_random_numbers_of_training() -> None:
+    loader = torch.utils.data.DataLoader(torch.randn(6, 5, 6), batch_size=2, shuffle=True)
+    model, before = Scaled(), torch.get_rng_state()
+    assert osm.diagnose(model, batches=loader).samples == 6
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 class Writing(nn.Module):
@@ -313,7 +294,7 @@ def test_weights_are_kept_that_are_written_by_the_model_itself(fits: bool) -> No
 
 def test_two_threads_may_measure_one_model() -> None:
     model, x = Scaled(), torch.randn(2, 5, 6)
-    before, reports = copy.deepcopy(model.state_dict()), []
+    before, reports = [p.detach().clone() for p in model.parameters()], []
 
     def measure() -> None:
         reports.extend(osm.diagnose(model, x, reference="random").values for _ in range(5))
@@ -324,7 +305,7 @@ def test_two_threads_may_measure_one_model() -> None:
     for thread in threads:
         thread.join()
     assert len(reports) == 15 and all(report == reports[0] for report in reports)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), before))
     assert model.training and not any(m._forward_hooks for m in model.modules())
 
 

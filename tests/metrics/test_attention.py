@@ -29,18 +29,15 @@ def test_it_is_the_mean_cosine_of_the_rows() -> None:
     assert measured.dtype == torch.float64
 
 
-def test_alike_rows_are_1_and_tokens_that_keep_to_themselves_0() -> None:
+def test_known_maps_in_any_order_of_the_tokens() -> None:
     alike = softmax_maps(1, 2, 1, 6).expand(1, 2, 6, 6)
     assert map_similarity(alike).item() == pytest.approx(1, abs=1e-6)
     assert map_similarity(torch.eye(6)[None, None]).item() == 0
-    uniform = torch.full((1, 1, 4, 4), 0.25)  # what attention tends to as logits vanish
-    assert map_similarity(uniform).item() == pytest.approx(1, abs=1e-12)
-
-
-def test_the_order_of_the_tokens_does_not_matter() -> None:
     A, order = softmax_maps(2, 3, 6, 6), torch.tensor([3, 0, 5, 1, 4, 2])
     shuffled = A[..., order, :][..., order]
     assert torch.allclose(map_similarity(shuffled), map_similarity(A), rtol=0, atol=1e-12)
+    A[0, 1, 1, 1] = math.nan
+    assert map_similarity(A).isnan().tolist() == [True, False]
 
 
 def test_blocks_are_averaged_over_images_not_batches() -> None:
@@ -49,12 +46,6 @@ def test_blocks_are_averaged_over_images_not_batches() -> None:
     similarity, nothing = by_block(batches)
     every = torch.cat([map_similarity(first), map_similarity(second)])
     assert similarity == pytest.approx(every.mean().item(), abs=1e-12) and nothing is None
-
-
-def test_a_broken_map_is_nan() -> None:
-    A = softmax_maps(1, 1, 3, 3)
-    A[0, 0, 1, 1] = math.nan
-    assert map_similarity(A).isnan().all()
 
 
 N, C = 7, 5

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from tokens import random_tokens as draw
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
@@ -13,11 +14,6 @@ from oversmoothing.metrics.elbo import elbo, elbo_by_step
 N, C, K = 60, 5, 4
 VARIANCE = 0.8
 ROUNDING = 1e-9
-
-
-def draw(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def clusters(seed: int) -> Tensor:

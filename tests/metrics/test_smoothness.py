@@ -1,9 +1,11 @@
 """Laws of the smoothness metrics."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
+from tokens import random_tokens as draw
 from torch import Tensor
 
 from oversmoothing.errors import InputError
@@ -13,32 +15,18 @@ from oversmoothing.metrics.smoothness import OF_BLOCKS, by_block
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def with_spectrum(sigma: Tensor, seed: int = 0) -> Tensor:
     """A matrix with random singular vectors and the given singular values."""
     u, v = (torch.linalg.qr(draw(len(sigma), len(sigma), seed=seed + i))[0] for i in (0, 1))
     return u * sigma @ v.mT
 
 
-def test_identity_has_full_rank() -> None:
-    eye = torch.eye(100)
-    assert smoothness.rank(eye) == 100
-    assert smoothness.effective_rank(eye).item() == pytest.approx(100)
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
-def test_rank_does_not_depend_on_scale(scale: float) -> None:
-    x = torch.outer(draw(30), draw(20, seed=1)) * scale
-    assert smoothness.rank(x) == 1
-    assert smoothness.effective_rank(x).item() == pytest.approx(1, abs=1e-4)
-
-
-def test_zero_has_rank_zero() -> None:
-    assert smoothness.rank(torch.zeros(5, 4)) == 0
-    assert smoothness.effective_rank(torch.zeros(5, 4)) == 0
+def test_ranks_of_zero_of_one_direction_at_any_scale_and_of_the_identity() -> None:
+    line = torch.outer(draw(30), draw(20, seed=1))
+    known = [(torch.zeros(5, 4), 0), (torch.eye(100), 100)]
+    for x, expected in (*known, *((line * scale, 1) for scale in (1.0, 1e-200, 1e200))):
+        assert smoothness.rank(x) == expected
+        assert smoothness.effective_rank(x).item() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -120,17 +108,12 @@ def test_dirichlet_energy_sees_edges_only() -> None:
     assert smoothness.dirichlet_energy(torch.ones(4, 3), PATH) == 0
     ramp = torch.arange(4.0)[:, None]
     assert smoothness.dirichlet_energy(ramp, PATH).item() == pytest.approx(6 / 4)
-    loops = torch.cat([PATH, torch.arange(4).repeat(2, 1)], dim=1)
-    assert smoothness.dirichlet_energy(ramp, loops) == smoothness.dirichlet_energy(ramp, PATH)
 
 
-def test_pieces_of_the_edges_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = draw(2, 4, 3)
-    metrics = (smoothness.dirichlet_energy, smoothness.mean_average_distance)
-    whole = [metric(x, PATH) for metric in metrics]
-    monkeypatch.setattr(smoothness, "AT_ONCE", 1)
-    for metric, expected in zip(metrics, whole):
-        torch.testing.assert_close(metric(x, PATH), expected)
+def test_self_loops_change_nothing() -> None:
+    x, loops = draw(4, 3), torch.cat([PATH, torch.arange(4).repeat(2, 1)], dim=1)
+    for measure in (smoothness.dirichlet_energy, smoothness.mean_average_distance):
+        assert measure(x, loops) == measure(x, PATH)
 
 
 def test_mean_average_distance() -> None:
@@ -166,26 +149,18 @@ def test_share_of_the_mean_token() -> None:
     assert smoothness.mean_share(torch.zeros(2, 3)).isnan()
 
 
-def test_pieces_of_the_tokens_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_tokens_and_edges_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     x = draw(2, 70, 5)
     x[0, 3] = 0
-    metrics = (
-        smoothness.mean_cosine,
-        smoothness.mean_share,
-        smoothness.mean_norm,
-        smoothness.effective_rank,
-    )
+    of_tokens = (smoothness.mean_cosine, smoothness.mean_share, smoothness.mean_norm)
+    of_edges = (smoothness.dirichlet_energy, smoothness.mean_average_distance)
+    metrics = [*of_tokens, smoothness.effective_rank, *(partial(f, edges=PATH) for f in of_edges)]
     whole = [metric(x) for metric in metrics]
     monkeypatch.setattr(smoothness, "AT_ONCE", 1)
     for metric, expected in zip(metrics, whole):
         torch.testing.assert_close(metric(x), expected)
     x[1, 60, 2] = math.inf
     assert smoothness.effective_rank(x).isnan().tolist() == [False, True]
-
-
-def test_self_loops_do_not_lower_the_mad() -> None:
-    x, loops = draw(4, 3), torch.cat([PATH, torch.arange(4).repeat(2, 1)], dim=1)
-    assert smoothness.mean_average_distance(x, loops) == smoothness.mean_average_distance(x, PATH)
 
 
 def test_the_mean_norm_is_euclidean() -> None:
@@ -203,17 +178,13 @@ def test_ranks_have_gradients(shape: tuple[int, int], monkeypatch: pytest.Monkey
     assert torch.autograd.gradcheck(lambda x: smoothness.singular_values(x, exact=True), x)
 
 
-@pytest.mark.parametrize("measure", [smoothness.dirichlet_energy, smoothness.mean_average_distance])
-@pytest.mark.parametrize("shape", [(3, 2), (2,), (1, 2, 3)])
-def test_edges_of_another_shape_are_refused(measure, shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="^edges: "):
-        measure(torch.randn(5, 4), torch.zeros(shape, dtype=torch.long))
-
-
-def test_edges_to_no_node_and_empty_tokens_are_refused() -> None:
-    with pytest.raises(InputError, match="^edges: "):
-        smoothness.dirichlet_energy(torch.randn(5, 4), torch.tensor([[0, -1], [1, 0]]))
-    for measure in (smoothness.mean_cosine, smoothness.effective_rank, smoothness.mean_share):
+def test_edges_and_tokens_of_a_wrong_shape_are_refused() -> None:
+    wrong = [torch.zeros(shape, dtype=torch.long) for shape in ((3, 2), (2,), (1, 2, 3))]
+    for edges in (*wrong, torch.tensor([[0, -1], [1, 0]])):
+        for measure in (smoothness.dirichlet_energy, smoothness.mean_average_distance):
+            with pytest.raises(InputError, match="^edges: "):
+                measure(draw(5, 4), edges)
+    for of_tokens in (smoothness.mean_cosine, smoothness.effective_rank, smoothness.mean_share):
         for shape in ((4,), (0, 4), (2, 5, 0)):
             with pytest.raises(InputError, match="^x: "):
-                measure(torch.ones(shape))
+                of_tokens(torch.ones(shape))
