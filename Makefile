@@ -75,8 +75,10 @@ lock:  ## write requirements.lock anew, from a fresh environment with all extras
 	rm -rf .lock
 
 docs: setup  ## build the documentation into site/
-	@$(PY) -c 'import mkdocs, mkdocstrings, latex2mathml' 2>/dev/null || $(INSTALL) -e '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
+	@$(PY) -c 'import sphinx, myst_parser, furo, sphinx_copybutton' 2>/dev/null || $(INSTALL) -e '.[docs]'
+	$(PY) docs/sources.py .site/pages
+	$(PY) -m sphinx -q -W --keep-going -n -c docs -d .site/doctrees .site/pages site
+	@echo "open site/index.html"
 
 demo: setup  ## five minutes: a small Figure 1, a depth study and segmentation, on one page
 	$(PY) scripts/figure.py demo
@@ -154,7 +156,7 @@ torture: setup  ## kills at random moments, a full disk, damaged files: make tor
 	OVERSMOOTHING_INTERRUPTIONS=$(or $(N),20) $(PY) -m pytest -q tests/test_interrupted.py
 
 clean:  ## remove the environment and the built documentation
-	rm -rf $(VENV) site
+	rm -rf $(VENV) site .site
 
 distclean: clean  ## remove also all outputs, trained weights included
 	find outputs -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +

@@ -86,16 +86,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
-def test_the_index_links_every_page_and_the_site_shows_it() -> None:
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    pages = [*(ROOT / "docs").glob("*/*.md")]
-    assert pages
-    for page in pages:
-        assert f"]({page.parent.name}/{page.name})" in index
-        assert re.search(rf"- (.*: )?{page.parent.name}/{page.name}$", site, re.M), page
-
-
 @every_page
 def test_commands_are_accepted(page: Path) -> None:
     """Every line of the ``sh`` blocks is checked, without running it."""

@@ -16,7 +16,7 @@ HEAD_WIDTH = 64  # channels of a head in every published EAMLP
 class ExternalMultiHead(Instead):
     """External attention with heads that share one pair of memories; linear in N.
 
-    .. math:: \\tilde X = W_o [\\dots, \\mathrm{Norm}(q_h M_kᵀ + b_k) M_v + b_v, \\dots],
+    .. math:: \\tilde X = W_o [\\ldots, \\mathrm{Norm}(q_h M_kᵀ + b_k) M_v + b_v, \\ldots],
               \\quad q = W X + b
 
     q has ``coef`` times as many channels and heads as the self-attention that this one replaces.

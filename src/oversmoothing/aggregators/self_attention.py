@@ -14,7 +14,7 @@ from oversmoothing.checks import check_choice
 class SelfAttention(Instead):
     """Multi-head self-attention with a choice of norm; quadratic in N.
 
-    .. math:: \\tilde X = W_o [\\dots, \\mathrm{Norm}(Q_h K_hᵀ / \\sqrt d) V_h, \\dots] + b_o,
+    .. math:: \\tilde X = W_o [\\ldots, \\mathrm{Norm}(Q_h K_hᵀ / \\sqrt d) V_h, \\ldots] + b_o,
               \\quad [Q, K, V] = W X + b
 
     The double norm is a softmax over the queries, followed by a division by the sum over the keys.
