@@ -29,6 +29,7 @@ python_use_unqualified_type_names = True
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_inherit_docstrings = False
 autodoc_typehints_format = "short"
+napoleon_use_ivar = True  # attributes as one list
 napoleon_use_rtype = False
 nitpick_ignore_regex = [("py:.*", r"(torch|numpy|np|collections|pathlib)\..*|Tensor")]
 nitpick_ignore = [("py:class", "oversmoothing.aggregators.neighbours.Neighbours")]

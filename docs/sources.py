@@ -78,7 +78,7 @@ def menu(index: str) -> str:
 
 
 def _text(source: Path) -> str:
-    """The Markdown of a page; that of a source shows it, that of a folder lists it."""
+    """The Markdown of a page; a source is shown, a folder is listed, a table gets a title."""
     title = f"# {source.relative_to(ROOT).as_posix()}\n\n"
     if source.is_dir():
         names = (path.name for path in sorted(source.iterdir()) if path.suffix != ".csv")
@@ -86,7 +86,9 @@ def _text(source: Path) -> str:
     text = source.read_text(encoding="utf-8")
     if language := LANGUAGES.get(source.suffix):
         return f"{SHOWN_FILE}{title}````{language}\n{text}\n````\n"
-    return text if source.is_relative_to(DOCS) else UNLISTED + text
+    if source.is_relative_to(DOCS):
+        return text
+    return UNLISTED + ("" if text.startswith("# ") else title) + text
 
 
 def _write(place: Path, content: bytes) -> None:
