@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.tasks.wsss import energy
-from oversmoothing.lab.tasks.wsss.energy import Lattice, exact, lattice, position_and_colour, toco
+from oversmoothing.lab.tasks.wsss.energy import exact, lattice, toco
+from oversmoothing.lab.tasks.wsss.lattice import Lattice, position_and_colour
 
 
 def gap(found, expected) -> float:
@@ -60,44 +60,6 @@ def test_lattice_on_photographs(data_root) -> None:
 def test_lattice_on_noise() -> None:
     f, S = position_and_colour(torch.rand(1, 3, 80, 80), 15.0, 50.0), soft_values(1, 80, 80)
     assert gap(lattice(f, S), exact(f, S)) < 0.2
-
-
-@pytest.mark.parametrize("D", [1, 2, 3, 5])
-def test_weights_are_barycentric(D) -> None:
-    """They are at least 0, sum to 1, and reproduce the point from its simplex."""
-    f = 20 * torch.randn(500, D).double()
-    base, rank, weight = energy._simplices(f)
-    assert (rank.sort(dim=0).values == torch.arange(D + 1)[:, None]).all()
-    assert weight.min() > -1e-9
-    torch.testing.assert_close(weight.sum(dim=1), torch.ones(500).double())
-    k = torch.arange(D + 1)[:, None, None]
-    vertices = base + k - (D + 1) * (rank > D - k)  # (k, D+1, N)
-    assert (vertices.sum(dim=1) == 0).all()
-    point = (vertices * weight.T[:, None]).sum(dim=0)
-    torch.testing.assert_close(point, energy._lift(f))
-
-
-def test_lifting_keeps_distances_up_to_one_factor() -> None:
-    f = torch.randn(40, 5).double()
-    lifted = energy._lift(f).T
-    torch.testing.assert_close(lifted.sum(dim=1), torch.zeros(40).double())
-    factor = 6 * (2 / 3) ** 0.5
-    torch.testing.assert_close(torch.pdist(lifted), factor * torch.pdist(f))
-
-
-def test_keys_tell_vertices_and_images_apart() -> None:
-    f = 4 * torch.randn(2, 300, 5).double()
-    f[1, :150] = f[0, :150]
-    base, rank, _ = energy._simplices(f.flatten(0, 1))
-    keys, radix = energy._keys(base, rank, 2)
-    k = torch.arange(6)[:, None, None]
-    vertices = (base + k - 6 * (rank > 5 - k)).permute(2, 0, 1)  # (N, k, D+1)
-    image = torch.arange(2).repeat_interleave(300)[:, None, None].expand(-1, 6, 1)
-    named = torch.cat([vertices, image], dim=2).flatten(0, 1)
-    same = torch.unique(named, dim=0, return_inverse=True)[1]
-    both = torch.stack([same, keys.flatten()], dim=1).unique(dim=0)
-    assert len(both) == len(same.unique()) == len(keys.unique())
-    assert sum(energy._steps(radix)) == 0  # the axes sum to 0
 
 
 def test_lattice_is_symmetric_but_for_the_order_of_its_axes_and_linear() -> None:

@@ -21,7 +21,6 @@ from oversmoothing.lab.launch.loading import TrainedRun, load
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.store.files import writing
 from oversmoothing.lab.tasks.segmentation.network import multi_scale
-from oversmoothing.lab.tasks.wsss.crf import load_pydensecrf
 from oversmoothing.lab.tasks.wsss.pictures import draw_looks
 
 Draw = Callable[[Photo], tuple[Figure, np.ndarray | None]]  # picture, mask (H, W) uint8
@@ -47,11 +46,9 @@ def of_wsss(run: TrainedRun, other: TrainedRun | None, labels: str | None, crf: 
         crf: whether a dense CRF refines the mask.
 
     Raises:
-        InputError: an unknown class, or pydensecrf is missing.
+        InputError: an unknown class.
     """
     wanted = None if labels is None else _label(labels, run.classes)
-    if crf:
-        load_pydensecrf()
     return partial(_draw_cams, run, other, wanted, crf)
 
 

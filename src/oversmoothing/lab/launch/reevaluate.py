@@ -74,8 +74,7 @@ def checked(config: DictConfig, network: Network) -> WSSS:
     """Builds the task of a config and checks that its options fit the network.
 
     Raises:
-        InputError: a value is out of range, the evaluation size is not a multiple of the patch, or
-            pydensecrf is missing.
+        InputError: a value is out of range, or the evaluation size is not a multiple of the patch.
     """
     task: WSSS = build(config.task)
     task.check(network, Parts([]))

@@ -12,9 +12,7 @@ j = i included, without gradient. The features f are those of the dense CRF (Kr�
 """
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
-from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -23,172 +21,14 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.wsss.labels import inside
+from oversmoothing.lab.tasks.wsss.lattice import Lattice, position_and_colour
 from oversmoothing.metrics.segmentation import IGNORE
-
-
-class Lattice:
-    """Gaussian filtering on the permutohedral lattice; it serves any values at its features.
-
-    Adams, Baek, Davis: Fast High-Dimensional Filtering Using the Permutohedral Lattice, 2010
-    (https://doi.org/10.1111/j.1467-8659.2009.01645.x). Points are lifted into the hyperplane
-    Σx = 0 of D+1 dimensions. Its lattice points are the integer vectors whose coordinates are all
-    congruent modulo D+1. Each point lies in a simplex of D+1 lattice points; its D+1 barycentric
-    weights give its position there. Filtering has three steps: splat (points → lattice), blur by
-    [½ 1 ½] along each of the D+1 axes, slice (lattice → points). As in the authors' code, only
-    lattice points next to an input point exist. Contributions through others are lost, so the
-    result has a factor that depends on the data, at D = 5 about 0.55 to 0.63 on photographs.
-
-    Args:
-        features: (B, N, D) in units of standard deviations; images of a batch are independent.
-
-    Raises:
-        InputError: features are so far apart that 63 bits cannot number the lattice points.
-    """
-
-    def __init__(self, features: Tensor) -> None:
-        B, N, D = features.shape
-        base, rank, self.weight = _simplices(features.reshape(B * N, D))
-        keys, radix = _keys(base, rank, B)
-        keys, order = keys.flatten().sort()
-        lattice, vertex, counts = keys.unique_consecutive(return_inverse=True, return_counts=True)
-        self.vertex = torch.empty_like(order).scatter_(0, order, vertex).view_as(self.weight)
-        self.splat_point = order.div(D + 1, rounding_mode="floor")
-        self.splat_weight = self.weight.flatten()[order]
-        self.splat_start = counts.cumsum(0) - counts
-        self.neighbours = [_neighbours(lattice, step) for step in _steps(radix)]
-        self.nodes = len(lattice)
-
-    def __call__(self, values: Tensor) -> Tensor:
-        """Computes Σ_j exp(−½|f_i − f_j|²) v_j, j = i included, times a factor.
-
-        Shapes: values (B, N, C) -> (B, N, C).
-        """
-        flat = values.flatten(0, 1)
-        nodes = flat.new_zeros(self.nodes + 1, flat.shape[1])  # the last one stands for no node
-        nodes[:-1] = _gather(flat, self.splat_point, self.splat_weight, self.splat_start)
-        for axis in self.neighbours:
-            nodes = _blur(nodes, *axis)
-        return _gather(nodes, self.vertex, self.weight).view_as(values)
-
-
-def _lift(features: Tensor) -> Tensor:
-    """Lifts points; scales them so that blurring has σ = 1. Shapes: (N, D) -> (D+1, N)."""
-    N, D = features.shape
-    i = torch.arange(1, D + 1, dtype=features.dtype, device=features.device)
-    scaled = (features * ((D + 1) * math.sqrt(2 / 3) / (i * (i + 1)).sqrt())).T
-    tail = torch.stack([*accumulate(scaled.flip(0))]).flip(0)  # cumsum may vary on GPUs
-    lifted = torch.cat([tail, tail.new_zeros(1, N)])
-    lifted[1:] -= i[:, None] * scaled
-    return lifted
-
-
-def _simplices(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Finds the simplex around each point: its lowest vertex, ranks of coordinates, weights.
-
-    Shapes: (N, D) -> base (D+1, N) int64, rank (D+1, N) int64, weight (N, D+1).
-    """
-    N, D = features.shape
-    lifted = _lift(features)
-    base = (lifted / (D + 1)).round()
-    excess = base.sum(dim=0).long()  # rounding may leave the hyperplane
-    base = base.long()
-    rank = _descending_rank(lifted - base * (D + 1)) + excess
-    wrap = (rank < 0).long() - (rank > D).long()
-    base, rank = (base + wrap) * (D + 1), rank + wrap * (D + 1)
-    rest = torch.empty_like(lifted).scatter_(0, rank, lifted - base)  # descending
-    first = 1 - (rest[0] - rest[D]) / (D + 1)
-    others = (rest[:-1] - rest[1:]).flip(0) / (D + 1)
-    return base, rank, torch.cat([first[None], others]).T.contiguous()
-
-
-def _descending_rank(x: Tensor) -> Tensor:
-    """Ranks the rows of each column, 0 for the largest; ties by row. Shapes: (n, N)."""
-    rank = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
-    for i in range(len(x)):
-        for j in range(i + 1, len(x)):
-            lower = x[i] < x[j]
-            rank[i] += lower
-            rank[j] += ~lower
-    return rank
-
-
-def _keys(base: Tensor, rank: Tensor, B: int) -> tuple[Tensor, Tensor]:
-    """Numbers the vertices of the simplices, linearly in their first D coordinates.
-
-    Shapes: (D+1, B·N) twice -> keys (B·N, D+1), radix (D,).
-    """
-    D = len(base) - 1
-    base = base[:D]
-    low = base.amin(dim=1, keepdim=True) - 2 * (D + 1)  # room for other vertices and neighbours
-    extent = (base.amax(dim=1) - low[:, 0] + 2 * (D + 1)).tolist()
-    if math.prod(extent) * B >= 2**63:
-        raise InputError(
-            "bilateral filter: the features span too many standard deviations to number the "
-            "lattice points; choose larger sigma_rgb and sigma_xy, or filter: exact"
-        )
-    radix = base.new_tensor([math.prod(extent[i + 1 :]) for i in range(D)])
-    image = torch.arange(B, device=base.device).repeat_interleave(base.shape[1] // B)
-    lowest = ((base - low) * radix[:, None]).sum(dim=0) + image * math.prod(extent)
-    # to the next vertex: add 1 to all coordinates, subtract D+1 where the remaining rank is largest
-    down = torch.zeros_like(rank).scatter_(0, rank[:D], radix[:, None].expand_as(base))
-    steps = radix.sum() - (D + 1) * down[1:].flip(0)
-    return torch.cat([lowest[None], lowest + steps.cumsum(dim=0)]).T, radix
-
-
-def _steps(radix: Tensor) -> list[Tensor]:
-    """Returns the difference of keys to the next lattice point along each of the D+1 axes."""
-    D = len(radix)
-    return [*(radix.sum() - (D + 1) * radix), radix.sum()]
-
-
-def _neighbours(lattice: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the indices of the next and the previous lattice points along one axis.
-
-    A missing point has the number of points as index; it is its own neighbour. This does not
-    synchronise with a GPU.
-    """
-    n, target = len(lattice), lattice + step
-    after = torch.searchsorted(lattice, target)
-    exists = lattice[after.clamp(max=n - 1)] == target
-    after = F.pad(after.where(exists, n), (0, 1), value=n)
-    before = torch.full_like(after, n).scatter_(0, after, torch.arange(n + 1, device=after.device))
-    before[-1] = n
-    return after, before
-
-
-def _blur(nodes: Tensor, after: Tensor, before: Tensor) -> Tensor:
-    """Blurs by [½ 1 ½] along one axis."""
-    half = nodes / 2
-    return (nodes + half[after]).add_(half[before])
-
-
-def _gather(x: Tensor, index: Tensor, weight: Tensor, start: Tensor | None = None) -> Tensor:
-    """Computes weighted sums of rows, per row of ``index`` or per segment from ``start`` on."""
-    return F.embedding_bag(index, x, start, mode="sum", per_sample_weights=weight)
-
 
 Filter = Literal["lattice", "exact", "toco"]
 CPU_BLOCK = 2**20  # entries of A computed at once; they fit into the cache
 GPU_BLOCK = 2**26
 SAMPLE = 256  # pixels that calibrate the lattice
 LOG_SMALLEST = -50.0  # smallest logarithm of A's entries; CPUs are slow near underflow
-
-
-def position_and_colour(images: Tensor, sigma_rgb: float, sigma_xy: float) -> Tensor:
-    """Computes the features f = (x/σ_xy, y/σ_xy, rgb/σ_rgb) of every pixel, row by row.
-
-    Args:
-        images: in [0, 1].
-        sigma_rgb: on the 0–255 scale.
-        sigma_xy: in pixels of these images.
-
-    Shapes: images (B, 3, H, W) -> (B, H·W, 5).
-    """
-    B, _, H, W = images.shape
-    y = torch.arange(H, dtype=images.dtype, device=images.device) / sigma_xy
-    x = torch.arange(W, dtype=images.dtype, device=images.device) / sigma_xy
-    grid = torch.stack(torch.meshgrid(x, y, indexing="xy")).expand(B, -1, -1, -1)
-    return torch.cat([grid, images * (255 / sigma_rgb)], dim=1).flatten(2).mT
 
 
 @torch.no_grad()

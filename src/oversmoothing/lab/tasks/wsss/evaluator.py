@@ -6,7 +6,7 @@ CRF follow its inference scripts. Labels are compared at the mask's own size.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
-from oversmoothing.lab.tasks.wsss.crf import Job, crf_labels
+from oversmoothing.lab.tasks.wsss.crf import dense_crf
 from oversmoothing.lab.tasks.wsss.labels import Labeller, resized, resized_labels, strongest
 from oversmoothing.lab.tasks.wsss.network import Present, present_classes, segmented
 from oversmoothing.lab.tasks.wsss.settings import Method
@@ -179,27 +179,19 @@ class Evaluator(SplitEvaluator):
         return torch.where(scores > self.evaluation.background, classes, 0)
 
     def _multi_scale(self, split: str) -> dict[str, Confusion]:
-        ev, ids = self.evaluation, self.share(self.ids(split, multi_scale=True))
-        counts, masks = {"seg_ms": self.confusion()}, {}
-        jobs = self._jobs(self.items(ids, f"{split}: multi-scale"), counts["seg_ms"], masks)
-        if ev.crf is None:
-            for name, _, _ in jobs:
-                del masks[name]
-            return counts
-        counts["seg_crf"] = self.confusion()
-        for name, labels in crf_labels(jobs, ev.crf, ev.workers, f"{split}: CRF", len(ids)):
-            counts["seg_crf"].update(labels, masks.pop(name), name)
+        crf, ids = self.evaluation.crf, self.share(self.ids(split, multi_scale=True))
+        counts = {stage: self.confusion() for stage in self._multi_scale_stages()}
+        for item in self.items(ids, f"{split}: multi-scale"):
+            found = {"seg_ms": segmented(self.network, item["image"], self.evaluation)}
+            if crf:
+                found["seg_crf"] = dense_crf(item["image"], found["seg_ms"], crf)
+            for stage, probabilities in found.items():
+                labels = probabilities.max(0).indices.cpu()
+                counts[stage].update(labels, item["mask"], item["name"])
         return counts
 
-    def _jobs(
-        self, items: Iterator[Item], counts: Confusion, masks: dict[str, Tensor]
-    ) -> Iterator[Job]:
-        """Segments images for the CRF; also counts the results without CRF, and keeps the masks."""
-        for item in items:
-            job = segmented(self.network, item["name"], item["image"], self.evaluation)
-            counts.update(job[-1].argmax(axis=0), item["mask"], item["name"])
-            masks[item["name"]] = item["mask"]
-            yield job
+    def _multi_scale_stages(self) -> list[str]:
+        return ["seg_ms", "seg_crf"] if self.evaluation.crf else ["seg_ms"]
 
     def conditions(self, split: str) -> dict[str, str]:
         """Describes split, scales, thresholds and CRF of every stage that is measured."""
@@ -224,7 +216,7 @@ class Evaluator(SplitEvaluator):
         }
         stages = [*self._stages()]
         if ev.multi_scale(method, split):
-            stages += ["seg_ms", *["seg_crf"] * (ev.crf is not None)]
+            stages += self._multi_scale_stages()
         band = "boundary IoU, 2 % of the diagonal"
         bounded = {_boundary(stage): f"{found[stage]}, {band}" for stage in self._bounded()}
         return {stage: found[stage] for stage in stages} | bounded

@@ -13,7 +13,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import ImageSet, class_names, read_size, with_palette
 from oversmoothing.lab.data.loading import evaluation_items
 from oversmoothing.lab.store.files import write_atomically, writing
-from oversmoothing.lab.tasks.wsss.crf import crf_labels
+from oversmoothing.lab.tasks.wsss.crf import dense_crf
 from oversmoothing.lab.tasks.wsss.network import Network, segmented
 from oversmoothing.lab.tasks.wsss.settings import Evaluation
 from oversmoothing.metrics.segmentation import Confusion
@@ -43,8 +43,7 @@ def export(
         Path of the zip, and its mIoU in percent; None unless every image has a mask.
 
     Raises:
-        InputError: classes are not VOC's, an image is damaged, pydensecrf is missing, or the disk
-            is full.
+        InputError: classes are not VOC's, an image is damaged, or the disk is full.
     """
     if data.classes != class_names("voc"):
         raise InputError(
@@ -72,12 +71,11 @@ def segmentations(
     items = evaluation_items(data, data.val, evaluation.workers, masks=False)
     bar = {"leave": False, "disable": None, "dynamic_ncols": True}  # None: only on a terminal
     items = tqdm(items, "multi-scale", len(data.val), **bar)
-    jobs = (segmented(network, item["name"], item["image"], evaluation) for item in items)
-    if evaluation.crf:
-        yield from crf_labels(jobs, evaluation.crf, evaluation.workers, total=len(data.val))
-        return
-    for name, _, found in jobs:
-        yield name, found.argmax(axis=0).astype(np.uint8)
+    for item in items:
+        found = segmented(network, item["image"], evaluation)
+        if evaluation.crf:
+            found = dense_crf(item["image"], found, evaluation.crf)
+        yield item["name"], found.max(0).indices.byte().cpu().numpy()
 
 
 def write_submission(

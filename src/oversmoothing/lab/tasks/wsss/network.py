@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.lab.backbones.vit import ViT
-from oversmoothing.lab.data.image_set import to_array, to_float
+from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.tasks.base import OnBackbone
-from oversmoothing.lab.tasks.wsss.crf import Job
 from oversmoothing.lab.tasks.wsss.settings import Evaluation
 
 Fusion = Literal["voc", "coco"]
@@ -107,15 +106,14 @@ class LargeFOV(nn.Module):
         return self.layers(x)
 
 
-def segmented(network: Network, name: str, image: Tensor, evaluation: Evaluation) -> Job:
-    """Segments an image at the scales of an evaluation, or at its own size, for the dense CRF.
+def segmented(network: Network, image: Tensor, evaluation: Evaluation) -> Tensor:
+    """Segments an image at the scales of an evaluation, or at its own size.
 
-    Shapes: image (3, H, W) uint8 -> name, (H, W, 3) uint8, probabilities (1 + K, H, W).
+    Shapes: image (3, H, W) uint8 -> probabilities (1 + K, H, W), on the network's device.
     """
     device, scales = next(network.parameters()).device, evaluation.ms_scales or [1.0]
     how = (scales, evaluation.ms_size, evaluation.fusion)
-    found = multi_scale_probabilities(network, to_float(image.to(device)), *how)
-    return name, to_array(image), found.cpu().numpy()
+    return multi_scale_probabilities(network, to_float(image.to(device)), *how)
 
 
 @torch.no_grad()

@@ -98,7 +98,7 @@ class Viewer:
             labels=tuple((present.index[0, :M] + 1).tolist()),
             cams=resized(cams, size)[0, :M].cpu().numpy(),
             refined=resized_labels(refined, size)[0].to(torch.uint8).cpu().numpy(),
-            mask=self._mask(name, image, label) if self.method.segments else None,
+            mask=self._mask(image, label) if self.method.segments else None,
             truth=None if truth is None else truth.cpu().numpy(),
         )
         self.network.train(training)
@@ -109,13 +109,13 @@ class Viewer:
         scores = self.network(square, segment=False).cls
         return ((scores >= 0) | (scores == scores.amax(dim=1, keepdim=True))).float()
 
-    def _mask(self, name: str, image: Tensor, label: Tensor) -> np.ndarray:
+    def _mask(self, image: Tensor, label: Tensor) -> np.ndarray:
         """Segments an image. Shapes: image (3, H, W), label (1, K) -> (H, W)."""
-        _, pixels, p = segmented(self.network, name, image, self.evaluation)
+        p = segmented(self.network, image, self.evaluation)
         if self.known:
-            p[1:][label[0].cpu().numpy() == 0] = 0
-        p = p if self.crf is None else dense_crf(pixels, p, self.crf)
-        return p.argmax(axis=0).astype(np.uint8)
+            p[1:][label[0] == 0] = 0
+        p = dense_crf(image, p, self.crf) if self.crf else p
+        return p.max(0).indices.byte().cpu().numpy()
 
 
 def look_at(viewer: Viewer, data: ImageSet, id: str) -> Look:

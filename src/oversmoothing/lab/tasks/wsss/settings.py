@@ -100,8 +100,7 @@ class Evaluation:
         every: iterations between two evaluations during the training, on ``val``; None: measure
             only the trained network.
         batch: number of squashed images per forward pass.
-        workers: number of processes that read images, and of processes that run the CRF; None: one
-            for each core.
+        workers: number of processes that read images; None: one for each core.
 
     Raises:
         InputError: there is no split, ``ms_splits`` is not a subset of ``splits``, or a value is

@@ -28,7 +28,7 @@ from oversmoothing.lab.tasks.base import (
     require_patches,
     require_trainer,
 )
-from oversmoothing.lab.tasks.wsss.crf import CRF, load_pydensecrf
+from oversmoothing.lab.tasks.wsss.crf import CRF
 from oversmoothing.lab.tasks.wsss.energy import dense_energy
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 from oversmoothing.lab.tasks.wsss.labels import Labeller
@@ -260,9 +260,7 @@ class WSSS(Task):
         return Network(vit, len(parts.data.label_names) - 1, self.aux_block).to(device)
 
     def check(self, network: Network, parts: Parts) -> None:
-        """Refuses sizes that are not multiples of the patch, and a CRF without pydensecrf."""
-        if self.evaluation.crf and self.evaluation.multi_scale(self.method):
-            load_pydensecrf()
+        """Refuses sizes that are not multiples of the patch."""
         if self.adaptation < 0:
             raise InputError(
                 f"task.adaptation: expected 0 or more iterations, got {self.adaptation}"
