@@ -48,9 +48,8 @@ from oversmoothing.lab.search.search import Search, divided, work_of
 from oversmoothing.lab.search.stacked import Stack, Work
 from oversmoothing.lab.store.files import results
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop, keep_freed_memory
-from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
-from oversmoothing.lab.tasks.nodes.task import loop_of
+from oversmoothing.lab.tasks.nodes import FullBatchLoop, keep_freed_memory
+from oversmoothing.lab.tasks.nodes_minibatch import MiniBatchLoop
 
 SEEDS = [0, 1, 2, 3, 4]
 HIDDEN, DROPOUT = 32, 0.6
@@ -76,7 +75,7 @@ def training(
     start = Start(compose_config([*words, "logger=none"]))
     recorder = Recorder(Path(mkdtemp()), seeds)  # remains empty
     trainer = start.parts.trainer
-    kind = kind or loop_of(trainer)
+    kind = kind or trainer.loop()
     return kind(start.network(seeds), start.parts.data, trainer, recorder, False)
 
 

@@ -23,8 +23,8 @@ from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.tasks.base import Labels
-from oversmoothing.lab.tasks.nodes.loop import FullBatchLoop
-from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
+from oversmoothing.lab.tasks.nodes import FullBatchLoop
+from oversmoothing.lab.tasks.nodes_minibatch import MiniBatchLoop
 from oversmoothing.lab.training.loop import TrainingLoop
 
 ROOT = Path(__file__).parents[1]

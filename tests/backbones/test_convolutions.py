@@ -17,7 +17,7 @@ from oversmoothing.lab.backbones.pyg import Layer, Networks
 from oversmoothing.lab.backbones.pyg_convs import as_csr, drop_edges
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam, FullBatchLoop
+from oversmoothing.lab.tasks.nodes import FullBatchAdam, FullBatchLoop
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
 

@@ -13,7 +13,7 @@ from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.gcnii import GCNII
 from oversmoothing.lab.backbones.jknet import JKNet
 from oversmoothing.lab.backbones.pyg import Networks
-from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam
+from oversmoothing.lab.tasks.nodes import FullBatchAdam
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
 

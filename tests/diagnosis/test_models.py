@@ -188,7 +188,7 @@ def test_deit_equals_the_committed_measurement(data_root: Path) -> None:
     from oversmoothing.lab.arguments import build
     from oversmoothing.lab.launch.config import compose_config
     from oversmoothing.lab.launch.start import parts
-    from oversmoothing.lab.tasks.classification.evaluator import Evaluator
+    from oversmoothing.lab.tasks.classification import Evaluator
 
     words = ["experiment=cls_eval", f"paths.data={data_root}", "aggregator.gamma=-1"]
     config = compose_config([*words, "task.evaluation.layer_images=4"])

@@ -20,7 +20,7 @@ from oversmoothing.lab.drawing.style import COLOURS, colours_of
 from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
 from oversmoothing.lab.store.run import Recorder
 
-TASKS = ("wsss.task", "segmentation.task", "classification.task", "glue", "nodes.task")
+TASKS = ("wsss.task", "segmentation", "classification", "glue", "nodes")
 
 
 def test_colours_are_those_of_the_palette_png(tmp_path: Path) -> None:

@@ -91,21 +91,15 @@ def test_a_stopped_run_continues_with_the_same_numbers(
     same(run(task, "resumed", *again)[0], on_cpu(task)[0], CLOSE)
 
 
+@pytest.mark.parametrize(
+    ("option", "gap"), [("trainer.precision=bf16", 0.05), ("matmul=high", 5e-3)]
+)
 @pytest.mark.parametrize("task", LOOPED)
-def test_bf16_is_near(run, on_cpu, device: str, task: str) -> None:
-    losses, _ = run(task, "bf16", f"device={device}", "trainer.precision=bf16")
-    same(losses[:1], on_cpu(task)[0][:1], 0.05)
-
-
-def test_products_of_float32_in_bf16_are_near(run, on_cpu, device: str) -> None:
-    losses, _ = run("nodes", "medium", f"device={device}", "matmul=medium")
-    same(losses, on_cpu("nodes")[0], 0.05)
-
-
-@pytest.mark.parametrize("task", LOOPED)
-def test_products_in_tf32_are_near(run, on_cpu, device: str, task: str) -> None:
-    losses, _ = run(task, "tf32", f"device={device}", "matmul=high")
-    same(losses[:1], on_cpu(task)[0][:1], 5e-3)
+def test_lower_precision_is_near(
+    run, on_cpu, device: str, task: str, option: str, gap: float
+) -> None:
+    losses, _ = run(task, option, f"device={device}", option)
+    same(losses[:1], on_cpu(task)[0][:1], gap)
 
 
 @pytest.fixture

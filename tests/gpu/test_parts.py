@@ -6,6 +6,7 @@ from every_aggregator import EVERY, C, apply, build
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
+from oversmoothing.lab.tasks.wsss.crf import dense_crf
 from oversmoothing.metrics.segmentation import Confusion
 
 N = 300
@@ -42,3 +43,12 @@ def test_masks_on_a_device_are_counted_as_on_the_cpu(device: str) -> None:
     here.update(prediction, truth)
     there.update(prediction.to(device), truth)
     assert torch.equal(here.matrix, there.matrix.cpu())
+
+
+def test_the_dense_crf_agrees_with_the_cpu(device: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    image = torch.randint(256, (3, 20, 24), generator=draw, dtype=torch.uint8)
+    p = torch.randn(4, 20, 24, generator=draw).softmax(dim=0)
+    found = dense_crf(image, p.to(device))
+    assert found.device.type == device
+    torch.testing.assert_close(found.cpu(), dense_crf(image, p), atol=1e-4, rtol=0)

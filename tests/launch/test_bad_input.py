@@ -31,8 +31,8 @@ REFUSED = {
     "cannot be read": [f"trainer.lr={'9' * 5000}"],
     "trainer._target_: builtins.dict belongs to Python": ["trainer._target_=builtins.dict"],
     "data scenes: task nodes needs a graph": ["data=scenes", *TWO_SEEDS],
-    "trainer: task nodes cannot train with AdamWPoly": ["data.num_nodes=400", "trainer=toco"],
-    "trainer: task wsss cannot train with FullBatchAdam": [*WSSS, "trainer=adam"],
+    "trainer: this task cannot use AdamWPoly": ["data.num_nodes=400", "trainer=toco"],
+    "trainer: this task cannot use FullBatchAdam": [*WSSS, "trainer=adam"],
     "backbone: this task cannot use BERT; choose backbone=deit_ti": [
         *DIGITS,
         "backbone=bert_small",

@@ -120,7 +120,7 @@ def test_a_crash_leaves_its_traceback_and_is_tried_again(
 
     asked, before = config(tmp_path), locale.setlocale(locale.LC_CTYPE)
     with monkeypatch.context() as patch:
-        patch.setattr("oversmoothing.lab.tasks.nodes.loop.FullBatchLoop.fit", fit)
+        patch.setattr("oversmoothing.lab.tasks.nodes.FullBatchLoop.fit", fit)
         locale.setlocale(locale.LC_CTYPE, "C")
         with pytest.raises(ArithmeticError, match="γ of caf"):
             execute(asked)

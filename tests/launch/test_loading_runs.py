@@ -112,7 +112,7 @@ def test_errors_say_what_is_missing(folders: dict[str, Path], tmp_path: Path) ->
     (copy / "result.json").unlink()
     refused(r"no trained weights yet.*seeds: 0\); run its command again", copy)
     config = OmegaConf.load(copy / "config.yaml")
-    config.task = {"_target_": "oversmoothing.lab.tasks.nodes.task.Nodes", "layer_metrics": False}
+    config.task = {"_target_": "oversmoothing.lab.tasks.nodes.Nodes", "layer_metrics": False}
     OmegaConf.save(config, copy / "config.yaml")
     refused("task=nodes store no weights", copy, None, "cpu", ("nodes",))
     (copy / "config.yaml").write_text("task: {_target_: oversmoothing.tasks.nodes.run}")

@@ -16,7 +16,7 @@ from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.segmentation.evaluator import Evaluator
+from oversmoothing.lab.tasks.segmentation import Evaluator
 
 SEGMENTATION = [
     "task=segmentation",

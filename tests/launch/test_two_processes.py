@@ -18,7 +18,7 @@ from oversmoothing.lab.launch.command import run_all, unfinished
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.store import run as store
-from oversmoothing.lab.tasks.nodes.minibatch import MiniBatchLoop
+from oversmoothing.lab.tasks.nodes_minibatch import MiniBatchLoop
 
 GNN = ["data.num_nodes=400", "backbone=pyg", "trainer=minibatch_random", "trainer.num_parts=2"]
 GNN += ["trainer.accumulate=2", "trainer.epochs=2", "trainer.eval_every=1", "seeds=[0]"]

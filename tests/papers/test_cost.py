@@ -8,7 +8,7 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.papers.hemnet_cost import Cost, best_fit, cost_by_part
-from oversmoothing.lab.tasks.segmentation.network import Segmenter
+from oversmoothing.lab.tasks.segmentation_network import Segmenter
 
 DIM, HIDDEN, LABELS, SIDE, K, T = 16, 12, 5, 65, 4, 3
 N = (SIDE // 8 + 1) ** 2  # pixels at stride 8

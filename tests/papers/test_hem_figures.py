@@ -26,8 +26,8 @@ from oversmoothing.lab.papers.hemnet_fig3 import (
     with_steps,
 )
 from oversmoothing.lab.papers.hemnet_fig4 import figure4, maps_of
-from oversmoothing.lab.tasks.segmentation.network import Segmenter, whole_image
-from oversmoothing.lab.tasks.segmentation.task import PixelCrossEntropy
+from oversmoothing.lab.tasks.segmentation import PixelCrossEntropy
+from oversmoothing.lab.tasks.segmentation_network import Segmenter, whole_image
 
 ROOT = Path(__file__).parents[2]
 DIM, K, LABELS, SIDE = 8, 4, 3, 33

@@ -11,8 +11,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam
-from oversmoothing.lab.tasks.nodes.task import loop_of
+from oversmoothing.lab.tasks.nodes import FullBatchAdam
 
 N, F, K, SEEDS = 40, 6, 3, [0, 1]
 
@@ -39,7 +38,7 @@ def networks(given: Graph, gamma: float | None = -0.5, **options: Any) -> Networ
 
 def looped(trainer: FullBatchAdam, folder: Path, given: Graph, **options: Any) -> Any:
     recorder = Recorder(folder, SEEDS, checkpoint_seconds=0)
-    return loop_of(trainer)(networks(given, **options), given, trainer, recorder, False)
+    return trainer.loop()(networks(given, **options), given, trainer, recorder, False)
 
 
 def weights(loop: Any) -> Tensor:

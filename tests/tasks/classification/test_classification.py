@@ -1,14 +1,14 @@
 """Classification end to end on tiny crops: results, resuming, mistakes; and without training."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
-from processes import train_by_two
 from run_log import log_text
 
-from oversmoothing.errors import InputError, Problems
+from oversmoothing.errors import Problems
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
@@ -88,24 +88,6 @@ def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> N
     torch.testing.assert_close(*both, atol=2e-5, rtol=1e-3)
 
 
-def test_two_processes_do_what_one_does(folder: Path) -> None:
-    """Without drop path and mixing, which each draws for itself."""
-    calm = ["backbone.drop_path=0", "task.mix.prob=0", "trainer.eps=1e-3"]
-    one, both = (words(folder / name, *calm) for name in ("alone", "two"))
-    execute(compose_config(one))
-    train_by_two(*both)
-    found = [weights(compose_config(each)) for each in (one, both)]
-    torch.testing.assert_close(*found, atol=2e-5, rtol=1e-3)
-
-
-def test_bf16_stays_near_fp32(plain: dict, folder: Path) -> None:
-    config = compose_config(words(folder / "bf16", "trainer.precision=bf16"))
-    execute(config)
-    found = weights(config)
-    assert not torch.equal(found, plain["weights"])
-    torch.testing.assert_close(found, plain["weights"], atol=2e-2, rtol=0)
-
-
 def test_it_learns(folder: Path) -> None:
     """Easy crops, by their colours."""
     overrides = [
@@ -123,42 +105,6 @@ def test_it_learns(folder: Path) -> None:
     ]
     result = execute(compose_config(words(folder / "learns", *overrides)))["seeds"]["0"]
     assert result["val_acc1"] > 50  # by chance: 20
-
-
-@pytest.mark.parametrize(
-    "overrides", [["aggregator=centered"], ["aggregator=contranorm_vit", "backbone.after=norms"]]
-)
-def test_an_aggregator_acts_from_the_same_weights(
-    plain: dict, folder: Path, overrides: list[str]
-) -> None:
-    one = ["trainer.iterations=1", "trainer.warmup=0"]
-    config = compose_config(words(folder / "other", *overrides, *one))
-    layers = execute(config)["seeds"]["0"]["layers_before"]["cosine"]
-    assert layers != plain["result"]["layers_before"]["cosine"]
-
-
-@pytest.mark.parametrize(
-    "override, said",
-    [
-        ("task.augment.size=30", r"task\.augment\.size: expected a multiple of the patch, 4 px"),
-        ("task.evaluation.size=2", r"task\.evaluation\.size: expected a multiple of the patch"),
-        ("trainer.batch_size=3", r"trainer\.batch_size: images are mixed in pairs"),
-        ("task.repeats=0", r"task\.repeats: expected 1 or more"),
-        ("trainer=none", r"trainer: task classification needs one"),
-    ],
-)
-def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str, said: str) -> None:
-    drop = "trainer" if override == "trainer=none" else None
-    asked = [w for w in words(tmp_path / "out") if not (drop and w.startswith("trainer."))]
-    with pytest.raises(Problems, match=said):
-        configs([*asked, override])
-
-
-def test_data_without_classes_is_refused(folder: Path) -> None:
-    asked = [w for w in words(folder / "scenes") if not w.startswith("data.")]
-    small = ["data=scenes", "data.num_train=2", "data.num_val=1", "data.size=[32,32]"]
-    with pytest.raises(InputError, match="data scenes: task classification needs one class"):
-        execute(compose_config([*asked, *small]))
 
 
 EVAL = ["experiment=cls_eval", "task.evaluation.layer_images=2", *OWN]
@@ -181,7 +127,15 @@ def test_without_training_only_token_networks_and_no_trainer(tmp_path: Path) -> 
     own = ["data=scenes", "data.num_train=1", "data.num_val=1", f"paths.outputs={tmp_path}"]
     words = [*EVAL, *own, "backbone.weights=none", "backbone.sha256=null", "aggregator=none"]
     assert configs(words)
-    with pytest.raises(Problems, match="trainer: task classification_eval has no use for it"):
-        configs([*words, "trainer=deit"])
-    with pytest.raises(Problems, match="cannot use CNN; choose a vision transformer"):
-        configs([*words, "backbone=resnet18"])
+    for wrong in ("trainer=deit", "backbone=resnet18"):
+        with pytest.raises(Problems, match=wrong.split("=")[0]):
+            configs([*words, wrong])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["task.augment.size=30", "task.evaluation.size=2", "trainer.batch_size=3", "task.repeats=0"],
+)
+def test_mistakes_are_found_before_any_work(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(Problems, match=re.escape(wrong.split("=")[0])):
+        configs([*words(tmp_path / "out"), wrong])

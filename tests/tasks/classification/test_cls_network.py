@@ -6,18 +6,15 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.backbones.t2t import T2TViT
 from oversmoothing.lab.backbones.vit import MEAN, STD, ViT
 from oversmoothing.lab.data.image_set import InMemory, LabelledImages
-from oversmoothing.lab.tasks.classification.evaluator import Evaluation, Evaluator
-from oversmoothing.lab.tasks.classification.task import Classifier, classifier
+from oversmoothing.lab.tasks.classification import Classifier, Evaluation, Evaluator, classifier
 from oversmoothing.metrics import smoothness
 
 TINY = {"name": "test_vit", "weights": "none", "freeze_pos_embed": False}
@@ -140,15 +137,3 @@ def test_layers_are_those_of_every_block_without_prefix() -> None:
     assert {len(values) for values in found.values()} == {2}
     assert set(found) == {*smoothness.OF_BLOCKS, "attention_similarity"}
     assert evaluator.layers(host("cnn")) == {}
-
-
-def test_a_damaged_image_stops_the_count() -> None:
-    def broken(id: str) -> Image.Image:
-        raise InputError(f"{id}: cannot be read")
-
-    made = data()
-    bad = LabelledImages("made", made.classes, (), made.val, broken, made.target, "")
-    for workers in (0, 1):
-        evaluator = Evaluator(bad, Evaluation(size=32, workers=workers), CPU)
-        with pytest.raises(InputError, match="im00: cannot be read"):
-            evaluator.accuracy(Knowing())

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.lab.tasks.classification.augment import Mix
-from oversmoothing.lab.tasks.classification.task import Objective
+from oversmoothing.lab.tasks.classification import Objective
+from oversmoothing.lab.tasks.classification_augment import Mix
 from oversmoothing.lab.training.loop import split
 from oversmoothing.metrics.uniformity import uniformity
 

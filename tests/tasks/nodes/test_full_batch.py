@@ -17,7 +17,7 @@ from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.gcnii import GCNII
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam, FullBatchLoop
+from oversmoothing.lab.tasks.nodes import FullBatchAdam, FullBatchLoop
 
 SMALL = {"num_nodes": 150, "num_classes": 3, "train_per_class": 10, "num_val": 40, "features": 20}
 
@@ -139,13 +139,3 @@ def test_a_compiled_training_equals_the_plain_one(graph, tmp_path, monkeypatch) 
         torch.testing.assert_close(ours, theirs)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
     torch._dynamo.reset()
-
-
-def test_patience_ends_the_choice_of_an_epoch() -> None:
-    loop = object.__new__(FullBatchLoop)
-    loop.trainer = FullBatchAdam(selection="best-val", patience=10, eval_every=2)
-    chosen, in_time, late = (
-        {"val_accuracy": accuracy, "epoch": epoch}
-        for accuracy, epoch in ((60, 10), (61, 20), (61, 22))
-    )
-    assert loop._select(chosen, in_time) is in_time and loop._select(chosen, late) is chosen

@@ -12,17 +12,20 @@ import pytest
 import torch
 import torch.distributed as dist
 from run_log import log_text
-from small_parts import F, N, graph, looped, networks, trained
+from small_parts import N, graph, looped, networks, trained
 from torch import Tensor
 
-import oversmoothing as osm
 from oversmoothing.aggregators.base import settle
 from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.lab.data.graph import Graph
-from oversmoothing.lab.tasks.nodes import parts
-from oversmoothing.lab.tasks.nodes.loop import FullBatchAdam
-from oversmoothing.lab.tasks.nodes.minibatch import to_data
-from oversmoothing.lab.tasks.nodes.parts import ClusterAdam, NeighborAdam, RandomNodeAdam
+from oversmoothing.lab.tasks import nodes_minibatch
+from oversmoothing.lab.tasks.nodes import FullBatchAdam
+from oversmoothing.lab.tasks.nodes_minibatch import (
+    ClusterAdam,
+    NeighborAdam,
+    RandomNodeAdam,
+    to_data,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +40,7 @@ from oversmoothing.lab.tasks.nodes.parts import ClusterAdam, NeighborAdam, Rando
 def test_one_batch_with_all_nodes_is_the_full_batch(
     recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "metis", lambda edges, N, parts: torch.arange(N) % parts)
+    monkeypatch.setattr(nodes_minibatch, "metis", lambda edges, N, parts: torch.arange(N) % parts)
     same = {"epochs": 8, "eval_every": 4, "lr": 0.05}
     expected, full = trained(FullBatchAdam(**same), tmp_path / "full")
     found, batched = trained(recipe(**same), tmp_path / "parts")
@@ -63,19 +66,6 @@ def test_layers_that_share_an_aggregator_have_means_of_their_own() -> None:
     settle(net)
     for mean, v in zip(means, values):
         assert torch.allclose(mean.value, v.mean(dim=0, keepdim=True))
-
-
-def test_an_applied_aggregator_and_no_batch_norm_gets_a_running_mean() -> None:
-    from torch_geometric.nn.models import GCN as Model
-
-    model = Model(F, 8, 3, norm="batch_norm").double()
-    osm.apply(model, "centered")
-    means = use_running_means(model, 0.5)
-    assert len(means) == 3
-    assert model.norms[0].module.running_mean.shape == (8,)
-    model(graph().x, graph().edges)
-    settle(model)
-    assert [mean.value.shape for mean in means] == [(1, 8)] * 3
 
 
 class WholeNeighbourhoods(NeighborAdam):

@@ -1,5 +1,6 @@
 """Supervised segmentation end to end on tiny scenes: learning, kill -9, several processes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,16 +73,6 @@ def test_every_stage_is_measured_and_says_how(plain: dict) -> None:
     assert (plain["folder"] / "pictures-seed0.png").stat().st_size > 1000
 
 
-def test_bases_move_in_training_and_are_part_of_the_weights(plain: dict) -> None:
-    state = torch.load(plain["folder"] / "weights-seed0.pt", weights_only=True)
-    [bases] = [value for key, value in state.items() if key.endswith(".bases")]
-    config = compose_config(words(plain["folder"].parent.parent / "still", "trainer.iterations=1"))
-    execute(config)
-    early = torch.load(weights_path(run_folder(config), 0), weights_only=True)
-    [first] = [value for key, value in early.items() if key.endswith(".bases")]
-    assert bases.shape == (3, 16) and not torch.allclose(bases, first, rtol=1e-3)
-
-
 def test_it_learns_to_tell_things_from_their_background(folder: Path) -> None:
     """After 60 steps the loss is well below that of the start."""
     config = compose_config(
@@ -111,35 +102,15 @@ def test_two_processes_keep_one_set_of_bases(folder: Path) -> None:
         torch.testing.assert_close(second[key], first[key], atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["none", "em", "em_gradient", "external", "contranorm"])
-def test_every_unit_trains(folder: Path, method: str) -> None:
-    own = [w for w in words(folder / "units") if not w.startswith("aggregator")]
-    few = ["aggregator.num_bases=3"] if method.startswith("em") else []
-    config = compose_config([*own, f"aggregator={method}", *few, "trainer.iterations=1"])
-    assert "val_seg_miou" in execute(config)["seeds"]["0"]
-
-
 def test_a_crop_off_the_grid_of_the_features_is_one_warning(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"task\.augment\.crop=40: .*; 49, a multiple"):
         configs(words(tmp_path / "out", "task.augment.crop=40", "backbone.output_stride=16"))
 
 
 @pytest.mark.parametrize(
-    "override, said",
-    [
-        ("task.augment.crop=0", r"augment\.crop: expected 1 or more"),
-        ("task.aux_weight=-1", r"task\.aux_weight: expected 0 or more"),
-        ("task.dropout=1", r"task\.head_dim, \.dropout"),
-        ("aggregator.step_size=1.5", r"aggregator\.step_size"),
-        ("aggregator.temperature=0", r"aggregator\.temperature"),
-        ("aggregator=centered ~aggregator.num_bases", r"acts inside the mixing"),
-        ("trainer.momentum=1", r"trainer\.momentum"),
-    ],
+    "wrong",
+    ["task.augment.crop=0", "task.aux_weight=-1", "aggregator.step_size=1.5", "trainer.momentum=1"],
 )
-def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str, said: str) -> None:
-    asked = words(tmp_path / "out")
-    if override.startswith("aggregator="):
-        asked = [w for w in asked if not w.startswith("aggregator")]
-        override = override.split()[0]
-    with pytest.raises(Problems, match=said):
-        configs([*asked, override])
+def test_mistakes_are_found_before_any_work(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(Problems, match=re.escape(wrong.split(".", 1)[1].split("=")[0])):
+        configs(words(tmp_path / "out", wrong))

@@ -1,14 +1,12 @@
 """Whole images: what padding, flips and scales must not change."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 import torch.nn.functional as F
 from fake_network import MEAN, Fake, one_by_one, picture
 from torch import Tensor
 
-from oversmoothing.lab.tasks.segmentation.network import fitting, multi_scale, whole_image
+from oversmoothing.lab.tasks.segmentation_network import multi_scale, whole_image
 
 
 @pytest.mark.parametrize("size", [(17, 25), (16, 24), (1, 2), (31, 40)])
@@ -26,12 +24,6 @@ def test_padding_suits_the_backbone_and_changes_no_valid_logit(size, patch, stri
     outside = torch.ones(seen.shape[-2:], dtype=torch.bool)
     outside[:H, :W] = False
     assert (seen[0, :, outside] == MEAN.view(3, 1)).all()
-
-
-def test_a_side_that_suits_is_left_alone():
-    cnn, vit = SimpleNamespace(patch=1, output_stride=8), SimpleNamespace(patch=16)
-    assert [fitting(cnn, side) for side in (1, 9, 10, 513, 514)] == [9, 9, 17, 513, 521]
-    assert [fitting(vit, side) for side in (1, 16, 17, 512)] == [16, 16, 32, 512]
 
 
 def test_features_lie_on_the_pixels_they_came_from():

@@ -26,14 +26,6 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
-def test_features_of_a_pixel() -> None:
-    images = torch.rand(2, 3, 4, 6)
-    f = position_and_colour(images, 15.0, 50.0)
-    assert f.shape == (2, 24, 5)
-    expected = torch.cat([torch.tensor([5 / 50, 2 / 50]), images[1, :, 2, 5] * 255 / 15])
-    torch.testing.assert_close(f[1, 2 * 6 + 5], expected)
-
-
 def test_exact_is_the_explicit_matrix(monkeypatch) -> None:
     f, S = 3 * torch.rand(2, 70, 5).double(), torch.rand(2, 70, 4).double()
     A = torch.exp(-0.5 * (f[:, :, None] - f[:, None]).square().sum(-1))
@@ -55,11 +47,6 @@ def test_lattice_on_photographs(data_root) -> None:
         energies = [(form(f, S) * S).sum().item() for form in (exact, lattice, toco)]
         assert energies[1] == pytest.approx(energies[0], rel=0.04)
         assert 0.5 < energies[2] / energies[0] < 0.65
-
-
-def test_lattice_on_noise() -> None:
-    f, S = position_and_colour(torch.rand(1, 3, 80, 80), 15.0, 50.0), soft_values(1, 80, 80)
-    assert gap(lattice(f, S), exact(f, S)) < 0.2
 
 
 def test_lattice_is_symmetric_but_for_the_order_of_its_axes_and_linear() -> None:

@@ -7,12 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.lab.tasks.wsss.labels import PAR, Labeller, inside, pseudo_labels, strongest
+from oversmoothing.lab.tasks.wsss.labels import PAR, Labeller, inside, pseudo_labels
 from oversmoothing.lab.tasks.wsss.network import (
     Present,
     multi_scale_cams,
     multi_scale_probabilities,
-    normalised,
     present_classes,
 )
 from oversmoothing.lab.tasks.wsss.settings import Method
@@ -73,19 +72,6 @@ def test_cams_of_a_mirrored_image_are_mirrored(images: Tensor) -> None:
     torch.testing.assert_close(mirrored, plain.flip(-1), atol=1e-5, rtol=0)
 
 
-def test_normalised_maps_span_zero_to_one() -> None:
-    maps = normalised(5 * torch.randn(2, 3, 8, 8))
-    assert maps.amin(dim=(2, 3)).abs().max() == 0
-    torch.testing.assert_close(maps.amax(dim=(2, 3)), torch.ones(2, 3), atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_network_keeps_its_mode(images: Tensor, training: bool) -> None:
-    network = Colours().train(training)
-    multi_scale_cams(network, images, present_classes(LABELS))
-    assert network.training == training
-
-
 class Segments(Colours):
     def segment(self, images: Tensor) -> Tensor:
         return 9 * self.class_maps(images)[0]
@@ -104,13 +90,6 @@ def test_segmentations_are_fused_over_scales_and_mirrors(images: Tensor, fusion:
     fused = sums if fusion == "voc" else torch.maximum(a, b) + torch.maximum(c, d)
     found = multi_scale_probabilities(network, images[0], scales, fusion=fusion)
     torch.testing.assert_close(found, fused.softmax(dim=0))
-
-
-def test_threshold_is_inclusive_and_names_classes() -> None:
-    present = Present(torch.tensor([[4, 7]]), torch.tensor([[True, True]]))
-    cam = torch.tensor([[0.5, 0.6, 0.2], [0.1, 0.9, 0.51]]).view(1, 2, 1, 3)
-    scores, classes = strongest(cam, present)
-    assert torch.where(scores > 0.5, classes, 0).tolist() == [[[0, 8, 8]]]
 
 
 def pseudo(cam: Tensor, present: Present, images: Tensor, box: list[int]) -> Tensor:
@@ -158,18 +137,6 @@ def test_mirrored_images_give_mirrored_labels(images: Tensor) -> None:
     labels = pseudo(plain, present, images, [0, 16, 0, 24])
     mirrored = pseudo(plain.flip(-1), present, images.flip(-1), [0, 16, 0, 24])
     assert (mirrored.flip(-1) == labels).float().mean() > 0.99  # ties aside
-
-
-def test_an_image_without_a_box_fills_its_crop(images: Tensor) -> None:
-    network = Colours()
-    network.weight = nn.Parameter(torch.zeros(1))  # a network has a device
-    labeller, present = Labeller(network, Method()), present_classes(LABELS)
-    cam, _ = labeller.cams(images, present)
-    box = torch.tensor([0, 16, 0, 24]).expand(3, 4)
-    labels = labeller.pseudo(cam, present, images)
-    assert torch.equal(labels, labeller.pseudo(cam, present, images, box))
-    part = labeller.pseudo(cam[1:2], present.part(slice(1, 2)), images[1:2])
-    assert torch.equal(part, labels[1:2])
 
 
 @pytest.mark.parametrize("own", [{"high": 0.6, "low": 0.45}, {"par_iterations": 1}])

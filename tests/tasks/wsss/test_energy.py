@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.wsss.energy import dense_energy
 
 H, W = 16, 20
@@ -111,11 +110,3 @@ def test_odd_sizes_and_bfloat16(scene) -> None:
     assert energy.dtype == torch.float32
     expected = dense_energy(images, logits, labels, box, filter="exact")
     assert energy.item() == pytest.approx(expected.item(), rel=1e-2)
-
-
-def test_bad_input(scene) -> None:
-    images, logits, labels, box = scene
-    with pytest.raises(InputError, match="filter: expected one of lattice, exact, toco, got 'crf'"):
-        dense_energy(images, logits, labels, box, filter="crf")
-    with pytest.raises(InputError, match="resize the logits first"):
-        dense_energy(images, logits[..., ::2, ::2], labels, box)

@@ -182,10 +182,7 @@ def without_an_image(run: Path, place: Path) -> Path:
         ("evaluation.crf.iteratons=3", "did you mean 'evaluation.crf.iterations'?"),
         ("method.high=0.5", "method.high: cannot be set here"),
         ("evaluation.limit=many", "evaluation.limit: expected a whole number or null"),
-        ("evaluation.limit=1,2", "evaluation.limit: expected one value"),
         ("evaluation.crf=on", "evaluation.crf: expected"),
-        ("evaluation.ms_scales=[1,", "cannot be read"),
-        ("evaluation.limit=${foo}", "Interpolation key 'foo' not found"),
     ],
 )
 def test_wrong_settings(run: Path, word: str, message: str) -> None:

@@ -1,13 +1,16 @@
 """The pictures of task=wsss: panels match their titles, and images are chosen by a rule."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
+from PIL import Image
 
+from oversmoothing.lab.data.image_set import palette
 from oversmoothing.lab.drawing.grid import heat
 from oversmoothing.lab.tasks.wsss.pictures import (
     Look,
-    columns_of,
     distinct_classes,
     draw_looks,
     strongest,
@@ -29,14 +32,7 @@ def test_heat_shows_the_maximum_over_classes() -> None:
     assert np.array_equal(strongest(none), heat(look.image, np.zeros((6, 8))))
 
 
-def test_columns_without_content_are_left_out() -> None:
-    titles = [title for title, _ in columns_of([a_look(mask=False)])]
-    assert titles == ["image", "CAM", "refined label"]
-    both = columns_of([a_look(mask=False), a_look()])
-    assert [title for title, _ in both][-1] == "mask" and both[-1][1][0] is None
-
-
-def test_a_row_for_each_image() -> None:
+def test_a_row_for_each_image_and_no_empty_column() -> None:
     looks = [a_look(mask=False), a_look(), a_look(mask=False, size=(12, 7))]
     figure = draw_looks(looks, ("background", *map(str, range(1, 128))))
     titles = ["image", "CAM", "refined label", "mask"]
@@ -52,3 +48,22 @@ def test_images_are_chosen_by_the_rule() -> None:
     assert distinct_classes(data, 3) == ["a", "c", "e"]
     assert distinct_classes(data, 4) == ["x", "a", "c", "e"]  # then the first of the others
     assert len(distinct_classes(data, 99)) == 6
+
+
+def test_palette_is_the_development_kits() -> None:
+    known = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 8: (64, 0, 0), 15: (192, 128, 128)}
+    known |= {20: (0, 64, 128), 255: (224, 224, 192)}
+    assert {label: tuple(palette()[label].tolist()) for label in known} == known
+    assert len(np.unique(palette(), axis=0)) == 256
+
+
+def test_palette_is_that_of_the_real_masks(data_root: Path) -> None:
+    """A PNG without a palette is grey; those of VOC itself carry one."""
+    for path in sorted((data_root / "VOC2012").rglob("*.png"))[:200]:
+        image = Image.open(path)
+        if image.mode == "P":
+            theirs = np.array(image.getpalette()).reshape(-1, 3)
+            used = np.unique(np.asarray(image))
+            np.testing.assert_array_equal(theirs[used], palette()[used])
+            return
+    pytest.skip("no mask with a palette")

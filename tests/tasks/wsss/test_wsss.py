@@ -1,24 +1,29 @@
 """The pipeline end to end on tiny scenes: stages, ablation, kill -9, several processes."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from processes import train_by_two
-from run_log import log_text
+from run_log import log_lines, log_text
 from safetensors.torch import save_file
 from tiny_wsss import words
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
+from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.backbones import timm_models
 from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.store.weights import weights_path
+from oversmoothing.lab.tasks.base import Job
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 
 
@@ -45,7 +50,7 @@ def weights(config) -> torch.Tensor:
     return torch.cat([value.flatten() for value in tensors])
 
 
-def test_every_stage_is_measured_and_says_how(plain: dict) -> None:
+def test_every_stage_is_measured_and_says_how(plain: dict, folder: Path) -> None:
     result = plain["result"]["seeds"]["0"]
     stages = ["cam", "aux_cam", "pseudo", "seg", "seg_ms"]
     assert [f"val_{stage}_miou" for stage in stages] == list(numbers(plain["result"]))
@@ -56,13 +61,9 @@ def test_every_stage_is_measured_and_says_how(plain: dict) -> None:
     for when in ("before", "after"):
         layers = result[f"layers_{when}"]
         assert len(layers["cosine"]) == len(layers["effective_rank"]) == 6
-
-
-def test_losses_join_when_the_method_says(plain: dict, folder: Path) -> None:
-    [path] = (folder / "plain").glob("wsss-*/s*/metrics.jsonl")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = log_lines(next((folder / "plain").glob("wsss-*")))
     losses = [{k for k in line if k.startswith("loss_")} for line in lines]
-    assert losses[0] == {"loss_cls", "loss_aux"}  # step index 1
+    assert losses[0] == {"loss_cls", "loss_aux"}  # L_seg and L_reg join when the method says
     assert losses[-1] == {"loss_cls", "loss_aux", "loss_seg", "loss_reg"}
 
 
@@ -140,12 +141,6 @@ def test_given_the_classes_every_pixel_takes_the_best_of_them(plain: dict, folde
     assert confused
 
 
-def test_parts_of_a_batch_do_what_the_whole_does(plain: dict, folder: Path) -> None:
-    config = compose_config(words(folder / "parts", "trainer.accumulate=4"))
-    execute(config)
-    torch.testing.assert_close(weights(config), plain["weights"], atol=2e-5, rtol=1e-3)
-
-
 def test_bf16_stays_near_fp32(plain: dict, folder: Path) -> None:
     config = compose_config(words(folder / "bf16", "trainer.precision=bf16"))
     execute(config)
@@ -154,34 +149,18 @@ def test_bf16_stays_near_fp32(plain: dict, folder: Path) -> None:
     torch.testing.assert_close(found, plain["weights"], atol=2e-2, rtol=0)
 
 
-def test_seeds_are_trained_one_by_one_and_differ(folder: Path) -> None:
-    one = ["trainer.iterations=1", "trainer.warmup=0"]
-    config = compose_config(words(folder / "seeds", "seeds=[0,1]", *one))
-    execute(config)
-    first, second = (
-        torch.load(weights_path(run_folder(config), s), weights_only=True) for s in (0, 1)
-    )
-    assert not torch.equal(first["classifier.weight"], second["classifier.weight"])
-
-
-@pytest.mark.parametrize("trainer", ["toco_smoke", "emanet"])
-def test_an_adaptation_stage_comes_first(folder: Path, trainer: str) -> None:
-    weights = folder / "weights.safetensors"
-    save_file(timm_models.create("test_vit").state_dict(), weights)
-    adapt = ["task.adaptation=2", "trainer.log_every=1", "trainer.warmup=1"]
-    adapt += [f"trainer={trainer}", "trainer.batch_size=4", f"backbone.weights={weights}"]
-    config = compose_config(words(folder / trainer, *adapt, "trainer.iterations=2"))
-    execute(config)
-    lines = log_text(run_folder(config)).splitlines()
-    assert ["imitation" in line for line in lines] == [True, True, False, False]
-
-
-def test_an_adaptation_is_part_of_the_warm_up_of_gamma(
+def test_an_adaptation_comes_first_and_is_part_of_the_warm_up_of_gamma(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights, factors = folder / "tiny.safetensors", []
     save_file(timm_models.create("test_vit").state_dict(), weights)
-    warm = ["task.adaptation=2", "trainer.warmup=1", "trainer.iterations=3", "aggregator.warmup=4"]
+    warm = [
+        "task.adaptation=2",
+        "trainer.warmup=1",
+        "trainer.iterations=3",
+        "aggregator.warmup=4",
+        "trainer.log_every=1",
+    ]
     config = compose_config(words(folder / "warm", *warm, f"backbone.weights={weights}"))
     grow = Centered.advance
     monkeypatch.setattr(
@@ -189,3 +168,43 @@ def test_an_adaptation_is_part_of_the_warm_up_of_gamma(
     )
     execute(config)
     assert [*dict.fromkeys(factors)] == [0, 0.25, 0.5, 0.75, 1]
+    lines = log_text(run_folder(config)).splitlines()
+    assert ["imitation" in line for line in lines] == [True] * 2 + [False] * 3
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_missing_masks_and_labels_are_found_before_the_training(tmp_path: Path, part: str) -> None:
+    config = compose_config(words(tmp_path / "out", "task.evaluation.splits=[val,train]"))
+    start = Start(config)
+    for lacking, said in (("mask_files", "have no mask"), ("present", "no image-level label")):
+        known = getattr(start.parts.data, lacking)
+        left = {id: own for id, own in known.items() if id != getattr(start.parts.data, part)[0]}
+        parts = replace(start.parts, data=replace(start.parts.data, **{lacking: left}))
+        job = Job(parts, [0], Recorder(tmp_path, [0]), start.device)
+        with pytest.raises(InputError, match=said):
+            start.task.run(start.network([0]), job)
+    assert not log_text(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "task.augment.crop=8",
+        "task.evaluation.size=40",
+        "task.adaptation=-1",
+        "task.adaptation=2",  # no more than the warm-up
+        "task.adaptation=3",  # no pretrained weights to adapt
+        "task.aux_block=12",
+        "task.method.aux_labels_until=5 task.method.aux_weight=0",
+        "task.method.start=soon",
+        "trainer.batch_size=3 trainer.accumulate=2",
+    ],
+)
+def test_mistakes_are_found_before_any_work(tmp_path: Path, override: str) -> None:
+    with pytest.raises(Problems, match=re.escape(override.split("=")[0])):
+        configs(words(tmp_path / "out", *override.split()))
+
+
+def test_a_decoder_that_is_not_trained_is_one_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"task\.method\.start=6: .* only 6 iterations"):
+        configs(words(tmp_path / "out", "task.method.start=6"))

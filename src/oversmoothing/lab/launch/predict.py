@@ -20,7 +20,7 @@ from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, la
 from oversmoothing.lab.launch.loading import TrainedRun, load
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.store.files import writing
-from oversmoothing.lab.tasks.segmentation.network import multi_scale
+from oversmoothing.lab.tasks.segmentation_network import multi_scale
 from oversmoothing.lab.tasks.wsss.pictures import draw_looks
 
 Draw = Callable[[Photo], tuple[Figure, np.ndarray | None]]  # picture, mask (H, W) uint8

@@ -28,7 +28,7 @@ from oversmoothing.lab.launch.loading import untrained
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.store.files import write_text
-from oversmoothing.lab.tasks.segmentation.network import Segmenter
+from oversmoothing.lab.tasks.segmentation_network import Segmenter
 
 SIZE, LABELS = 513, range(21)  # pixels; VOC's
 DIMS, HEADS = (256, 512), (256, 128)  # 256: EMANet's code

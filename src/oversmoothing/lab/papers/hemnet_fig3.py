@@ -45,8 +45,8 @@ from oversmoothing.lab.store.environment import device, environment
 from oversmoothing.lab.store.files import write_text, writing
 from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.segmentation.network import Segmenter
-from oversmoothing.lab.tasks.segmentation.task import PixelCrossEntropy
+from oversmoothing.lab.tasks.segmentation import PixelCrossEntropy
+from oversmoothing.lab.tasks.segmentation_network import Segmenter
 from oversmoothing.lab.training.loop import Batch, Objective, TrainingLoop, to_device
 from oversmoothing.metrics.elbo import elbo_by_step
 

@@ -32,7 +32,7 @@ from oversmoothing.lab.launch import loading
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.hemnet_fig3 import em_of
-from oversmoothing.lab.tasks.segmentation.network import Segmenter, fitting, whole_image
+from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, whole_image
 
 RUN = ["experiment=seg_voc_subset", "aggregator=hem"]
 CELL, HEAD = 1.5, 0.22  # inches

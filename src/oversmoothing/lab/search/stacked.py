@@ -26,7 +26,7 @@ from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.start import parts
 from oversmoothing.lab.tasks.base import Parts, Task
-from oversmoothing.lab.tasks.nodes.loop import keep_freed_memory, step
+from oversmoothing.lab.tasks.nodes import keep_freed_memory, step
 
 DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
 BUILT = ("backbone", "aggregator", "then")

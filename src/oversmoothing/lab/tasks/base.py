@@ -86,11 +86,13 @@ class Task(ABC):
             ``trainer``; a config with one of the others is refused.
         seeds_together: whether one call of ``run`` trains all seeds; if not, each call trains one.
         toy: replaces the data while a config is checked.
+        kinds: ``data`` and ``trainer`` -> classes that the task accepts, and the choices in words.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("data", "backbone", "trainer")
     seeds_together: ClassVar[bool] = False
     toy: ClassVar[Any] = Labels()
+    kinds: ClassVar[dict[str, tuple[Any, str]]] = {}
 
     @abstractmethod
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
@@ -103,22 +105,17 @@ class Task(ABC):
             InputError: parts do not fit the task or each other.
         """
 
-    @classmethod  # noqa: B027 (most accept everything)
+    @classmethod
     def accept(cls, parts: Parts) -> None:
-        """Checks that the data and the recipe are of the kind that the task needs.
+        """Raises InputError unless data and recipe are of the task's ``kinds``.
 
         It is called by ``network``.
-
-        Raises:
-            InputError: they are not; the message names the group, what is needed and the choices.
         """
+        for group, (kinds, wanted) in cls.kinds.items():
+            require_kind(group, getattr(parts, group), kinds, wanted)
 
     def check(self, network: nn.Module, parts: Parts) -> None:  # noqa: B027 (most need no more)
-        """Checks that the options fit the network and the parts.
-
-        Raises:
-            InputError: one does not; the message names it, what was expected and the way out.
-        """
+        """Raises InputError unless the options fit the network and the parts."""
 
     @abstractmethod
     def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
@@ -155,34 +152,18 @@ class OnBackbone(nn.Module):
         return [{"params": old, "lr": lr}, {"params": new, "lr": lr * head_factor}]
 
 
-def require_trainer(trainer: Any, kind: type, task: str, choices: str) -> None:
-    """Raises InputError unless a recipe is None or of the kind that a task trains with."""
-    if not isinstance(trainer, kind | None):
-        raise InputError(
-            f"trainer: task {task} cannot train with {type(trainer).__name__}; choose {choices}"
-        )
-
-
-def require_data(data: Any, kinds: type | tuple[type, ...], wanted: str) -> None:
-    """Raises InputError unless the data are of a kind that a task can use.
+def require_kind(group: str, part: Any, kinds: Any, wanted: str) -> None:
+    """Raises InputError unless a part is None or of a kind that a task can use.
 
     Args:
-        data: a data set.
-        kinds: accepted classes.
-        wanted: what the task needs and which data sets have it, for the message.
-    """
-    if not isinstance(data, kinds):
-        raise InputError(f"data {getattr(data, 'name', type(data).__name__)}: {wanted}")
-
-
-def require_backbone(backbone: nn.Module, kinds: type | tuple[type, ...], wanted: str) -> None:
-    """Raises InputError unless a backbone is of a kind that a task can use.
-
-    Args:
+        group: of the config, for the message.
+        kinds: accepted class, or several.
         wanted: the choices that are, for the message.
     """
-    if not isinstance(backbone, kinds):
-        raise InputError(f"backbone: this task cannot use {type(backbone).__name__}; {wanted}")
+    if part is not None and not isinstance(part, kinds):
+        if group == "data":
+            raise InputError(f"data {part.name}: {wanted}")
+        raise InputError(f"{group}: this task cannot use {type(part).__name__}; {wanted}")
 
 
 def require_arguments(make: Callable[..., nn.Module], names: Sequence[str], wanted: str) -> None:

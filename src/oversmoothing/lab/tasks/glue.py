@@ -22,71 +22,77 @@ from oversmoothing.lab.tasks.base import (
     Parts,
     Result,
     Task,
-    require_backbone,
-    require_data,
-    require_trainer,
+    require_kind,
     weights_of,
 )
 from oversmoothing.lab.training.loop import Batch, TrainingLoop, to_device
 from oversmoothing.lab.training.recipes import AdamWLinear
 from oversmoothing.metrics import smoothness
 
+Example = dict[str, Any]
 
-def measure(names: Sequence[str], prediction: Tensor, truth: Tensor) -> dict[str, float]:
-    """Computes metrics and their mean, ``score``, which GLUE reports for a task.
 
-    A correlation is 0 if it is undefined because one of the two is constant.
+@dataclass(frozen=True)
+class GLUE(Task):
+    """Trains BERT or ALBERT and a linear classifier.
 
     Args:
-        names: names of functions in this module.
-        prediction: classes from 0, or scores.
-        truth: classes or scores.
-
-    Shapes: prediction (N,), truth (N,).
+        max_length: tokens of a text, CLS and SEP included.
+        dropout: before the classifier.
+        eval_batch: texts per batch in evaluation; it affects results if aggregators see padding.
     """
-    found = {name: METRICS[name](prediction.double(), truth.double()) for name in names}
-    return {"score": sum(found.values()) / len(found), **found}
 
+    toy: ClassVar[Any] = TextSet("toy", 2, (), {}, (), {"val": ()}, None, "")
+    kinds: ClassVar[dict[str, tuple[Any, str]]] = {
+        "data": (TextSet, "task glue reads sentences; choose data=glue"),
+        "trainer": (AdamWLinear, "choose trainer=bert"),
+    }
+    max_length: int = 128
+    dropout: float = 0.1
+    eval_batch: int = 8
 
-def accuracy(prediction: Tensor, truth: Tensor) -> float:
-    """Percentage of equal classes."""
-    return 100 * (prediction == truth).double().mean().item()
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> "Network":
+        """Builds the network; the seed draws all weights that are not pretrained."""
+        self.accept(parts)
+        [seed] = seeds
+        torch.manual_seed(seed)
+        bert = parts.backbone(aggregators=parts.aggregators)
+        require_kind("backbone", bert, BERT, "choose backbone=bert_base or backbone=albert_base")
+        length, most = self.max_length, bert.max_length
+        require(
+            "task",
+            max_length=(length, 5 <= length <= most, f"5 to {most} tokens"),
+            dropout=(self.dropout, 0 <= self.dropout < 1, "0 or more, below 1"),
+            **at_least(1, eval_batch=self.eval_batch),
+        )
+        return Network(bert, parts.data.num_classes, self.dropout).to(device)
 
+    def run(self, network: "Network", job: Job) -> dict[int, Result]:
+        """Trains and evaluates one network.
 
-def f1(prediction: Tensor, truth: Tensor) -> float:
-    """2 TP / (2 TP + FP + FN) of class 1; 0 if class 1 is neither predicted nor true."""
-    both = ((prediction == 1) & (truth == 1)).sum().item()
-    either = (prediction == 1).sum().item() + (truth == 1).sum().item()
-    return 100 * 2 * both / either if either else 0.0
-
-
-def matthews(prediction: Tensor, truth: Tensor) -> float:
-    """Matthews correlation of two classes: Pearson correlation of zeros and ones."""
-    return pearson((prediction == 1).double(), (truth == 1).double())
-
-
-def pearson(prediction: Tensor, truth: Tensor) -> float:
-    """Pearson correlation."""
-    return _correlation("pearsonr", prediction, truth)
-
-
-def spearman(prediction: Tensor, truth: Tensor) -> float:
-    """Spearman correlation."""
-    return _correlation("spearmanr", prediction, truth)
-
-
-def _correlation(name: str, prediction: Tensor, truth: Tensor) -> float:
-    from scipy import stats  # takes a second to import, and most tasks do not need it
-
-    if (prediction == prediction[0]).all() or (truth == truth[0]).all():
-        return 0.0
-    return 100 * float(getattr(stats, name)(prediction, truth).statistic)
-
-
-METRICS = {f.__name__: f for f in (accuracy, f1, matthews, pearson, spearman)}
-
-
-INITIAL = 0.02  # standard deviation of new weights (BERT's)
+        Returns:
+            ``val_score``, the mean of the task's metrics, and each, ``val_accuracy``, …, in
+            percent; ``val_mismatched_…`` too on MNLI; ``layers_before`` and ``layers_after``
+            training (token cosine and effective rank by layer), ``conditions``, and the origin of
+            the ``weights``.
+        """
+        [seed], data = job.seeds, job.parts.data
+        tokenizer = open_tokenizer(data.vocabulary, network.backbone)
+        tokens = Tokens(data, tokenizer, self.max_length)
+        evaluator = Evaluator(network, tokens, self.eval_batch, job.device, job.recorder)
+        before = evaluator.layers()
+        trainer = job.parts.trainer.over(len(data.train))
+        how = {"seed": seed, "workers": trainer.workers, "collate": tokens.collate}
+        loader = partial(train_batches, data, tokens.sample, **how)
+        objective = Objective(data.num_classes)
+        TrainingLoop(network, objective, loader, trainer, job.recorder, job.device).fit()
+        job.recorder.save_weights(network.state_dict())
+        results: Result = {"weights": weights_of(network.backbone)}
+        for part in data.parts:
+            results |= evaluator.part(part)
+        results |= {"layers_before": before, "layers_after": evaluator.layers()}
+        results["conditions"] = {part: evaluator.conditions(part) for part in data.parts}
+        return {seed: results}
 
 
 class Network(nn.Module):
@@ -110,6 +116,7 @@ class Network(nn.Module):
         return self.classifier(self.dropout(self.backbone(tokens, mask, types)))
 
 
+@dataclass(frozen=True)
 class Objective:
     """Cross-entropy for classes, mean squared error for scores.
 
@@ -117,8 +124,7 @@ class Objective:
         num_classes: K; 0: scores.
     """
 
-    def __init__(self, num_classes: int) -> None:
-        self.num_classes = num_classes
+    num_classes: int
 
     def prepare(self, batch: Batch, step: int) -> Batch:
         """Returns the batch unchanged."""
@@ -133,13 +139,79 @@ class Objective:
         return {"mse": share * F.mse_loss(out[:, 0], part["label"])}
 
 
-def predicted(out: Tensor) -> Tensor:
-    """Returns classes or scores. Shapes: (B, K or 1) -> (B,)."""
-    return out.argmax(dim=1) if out.shape[1] > 1 else out[:, 0]
+@dataclass(eq=False)
+class Evaluator:
+    """Evaluates a network. Every process does the whole evaluation, which takes seconds.
 
+    Args:
+        network: network to evaluate.
+        tokens: tokenized data.
+        batch: texts per batch.
+        device: device of the network.
+        recorder: shows progress.
+    """
 
-MULTIPLE = 8  # the padded length of a batch is a multiple of this
-Example = dict[str, Any]
+    network: "Network"
+    tokens: "Tokens"
+    batch: int
+    device: torch.device
+    recorder: Recorder
+
+    @property
+    def data(self) -> TextSet:
+        return self.tokens.data
+
+    def part(self, part: str) -> dict[str, float]:
+        """Returns ``<part>_score`` and ``<part>_<metric>`` for each metric, in percent."""
+        ids = self.data.parts[part]
+        truth = torch.tensor([self.data.texts[id].label for id in ids])
+        found = measure(self.data.metrics, self.predictions(ids), truth)
+        return {f"{part}_{name}": value for name, value in found.items()}
+
+    @torch.no_grad()
+    def predictions(self, ids: Sequence[str]) -> Tensor:
+        """Returns classes or scores, on the CPU. Shapes: -> (len(ids),)."""
+        self.network.eval()
+        found = []
+        with self.recorder.progress(len(ids), "evaluation") as bar:
+            for batch in self._batches(ids, self.batch):
+                out = self.network(batch["tokens"], batch["mask"], batch["types"])
+                classes = self.data.num_classes
+                found.append((out.float().argmax(dim=1) if classes else out.float()[:, 0]).cpu())
+                bar.update(len(batch["name"]))
+        return torch.cat(found)
+
+    @torch.no_grad()
+    def layers(self) -> dict[str, list[float]]:
+        """Measures mean pairwise cosine and effective rank of the tokens after every layer.
+
+        Each sentence is measured alone, without padding; CLS and SEP count as tokens. The results
+        are means over validation sentences.
+
+        Returns:
+            ``cosine``, ``effective_rank`` and ``token_variance``, one value per layer.
+        """
+        self.network.eval()
+        return smoothness.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
+
+    def _tokens(self, one: dict[str, Any]) -> list[Tensor]:
+        """Returns the tokens of a sentence after every layer, without padding."""
+        real = (one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
+        return self.network.backbone.layers(*real)
+
+    def conditions(self, part: str) -> str:
+        """Describes how the metrics of a part were measured."""
+        padding = self.network.backbone.padding.masked
+        return (
+            f"{len(self.data.parts[part])} texts of {self.data.name} {part}, at most "
+            f"{self.tokens.max_length} tokens, {self.batch} at a time, padding "
+            f"{'kept from' if padding else 'seen by'} aggregators, last weights"
+        )
+
+    def _batches(self, ids: Sequence[str], size: int) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(ids), size):
+            samples = [self.tokens.sample(id) for id in ids[start : start + size]]
+            yield to_device(self.tokens.collate(samples), self.device)
 
 
 class Tokens:
@@ -235,142 +307,64 @@ def _published(name: str) -> Any:
         ) from error
 
 
+def measure(names: Sequence[str], prediction: Tensor, truth: Tensor) -> dict[str, float]:
+    """Computes metrics and their mean, ``score``, which GLUE reports for a task.
+
+    A correlation is 0 if it is undefined because one of the two is constant.
+
+    Args:
+        names: names of functions in this module.
+        prediction: classes from 0, or scores.
+        truth: classes or scores.
+
+    Shapes: prediction (N,), truth (N,).
+    """
+    found = {name: METRICS[name](prediction.double(), truth.double()) for name in names}
+    return {"score": sum(found.values()) / len(found), **found}
+
+
+def accuracy(prediction: Tensor, truth: Tensor) -> float:
+    """Percentage of equal classes."""
+    return 100 * (prediction == truth).double().mean().item()
+
+
+def f1(prediction: Tensor, truth: Tensor) -> float:
+    """2 TP / (2 TP + FP + FN) of class 1; 0 if class 1 is neither predicted nor true."""
+    both = ((prediction == 1) & (truth == 1)).sum().item()
+    either = (prediction == 1).sum().item() + (truth == 1).sum().item()
+    return 100 * 2 * both / either if either else 0.0
+
+
+def matthews(prediction: Tensor, truth: Tensor) -> float:
+    """Matthews correlation of two classes: Pearson correlation of zeros and ones."""
+    return pearson((prediction == 1).double(), (truth == 1).double())
+
+
+def pearson(prediction: Tensor, truth: Tensor) -> float:
+    """Pearson correlation."""
+    return _correlation("pearsonr", prediction, truth)
+
+
+def spearman(prediction: Tensor, truth: Tensor) -> float:
+    """Spearman correlation."""
+    return _correlation("spearmanr", prediction, truth)
+
+
+def _correlation(name: str, prediction: Tensor, truth: Tensor) -> float:
+    from scipy import stats  # takes a second to import, and most tasks do not need it
+
+    if (prediction == prediction[0]).all() or (truth == truth[0]).all():
+        return 0.0
+    return 100 * float(getattr(stats, name)(prediction, truth).statistic)
+
+
+METRICS = {f.__name__: f for f in (accuracy, f1, matthews, pearson, spearman)}
+
+
+INITIAL = 0.02  # standard deviation of new weights (BERT's)
+
+
+MULTIPLE = 8  # the padded length of a batch is a multiple of this
+
+
 SENTENCES = 64  # validation sentences for token similarity
-
-
-class Evaluator:
-    """Evaluates a network. Every process does the whole evaluation, which takes seconds.
-
-    Args:
-        network: network to evaluate.
-        tokens: tokenized data.
-        batch: texts per batch.
-        device: device of the network.
-        recorder: shows progress.
-    """
-
-    def __init__(
-        self, network: Network, tokens: Tokens, batch: int, device: torch.device, recorder: Recorder
-    ) -> None:
-        self.network, self.tokens, self.batch = network, tokens, batch
-        self.device, self.recorder, self.data = device, recorder, tokens.data
-
-    def part(self, part: str) -> dict[str, float]:
-        """Returns ``<part>_score`` and ``<part>_<metric>`` for each metric, in percent."""
-        ids = self.data.parts[part]
-        truth = torch.tensor([self.data.texts[id].label for id in ids])
-        found = measure(self.data.metrics, self.predictions(ids), truth)
-        return {f"{part}_{name}": value for name, value in found.items()}
-
-    @torch.no_grad()
-    def predictions(self, ids: Sequence[str]) -> Tensor:
-        """Returns classes or scores, on the CPU. Shapes: -> (len(ids),)."""
-        self.network.eval()
-        found = []
-        with self.recorder.progress(len(ids), "evaluation") as bar:
-            for batch in self._batches(ids, self.batch):
-                out = self.network(batch["tokens"], batch["mask"], batch["types"])
-                found.append(predicted(out.float()).cpu())
-                bar.update(len(batch["name"]))
-        return torch.cat(found)
-
-    @torch.no_grad()
-    def layers(self) -> dict[str, list[float]]:
-        """Measures mean pairwise cosine and effective rank of the tokens after every layer.
-
-        Each sentence is measured alone, without padding; CLS and SEP count as tokens. The results
-        are means over validation sentences.
-
-        Returns:
-            ``cosine``, ``effective_rank`` and ``token_variance``, one value per layer.
-        """
-        self.network.eval()
-        return smoothness.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
-
-    def _tokens(self, one: dict[str, Any]) -> list[Tensor]:
-        """Returns the tokens of a sentence after every layer, without padding."""
-        real = (one[key][:, one["mask"][0]] for key in ("tokens", "mask", "types"))
-        return self.network.backbone.layers(*real)
-
-    def conditions(self, part: str) -> str:
-        """Describes how the metrics of a part were measured."""
-        padding = self.network.backbone.padding.masked
-        return (
-            f"{len(self.data.parts[part])} texts of {self.data.name} {part}, at most "
-            f"{self.tokens.max_length} tokens, {self.batch} at a time, padding "
-            f"{'kept from' if padding else 'seen by'} aggregators, last weights"
-        )
-
-    def _batches(self, ids: Sequence[str], size: int) -> Iterator[dict[str, Any]]:
-        for start in range(0, len(ids), size):
-            samples = [self.tokens.sample(id) for id in ids[start : start + size]]
-            yield to_device(self.tokens.collate(samples), self.device)
-
-
-@dataclass(frozen=True)
-class GLUE(Task):
-    """Trains BERT or ALBERT and a linear classifier.
-
-    Args:
-        max_length: tokens of a text, CLS and SEP included.
-        dropout: before the classifier.
-        eval_batch: texts per batch in evaluation; it affects results if aggregators see padding.
-    """
-
-    toy: ClassVar[Any] = TextSet("toy", 2, (), {}, (), {"val": ()}, None, "")
-    max_length: int = 128
-    dropout: float = 0.1
-    eval_batch: int = 8
-
-    @classmethod
-    def accept(cls, parts: Parts) -> None:
-        require_data(parts.data, TextSet, "task glue reads sentences; choose data=glue")
-        require_trainer(parts.trainer, AdamWLinear, "glue", "trainer=bert")
-
-    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Network:
-        """Builds the network; the seed draws all weights that are not pretrained.
-
-        Raises:
-            InputError: data, recipe or backbone are of another kind, an option is out of range, or
-                backbone or aggregators refuse their options.
-        """
-        self.accept(parts)
-        [seed] = seeds
-        torch.manual_seed(seed)
-        bert = parts.backbone(aggregators=parts.aggregators)
-        require_backbone(bert, BERT, "choose backbone=bert_base or backbone=albert_base")
-        length, most = self.max_length, bert.max_length
-        require(
-            "task",
-            max_length=(length, 5 <= length <= most, f"5 to {most} tokens"),
-            dropout=(self.dropout, 0 <= self.dropout < 1, "0 or more, below 1"),
-            **at_least(1, eval_batch=self.eval_batch),
-        )
-        return Network(bert, parts.data.num_classes, self.dropout).to(device)
-
-    def run(self, network: Network, job: Job) -> dict[int, Result]:
-        """Trains and evaluates one network.
-
-        Returns:
-            ``val_score``, the mean of the task's metrics, and each, ``val_accuracy``, …, in
-            percent; ``val_mismatched_…`` too on MNLI; ``layers_before`` and ``layers_after``
-            training (token cosine and effective rank by layer), ``conditions``, and the origin of
-            the ``weights``.
-        """
-        [seed], data = job.seeds, job.parts.data
-        tokenizer = open_tokenizer(data.vocabulary, network.backbone)
-        tokens = Tokens(data, tokenizer, self.max_length)
-        evaluator = Evaluator(network, tokens, self.eval_batch, job.device, job.recorder)
-        before = evaluator.layers()
-        trainer = job.parts.trainer.over(len(data.train))
-        how = {"seed": seed, "workers": trainer.workers, "collate": tokens.collate}
-        loader = partial(train_batches, data, tokens.sample, **how)
-        objective = Objective(data.num_classes)
-        TrainingLoop(network, objective, loader, trainer, job.recorder, job.device).fit()
-        job.recorder.save_weights(network.state_dict())
-        results: Result = {"weights": weights_of(network.backbone)}
-        for part in data.parts:
-            results |= evaluator.part(part)
-        results |= {"layers_before": before, "layers_after": evaluator.layers()}
-        results["conditions"] = {part: evaluator.conditions(part) for part in data.parts}
-        return {seed: results}

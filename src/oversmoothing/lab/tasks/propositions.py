@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oversmoothing.checks import require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import BLOCKS, RandomTransformer
 from oversmoothing.lab.tasks import rank
@@ -46,12 +47,9 @@ class Propositions(Task):
     dtype: Literal["float64", "float32"] = "float64"
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> RandomTransformer:
-        """Builds one network for each draw of each seed.
-
-        Raises:
-            InputError: the proposition does not concern the backbone, or draws are out of range.
-        """
-        _check_draws(self.proposition, self.draws)
+        """Builds one network for each draw of each seed."""
+        fits = self.draws == 1 or (self.draws > 1 and self.proposition == 2)
+        require("task", draws=(self.draws, fits, "1 or more; 1 for Proposition 1"))
         draws = [seed * self.draws + draw for seed in seeds for draw in range(self.draws)]
         model = rank.build(parts, draws, gamma_grid(self.gammas), device, self.dtype)
         _check_backbone(model, self.proposition)
@@ -121,12 +119,6 @@ def _resolved(size: Tensor, eps: float) -> int:
     before = torch.cat([size.new_ones(1), size[:-1]])
     lost = ~(size > RESOLVED * eps * before)
     return int(lost.int().argmax()) if lost.any() else len(size)
-
-
-def _check_draws(proposition: int, draws: int) -> None:
-    if draws < 1 or (proposition == 1 and draws > 1):
-        expected = "1 for Proposition 1" if proposition == 1 else "1 or more"
-        raise InputError(f"task.draws: expected {expected}, got {draws}")
 
 
 def _check_backbone(model: RandomTransformer, proposition: int) -> None:

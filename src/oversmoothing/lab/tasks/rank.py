@@ -17,11 +17,59 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Aggregator, advance
+from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 from oversmoothing.metrics import smoothness
+
+Gammas = list[float] | str | None
+
+
+@dataclass(frozen=True)
+class Rank(Task):
+    """Simulates all γ and seeds at once and measures the output after the layers.
+
+    Args:
+        gammas: values for the aggregator with a gamma: a list or ``start:stop:step``; None: use the
+            aggregators' own.
+        dtype: of the simulation, float64 or float32; measurements are in float64.
+        every: number of layers between measurements; the last layer is always measured.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("backbone",)
+    seeds_together: ClassVar[bool] = True
+    gammas: Gammas = None
+    dtype: Literal["float64", "float32"] = "float64"
+    every: int = 1
+
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> RandomTransformer:
+        """Builds the networks; each seed draws its own weights, the same for every γ."""
+        grid = gamma_grid(self.gammas)
+        return build(parts, seeds, grid, device, self.dtype)
+
+    def check(self, network: RandomTransformer, parts: Parts) -> None:
+        """Checks the range of ``every``."""
+        measured_depths(network.depth, self.every)
+
+    def run(self, network: RandomTransformer, job: Job) -> dict[int, Result]:
+        """Simulates the networks and measures their outputs.
+
+        Saves ``curves-seed{seed}.npz`` with gamma (G,), depth (D,), and rank, effective_rank,
+        mean_cosine, token_variance (G, D); a rank of −1 means not finite.
+        """
+        grid = gamma_grid(self.gammas)
+        depths = measured_depths(network.depth, self.every)
+        curves = simulate(network, job.recorder, _measure, grid, self.every)
+        results = {}
+        for i, seed in enumerate(job.seeds):
+            of_seed = {name: values[i] for name, values in curves.items()}
+            _save(job.recorder, seed, grid, depths, of_seed)
+            own = {"dtype": self.dtype, "gammas": grid}
+            results[seed] = own | _summary(grid, depths, of_seed)
+        return results
+
 
 LOGGED = 100  # approximate number of lines in the log
 
@@ -57,13 +105,8 @@ def build(
 
 
 def measured_depths(depth: int, every: int) -> list[int]:
-    """Returns every ``every``-th depth, and the last one.
-
-    Raises:
-        InputError: ``every`` is below 1.
-    """
-    if every < 1:
-        raise InputError(f"task.every: expected 1 or more layers, got {every}")
+    """Returns every ``every``-th depth, and the last one."""
+    require("task", **at_least(1, every=every))
     return [*range(every, depth, every), depth]
 
 
@@ -87,61 +130,28 @@ def simulate(
         The measured tensors stacked over depth: (S, G, D).
     """
     depths = measured_depths(model.depth, every)
-    logged, curves = set(depths[:: math.ceil(len(depths) / LOGGED)]), Curves(depths)
+    place = {depth: index for index, depth in enumerate(depths)}
+    logged = set(depths[:: math.ceil(len(depths) / LOGGED)])
+    curves: dict[str, Tensor] = {}  # whole from the start: small tensors would fragment the memory
     if saved := recorder.load_checkpoint():
         with recorder.restoring():
             model.load_state_dict(saved["model"])
-            curves.load_state_dict(saved["curves"])
+            for name, values in saved["curves"].items():
+                curves[name] = F.pad(values, (0, len(depths) - values.shape[-1]))
     with recorder.progress(model.depth, "layers") as bar:
         bar.update(model.layer)
         for output in model.outputs():
-            if model.layer in curves.place:
+            if model.layer in place:
                 values = {name: value.cpu() for name, value in measure(output).items()}
-                curves.put(model.layer, values)
+                for name, value in values.items():
+                    whole = curves.setdefault(name, value.new_zeros(*value.shape, len(depths)))
+                    whole[..., place[model.layer]] = value
                 if model.layer in logged:
                     recorder.log(layer=model.layer, **_means(values, gammas))
             bar.update(1)
             if recorder.checkpoint_due():
-                state = {"model": model.state_dict(), "curves": curves.state_dict()}
-                recorder.save_checkpoint(state)
-    return curves.values
-
-
-class Curves:
-    """Measured values by depth, in preallocated tensors.
-
-    A new small tensor for each layer would fragment the memory, so that large tensors of the
-    simulation could not reuse it: 10 MB per layer with 61 γ and three seeds.
-
-    Args:
-        depths: at which values are measured.
-
-    Attributes:
-        values: by name, (S, G, D).
-        place: depth -> its index.
-    """
-
-    def __init__(self, depths: list[int]) -> None:
-        self.values: dict[str, Tensor] = {}
-        self.place = {depth: index for index, depth in enumerate(depths)}
-        self.count = 0
-
-    def put(self, depth: int, values: dict[str, Tensor]) -> None:
-        """Stores the values (S, G) at a depth; depths must come in order."""
-        for name, value in values.items():
-            whole = self.values.setdefault(name, value.new_empty(*value.shape, len(self.place)))
-            whole[..., self.place[depth]] = value
-        self.count = self.place[depth] + 1
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Returns copies of the values measured so far; slices would be saved as whole tensors."""
-        return {name: whole[..., : self.count].clone() for name, whole in self.values.items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continues after the depths that ``state_dict`` saved."""
-        for name, values in state.items():
-            self.count = values.shape[-1]
-            self.values[name] = F.pad(values, (0, len(self.place) - self.count))
+                recorder.save_checkpoint({"model": model.state_dict(), "curves": curves})
+    return curves
 
 
 def _means(values: dict[str, Tensor], gammas: list[float] | None) -> dict[str, float | None]:
@@ -157,8 +167,9 @@ def numbers(values: Tensor) -> list[float | None]:
 
 
 Factories = list[Callable[..., Aggregator]]
+
+
 MOST = 100_000
-Gammas = list[float] | str | None
 
 
 def gamma_grid(gammas: Gammas) -> list[float] | None:
@@ -214,54 +225,6 @@ def with_gamma(aggregators: Factories, gamma: Tensor) -> Factories:
 
 
 NOT_FINITE = -1  # rank in the saved curves where the output is NaN or infinite
-
-
-@dataclass(frozen=True)
-class Rank(Task):
-    """Simulates all γ and seeds at once and measures the output after the layers.
-
-    Args:
-        gammas: values for the aggregator with a gamma: a list or ``start:stop:step``; None: use the
-            aggregators' own.
-        dtype: of the simulation, float64 or float32; measurements are in float64.
-        every: number of layers between measurements; the last layer is always measured.
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ("backbone",)
-    seeds_together: ClassVar[bool] = True
-    gammas: Gammas = None
-    dtype: Literal["float64", "float32"] = "float64"
-    every: int = 1
-
-    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> RandomTransformer:
-        """Builds the networks; each seed draws its own weights, the same for every γ.
-
-        Raises:
-            InputError: gammas are out of range, or no aggregator has a gamma.
-        """
-        grid = gamma_grid(self.gammas)
-        return build(parts, seeds, grid, device, self.dtype)
-
-    def check(self, network: RandomTransformer, parts: Parts) -> None:
-        """Checks the range of ``every``."""
-        measured_depths(network.depth, self.every)
-
-    def run(self, network: RandomTransformer, job: Job) -> dict[int, Result]:
-        """Simulates the networks and measures their outputs.
-
-        Saves ``curves-seed{seed}.npz`` with gamma (G,), depth (D,), and rank, effective_rank,
-        mean_cosine, token_variance (G, D); a rank of −1 means not finite.
-        """
-        grid = gamma_grid(self.gammas)
-        depths = measured_depths(network.depth, self.every)
-        curves = simulate(network, job.recorder, _measure, grid, self.every)
-        results = {}
-        for i, seed in enumerate(job.seeds):
-            of_seed = {name: values[i] for name, values in curves.items()}
-            _save(job.recorder, seed, grid, depths, of_seed)
-            own = {"dtype": self.dtype, "gammas": grid}
-            results[seed] = own | _summary(grid, depths, of_seed)
-        return results
 
 
 def _measure(output: Tensor) -> dict[str, Tensor]:

@@ -64,13 +64,6 @@ class Recipe:
                 f"{warmup}; lower it, or train for longer"
             )
 
-    def require_adam(self, betas: list[float], eps: float) -> None:
-        """Raises InputError if options of Adam are out of range."""
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise InputError(f"trainer.betas: expected two numbers, 0 to below 1, got {betas}")
-        if not eps >= 0:
-            raise InputError(f"trainer.eps: expected 0 or more, got {eps}")
-
     def over(self, examples: int) -> "Recipe":
         """Returns the recipe for this number of training examples, with epochs as iterations."""
         return self
@@ -83,11 +76,51 @@ class Recipe:
         """Creates the optimizer of the trained parameters, in groups with their own ``lr``."""
         raise NotImplementedError
 
+
+@dataclass(frozen=True)
+class AdamW(Recipe):
+    """AdamW; subclasses add a schedule and groups of parameters.
+
+    Args:
+        weight_decay: of the parameters that ``groups`` does not exempt.
+        betas, eps: of AdamW.
+        warmup: number of steps over which the rate grows linearly.
+    """
+
+    weight_decay: float = 0.01
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-8
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        right = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        require(
+            "trainer",
+            betas=(self.betas, right, "two numbers, 0 to below 1"),
+            eps=(self.eps, self.eps >= 0, "0 or more"),
+            **at_least(0, **of(self, "weight_decay", "warmup")),
+        )
+
+    def groups(self, network: nn.Module) -> list[dict]:
+        """Returns groups of the trained parameters, each with its learning rate ``lr``."""
+        raise NotImplementedError
+
+    def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
+        return torch.optim.AdamW(
+            self.groups(network),
+            betas=tuple(self.betas),
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            fused=True,  # one pass over the parameters
+        )
+
     def decay_groups(
-        self, network: nn.Module, decay: float, decays: Callable[[str, nn.Parameter], bool]
+        self, network: nn.Module, decays: Callable[[str, nn.Parameter], bool]
     ) -> list[dict]:
-        """Groups the trained parameters into those with weight decay, by ``decays``, and others."""
-        groups = [{"params": [], "lr": self.lr, "weight_decay": rate} for rate in (decay, 0.0)]
+        """Groups the parameters into those with weight decay, by ``decays``, and others."""
+        rates = (self.weight_decay, 0.0)
+        groups = [{"params": [], "lr": self.lr, "weight_decay": rate} for rate in rates]
         for name, parameter in network.named_parameters():
             if parameter.requires_grad:
                 groups[0 if decays(name, parameter) else 1]["params"].append(parameter)
@@ -98,20 +131,17 @@ UNDECAYED = ("pos_embed", "cls_token", "dist_token", "reg_token")
 
 
 @dataclass(frozen=True)
-class AdamWCosine(Recipe):
+class AdamWCosine(AdamW):
     """AdamW, linear warm-up, then half a cosine from ``lr`` to ``min_lr``.
 
     As DeiT is trained (Touvron et al., ICML 2021, and its code).
 
     DeiT changes the rate once per epoch; here it changes every step. As in DeiT, the cosine starts
-    at step 0, so the warm-up replaces its beginning.
+    at step 0, so the warm-up replaces its beginning. Weight decay is not applied to biases, other
+    1-D parameters (norms, scales), position embeddings and prefix tokens.
 
     Args:
         lr: learning rate after warm-up; DeiT: 5e-4 · batch_size/512.
-        weight_decay: not applied to biases, other 1-D parameters (norms, scales), position
-            embeddings and prefix tokens.
-        betas, eps: of AdamW.
-        warmup: number of steps over which the rate grows linearly from ``warmup_lr``.
         warmup_lr: learning rate of the first step.
         min_lr: learning rate at the end of the decay.
 
@@ -123,23 +153,15 @@ class AdamWCosine(Recipe):
     batch_size: int = 1024
     lr: float = 1e-3
     weight_decay: float = 0.05
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    eps: float = 1e-8
     warmup: int = 6255
     warmup_lr: float = 1e-6
     min_lr: float = 1e-5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_adam(self.betas, self.eps)
-        known = of(self, "weight_decay", "warmup", "warmup_lr", "min_lr")
-        require("trainer", **at_least(0, **known))
+        rates, wanted = of(self, "warmup_lr", "min_lr"), f"0 to trainer.lr, {self.lr:g}"
+        require("trainer", **{k: (v, 0 <= v <= self.lr, wanted) for k, v in rates.items()})
         self.require_warmup(self.warmup)
-        if max(self.min_lr, self.warmup_lr) > self.lr:
-            raise InputError(
-                f"trainer.warmup_lr, .min_lr: expected at most trainer.lr, {self.lr:g}, got "
-                f"{self.warmup_lr:g}, {self.min_lr:g}"
-            )
 
     def factor(self, step: int) -> float:
         if step < self.warmup:
@@ -148,10 +170,8 @@ class AdamWCosine(Recipe):
         end = self.min_lr / self.lr
         return end + (1 - end) * (1 + math.cos(math.pi * step / self.iterations)) / 2
 
-    def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
-        """Uses two groups: with and without weight decay."""
-        groups = self.decay_groups(network, self.weight_decay, _decays)
-        return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps, fused=True)
+    def groups(self, network: nn.Module) -> list[dict]:
+        return self.decay_groups(network, _decays)
 
 
 def _decays(name: str, parameter: nn.Parameter) -> bool:
@@ -159,17 +179,15 @@ def _decays(name: str, parameter: nn.Parameter) -> bool:
 
 
 @dataclass(frozen=True)
-class AdamWLinear(Recipe):
+class AdamWLinear(AdamW):
     """AdamW; the rate grows linearly over ``warmup`` steps and falls linearly to 0.
 
-    As ContraNorm's scripts fine-tune language models.
+    As ContraNorm's scripts fine-tune language models. Weight decay is applied to matrices, not to
+    biases and norms.
 
     Args:
         iterations: number of optimization steps; used if ``epochs`` is None.
         epochs: passes over the training data; None: train for ``iterations``.
-        weight_decay: applied to matrices, not to biases and norms.
-        betas, eps: of AdamW.
-        warmup: number of steps over which the rate grows linearly from 0.
 
     Raises:
         InputError: a value is out of range.
@@ -180,29 +198,21 @@ class AdamWLinear(Recipe):
     lr: float = 2e-5
     epochs: float | None = 5.0
     weight_decay: float = 0.0
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    eps: float = 1e-8
-    warmup: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_adam(self.betas, self.eps)
-        require("trainer", **at_least(0, **of(self, "weight_decay", "warmup")))
-        if self.epochs is not None and not self.epochs > 0:
+        if self.epochs is None:
+            self.require_warmup(self.warmup)
+        elif not self.epochs > 0:
             raise InputError(
                 f"trainer.epochs: expected above 0, or null to count trainer.iterations, "
                 f"got {self.epochs}"
             )
-        if self.epochs is None:
-            self.require_warmup(self.warmup)
 
     def over(self, examples: int) -> "AdamWLinear":
-        """Returns the recipe with ``epochs`` over ``examples`` converted to ``iterations``.
+        """Returns the recipe with ``epochs`` converted to ``iterations``.
 
         Warns if ``iterations`` was set and has no effect.
-
-        Raises:
-            InputError: the warm-up is longer than the training.
         """
         if self.epochs is None:
             return self
@@ -213,11 +223,6 @@ class AdamWLinear(Recipe):
                 stacklevel=2,
             )
         steps = max(1, round(self.epochs * examples / self.batch_size))
-        if self.warmup >= steps:
-            raise InputError(
-                f"trainer.warmup: expected below {steps}, the iterations of trainer.epochs="
-                f"{self.epochs:g}, got {self.warmup}; lower it, or train for longer"
-            )
         return dataclasses.replace(self, iterations=steps, epochs=None)
 
     def factor(self, step: int) -> float:
@@ -225,43 +230,35 @@ class AdamWLinear(Recipe):
             return step / self.warmup
         return (self.iterations - step) / (self.iterations - self.warmup)
 
-    def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
-        """Applies weight decay to parameters of two or more dimensions."""
-        groups = self.decay_groups(network, self.weight_decay, lambda _, p: p.ndim > 1)
-        return torch.optim.AdamW(groups, betas=tuple(self.betas), eps=self.eps, fused=True)
+    def groups(self, network: nn.Module) -> list[dict]:
+        return self.decay_groups(network, lambda _, parameter: parameter.ndim > 1)
 
 
 @dataclass(frozen=True)
-class AdamWPoly(Recipe):
-    """AdamW, linear warm-up, polynomial decay.
+class AdamWPoly(AdamW):
+    """AdamW, linear warm-up, polynomial decay (1 − t/iterations)^power.
 
-    As ToCo is trained (Ru et al., CVPR 2023, and its code).
+    As ToCo is trained (Ru et al., CVPR 2023, and its code). Weight decay is applied to every
+    parameter.
 
     Args:
         lr: learning rate of the backbone after warm-up.
         head_factor: learning rate of layers outside the backbone, relative to ``lr``.
-        weight_decay: applied to every parameter.
-        betas, eps: of AdamW.
-        warmup: number of steps over which the rate grows linearly.
         warmup_ratio: rate of the first step, relative to that after warm-up.
-        power: exponent of the decay (1 − t/iterations)^power.
+        power: exponent of the decay.
 
     Raises:
         InputError: a value is out of range.
     """
 
     head_factor: float = 10.0
-    weight_decay: float = 0.01
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    eps: float = 1e-8
     warmup: int = 1500
     warmup_ratio: float = 1e-6
     power: float = 0.9
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_adam(self.betas, self.eps)
-        known = at_least(0, **of(self, "weight_decay", "warmup", "warmup_ratio", "power"))
+        known = at_least(0, **of(self, "warmup_ratio", "power"))
         require("trainer", **known, **above(0, head_factor=self.head_factor))
         self.require_warmup(self.warmup)
 
@@ -270,15 +267,8 @@ class AdamWPoly(Recipe):
             return 1 - (1 - step / self.warmup) * (1 - self.warmup_ratio)
         return (1 - step / self.iterations) ** self.power
 
-    def optimizer(self, network: nn.Module) -> torch.optim.AdamW:
-        """Uses the groups that ``network.parameter_groups(lr, head_factor)`` returns."""
-        return torch.optim.AdamW(
-            network.parameter_groups(self.lr, self.head_factor),
-            betas=tuple(self.betas),
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-            fused=True,  # one pass over the parameters
-        )
+    def groups(self, network: nn.Module) -> list[dict]:
+        return network.parameter_groups(self.lr, self.head_factor)
 
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)

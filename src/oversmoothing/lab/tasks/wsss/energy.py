@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.wsss.labels import inside
 from oversmoothing.lab.tasks.wsss.lattice import Lattice, position_and_colour
 from oversmoothing.metrics.segmentation import IGNORE
@@ -147,15 +146,8 @@ def dense_energy(
             ToCo's compiled filter, with which L is 0.52 to 0.61 times as large.
         num_images: N, the size of the whole batch; None: that of ``images``.
 
-    Raises:
-        InputError: an unknown filter, a σ that is not above 0, or tensors whose shapes do not fit.
-
     Shapes: images (B, 3, H, W), logits (B, 1+K, H, W), labels (B, H, W), box (B, 4) -> ().
     """
-    _require(images, logits, labels, box, filter)
-    if not (sigma_rgb > 0 and sigma_xy > 0):
-        got = f"{sigma_rgb} and {sigma_xy}"
-        raise InputError(f"sigma_rgb, sigma_xy: expected numbers above 0, got {got}")
     size = [int(side * scale) for side in images.shape[-2:]]
     with torch.autocast(images.device.type, enabled=False):
         precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -175,18 +167,3 @@ def dense_energy(
 def _nearest(mask: Tensor, size: list[int]) -> Tensor:
     """Resizes a mask by nearest neighbour. Shapes: bool (B, H, W) -> bool (B, *size)."""
     return F.interpolate(mask[:, None].to(torch.uint8), size)[:, 0].bool()
-
-
-def _require(images: Tensor, logits: Tensor, labels: Tensor, box: Tensor, filter: str) -> None:
-    if filter not in FILTERS:
-        raise InputError(
-            f"filter: expected one of {', '.join(FILTERS)}, got {filter!r}; "
-            "lattice is fast, exact is O(N²)"
-        )
-    B, _, H, W = images.shape
-    found = [tuple(x.shape) for x in (logits[:, 0], labels, box)]
-    if found != [(B, H, W), (B, H, W), (B, 4)]:
-        raise InputError(
-            f"dense energy: expected logits and labels at the images' size ({B}, {H}, {W}) and box "
-            f"({B}, 4), got {found[0]}, {found[1]} and {found[2]}; resize the logits first"
-        )

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.wsss.network import Network, Present, multi_scale_cams
 from oversmoothing.lab.tasks.wsss.settings import Method
 from oversmoothing.metrics.segmentation import IGNORE
@@ -48,9 +47,6 @@ class PAR(nn.Module):
         toco_compat: make rows sum to 1 + w2 instead of 1, as in the code of ToCo and AFA; this does
             not change the argmax.
 
-    Raises:
-        InputError: there is no dilation, a dilation is below 1, or shapes do not fit.
-
     Shapes: images (B, 3, H, W), masks (B, K, H, W) -> (B, K, H, W).
     """
 
@@ -61,11 +57,6 @@ class PAR(nn.Module):
         toco_compat: bool = False,
     ) -> None:
         super().__init__()
-        if not dilations or min(dilations) < 1:
-            raise InputError(
-                f"par.dilations: expected one or more distances of at least 1 pixel, "
-                f"got {list(dilations)}; the papers use [1, 2, 4, 8, 12, 24]"
-            )
         self.shifts = [(d * y, d * x) for d in dilations for y, x in AROUND]
         self.reach, self.iterations = max(dilations), iterations
         self.colour_share = 1.0 if toco_compat else 1 / (1 + W2)
@@ -76,7 +67,6 @@ class PAR(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor, masks: Tensor) -> Tensor:
-        _require_fit(images, masks)
         H, W = images.shape[-2:]
         affinity, around = self.affinity(images), self._around(H, W)
         first = torch.arange(H * W, device=around.device, dtype=around.dtype) * len(self.shifts)
@@ -147,14 +137,6 @@ def _row_chunks(x: Tensor, per_row: int) -> Iterator[tuple[int, int]]:
     chunk = CPU_CHUNK * torch.get_num_threads() if on_cpu else GPU_CHUNK
     step = max(1, chunk // per_row)
     return ((top, min(top + step, H)) for top in range(0, H, step))
-
-
-def _require_fit(images: Tensor, masks: Tensor) -> None:
-    if (images.shape[0], *images.shape[2:]) != (masks.shape[0], *masks.shape[2:]):
-        raise InputError(
-            f"PAR: expected masks of the images' batch, height and width, got images "
-            f"{tuple(images.shape)} and masks {tuple(masks.shape)}; resize one of them"
-        )
 
 
 class Labeller:

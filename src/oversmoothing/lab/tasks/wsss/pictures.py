@@ -168,31 +168,22 @@ def leave_pictures(
 def draw_looks(
     looks: Sequence[Look], label_names: Sequence[str], cams: Sequence[Column] = ()
 ) -> Figure:
-    """Draws a row for each image, and a legend of the labels that occur.
-
-    Args:
-        label_names: names of the labels 0, 1, …
-        cams: as for ``columns_of``.
-    """
-    maps = [labels for look in looks for labels in (look.truth, look.refined, look.mask)]
-    return draw_grid(columns_of(looks, cams), labels_in(*maps), label_names)
-
-
-def columns_of(looks: Sequence[Look], cams: Sequence[Column] = ()) -> list[Column]:
-    """Returns the columns image, truth, CAMs, refined label and mask, without empty ones.
+    """Draws image, truth, CAMs, refined label and mask; a row for each image, and a legend.
 
     Args:
         looks: one for each row.
+        label_names: names of the labels 0, 1, …
         cams: columns that replace the strongest CAM.
     """
-    found = [
+    maps = [labels for look in looks for labels in (look.truth, look.refined, look.mask)]
+    columns = [
         ("image", [look.image for look in looks]),
         ("ground truth", [_shown(look.truth) for look in looks]),
         *(cams or [("CAM", [strongest(look) for look in looks])]),
         ("refined label", [_shown(look.refined) for look in looks]),
         ("mask", [_shown(look.mask) for look in looks]),
     ]
-    return _filled(found)
+    return draw_grid(_filled(columns), labels_in(*maps), label_names)
 
 
 def _filled(columns: Sequence[Column]) -> list[Column]:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.checks import require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.vit import TokenStream, ViT
 from oversmoothing.lab.data.augment import Augment, labelled_crop
@@ -24,9 +25,8 @@ from oversmoothing.lab.tasks.base import (
     Parts,
     Result,
     Task,
-    require_backbone,
+    require_kind,
     require_patches,
-    require_trainer,
 )
 from oversmoothing.lab.tasks.wsss.crf import CRF
 from oversmoothing.lab.tasks.wsss.energy import dense_energy
@@ -42,177 +42,6 @@ if TYPE_CHECKING:
     from oversmoothing.lab.tasks.wsss.pictures import Viewer
 
 
-def adapt(
-    student: ViT,
-    teacher: ViT,
-    iterations: int,
-    loader: Callable[..., Iterator[Batch]],
-    trainer: Recipe,
-    recorder: Recorder,
-    device: torch.device,
-) -> None:
-    """Adapts pretrained weights to an aggregator before the training, without labels.
-
-    In the paper, weights trained without centering are used directly with it. Here the network with
-    the aggregator (student) first learns to output the patch tokens of the same weights without it
-    (teacher). This extension of the paper is off by default. The student is trained in place,
-    unless a resumed run has finished this phase.
-
-    Args:
-        student: with the aggregator.
-        teacher: the same weights without the aggregator.
-        iterations: number of optimisation steps; all other settings come from ``trainer``.
-        loader, trainer, recorder, device: see ``TrainingLoop``.
-    """
-    own = replace(trainer, iterations=iterations)
-    parts = (Student(student), Imitation(teacher), loader, own, recorder, device)
-    TrainingLoop(*parts, phase="adaptation").fit()
-
-
-class Student(OnBackbone):
-    """A backbone without heads, in a form for the training loop."""
-
-    def __init__(self, backbone: ViT) -> None:
-        super().__init__()
-        self.backbone = backbone
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.backbone(images)[0]
-
-    def parameter_groups(self, lr: float, head_factor: float) -> list[dict[str, Any]]:
-        """Returns all trained parameters, at ``lr``."""
-        return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
-
-
-class Imitation:
-    """Mean squared difference of the final tokens, which the last norm scales to unit variance."""
-
-    def __init__(self, teacher: ViT) -> None:
-        self.teacher = teacher.eval().requires_grad_(False)
-
-    @torch.no_grad()
-    def prepare(self, batch: Batch, step: int) -> Batch:
-        """Adds the teacher's ``tokens``."""
-        return batch | {"tokens": self.teacher(batch["image"])[0]}
-
-    def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
-        """Returns the loss of a part; summed over parts and processes it is the batch's loss."""
-        share = len(part["image"]) / part["batch_size"]
-        tokens = model(part["image"])
-        return {"imitation": share * F.mse_loss(tokens.float(), part["tokens"].float())}
-
-
-ENERGY_UNIT = 1e-7  # the energy is a sum over all pairs of pixels (Tang et al., 2018)
-
-
-class Objective:
-    """Computes the losses of a batch.
-
-    .. math:: L = L_{cls} + L_{cls}^m + λ_{seg} L_{seg} + λ_{reg} L_{reg}
-
-    Args:
-        method: weights and schedule.
-        network: computes the CAMs for pseudo labels.
-    """
-
-    def __init__(self, method: Method, network: Network) -> None:
-        self.method, self.network, self.labeller = method, network, Labeller(network, method)
-
-    def joined(self, step: int) -> bool:
-        """Whether L_seg and L_reg are part of this step's loss."""
-        return self.method.segments and step >= self.method.start
-
-    @torch.no_grad()
-    def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
-        """Adds the pseudo labels ``pseudo`` (B, H, W) and their ``counts``, for L_seg.
-
-        It also sets the decoder's gradients to 0 if the method has ``zero_gradients``.
-        """
-        if not self.joined(step):
-            if self.method.zero_gradients:
-                for parameter in self.network.decoder.parameters():
-                    parameter.grad = torch.zeros_like(parameter)
-            return batch
-        images, most = batch["image"], max(batch["num_present"])
-        present = present_classes(batch["label"], most)
-        last, aux = self.labeller.cams(images, present)
-        cam = aux if step < self.method.aux_labels_until else last
-        pseudo = self.labeller.pseudo(cam, present, images, batch["box"])
-        return batch | {"pseudo": pseudo, "counts": count_labels(pseudo)}
-
-    def losses(self, model: torch.nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
-        """Returns weighted losses of a part; their sum over parts and processes is the batch's."""
-        method, joined = self.method, self.joined(step)
-        out = model(part["image"], segment=joined)
-        share = len(part["image"]) / part["batch_size"]
-        losses = {"cls": share * _classification(out.cls, part["label"])}
-        if method.aux_weight:
-            losses["aux"] = method.aux_weight * share * _classification(out.aux, part["label"])
-        if not joined:
-            return losses
-        logits = F.interpolate(out.seg.float(), part["image"].shape[-2:], mode="bilinear")
-        if method.seg_weight:
-            pseudo, counts = part["pseudo"], part["counts"]
-            seg = segmentation_loss(logits, pseudo, counts, method.toco_compat)
-            losses["seg"] = method.seg_weight * seg
-        if method.reg_weight:
-            losses["reg"] = method.reg_weight * ENERGY_UNIT * self._energy(logits, part)
-        return losses
-
-    def _energy(self, logits: Tensor, part: dict[str, Any]) -> Tensor:
-        method = self.method
-        return dense_energy(
-            part["image"],
-            logits,
-            part["pseudo"],
-            part["box"],
-            sigma_rgb=method.sigma_rgb,
-            sigma_xy=method.sigma_xy,
-            filter=method.filter,
-            num_images=part["batch_size"],
-        )
-
-
-class Counts(NamedTuple):
-    """Numbers of background and foreground pixels in the whole batch, over all processes."""
-
-    background: Tensor
-    foreground: Tensor
-
-
-def count_labels(labels: Tensor) -> Counts:
-    """Counts labels over all processes, so that parts of a batch share one denominator."""
-    foreground = (labels > 0) & (labels != IGNORE)
-    return Counts(*distributed.sum_over_processes(Counts((labels == 0).sum(), foreground.sum())))
-
-
-def segmentation_loss(
-    logits: Tensor, labels: Tensor, counts: Counts, toco_compat: bool = False
-) -> Tensor:
-    """Computes ½ (mean cross-entropy over background pixels + mean over foreground pixels).
-
-    A mean over no pixels is 0, or NaN with ``toco_compat``, as in ToCo's code.
-
-    Args:
-        logits: (b, 1 + K, H, W), a part of the batch.
-        labels: (b, H, W) in 0…K; 255 is ignored.
-        counts: of the whole batch, so that the losses of the parts add up.
-        toco_compat: see above.
-
-    Shapes: -> scalar.
-    """
-    each = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE, reduction="none")
-    background = each.where(labels == 0, 0).sum()  # boolean indexing synchronises GPUs
-    foreground = each.where((labels > 0) & (labels != IGNORE), 0).sum()
-    least = 0 if toco_compat else 1
-    parts = (background, foreground), (n.clamp(min=least) for n in counts)
-    return 0.5 * sum(total / n for total, n in zip(*parts))
-
-
-def _classification(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.multilabel_soft_margin_loss(logits.float(), labels)
-
-
 @dataclass(frozen=True)
 class WSSS(Task):
     """Trains a ViT, two classifiers and a decoder from image-level labels.
@@ -226,6 +55,7 @@ class WSSS(Task):
         aux_block: block whose output feeds the auxiliary classifier.
     """
 
+    kinds: ClassVar[dict[str, tuple[Any, str]]] = {"trainer": (Recipe, "choose trainer=toco")}
     method: Method
     augment: Augment
     evaluation: Evaluation
@@ -234,43 +64,32 @@ class WSSS(Task):
 
     @classmethod
     def accept(cls, parts: Parts) -> None:
+        super().accept(parts)
         if not getattr(parts.data, "background", False):
             raise InputError(
                 f"data {parts.data.name}: has no background, which CAMs need; choose VOC or COCO"
             )
-        require_trainer(parts.trainer, Recipe, "wsss", "trainer=toco")
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> Network:
-        """Builds the network; the seed draws all weights that are not pretrained.
-
-        Raises:
-            InputError: the data have no background, a block does not exist, or backbone or
-                aggregators refuse their options.
-        """
+        """Builds the network; the seed draws all weights that are not pretrained."""
         [seed] = seeds
         torch.manual_seed(seed)
         self.accept(parts)
         vit = parts.backbone(aggregators=parts.aggregators)
-        require_backbone(vit, TokenStream, "choose backbone=deit_ti or another vision transformer")
-        if not -vit.depth <= self.aux_block < vit.depth:
-            raise InputError(
-                f"task.aux_block: expected a block 0 to {vit.depth - 1}, or -1 for the last, "
-                f"got {self.aux_block}"
-            )
+        require_kind(
+            "backbone", vit, TokenStream, "choose backbone=deit_ti or another vision transformer"
+        )
+        exists = -vit.depth <= self.aux_block < vit.depth
+        wanted = f"a block 0 to {vit.depth - 1}, or -1 for the last"
+        require("task", aux_block=(self.aux_block, exists, wanted))
         return Network(vit, len(parts.data.label_names) - 1, self.aux_block).to(device)
 
     def check(self, network: Network, parts: Parts) -> None:
         """Refuses sizes that are not multiples of the patch."""
-        if self.adaptation < 0:
-            raise InputError(
-                f"task.adaptation: expected 0 or more iterations, got {self.adaptation}"
-            )
         warmup = getattr(parts.trainer, "warmup", 0)
-        if 0 < self.adaptation <= warmup:
-            raise InputError(
-                f"task.adaptation: expected 0, or more than trainer.warmup={warmup} iterations, "
-                f"got {self.adaptation}"
-            )
+        fits = self.adaptation == 0 or self.adaptation > warmup >= 0
+        wanted = f"0, or more than trainer.warmup={warmup} iterations"
+        require("task", adaptation=(self.adaptation, fits, wanted))
         if self.adaptation and not network.backbone.pretrained:
             raise InputError(
                 "task.adaptation: the network has no pretrained weights to adapt; set it to 0, or "
@@ -345,3 +164,174 @@ class WSSS(Task):
         from oversmoothing.lab.tasks.wsss.pictures import Viewer  # matplotlib
 
         return Viewer(network, self.method, self.evaluation, own, known)
+
+
+class Objective:
+    """Computes the losses of a batch.
+
+    .. math:: L = L_{cls} + L_{cls}^m + λ_{seg} L_{seg} + λ_{reg} L_{reg}
+
+    Args:
+        method: weights and schedule.
+        network: computes the CAMs for pseudo labels.
+    """
+
+    def __init__(self, method: Method, network: Network) -> None:
+        self.method, self.network, self.labeller = method, network, Labeller(network, method)
+
+    def joined(self, step: int) -> bool:
+        """Whether L_seg and L_reg are part of this step's loss."""
+        return self.method.segments and step >= self.method.start
+
+    @torch.no_grad()
+    def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
+        """Adds the pseudo labels ``pseudo`` (B, H, W) and their ``counts``, for L_seg.
+
+        It also sets the decoder's gradients to 0 if the method has ``zero_gradients``.
+        """
+        if not self.joined(step):
+            if self.method.zero_gradients:
+                for parameter in self.network.decoder.parameters():
+                    parameter.grad = torch.zeros_like(parameter)
+            return batch
+        images, most = batch["image"], max(batch["num_present"])
+        present = present_classes(batch["label"], most)
+        last, aux = self.labeller.cams(images, present)
+        cam = aux if step < self.method.aux_labels_until else last
+        pseudo = self.labeller.pseudo(cam, present, images, batch["box"])
+        return batch | {"pseudo": pseudo, "counts": count_labels(pseudo)}
+
+    def losses(self, model: torch.nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
+        """Returns weighted losses of a part; their sum over parts and processes is the batch's."""
+        method, joined = self.method, self.joined(step)
+        out = model(part["image"], segment=joined)
+        share = len(part["image"]) / part["batch_size"]
+        losses = {"cls": share * _classification(out.cls, part["label"])}
+        if method.aux_weight:
+            losses["aux"] = method.aux_weight * share * _classification(out.aux, part["label"])
+        if not joined:
+            return losses
+        logits = F.interpolate(out.seg.float(), part["image"].shape[-2:], mode="bilinear")
+        if method.seg_weight:
+            pseudo, counts = part["pseudo"], part["counts"]
+            seg = segmentation_loss(logits, pseudo, counts, method.toco_compat)
+            losses["seg"] = method.seg_weight * seg
+        if method.reg_weight:
+            losses["reg"] = method.reg_weight * ENERGY_UNIT * self._energy(logits, part)
+        return losses
+
+    def _energy(self, logits: Tensor, part: dict[str, Any]) -> Tensor:
+        method = self.method
+        return dense_energy(
+            part["image"],
+            logits,
+            part["pseudo"],
+            part["box"],
+            sigma_rgb=method.sigma_rgb,
+            sigma_xy=method.sigma_xy,
+            filter=method.filter,
+            num_images=part["batch_size"],
+        )
+
+
+def adapt(
+    student: ViT,
+    teacher: ViT,
+    iterations: int,
+    loader: Callable[..., Iterator[Batch]],
+    trainer: Recipe,
+    recorder: Recorder,
+    device: torch.device,
+) -> None:
+    """Adapts pretrained weights to an aggregator before the training, without labels.
+
+    In the paper, weights trained without centering are used directly with it. Here the network with
+    the aggregator (student) first learns to output the patch tokens of the same weights without it
+    (teacher). This extension of the paper is off by default. The student is trained in place,
+    unless a resumed run has finished this phase.
+
+    Args:
+        student: with the aggregator.
+        teacher: the same weights without the aggregator.
+        iterations: number of optimisation steps; all other settings come from ``trainer``.
+        loader, trainer, recorder, device: see ``TrainingLoop``.
+    """
+    own = replace(trainer, iterations=iterations)
+    parts = (Student(student), Imitation(teacher), loader, own, recorder, device)
+    TrainingLoop(*parts, phase="adaptation").fit()
+
+
+class Student(OnBackbone):
+    """A backbone without heads, in a form for the training loop."""
+
+    def __init__(self, backbone: ViT) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.backbone(images)[0]
+
+    def parameter_groups(self, lr: float, head_factor: float) -> list[dict[str, Any]]:
+        """Returns all trained parameters, at ``lr``."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
+
+
+class Imitation:
+    """Mean squared difference of the final tokens, which the last norm scales to unit variance."""
+
+    def __init__(self, teacher: ViT) -> None:
+        self.teacher = teacher.eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def prepare(self, batch: Batch, step: int) -> Batch:
+        """Adds the teacher's ``tokens``."""
+        return batch | {"tokens": self.teacher(batch["image"])[0]}
+
+    def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
+        """Returns the loss of a part; summed over parts and processes it is the batch's loss."""
+        share = len(part["image"]) / part["batch_size"]
+        tokens = model(part["image"])
+        return {"imitation": share * F.mse_loss(tokens.float(), part["tokens"].float())}
+
+
+ENERGY_UNIT = 1e-7  # the energy is a sum over all pairs of pixels (Tang et al., 2018)
+
+
+class Counts(NamedTuple):
+    """Numbers of background and foreground pixels in the whole batch, over all processes."""
+
+    background: Tensor
+    foreground: Tensor
+
+
+def count_labels(labels: Tensor) -> Counts:
+    """Counts labels over all processes, so that parts of a batch share one denominator."""
+    foreground = (labels > 0) & (labels != IGNORE)
+    return Counts(*distributed.sum_over_processes(Counts((labels == 0).sum(), foreground.sum())))
+
+
+def segmentation_loss(
+    logits: Tensor, labels: Tensor, counts: Counts, toco_compat: bool = False
+) -> Tensor:
+    """Computes ½ (mean cross-entropy over background pixels + mean over foreground pixels).
+
+    A mean over no pixels is 0, or NaN with ``toco_compat``, as in ToCo's code.
+
+    Args:
+        logits: (b, 1 + K, H, W), a part of the batch.
+        labels: (b, H, W) in 0…K; 255 is ignored.
+        counts: of the whole batch, so that the losses of the parts add up.
+        toco_compat: see above.
+
+    Shapes: -> scalar.
+    """
+    each = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE, reduction="none")
+    background = each.where(labels == 0, 0).sum()  # boolean indexing synchronises GPUs
+    foreground = each.where((labels > 0) & (labels != IGNORE), 0).sum()
+    least = 0 if toco_compat else 1
+    parts = (background, foreground), (n.clamp(min=least) for n in counts)
+    return 0.5 * sum(total / n for total, n in zip(*parts))
+
+
+def _classification(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.multilabel_soft_margin_loss(logits.float(), labels)

@@ -1,23 +1,29 @@
-"""Full-batch training of the networks of several seeds, and its recipe."""
+"""Semi-supervised node classification with all seeds of a cell trained together."""
 
 import contextlib
 import ctypes
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.checks import above, at_least, of, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graph import Graph
+from oversmoothing.lab.data.graph import Graph, to_csr
 from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.tasks.base import (
+    Job,
+    Parts,
+    Result,
+    Task,
+    require_arguments,
+)
 from oversmoothing.lab.training.loop import compiled
 from oversmoothing.metrics import smoothness
 
@@ -74,12 +80,12 @@ class FullBatchAdam:
                 f"got {self.patience}; raise it, or lower trainer.eval_every"
             )
 
-    def fits(self, network: nn.Module) -> None:
-        """Checks that the loop can train a network.
+    def loop(self) -> type["FullBatchLoop"]:
+        """Returns the class of the training loop."""
+        return FullBatchLoop
 
-        Raises:
-            InputError: it cannot; the message names the way out.
-        """
+    def fits(self, network: nn.Module) -> None:
+        """Raises InputError unless the loop can train a network."""
         if self.dense_weight_decay is not None and not self.groups(network)[1]["params"]:
             raise InputError(
                 "trainer.dense_weight_decay: this network has no linear layers before or after its "
@@ -87,11 +93,7 @@ class FullBatchAdam:
             )
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """Groups the parameters by weight decay.
-
-        Args:
-            model: parameters with a part ``dense`` in their names are those of linear layers.
-        """
+        """Groups parameters by weight decay; those of linear layers have ``dense`` in a name."""
         if self.dense_weight_decay is None:
             return [{"params": [*model.parameters()], "weight_decay": self.weight_decay}]
         named = dict(model.named_parameters())
@@ -103,73 +105,65 @@ class FullBatchAdam:
         ]
 
 
-def average(nets: Iterable[nn.Module], sums: Tensor) -> Tensor:
-    """Converts gradients of summed losses to gradients of the mean loss over all processes.
-
-    A network without training nodes in these batches gets no gradient, so Adam does not change it.
-
-    Args:
-        nets: S networks.
-        sums: the sum of the losses and the number of training nodes of each network, (2, S).
-
-    Returns:
-        ``sums``, summed over all processes.
-    """
-    held = [[p for p in net.parameters() if p.requires_grad] for net in nets]
-    every = [p for of_net in held for p in of_net]
-    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in every]
-    flat = torch.cat([sums.flatten(), *(grad.flatten() for grad in grads)])
-    [flat] = distributed.sum_over_processes([flat])
-    sums, *grads = flat.split([sums.numel(), *(p.numel() for p in every)])
-    sums = sums.view(2, -1)
-    counts = [count for count, of_net in zip(sums[1].tolist(), held) for _ in of_net]
-    for p, grad, count in zip(every, grads, counts):
-        p.grad = (grad / count).view_as(p) if count else None
-    return sums
+def _two_nodes() -> Graph:
+    """Returns the smallest graph that a network can be built for."""
+    x, y, mask = to_csr(torch.eye(2)), torch.arange(2), torch.ones(2, dtype=torch.bool)
+    return Graph("toy", x, y, torch.tensor([[0, 1], [1, 0]]), 2, mask, mask, mask, "")
 
 
-def of_layers(hidden: list[Tensor], edges: Tensor) -> list[dict[str, list[float]]]:
-    """Measures smoothness metrics by layer.
+@dataclass(frozen=True)
+class Nodes(Task):
+    """Trains one graph network per seed on one graph.
 
     Args:
-        hidden: outputs of the layers, each (S, N, C).
-        edges: (2, E) for the metrics over neighbours.
-
-    Returns:
-        Per seed, metric -> one value per layer.
+        layer_metrics: measure the smoothness after every layer at every evaluation.
     """
-    by_layer = [_measure(h, edges) for h in hidden]
-    seeds = range(hidden[0].shape[0])
-    return [{m: [layer[m][s] for layer in by_layer] for m in by_layer[0]} for s in seeds]
 
-
-def _measure(h: Tensor, edges: Tensor) -> dict[str, list[float]]:
-    """Measures a layer: metric -> one value per seed."""
-    measured = {
-        "effective_rank": smoothness.effective_rank(h),
-        "mean_cosine": smoothness.mean_cosine(h),
-        "token_variance": smoothness.token_variance(h),
-        "dirichlet_energy": smoothness.dirichlet_energy(h, edges),
-        "mad": smoothness.mean_average_distance(h, edges),
+    seeds_together: ClassVar[bool] = True
+    toy: ClassVar[Any] = _two_nodes()
+    kinds: ClassVar[dict[str, tuple[Any, str]]] = {
+        "data": (
+            Graph,
+            "task nodes needs a graph; choose data=cora, citeseer, chameleon, squirrel, sbm, pyg "
+            "or ogb",
+        ),
+        "trainer": (FullBatchAdam, "choose trainer=adam or minibatch_cluster"),
     }
-    return {name: value.tolist() for name, value in measured.items()}
+    layer_metrics: bool = False
 
+    def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
+        """Builds the networks, one per seed."""
+        self.accept(parts)
+        wanted = "choose backbone=gcn, gcnii, jknet or pyg"
+        require_arguments(parts.backbone, ("x", "edges"), wanted)
+        graph = _held(parts, device)
+        weights = {} if graph.weights is None else {"weights": graph.weights}
+        model = parts.backbone(
+            aggregators=parts.aggregators,
+            x=graph.x,
+            edges=graph.edges,
+            num_classes=graph.num_classes,
+            seeds=seeds,
+            **weights,
+        )
+        return model.to(device)
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-LARGEST = 2**25  # bytes, the largest threshold that glibc takes
+    def check(self, network: nn.Module, parts: Parts) -> None:
+        if parts.trainer is not None:
+            parts.trainer.fits(network)
 
+    def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
+        """Trains all networks at once.
 
-def keep_freed_memory() -> None:
-    """Makes glibc keep freed memory for the next step; does nothing with other C libraries.
-
-    By default glibc returns the memory of large activations to the system after every step, which
-    then has to clear each page anew.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            mallopt = ctypes.CDLL("libc.so.6").mallopt
-            mallopt(M_MMAP_THRESHOLD, LARGEST)
-            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        Returns:
+            Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, the
+            ``epoch`` they are from, and with ``layer_metrics`` also ``layers`` (metric -> value per
+            layer).
+        """
+        graph, trainer = _held(job.parts, job.device), job.parts.trainer
+        loop = trainer.loop()(network, graph, trainer, job.recorder, self.layer_metrics)
+        loop.fit()
+        return dict(zip(job.seeds, loop.chosen))
 
 
 class FullBatchLoop:
@@ -198,7 +192,6 @@ class FullBatchLoop:
         self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr, fused=True)
         self.epoch = 0
         self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation
-
         if graph.y.device.type == "cpu":
             keep_freed_memory()
 
@@ -212,7 +205,8 @@ class FullBatchLoop:
             while self.epoch < self.trainer.epochs and not self._stopped():
                 losses = self.step()
                 self.epoch += 1
-                if self._evaluates():
+                last = self.epoch == self.trainer.epochs
+                if last or self.epoch % self.trainer.eval_every == 0:
                     self._record(losses)
                 if self.recorder.checkpoint_due():
                     self._save()
@@ -233,10 +227,20 @@ class FullBatchLoop:
         self.model.eval()
         hidden: list[Tensor] = []
         self.model(hidden)
-        return of_layers(hidden, self.graph.edges)
+        edges = self.graph.edges
+        measures = {
+            "effective_rank": smoothness.effective_rank,
+            "mean_cosine": smoothness.mean_cosine,
+            "token_variance": smoothness.token_variance,
+            "dirichlet_energy": partial(smoothness.dirichlet_energy, edges=edges),
+            "mad": partial(smoothness.mean_average_distance, edges=edges),
+        }
+        by_layer = [{name: m(h).tolist() for name, m in measures.items()} for h in hidden]
+        seeds = range(len(self.recorder.seeds))
+        return [{m: [layer[m][s] for layer in by_layer] for m in measures} for s in seeds]
 
     def _predictions(self) -> Tensor:
-        """Returns the class of every node, (S, N)."""
+        """Shapes: -> (S, N), the class of every node."""
         return self.model().argmax(dim=-1)
 
     @torch.no_grad()
@@ -254,10 +258,6 @@ class FullBatchLoop:
     def step(self) -> Tensor:
         """Makes one optimization step; returns the loss (S,) of every seed before it."""
         return step(self.model, self.optimizer, self.graph, self.nodes["train"], self.epoch)
-
-    def _evaluates(self) -> bool:
-        last = self.epoch == self.trainer.epochs
-        return last or self.epoch % self.trainer.eval_every == 0
 
     def _record(self, losses: Tensor) -> None:
         measured = {**self._accuracies(), "train_loss": losses.tolist()}
@@ -284,14 +284,12 @@ class FullBatchLoop:
 
     def _save(self) -> None:
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        state |= {"epoch": self.epoch, "chosen": self.chosen, "device": self._device()}
+        state |= {"epoch": self.epoch, "chosen": self.chosen}
+        state["device"] = next(self.model.parameters()).device.type
         self.recorder.save_checkpoint(state)
 
-    def _device(self) -> str:
-        return next(self.model.parameters()).device.type
-
     def _resume(self) -> None:
-        state, here = self.recorder.load_checkpoint(), self._device()
+        state, here = self.recorder.load_checkpoint(), next(self.model.parameters()).device.type
         if state is None:
             return
         if state["device"] != here:  # the generators of dropout differ
@@ -321,3 +319,28 @@ def step(model: nn.Module, optimizer: Any, graph: Graph, train: list[Tensor], ep
     optimizer.step()
     settle(model)
     return losses.detach()
+
+
+def _held(parts: Parts, device: torch.device) -> Graph:
+    """Returns the graph on the device that the recipe needs."""
+    on_host = parts.trainer is not None and parts.trainer.on_host
+    return parts.data.to("cpu" if on_host else device)
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+
+LARGEST = 2**25  # bytes, the largest threshold that glibc takes
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep freed memory for the next step; does nothing with other C libraries.
+
+    By default glibc returns the memory of large activations to the system after every step, which
+    then has to clear each page anew.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            mallopt = ctypes.CDLL("libc.so.6").mallopt
+            mallopt(M_MMAP_THRESHOLD, LARGEST)
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

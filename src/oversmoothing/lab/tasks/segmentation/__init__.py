@@ -1,1 +1,0 @@
-"""Supervised semantic segmentation."""
