@@ -10,7 +10,7 @@ from tiny_wsss import words
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job
 
