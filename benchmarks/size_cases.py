@@ -20,8 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.execute import execute
-from oversmoothing.lab.launch.start import parts
+from oversmoothing.lab.launch.execute import execute, parts
 from oversmoothing.lab.tasks.base import Labels
 from oversmoothing.lab.tasks.nodes import FullBatchLoop
 from oversmoothing.lab.tasks.nodes_minibatch import MiniBatchLoop

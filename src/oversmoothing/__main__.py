@@ -8,14 +8,14 @@ from oversmoothing.errors import InputError, install, meant
 from oversmoothing.lab.launch.script import STOPPED, run_script
 
 COMMANDS = {  # name -> module with the function main, and what it does
-    "diagnose": ("launch.diagnose.command", "measure a model of timm, transformers or a run"),
+    "diagnose": ("launch.diagnose", "measure a model of timm, transformers or a run"),
     "train": ("train", "train and measure; the same as python train.py"),
     "table": ("report.run_table", "run the missing cells of a table, and write it"),
     "figure": ("figure", "draw a figure, or compute another result"),
     "tune": ("report.tune", "search settings by validation accuracy"),
     "predict": ("launch.predict", "draw the predictions of a trained network"),
     "evaluate": ("launch.evaluate", "measure a trained network with other settings"),
-    "export": ("launch.export", "write a trained network as a folder to share"),
+    "export": ("launch.trained", "write a trained network as a folder to share"),
     "data": ("data.get", "download and verify raw data"),
     "labels": ("data.convert_labels", "convert pickled labels to JSON"),
     "report": ("report.write_report", "write one page of all results"),

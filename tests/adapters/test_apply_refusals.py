@@ -12,7 +12,6 @@ from applied_models import Push, Scale, bert, everything, gpt2, made, vit
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.adapters.blocks import chosen, find_blocks
 from oversmoothing.errors import InputError
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -74,26 +73,27 @@ def convolutions(conv=lambda: pyg.GCNConv(4, 4)) -> nn.Module:
     return nn.ModuleList(conv() for _ in range(3))
 
 
+def distilbert() -> nn.Module:
+    return hf.DistilBertModel(hf.DistilBertConfig(dim=16, n_layers=2, n_heads=2, vocab_size=50))
+
+
+headless = partial(vit, class_token=False, global_pool="avg")
 flex = partial(made, bert, implementation="flex_attention")
 WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument that is named
     "unknown blocks": (encoder, "contranorm", {}, "model"),
     "unknown mixing": (encoder, "centered", {}, "aggregator"),
-    "unknown mixing at a pattern": (encoder, osm.Centered, {"where": "layers.*"}, "aggregator"),
     "unknown name": (vit, "centred", {}, "aggregator"),
     "preset": (vit, "contranorm_vit", {}, "aggregator"),
     "none": (vit, "none", {}, "aggregator"),
     "no aggregator": (vit, nn.LayerNorm, {}, "aggregator"),
     "instance": (vit, osm.LayerNorm(32), {}, "aggregator"),
     "number": (vit, 3, {}, "aggregator"),
-    "None": (vit, [None], {}, "aggregator"),
-    "builtin": (vit, max, {}, "aggregator"),
     "option": (vit, "contranorm", {"scal": 1}, "scal"),
     "not finite": (vit, "centered", {"gamma": float("nan")}, "aggregator.gamma"),
     "text": (vit, "centered", {"gamma": "-1"}, "aggregator.gamma"),
     "no place": (vit, "pairnorm", {"where": "norm3"}, "where"),
     "no choice": (vit, "centered", {"where": "norms"}, "where"),
     "empty pattern": (vit, "pairnorm", {"where": ""}, "where"),
-    "pattern": (vit, "pairnorm", {"where": 5}, "where"),
     "no match": (encoder, "pairnorm", {"where": "layer.*"}, "where"),
     "list": (encoder, "pairnorm", {"where": "layers"}, "where"),
     "never called": (encoder, "pairnorm", {"where": "layers.*.self_attn.out_proj"}, "where"),
@@ -101,9 +101,14 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "empty": (
         lambda: nn.Sequential(nn.Sequential(), nn.Linear(4, 4)), Push, {"where": "0"}, "where"),
     "block": (vit, "centered", {"blocks": [3]}, "blocks"),
-    "blocks": (vit, "centered", {"blocks": 3}, "blocks"),
+    "true": (vit, "centered", {"blocks": [True]}, "blocks"),
+    "empty list": (vit, "centered", {"blocks": []}, "blocks"),
+    "prefix of words": (distilbert, "centered", {"prefix_in_mean": False}, "prefix_in_mean"),
+    "prefix of causal words": (gpt2, "centered", {"prefix_in_mean": False}, "prefix_in_mean"),
+    "prefix of nodes": (convolutions, "centered", {"prefix_in_mean": False}, "prefix_in_mean"),
+    "no prefix": (headless, "centered", {"prefix_in_mean": False}, "prefix_in_mean"),
     "no blocks": (vit, "centered", {"blocks": None}, "blocks"),
-    "letters": (vit, "centered", {"blocks": ["a"]}, "blocks"),
+    "first": (vit, "centered", {"blocks": "first"}, "blocks"),
     "word": (bert, "centered", {"blocks": "last-3"}, "blocks"),
     "blocks and pattern": (
         convolutions, "contranorm", {"where": "[01]", "blocks": [0]}, "blocks"),
@@ -187,19 +192,7 @@ def test_nothing_is_removed_while_a_forward_is_patched() -> None:
         osm.remove("encoder")
 
 
-def test_blocks_that_are_not_there() -> None:
-    for wrong in ("first", "last-4", [], [3], [True], 3, None):
-        with pytest.raises(InputError, match="^blocks: "):
-            chosen(wrong, 3)
-    with pytest.raises(InputError, match=r"^layers: .*'0', '2'"):  # names to choose from
-        find_blocks(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
-
-
-def test_hints() -> None:
-    """A misspelt name, and a module whose name is almost that of a place."""
-    for name in ("centred", "centered_1"):
-        with pytest.raises(InputError, match="did you mean 'centered'"):
-            osm.apply(vit(), name)
+def test_a_module_whose_name_is_almost_that_of_a_place_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="'norms' is a place"):
         model = osm.apply(vit(), "pairnorm", where="norm")
     assert isinstance(model.norm.after[0], osm.PairNorm)

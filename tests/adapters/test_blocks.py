@@ -49,13 +49,6 @@ class Block(nn.Module):
         self.linear = nn.Linear(8, 8)
 
 
-class Named(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stages = nn.ModuleDict({"entry": Block(), "exit": Block()})
-        self.head = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-
-
 class Attributes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +75,6 @@ class Alternating(nn.Module):
         (OwnGNN, "first", 2),
         (Headed, "conv1", 2),
         (Mixed, "convs.0", 2),
-        (Named, "stages.entry", 2),
         (Alternating, "blocks.0", 3),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), "0", 2),
     ],
@@ -126,3 +118,5 @@ def test_parametrised_weights_are_no_blocks() -> None:
         find_blocks(lone)
     layers = nn.Sequential(*(weight_norm(nn.Linear(4, 4)) for _ in range(3)))
     assert list(find_blocks(layers)) == ["0", "1", "2"]
+    with pytest.raises(InputError, match=r"^layers: .*'0', '2'"):  # names to choose from
+        find_blocks(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))

@@ -255,7 +255,6 @@ PLACES = [
     ("em", None),
 ]
 WHOLE = torch.ones_like(WORDS)
-METHODS = pytest.mark.parametrize("name", ["pairnorm", "contranorm", "layernorm", "centered"])
 
 
 class Hidden(nn.Module):
@@ -284,15 +283,12 @@ def test_a_trace_follows_the_mask(name: str, mask: Tensor) -> None:
     _check(torch.jit.trace(Hidden(made(bert, name)), (WORDS, mask), strict=False), name)
 
 
-@METHODS
-def test_an_exported_model_follows_the_mask(name: str) -> None:
-    _check(torch.export.export(Hidden(made(bert, name)), (WORDS, WHOLE)).module(), name)
-
-
-@METHODS
-def test_a_compiled_model_follows_the_mask(name: str) -> None:
+@pytest.mark.parametrize("name", ["pairnorm", "contranorm", "layernorm", "centered"])
+def test_an_exported_and_a_compiled_model_follow_the_mask(name: str) -> None:
     torch.compiler.reset()
-    _check(torch.compile(Hidden(made(bert, name)), fullgraph=True, backend="eager"), name)
+    model = Hidden(made(bert, name))
+    _check(torch.export.export(model, (WORDS, WHOLE)).module(), name)
+    _check(torch.compile(model, fullgraph=True, backend="eager"), name)
 
 
 @pytest.mark.parametrize(("method", "where"), PLACES)

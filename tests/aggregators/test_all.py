@@ -9,6 +9,7 @@ import pytest
 import torch
 from every_aggregator import EVERY, C, apply, build
 from tokens import random_tokens
+from torch.utils.flop_counter import FlopCounterMode
 
 import oversmoothing as osm
 from oversmoothing.adapters.names import factories
@@ -52,6 +53,20 @@ def test_leading_dimensions_are_independent(name: str) -> None:
     together = apply(aggregator, x, context)
     alone = torch.stack([apply(aggregator, one[None], context)[0] for one in x])
     assert torch.allclose(together, alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["em", "hem", "em_gradient", "external", "external_multihead"])
+def test_twice_the_tokens_cost_twice_as_much(name: str) -> None:
+    aggregator = build(name)
+
+    def flops(n: int) -> int:
+        with FlopCounterMode(display=False) as counter:
+            out = aggregator(random_tokens(2, n, C).requires_grad_(), Context())
+            if out.requires_grad:
+                out.sum().backward()
+        return counter.get_total_flops()
+
+    assert flops(2 * N) == 2 * flops(N) > 0
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -31,22 +31,16 @@ def p_matrix(x: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
     return (x_hat @ x_hat.mT / temperature).softmax(dim=-1)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.2])
-def test_both_forms(temperature: float) -> None:
-    x = tokens()
-    px = p_matrix(x, temperature) @ x
-    plain = ContraNorm(C, 0.3, temperature, identity=False)(x, Context())
-    identity = ContraNorm(C, 0.3, temperature, identity=True)(x, Context())
-    assert torch.allclose(plain, x - 0.3 * px, atol=1e-12)
-    assert torch.allclose(identity, 1.3 * x - 0.3 * px, atol=1e-12)
-
-
 @pytest.mark.parametrize("n", [1, C, C + 1, N])
-def test_few_tokens_and_many_are_pushed_by_the_same_rule(n: int) -> None:
+@pytest.mark.parametrize("identity", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.2])
+def test_few_tokens_and_many_are_pushed_by_the_same_rule(
+    temperature: float, identity: bool, n: int
+) -> None:
     """Up to N = C through the N×N matrix, above without it: values and gradients of the formula."""
     x = tokens()[:, :n].clone().requires_grad_()
-    found = ContraNorm(C, 0.3, 0.5)(x, Context())
-    expected = 1.3 * x - 0.3 * p_matrix(x, 0.5) @ x
+    found = ContraNorm(C, 0.3, temperature, identity=identity)(x, Context())
+    expected = (1.3 if identity else 1.0) * x - 0.3 * p_matrix(x, temperature) @ x
     upstream = tokens()[:, :n].cos()
     ours, theirs = (torch.autograd.grad(y, x, upstream)[0] for y in (found, expected))
     assert torch.allclose(found, expected, atol=1e-12)
@@ -65,43 +59,11 @@ def test_half_precision_survives_norms_whose_squares_leave_its_range(
     assert torch.allclose(found, layer(x, Context()), rtol=0, atol=2.0)
 
 
-def test_a_token_of_zeros_stays_zero_and_finite() -> None:
-    x = tokens()[:, :C].clone()
-    x[:, 0] = 0
-    assert torch.equal(ContraNorm(C, 0.3, identity=False)(x * 0, Context()), x * 0)
-    assert ContraNorm(C, 0.3)(x, Context()).isfinite().all()
-
-
 def test_scale_zero_is_the_identity_or_layernorm() -> None:
     x = tokens()
     assert torch.equal(ContraNorm(C, 0.0)(x, ring()), x)
     normed = ContraNorm(C, 0.0, identity=False, layernorm=True).double()(x, Context())
     assert torch.allclose(normed, F.layer_norm(x, (C,), eps=1e-6), atol=1e-12)
-
-
-def test_graph_mask_hides_self_and_neighbours() -> None:
-    x, context = tokens(), ring()
-    i = torch.arange(N)
-    apart = (i[:, None] - i).abs()
-    near = torch.minimum(apart, N - apart) <= 1
-    x_hat = x / x.norm(dim=-1, keepdim=True)
-    similarity = (x_hat @ x_hat.mT).masked_fill(near, -torch.inf)
-    expected = 1.5 * x - 0.5 * similarity.softmax(dim=-1) @ x
-    assert torch.allclose(ContraNorm(C, 0.5)(x, context), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("dual", [False, True])
-def test_a_node_that_neighbours_everyone_stays_finite(dual: bool) -> None:
-    """The authors' code has NaN here: a softmax over nothing."""
-    hub = torch.stack([torch.zeros(N, dtype=torch.long), torch.arange(N)])
-    edges = torch.cat([hub, hub.flip(0), torch.arange(N).expand(2, -1)], dim=1).unique(dim=1)
-    context = Context(edges=edges, num_nodes=N)
-    x = tokens().requires_grad_()
-    out = ContraNorm(C, 0.5, dual=dual)(x, context)
-    out.square().sum().backward()
-    assert out.isfinite().all() and x.grad.isfinite().all()
-    if not dual:
-        assert torch.allclose(out[:, 0], 1.5 * x[:, 0])
 
 
 @pytest.mark.parametrize("n", [C, N])
@@ -115,29 +77,23 @@ def test_the_printed_form_is_the_equation_of_the_paper(n: int) -> None:
     assert torch.allclose(ContraNorm(C, 0.3, printed=True)(unit), ContraNorm(C, 0.3)(unit))
 
 
-def test_dual_adds_the_softmax_over_columns() -> None:
-    x = tokens()
-    x_hat = x / x.norm(dim=-1, keepdim=True)
-    similarity = x_hat @ x_hat.mT
-    both = similarity.softmax(dim=-1) + similarity.softmax(dim=-2)
-    out = ContraNorm(C, 0.4, dual=True, identity=False)(x, Context())
-    assert torch.allclose(out, x - 0.4 * both @ x, atol=1e-12)
+FORMS = {  # options at s = 0.5, and the formula with P, Pᵀ and x̂
+    "dual": ({"dual": True, "identity": False}, lambda x, p, unit: x - 0.5 * (p + p.mT) @ x),
+    "pre_norm": ({"pre_norm": True, "identity": False}, lambda x, p, unit: unit - 0.5 * p @ unit),
+    "learnable": ({"learnable": True}, lambda x, p, unit: 0.5 * (x - p @ x)),
+    "positive": ({"learnable": True, "positive": True}, lambda x, p, unit: 0.5 * (x - p @ x)),
+}
 
 
-def test_learnable_identity_is_sigma_x_minus_sigma_px() -> None:
-    x = tokens()
-    layer = ContraNorm(C, 0.5, learnable=True, positive=True).double()
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_its_formula(form: str) -> None:
+    x, (options, formula) = tokens(), FORMS[form]
+    layer = ContraNorm(C, 0.5, **options).double()
     out = layer(x, Context())
-    assert torch.allclose(out, 0.5 * (x - p_matrix(x) @ x), atol=1e-7)
-    out.square().sum().backward()
-    assert layer.scale.grad.abs().min() > 0
-
-
-def test_pre_norm_uses_the_normalised_tokens_everywhere() -> None:
-    x = tokens()
-    x_hat = x / x.norm(dim=-1, keepdim=True)
-    out = ContraNorm(C, 0.4, identity=False, pre_norm=True)(x, Context())
-    assert torch.allclose(out, x_hat - 0.4 * p_matrix(x) @ x_hat, atol=1e-12)
+    assert torch.allclose(out, formula(x, p_matrix(x), F.normalize(x, dim=-1)), atol=1e-7)
+    if options.get("learnable"):
+        out.square().sum().backward()
+        assert layer.scale.grad.abs().min() > 0
 
 
 def test_after_a_plain_layernorm_it_equals_the_first_version() -> None:
@@ -156,26 +112,23 @@ def test_raises_the_variance_of_similar_tokens() -> None:
 
 
 def test_the_dual_form_is_its_formula_and_never_n_by_n() -> None:
+    """That of the paper, and that of the code with normalised tokens."""
     x = tokens()
     expected = F.layer_norm(x - 0.7 * x @ (x.mT @ x).softmax(dim=-1), (C,))
     assert torch.allclose(ContraNormD(C, 0.7).double()(x, Context()), expected, atol=1e-12)
+    unit = F.normalize(x, dim=-1)
+    p = (unit.mT @ unit / 0.5).softmax(dim=-1)
+    layer = ContraNormD(C, 0.7, 0.5, normalize=True, identity=True, layernorm=False)
+    assert torch.allclose(layer(x, Context()), 1.7 * x - 0.7 * x @ p, atol=1e-12)
     many = torch.randn(1, 300_000, C)  # an N×N matrix would take 360 GB
     assert ContraNormD(C)(many, Context()).isfinite().all()
 
 
-def test_the_dual_form_with_normalised_tokens_is_its_formula() -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 14, 6, generator=generator, dtype=torch.float64)
-    x_hat = F.normalize(x, dim=-1)
-    p = (x_hat.mT @ x_hat / 0.5).softmax(dim=-1)
-    layer = ContraNormD(6, 0.7, 0.5, normalize=True, identity=True, layernorm=False)
-    assert torch.allclose(layer(x, Context()), 1.7 * x - 0.7 * x @ p, atol=1e-12)
-
-
 @pytest.mark.parametrize("N", [4, 12])  # N ≤ C: the matrix is formed; else fused
 @pytest.mark.parametrize("options", [{}, {"pre_norm": True}])
-def test_a_zero_token_in_float16_leaves_the_others_finite(N: int, options: dict) -> None:
+def test_a_token_of_zeros_stays_zero_and_leaves_the_others_finite(N: int, options: dict) -> None:
     x = torch.randn(1, N, 8, generator=torch.Generator().manual_seed(0))
     x[0, 0] = 0
     layer = ContraNorm(8, **options)
     torch.testing.assert_close(layer(x.half()).float(), layer(x), rtol=0, atol=0.02)
+    assert torch.equal(layer(x * 0), x * 0)

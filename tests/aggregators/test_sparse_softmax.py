@@ -155,16 +155,12 @@ def test_compiles_as_a_whole_once_the_graph_is_sorted() -> None:
     assert torch.allclose(torch.stack(found), torch.stack(expected), atol=1e-12)
 
 
-def test_a_graph_is_sorted_once() -> None:
-    """Also where a context is replaced in every step, as with DropEdge."""
-    context = graph()
-    again = replace(context, row_sum=torch.ones(N, 1))
-    assert again.neighbours is context.neighbours
-    assert replace(context, edges=context.edges[:, :9]).neighbours is not context.neighbours
-
-
-def test_edges_that_change_in_place_or_get_more_nodes_are_sorted_again() -> None:
+def test_a_graph_is_sorted_once_and_again_if_its_edges_change_in_place_or_get_more_nodes() -> None:
     x, layer, edges = tokens(6, C), ContraNorm(C), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    context = Context(edges=edges, num_nodes=6)
+    again = replace(context, row_sum=torch.ones(6, 1))  # as in every step with DropEdge
+    assert again.neighbours is context.neighbours
+    assert replace(context, edges=edges[:, :2]).neighbours is not context.neighbours
 
     def found(num_nodes: int) -> Tensor:
         return layer(x[:num_nodes], Context(edges=edges, num_nodes=num_nodes))
@@ -243,14 +239,10 @@ def test_more_negatives_come_nearer_to_all(context: Context) -> None:
     assert 0.8 < spread[8] / spread[32] / expected < 1.25
 
 
-def test_layers_draw_other_negatives() -> None:
-    first, second = Negatives(9), Negatives(9)
-    assert not torch.equal(first(N, torch.device("cpu")), second(N, torch.device("cpu")))
-
-
-def test_draws_resume_and_evaluation_draws_nothing() -> None:
+def test_draws_differ_by_layer_and_resume_and_evaluation_draws_nothing() -> None:
     x, context = tokens(N, C), graph()
     layer, other = ContraNorm(C, negatives=9), ContraNorm(C, negatives=9)
+    assert not torch.equal(layer(x, context), other(x, context))
     assert not torch.equal(layer(x, context), layer(x, context))
     other.load_state_dict(layer.state_dict())
     assert torch.equal(layer.eval()(x, context), layer(x, context))

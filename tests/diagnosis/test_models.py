@@ -187,7 +187,7 @@ def test_deit_equals_the_committed_measurement(data_root: Path) -> None:
     """Compares with our evaluator on four of the 64 images, and with the committed numbers."""
     from oversmoothing.lab.arguments import build
     from oversmoothing.lab.launch.config import compose_config
-    from oversmoothing.lab.launch.start import parts
+    from oversmoothing.lab.launch.execute import parts
     from oversmoothing.lab.tasks.classification import Evaluator
 
     words = ["experiment=cls_eval", f"paths.data={data_root}", "aggregator.gamma=-1"]

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import runpy
 import subprocess
 import sys
@@ -14,35 +13,15 @@ import timm
 import torch
 import transformers as hf
 from PIL import Image
+from tiny_trained import trained
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 import oversmoothing as osm
-from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.store.results import read_result
 
 VIT = "vit_tiny_patch16_224"
-TINY = [
-    "experiment=wsss_scenes",
-    "trainer=toco_smoke",
-    "trainer.iterations=2",
-    "trainer.warmup=1",
-    "backbone.name=test_vit",
-    "data.num_train=4",
-    "data.num_val=3",
-    "data.size=[40,48]",
-    "task.augment.crop=32",
-    "task.evaluation.size=32",
-    "task.evaluation.ms_scales=[]",
-    "task.evaluation.crf=null",
-    "task.evaluation.limit=2",
-    "task.evaluation.workers=0",
-    "task.method.start=1",
-    "logger=none",
-    "threads=1",
-    "device=cpu",
-]
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +106,10 @@ def test_long_texts_are_cut_to_the_positions_of_a_model(command, tmp_path: Path,
     assert code == 0 and len(rows) == 2
 
 
-def test_a_run_has_the_numbers_of_its_own_evaluation(command, tmp_path: Path, capsys) -> None:
-    config = compose_config([*TINY, f"paths.outputs={tmp_path}"])
-    own = execute(config)["seeds"]["0"]["layers_after"]
-    capsys.readouterr()
-    code, rows = command(run_folder(config))
+def test_a_run_has_the_numbers_of_its_own_evaluation(command, tmp_path: Path) -> None:
+    run = trained("none", tmp_path)
+    own = read_result(run)["seeds"]["0"]["layers_after"]
+    code, rows = command(run)
     assert code == 0
     for metric in ("cosine", "effective_rank"):
         assert [float(row[metric]) for row in rows] == pytest.approx(own[metric], rel=1e-4)
@@ -142,24 +120,22 @@ def test_a_run_has_the_numbers_of_its_own_evaluation(command, tmp_path: Path, ca
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (["timm:vit_tiny_patch16_225"], "did you mean 'vit_tiny_patch16_224'"),
-        ([f"timm:{VIT}"], "--images: .* give a folder"),
-        ([f"timm:{VIT}", "--images", "nowhere"], "nowhere has no images"),
-        ([f"timm:{VIT}", "--images", ".", "--text", "x"], "--text: not for timm"),
-        (["hf:nowhere"], "expected one of --text FILE and --images DIR"),
-        (["hf:nowhere", "--text", "nowhere"], "--text: cannot read nowhere"),
-        (["nowhere"], "nowhere: no such run"),
-        (["vit_tiny", "--images", "."], "did you mean timm:vit_tiny or hf:vit_tiny"),
-        (["nowhere", "--batch", "0"], "--batch: expected 1 or more, got 0"),
+        (["timm:vit_tiny_patch16_225"], "vit_tiny_patch16_224"),
+        ([f"timm:{VIT}"], "--images"),
+        ([f"timm:{VIT}", "--images", "nowhere"], "--images: nowhere"),
+        ([f"timm:{VIT}", "--images", ".", "--text", "x"], "--text"),
+        (["hf:nowhere"], "--text FILE and --images DIR"),
+        (["hf:nowhere", "--text", "nowhere"], "--text"),
+        (["nowhere"], "nowhere: "),
+        (["vit_tiny", "--images", "."], "timm:vit_tiny or hf:vit_tiny"),
     ],
 )
-def test_bad_input_is_one_line(command, capsys, words: list[str], message: str) -> None:
+def test_bad_input_is_one_line(command, capsys, words: list[str], named: str) -> None:
     assert command(*words)[0] == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert re.search(message, error), error
+    assert error.startswith("error: ") and error.count("\n") == 1 and named in error
 
 
 def test_nothing_is_downloaded_offline(

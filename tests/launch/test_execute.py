@@ -11,8 +11,7 @@ from small_runs import words
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch import execute as module
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.execute import execute, finished, known_result, run_folder
-from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.launch.execute import Start, execute, finished, known_result, run_folder
 from oversmoothing.lab.store.results import write_result
 from oversmoothing.lab.store.run import Recorder
 

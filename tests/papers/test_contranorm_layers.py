@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oversmoothing.lab.backbones.vit import ViT
-from oversmoothing.lab.launch.diagnose.subject import Subject
+from oversmoothing.lab.launch.diagnose import Subject
 from oversmoothing.lab.papers.contranorm_layers import by_layer, layer_rows, near_zero
 from oversmoothing.metrics import smoothness
 

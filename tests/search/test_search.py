@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.search import stacked
 from oversmoothing.lab.search.files import Space, read_space, words_of
 from oversmoothing.lab.search.search import Search, divided, epochs, mean, work_of

@@ -9,7 +9,7 @@ from listening import Listening
 from omegaconf import DictConfig
 
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.search.stacked import DIVERGED, Member, Stack, Work, shape, without_test
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job

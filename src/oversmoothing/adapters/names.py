@@ -1,6 +1,6 @@
 """What the words of a user mean: names of aggregators, and patterns of module names."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib import import_module
@@ -55,6 +55,13 @@ def factories(
             f"aggregator: {factory.__name__} derives from none of Inside, After and Instead; "
             "derive it from one of these in oversmoothing.aggregators.base"
         )
+    _require_options(factory, parameters, options)
+    return [partial(factory, **options)] if options else [factory]
+
+
+def _require_options(
+    factory: Factory, parameters: Mapping[str, Parameter], options: dict[str, Any]
+) -> None:
     known = {n: p for n, p in parameters.items() if n != "dim"}
     for name in options:
         if name not in known:
@@ -63,7 +70,6 @@ def factories(
         required = parameter.default is parameter.empty and parameter.kind not in VARIABLE
         if required and name not in options:
             raise InputError(f"{name}: {_name(factory)} needs this option; add {name}=…")
-    return [partial(factory, **options)] if options else [factory]
 
 
 def _name(factory: Factory) -> str:

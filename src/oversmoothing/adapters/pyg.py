@@ -89,7 +89,8 @@ class InsidePropagate(Site):
                 "a network on messages, an update()), so aggregators cannot act inside; choose one "
                 "that acts after the convolution"
             )
-        half = propagate(edges, **kwargs | _filled(kwargs, _even_channels)).float()
+        with replayed(device, state):
+            half = propagate(edges, **kwargs | _filled(kwargs, _even_channels)).float()
         if not torch.allclose(half[..., 1::2], torch.zeros(()).to(half), atol=1e-2 * size):
             raise InputError(
                 f"model: {type(conv).__name__} mixes the channels of its messages (by a weight "

@@ -28,57 +28,6 @@ EPS = 1e-6  # EMANet's, of both normalisations
 Kernel = Literal["dot", "distance"]
 
 
-@dataclass(frozen=True)
-class Iteration:
-    """An E-step and an N-step (Newton step) on N tokens of C channels with K bases.
-
-    Args:
-        x_e: the input tokens of the E-step, (..., N, C).
-        x_n: the same tokens, as input of the N-step.
-        before: the bases μ that the E-step uses, (..., K, C).
-        gamma: the responsibilities γ, (..., N, K); rows sum to 1.
-        mu: the bases after the N-step, (..., K, C).
-    """
-
-    x_e: Tensor
-    x_n: Tensor
-    before: Tensor
-    gamma: Tensor
-    mu: Tensor
-
-
-def branch(x: Tensor) -> Tensor:
-    """Returns a view of x that keeps the gradient that flows to x through it."""
-    x = x.view_as(x)
-    if x.requires_grad:
-        x.retain_grad()
-    return x
-
-
-def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[float]]:
-    """Computes the mean of |∂L/∂X| after a backward pass, as in HEMNet's Fig. 3b to 3d.
-
-    Args:
-        iterations: of one forward pass within ``EM.recording``.
-
-    Returns:
-        ``n_steps`` and ``e_steps``: one value per iteration, for the gradient through that step
-        (the two terms of Eq. 17). ``total``: the value for the sum of all these gradients. A step
-        without gradient counts as 0.
-    """
-    n_steps = [_gradient(iteration.x_n) for iteration in iterations]
-    e_steps = [_gradient(iteration.x_e) for iteration in iterations]
-    return {
-        "n_steps": [gradient.abs().mean().item() for gradient in n_steps],
-        "e_steps": [gradient.abs().mean().item() for gradient in e_steps],
-        "total": reduce(torch.add, n_steps + e_steps).abs().mean().item(),
-    }
-
-
-def _gradient(x: Tensor) -> Tensor:
-    return torch.zeros_like(x) if x.grad is None else x.grad
-
-
 class MovingBases(Instead):
     """Updates μ⁽⁰⁾ ← m μ⁽⁰⁾ + (1 − m) mean(μ⁽ᵀ⁾) once in every optimisation step.
 
@@ -219,7 +168,7 @@ class EM(MovingBases):
         return x_tilde.to(x.dtype)
 
     @torch.no_grad()
-    def trace(self, x: Tensor, iterations: int | None = None) -> list[Iteration]:
+    def trace(self, x: Tensor, iterations: int | None = None) -> "list[Iteration]":
         """Returns what every iteration computes from x, without gradients.
 
         The moving average of the bases is not updated.
@@ -233,7 +182,7 @@ class EM(MovingBases):
             return list(self._iterate(x, T))
 
     @contextlib.contextmanager
-    def recording(self) -> Iterator[list[Iteration]]:
+    def recording(self) -> "Iterator[list[Iteration]]":
         """Context in which forward passes append their iterations to the list that it yields.
 
         After a backward pass, ``input_gradients`` of that list gives the gradients that flowed to
@@ -246,7 +195,7 @@ class EM(MovingBases):
         finally:
             self.record = None
 
-    def _iterate(self, x: Tensor, T: int) -> Iterator[Iteration]:
+    def _iterate(self, x: Tensor, T: int) -> "Iterator[Iteration]":
         """Yields T iterations on x, computed in float32 or wider."""
         *lead, N, C = x.shape
         K = len(self.bases)
@@ -283,6 +232,25 @@ class EM(MovingBases):
         return f"num_bases={len(self.bases)}, step_size={self.step_size}, variance={self.variance}"
 
 
+@dataclass(frozen=True)
+class Iteration:
+    """An E-step and an N-step (Newton step) on N tokens of C channels with K bases.
+
+    Args:
+        x_e: the input tokens of the E-step, (..., N, C).
+        x_n: the same tokens, as input of the N-step.
+        before: the bases μ that the E-step uses, (..., K, C).
+        gamma: the responsibilities γ, (..., N, K); rows sum to 1.
+        mu: the bases after the N-step, (..., K, C).
+    """
+
+    x_e: Tensor
+    x_n: Tensor
+    before: Tensor
+    gamma: Tensor
+    mu: Tensor
+
+
 @contextlib.contextmanager
 def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
     """Context in which a network's EM aggregators evaluate with T iterations; None: their own."""
@@ -294,6 +262,38 @@ def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
     finally:
         for module, iterations in own.items():
             module.eval_iterations = iterations
+
+
+def branch(x: Tensor) -> Tensor:
+    """Returns a view of x that keeps the gradient that flows to x through it."""
+    x = x.view_as(x)
+    if x.requires_grad:
+        x.retain_grad()
+    return x
+
+
+def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[float]]:
+    """Computes the mean of |∂L/∂X| after a backward pass, as in HEMNet's Fig. 3b to 3d.
+
+    Args:
+        iterations: of one forward pass within ``EM.recording``.
+
+    Returns:
+        ``n_steps`` and ``e_steps``: one value per iteration, for the gradient through that step
+        (the two terms of Eq. 17). ``total``: the value for the sum of all these gradients. A step
+        without gradient counts as 0.
+    """
+    n_steps = [_gradient(iteration.x_n) for iteration in iterations]
+    e_steps = [_gradient(iteration.x_e) for iteration in iterations]
+    return {
+        "n_steps": [gradient.abs().mean().item() for gradient in n_steps],
+        "e_steps": [gradient.abs().mean().item() for gradient in e_steps],
+        "total": reduce(torch.add, n_steps + e_steps).abs().mean().item(),
+    }
+
+
+def _gradient(x: Tensor) -> Tensor:
+    return torch.zeros_like(x) if x.grad is None else x.grad
 
 
 def _check_ranges(step_size: float, temperature: float | str, kernel: str) -> None:

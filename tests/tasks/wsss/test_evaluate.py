@@ -20,10 +20,10 @@ import voc_folder  # noqa: E402
 from oversmoothing.errors import Problems
 from oversmoothing.lab.data.image_set import read_size
 from oversmoothing.lab.launch import evaluate as evaluate_command
-from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.evaluate import configured
 from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.launch.reevaluate import configured
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.papers import wsss_limits
 from oversmoothing.lab.store.results import read_result
@@ -129,7 +129,7 @@ def test_submission_is_read_back(run: Path, tmp_path: Path) -> None:
     done = evaluate(run, "--seed", 0, "--split", "test", "--export", tmp_path, "evaluation.limit=1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("3 images, multi-scale, no CRF, no masks, not measured\n")
-    look = loading.load(run, 0, "cpu")
+    look = trained.load(run, 0, "cpu")
     with zipfile.ZipFile(tmp_path / "comp6_test.zip") as archive:
         inside = "results/VOC2012/Segmentation/comp6_test_cls"
         assert archive.namelist() == [f"{inside}/test{i}.png" for i in range(3)]
@@ -169,7 +169,7 @@ def test_mistakes_are_said_in_one_line(run: Path, tmp_path: Path) -> None:
 
 def without_an_image(run: Path, place: Path) -> Path:
     """A copy of the run's data whose test list names an image that is gone."""
-    base = Path(loading.load(run, 0, "cpu").config.paths.data) / "VOC2012"
+    base = Path(trained.load(run, 0, "cpu").config.paths.data) / "VOC2012"
     shutil.copytree(base, place / "VOC2012")
     voc_folder.write_list(place / "VOC2012", "test", ["gone", "test0"])
     return place / "VOC2012"
@@ -186,7 +186,7 @@ def without_an_image(run: Path, place: Path) -> Path:
     ],
 )
 def test_wrong_settings(run: Path, word: str, message: str) -> None:
-    config = loading.load(run, 0, "cpu").config
+    config = trained.load(run, 0, "cpu").config
     before = config.copy()
     with pytest.raises(Problems) as refused:
         configured(config, [word])

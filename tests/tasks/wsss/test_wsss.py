@@ -16,11 +16,10 @@ from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.backbones import timm_models
-from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.execute import execute, run_folder
-from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.launch.execute import Start, execute, run_folder
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.store.weights import weights_path
 from oversmoothing.lab.tasks.base import Job
@@ -112,7 +111,7 @@ def test_a_process_without_images_has_every_stage_to_add(
     plain: dict, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it would miss an exchange, and the others would wait for it."""
-    run = loading.load(next((folder / "plain").glob("wsss-*")), on="cpu")
+    run = trained.load(next((folder / "plain").glob("wsss-*")), on="cpu")
     task = run.task
     log = Recorder(folder / "idle", [0])
     evaluator = Evaluator(
@@ -125,7 +124,7 @@ def test_a_process_without_images_has_every_stage_to_add(
 
 
 def test_given_the_classes_every_pixel_takes_the_best_of_them(plain: dict, folder: Path) -> None:
-    run = loading.load(next((folder / "plain").glob("wsss-*")), on="cpu")
+    run = trained.load(next((folder / "plain").glob("wsss-*")), on="cpu")
     evaluation, log = replace(run.task.evaluation, known=True), Recorder(folder / "known", [0])
     evaluator = Evaluator(
         run.network, run.data, evaluation, torch.device("cpu"), log, run.task.method

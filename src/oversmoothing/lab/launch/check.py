@@ -26,8 +26,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, lack
 from oversmoothing.lab.arguments import argument_problems, build
 from oversmoothing.lab.launch.config import one_line
-from oversmoothing.lab.launch.execute import finished, known_result, missing_seeds
-from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.launch.execute import Start, finished, known_result, missing_seeds
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.tasks.base import Parts, Task

@@ -34,9 +34,8 @@ from oversmoothing.lab.launch.config import (
     plan,
     search_path,
 )
-from oversmoothing.lab.launch.execute import finished, obtain, run_folder
+from oversmoothing.lab.launch.execute import Start, finished, obtain, run_folder
 from oversmoothing.lab.launch.script import as_override
-from oversmoothing.lab.launch.start import Start
 from oversmoothing.lab.processes import (
     DIED,
     end_if_one_of_several,

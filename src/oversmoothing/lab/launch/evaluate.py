@@ -1,29 +1,47 @@
 """Measures a trained network with other evaluation settings, or writes VOC's submission.
 
-python scripts/evaluate.py --run wsss-voc-centered-… evaluation.ms_scales=[0.75,1,1.25]
-python scripts/evaluate.py --run … --seed 0 1 --split train evaluation.crf=null evaluation.limit=50
-python scripts/evaluate.py --run … evaluation.crf={}          # with ToCo's CRF
-python scripts/evaluate.py --run … --split test --export submission
-python scripts/evaluate.py --run FOLDER                       # that scripts/export.py wrote
+oversmoothing evaluate --run wsss-voc-centered-… evaluation.ms_scales=[0.75,1,1.25]
+oversmoothing evaluate --run … --seed 0 1 --split train evaluation.crf=null evaluation.limit=50
+oversmoothing evaluate --run … evaluation.crf={}              # with ToCo's CRF
+oversmoothing evaluate --run … --split test --export submission
+oversmoothing evaluate --run FOLDER                           # of oversmoothing export
 """
 
+import copy
+import dataclasses
+import hashlib
+import json
 import statistics
 import sys
+import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from oversmoothing.errors import InputError
+from omegaconf import DictConfig, OmegaConf
+
+from oversmoothing.errors import InputError, Problems, meant
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.voc import unlabelled
-from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.loading import TrainedRun
-from oversmoothing.lab.launch.reevaluate import checked, configured, measure
+from oversmoothing.lab.launch.check import config_problems
+from oversmoothing.lab.launch.config import parse
 from oversmoothing.lab.launch.script import SEED, add_trust
+from oversmoothing.lab.launch.trained import TrainedRun, load, require_seed
+from oversmoothing.lab.store.environment import environment
+from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
+from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.store.weights import weights_of
+from oversmoothing.lab.tasks.base import Parts
+from oversmoothing.lab.tasks.wsss.crf import CRF
+from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 from oversmoothing.lab.tasks.wsss.export import export
+from oversmoothing.lab.tasks.wsss.network import Network
+from oversmoothing.lab.tasks.wsss.settings import Evaluation
 from oversmoothing.lab.tasks.wsss.task import WSSS
+
+HOW = ("batch", "workers")  # settings that do not change results
 
 
 def main() -> int:
@@ -33,14 +51,12 @@ def main() -> int:
     if options.split == "test" and not options.export:
         raise InputError("--split test: its masks are not public, so it cannot be measured; give "
                          "--export FOLDER")  # fmt: skip
-    load = partial(loading.load, on=options.device, trust=options.trust)
-    run = load(options.run, (options.seed or [None])[0])
+    loaded = partial(load, on=options.device, trust=options.trust)
+    run = loaded(options.run, (options.seed or [None])[0])
     trained = sorted(weights_of(run.folder, run.config))
     seeds = [*dict.fromkeys(options.seed or trained)]
     for seed in seeds:  # fail before any measurement
-        if seed not in trained:
-            known = ", ".join(map(str, trained))
-            raise InputError(f"{run.folder}: no weights of seed {seed}; known seeds: {known}")
+        require_seed(run.folder, trained, seed)
     config = configured(run.config, words)
     if options.split != "test":
         for key in ("splits", "ms_splits"):
@@ -48,7 +64,7 @@ def main() -> int:
     task = checked(config, run.network)
     data = unlabelled(config.data) if options.split == "test" else build(config.data)
     for seed in seeds:
-        each = run if seed == run.seed else load(run.folder, seed)
+        each = run if seed == run.seed else loaded(run.folder, seed)
         if options.export:
             folder = options.export / f"seed{seed}" if len(seeds) > 1 else options.export
             print(_export(each, data, task, folder, options.split), flush=True)
@@ -59,6 +75,116 @@ def main() -> int:
     return 0
 
 
+# Settings
+
+
+def configured(config: DictConfig, words: list[str]) -> DictConfig:
+    """Returns a run's config with other settings.
+
+    Args:
+        config: of the run; it is not changed.
+        words: ``evaluation.<key>=<value>`` and ``paths.data=<folder>``.
+
+    Raises:
+        Problems: a key is unknown or used only in training, or a value has a wrong type.
+    """
+    config = copy.deepcopy(config)
+    overrides, problems = parse(words)
+    for override in overrides:
+        key = override.key_or_group.removeprefix("task.")
+        if key not in (known := _keys()):
+            problems.append(f"{key}: cannot be set here; {meant(key, known)}")
+        elif override.is_delete() or override.is_sweep_override():
+            problems.append(f"{key}: expected one value; run this command once for each")
+        else:
+            _put(config, key, override.value())
+    found = {} if problems else config_problems(config)
+    lines = (line for part in found.values() for line in part)
+    about = ("task.evaluation", "paths.", "an interpolation")
+    if problems := problems + [line for line in lines if line.startswith(about)]:
+        raise Problems(problems)
+    return config
+
+
+def _keys() -> list[str]:
+    """Lists the keys that can be set; ``splits`` and ``ms_splits`` are set by --split."""
+    own = [field.name for field in dataclasses.fields(Evaluation) if "splits" not in field.name]
+    crf = [f"crf.{field.name}" for field in dataclasses.fields(CRF)]
+    return [*(f"evaluation.{name}" for name in own + crf), "paths.data"]
+
+
+def _put(config: DictConfig, key: str, value: Any) -> None:
+    evaluation = config.task.evaluation
+    if key.startswith("evaluation.crf") and value is not None and not evaluation.get("crf"):
+        evaluation.crf = {"_target_": f"{CRF.__module__}.{CRF.__name__}"}
+    OmegaConf.update(config, key if key == "paths.data" else f"task.{key}", value)
+
+
+def checked(config: DictConfig, network: Network) -> WSSS:
+    """Builds the task of a config and checks that its options fit the network.
+
+    Raises:
+        InputError: a value is out of range, or the evaluation size is not a multiple of the patch.
+    """
+    task: WSSS = build(config.task)
+    task.check(network, Parts([]))
+    return task
+
+
+# Numbers
+
+
+def stored(folder: Path, data: ImageSet, evaluation: Evaluation) -> tuple[Path, dict[str, Any]]:
+    """Returns path and content of the results file for some settings; a new one has no ``seeds``.
+
+    Args:
+        folder: of the run.
+        data: whose checksum is part of the file's name.
+        evaluation: the settings; ``splits`` names the one split to measure.
+    """
+    plain = dataclasses.asdict(evaluation)
+    settings = {key: value for key, value in plain.items() if key not in HOW}
+    content = {"run": folder.name, "data": data.checksum, "settings": settings}
+    text = json.dumps([settings, data.checksum], sort_keys=True)
+    path = folder / f"evaluation-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"
+    known = read_or_set_aside(path, lambda path: json.loads(path.read_text("utf-8"))["seeds"])
+    return path, content | {"seeds": known or {}}
+
+
+def measure(
+    file: Path, seed: int, network: Network, data: ImageSet, task: WSSS
+) -> tuple[Path, dict[str, Any]]:
+    """Measures a seed and stores the numbers, unless they exist for the same weights.
+
+    Args:
+        file: weights of the network, in the folder of its run.
+        seed: of the network.
+        network: trained.
+        data: with masks.
+        task: from ``checked``.
+
+    Returns:
+        Path of the file and its content: ``seeds`` -> keys as in ``result.json``.
+    """
+    folder, evaluation = file.parent, task.evaluation
+    path, content = stored(folder, data, evaluation)
+    weights = sha256(file)[:12]
+    if content["seeds"].get(str(seed), {}).get("weights_sha256") == weights:
+        return path, content
+    [split], started = evaluation.splits, time.monotonic()
+    place = next(network.parameters()).device
+    recorder = Recorder(folder, [seed])
+    evaluator = Evaluator(network, data, evaluation, place, recorder, task.method)
+    results = evaluator.split(split) | {"conditions": {split: evaluator.conditions(split)}}
+    results |= {"weights_sha256": weights, "env": environment(str(place))}
+    results["seconds"] = round(time.monotonic() - started, 2)
+    path, content = stored(folder, data, evaluation)  # another process may have added a seed
+    seeds = content["seeds"] | {str(seed): results}
+    content["seeds"] = dict(sorted(seeds.items(), key=lambda item: int(item[0])))
+    write_text(path, json.dumps(content, indent=1) + "\n")
+    return path, content
+
+
 def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     """Returns the options, and the words that set keys."""
     words = [
@@ -67,7 +193,7 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
         if "=" in word and not word.startswith("-") and flag not in ("--run", "--export")
     ]
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    what = "folder, name or id of a run of task=wsss, the folder of an exported one, or hf:ORG/NAME"
+    what = "folder, name or id of a run of task=wsss, or the folder of an exported one"
     parser.add_argument("--run", required=True, help=what)
     parser.add_argument("--seed", type=SEED, nargs="+", help="default: all that were trained")
     parser.add_argument("--split", choices=("val", "train", "test"), default="val")

@@ -17,8 +17,8 @@ from oversmoothing.lab.data.augment import Photo, open_photo
 from oversmoothing.lab.data.image_set import to_array, to_float, write_mask
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
-from oversmoothing.lab.launch.loading import TrainedRun, load
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
+from oversmoothing.lab.launch.trained import TrainedRun, load
 from oversmoothing.lab.store.files import writing
 from oversmoothing.lab.tasks.segmentation_network import multi_scale
 from oversmoothing.lab.tasks.wsss.pictures import draw_looks
@@ -148,10 +148,10 @@ def _aggregator(run: TrainedRun, runs: Sequence[TrainedRun]) -> str:
 
 USAGE = """Draws predictions of a trained network: CAMs and labels (task=wsss), or a mask.
 
-python scripts/predict.py photo.jpg --run outputs/wsss-voc_subset-centered-… --labels cat,person
-python scripts/predict.py 2007_000042 --run …centered… --compare …baseline… --crf
-python scripts/predict.py photo.jpg --run outputs/segmentation-voc_subset-em-… --compare …baseline…
-python scripts/predict.py photo.jpg --run hf:ORG/NAME         # or a folder of scripts/export.py
+oversmoothing predict photo.jpg --run outputs/wsss-voc_subset-centered-… --labels cat,person
+oversmoothing predict 2007_000042 --run …centered… --compare …baseline… --crf
+oversmoothing predict photo.jpg --run outputs/segmentation-voc_subset-em-… --compare …baseline…
+oversmoothing predict photo.jpg --run FOLDER                  # of oversmoothing export
 """
 TASKS = {"wsss": of_wsss, "segmentation": of_segmentation}
 
@@ -199,7 +199,7 @@ def require_own_files(images: list[str], out: Path) -> None:
 def _options() -> Namespace:
     parser = ArgumentParser(description=USAGE, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="+", help="files, or ids of the run's data set")
-    what = "folder, name or id of a run, the folder of an exported one, or hf:ORG/NAME"
+    what = "folder, name or id of a run, or the folder of an exported one"
     parser.add_argument("--run", required=True, help=what)
     parser.add_argument("--seed", type=SEED, help="default: the first that was trained")
     parser.add_argument("--compare", help="another run of this task, shown beside it")

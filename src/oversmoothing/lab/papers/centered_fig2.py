@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.tokens import Results, draw_tokens, token_rows
-from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.loading import TrainedRun
+from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.predict import require_same_classes
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
+from oversmoothing.lab.launch.trained import TrainedRun
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import merged_seeds, records_beside
 from oversmoothing.lab.store.results import read_result
@@ -46,8 +46,8 @@ def main(argv: list[str]) -> int:
     add_trust(parser)
     options = parser.parse_args(argv)
     runs = [
-        loading.load(
-            run or loading.of_command(words, options.seed or 0), options.seed, trust=options.trust
+        trained.load(
+            run or trained.of_command(words, options.seed or 0), options.seed, trust=options.trust
         )
         for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
     ]

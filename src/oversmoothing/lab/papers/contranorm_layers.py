@@ -21,10 +21,9 @@ from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.tokens import mean_and_std
-from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.diagnose.of_run import of_run
-from oversmoothing.lab.launch.diagnose.subject import Request, Subject
+from oversmoothing.lab.launch.diagnose import Subject, of_run
 from oversmoothing.lab.launch.script import SEED, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.depth_curves import draw_curves
@@ -64,7 +63,7 @@ def deit(samples: int) -> Subject:
     data, evaluation = build(config.data), build(config.task).evaluation
     ids = evenly_spaced(data.val, samples)
     images = (to_float(evaluation.prepared(data.pil_image(id)))[None] for id in ids)
-    vit = loading.untrained(config, ())
+    vit = trained.untrained(config, ())
     return Subject(vit.eval(), images, f"{len(ids)} images")
 
 
@@ -74,8 +73,7 @@ def bert(seed: int, samples: int) -> Subject:
     Raises:
         InputError: it has not been trained; the message holds the command.
     """
-    folder, cpu = loading.of_command(BERT, seed), torch.device("cpu")
-    return of_run(Request(str(folder), None, None, None, seed, 1, samples, cpu))
+    return of_run(str(trained.of_command(BERT, seed)), seed, samples, batch=1, on="cpu")
 
 
 @torch.no_grad()

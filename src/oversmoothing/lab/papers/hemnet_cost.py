@@ -24,7 +24,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from oversmoothing.aggregators.em import MovingBases
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.loading import untrained
+from oversmoothing.lab.launch.trained import untrained
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.store.files import write_text

@@ -37,7 +37,7 @@ from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.loading import mixed_seed, train_batches
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.style import LINES
-from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs, other_runs
 from oversmoothing.lab.launch.script import SEED, add_trust, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
@@ -114,7 +114,7 @@ def _source(
     if options.run and words:
         raise InputError("--run: its config is fixed; leave out the overrides after --")
     if options.run:
-        run = loading.load(options.run, options.seed, tasks=("segmentation",), trust=options.trust)
+        run = trained.load(options.run, options.seed, tasks=("segmentation",), trust=options.trust)
         return run.config, run.network, run.data
     [config] = configs([f"experiment={options.experiment}", *words])
     if short_name(config.task) != "segmentation" or short_name(config.aggregator) not in EMS:
@@ -124,7 +124,7 @@ def _source(
     if config.threads:
         torch.set_num_threads(config.threads)
     data = build(config.data)
-    return config, loading.untrained(config, data.label_names, options.seed), data
+    return config, trained.untrained(config, data.label_names, options.seed), data
 
 
 class Study:

@@ -28,7 +28,7 @@ from oversmoothing.lab.data.voc import IGNORE
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import coloured
 from oversmoothing.lab.drawing.style import STYLE
-from oversmoothing.lab.launch import loading
+from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.hemnet_fig3 import em_of
@@ -50,8 +50,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--stem", type=Path, help="path of the figure, without .png")
     add_trust(parser)
     options = parser.parse_args(argv)
-    folder = options.run or loading.of_command(RUN, options.seed)
-    run = loading.load(folder, options.seed, options.device, ("segmentation",), options.trust)
+    folder = options.run or trained.of_command(RUN, options.seed)
+    run = trained.load(folder, options.seed, options.device, ("segmentation",), options.trust)
     data = run.data
     id = options.image or _several_labels(data)
     if id not in data.image_files:

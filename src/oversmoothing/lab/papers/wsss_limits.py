@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from oversmoothing.lab.drawing.files import write_csv
-from oversmoothing.lab.launch import loading
-from oversmoothing.lab.launch.loading import TrainedRun
-from oversmoothing.lab.launch.reevaluate import checked, configured, measure
+from oversmoothing.lab.launch import trained
+from oversmoothing.lab.launch.evaluate import checked, configured, measure
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
+from oversmoothing.lab.launch.trained import TrainedRun
 from oversmoothing.lab.papers import figure_parser
 
 RUN = ["experiment=wsss_voc_overnight", "task.evaluation.boundary=true", "aggregator=none"]
@@ -34,8 +34,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="default: wsss_limits.csv")
     add_trust(parser)
     options = parser.parse_args(argv)
-    folder = options.run or loading.of_command(RUN, options.seed)
-    run = loading.load(folder, options.seed, trust=options.trust)
+    folder = options.run or trained.of_command(RUN, options.seed)
+    run = trained.load(folder, options.seed, trust=options.trust)
     found = [row for size in options.sizes for row in rows(run, size, options.images)]
     out = options.out or options.target / "wsss_limits.csv"
     print(write_csv(out, found[0], (row.values() for row in found)))

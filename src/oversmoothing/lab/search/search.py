@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError, install
 from oversmoothing.lab.launch.command import configs
-from oversmoothing.lab.launch.start import Start
+from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.search.files import Space, read_best, words_of, write_best, write_trials
 from oversmoothing.lab.search.stacked import (
     BUILT,

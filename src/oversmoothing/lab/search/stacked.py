@@ -24,7 +24,7 @@ from oversmoothing.lab.arguments import build
 from oversmoothing.lab.backbones.engine import Engine
 from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.data.graph import Graph
-from oversmoothing.lab.launch.start import parts
+from oversmoothing.lab.launch.execute import parts
 from oversmoothing.lab.tasks.base import Parts, Task
 from oversmoothing.lab.tasks.nodes import keep_freed_memory, step
 

@@ -1,1 +1,0 @@
-"""The command ``python -m oversmoothing diagnose`` and its sources of models."""

@@ -1,0 +1,382 @@
+"""Trained networks are loaded, drawn, measured and exported with the numbers of their runs."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from in_process import here
+from omegaconf import OmegaConf
+from PIL import Image
+from tiny_trained import trained
+
+import oversmoothing as osm
+from oversmoothing.errors import InputError
+from oversmoothing.lab.arguments import build
+from oversmoothing.lab.data.image_set import read_mask
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.execute import execute
+from oversmoothing.lab.launch.predict import titles
+from oversmoothing.lab.launch.trained import DRAWN, TrainedRun, export, load
+from oversmoothing.lab.papers.centered_fig2 import figure2
+from oversmoothing.lab.store.identity import run_id
+from oversmoothing.lab.store.results import read_result
+from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.store.weights import SHARED, read_weights, share_weights
+from oversmoothing.lab.tasks.segmentation import Evaluator
+from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, look_at
+from oversmoothing.metrics.segmentation import Confusion
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run with centering and two seeds, one without, and one of supervised segmentation."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    return {name: trained(name, outputs) for name in ("centered", "none", "segmentation")}
+
+
+@pytest.fixture(scope="module")
+def exports(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The exported seed 1 of two runs."""
+    made = tmp_path_factory.mktemp("exports")
+    for name in ("centered", "segmentation"):
+        export(str(folders[name]), made / name, seed=1)
+    return {path.name: path for path in made.iterdir()}
+
+
+def loaded(folder: Path, seed: int | None = None) -> TrainedRun:
+    return load(folder, seed, "cpu", DRAWN)
+
+
+def segments(run: TrainedRun) -> Evaluator:
+    """The evaluator that the training of a segmentation run used."""
+    own, cpu = build(run.config.task.evaluation), torch.device("cpu")
+    return Evaluator(run.network, run.data, own, cpu, Recorder(run.folder, [run.seed]))
+
+
+# Loading
+
+
+@pytest.mark.parametrize("name, seed", [("centered", 0), ("centered", 1), ("segmentation", 1)])
+def test_loaded_network_is_the_trained_one(
+    name: str, seed: int, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    run = loaded(shutil.copytree(folders[name], tmp_path / folders[name].name), seed)
+    state = torch.load(folders[name] / f"weights-seed{seed}.pt", weights_only=True)
+    own = run.network.state_dict()
+    assert own.keys() == state.keys() and not run.network.training
+    tensors = [key for key, value in state.items() if isinstance(value, torch.Tensor)]
+    assert all(torch.equal(own[key], state[key]) for key in tensors)
+    assert run.label_names == ("background", *run.classes) and run.classes == run.data.classes
+    execute(run.config)  # its result is there, so nothing is trained
+
+
+def test_a_frozen_position_embedding_is_that_of_the_run(
+    folders: dict[str, Path], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    copied = shutil.copytree(folders["none"], tmp_path / "copied") / "config.yaml"
+    frozen = copied.read_text().replace("freeze_pos_embed: false", "freeze_pos_embed: true")
+    copied.write_text(frozen)
+    assert not all(
+        parameter.requires_grad for parameter in loaded(copied.parent).network.parameters()
+    )
+    assert not [warning for warning in recwarn if "random" in str(warning.message)]
+
+
+def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Path]) -> None:
+    run, count = loaded(folders["none"]), Confusion(6)
+    for id in (run.data.val[0], run.data.val[3]):  # two, evenly spaced
+        look = look_at(run.task.viewer(run.network), run.data, id)
+        count.update(torch.from_numpy(look.mask).long(), run.data.mask(id))
+    expected = execute(run.config)["seeds"]["0"]["val_seg_ms_miou"]
+    assert count.miou() == pytest.approx(expected, abs=1e-9)
+    run = loaded(folders["segmentation"])
+    expected = execute(run.config)["seeds"]["1"]["val_seg_miou"]
+    assert segments(run).split("val")["val_seg_miou"] == expected
+
+
+def _cut(folder: Path) -> None:
+    weights = folder / "weights-seed0.pt"
+    weights.write_bytes(weights.read_bytes()[:1000])
+
+
+def _of_nodes(folder: Path) -> None:
+    for weights in folder.glob("weights-*"):
+        weights.unlink()
+    config = OmegaConf.load(folder / "config.yaml")
+    config.task = {"_target_": "oversmoothing.lab.tasks.nodes.Nodes", "layer_metrics": False}
+    OmegaConf.save(config, folder / "config.yaml")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "seed": (lambda folder: None, "known seeds: 0"),
+    "cut": (_cut, "weights-seed0.pt"),
+    "code": (
+        lambda folder: torch.save({"x": Path("/")}, folder / "weights-seed0.pt"),
+        "weights-se",
+    ),
+    "shape": (
+        lambda folder: torch.save({"a": torch.zeros(5)}, folder / "weights-seed0.pt"),
+        "weights-seed0.pt",
+    ),
+    "gone": (lambda folder: (folder / "weights-seed0.pt").unlink(), "result.json"),
+    "nodes": (_of_nodes, "task=nodes"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_cannot_be_loaded_is_refused(
+    name: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    damage, named = DAMAGES[name]
+    folder = shutil.copytree(folders["none"], tmp_path / "copy")
+    damage(folder)
+    with pytest.raises(InputError, match=named):
+        load(folder, 7 if name == "seed" else None, "cpu", ("wsss", "nodes"))
+
+
+def test_another_task_is_refused(folders: dict[str, Path]) -> None:
+    with pytest.raises(InputError, match="task=wsss"):
+        load(folders["segmentation"], tasks=("wsss",))
+
+
+# Drawing
+
+
+def test_predict_does_what_it_can(
+    folders: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    run = loaded(folders["centered"])
+    known, other = run.data.val[:2]
+    good, broken = Path(run.data.image_files[other]), tmp_path / "broken.jpg"
+    broken.write_bytes(good.read_bytes()[:300])
+    missing = tmp_path / "missing.jpg"
+    words = [missing, broken, known, good, "--run", folders["centered"], "--pdf"]
+    words += ["--compare", folders["none"], "--device", "cpu", "--out", tmp_path / "out"]
+    assert here(["predict.py", *map(str, words)], monkeypatch) == 1
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 2 and str(missing) in errors[0] and str(broken) in errors[1]
+    for id in (known, other):
+        assert Image.open(tmp_path / "out" / f"{id}.png").width > 1000
+        assert (tmp_path / "out" / f"{id}.pdf").stat().st_size
+        expected = look_at(run.task.viewer(run.network), run.data, id).mask
+        assert np.array_equal(read_mask(tmp_path / "out" / f"{id}-mask.png"), expected)
+
+
+def test_predict_draws_the_masks_of_segmentation_runs(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, folder = loaded(folders["segmentation"]), str(folders["segmentation"])
+    id = run.data.val[0]
+    words = ["predict.py", id, "--run", folder, "--compare", folder, "--out", str(tmp_path)]
+    assert here(words, monkeypatch) == 0
+    expected = segments(run).predict(run.data.image(id).float() / 255).numpy()
+    assert np.array_equal(read_mask(tmp_path / f"{id}-mask.png"), expected)
+    assert Image.open(tmp_path / f"{id}.png").width > 700  # image, truth, two masks
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "named"),
+    [
+        ("none", ["x.jpg", "--labels", "disk"], "--labels"),
+        ("segmentation", ["x.jpg", "--labels", "disc"], "--labels"),
+        ("none", ["cat.png", "--out", "."], "cat.png"),
+        ("none", ["a/1.jpg", "b/1.jpg"], "a/1.jpg"),
+    ],
+)
+def test_predict_refuses_and_replaces_no_image(
+    run: str,
+    words: list[str],
+    named: str,
+    folders: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cat.png").write_bytes(b"precious")
+    assert here(["predict.py", *words, "--run", str(folders[run])], monkeypatch) == 2
+    error = capsys.readouterr().err
+    assert named in error and error.count("\n") == 1
+    assert Path("cat.png").read_bytes() == b"precious"
+
+
+def named(folder: str, *words: str) -> SimpleNamespace:
+    config = compose_config(["experiment=seg_voc_subset", *words])
+    return SimpleNamespace(folder=Path(f"segmentation-{folder:>010}"), config=config)
+
+
+def test_titles_distinguish_runs() -> None:
+    """By the aggregator, or if it is the same by its options, or else by the ids."""
+    none, hem = named("3", "aggregator=none"), "aggregator=hem"
+    assert titles([named("1", hem)]) == ["mask"]
+    assert titles([none, named("2", "aggregator=external")]) == ["no unit", "External"]
+    steps = [named(size, hem, f"aggregator.step_size={size}") for size in ("0.2", "0.5")]
+    assert titles([*steps, none]) == ["EM\nstep_size=0.2", "EM\nstep_size=0.5", "no unit"]
+    elsewhere = titles([named("1"), named("2", "trainer.iterations=7")])
+    assert [title.splitlines()[-1] for title in elsewhere] == ["0000000001", "0000000002"]
+
+
+def test_figure2(folders: dict[str, Path]) -> None:
+    without, centered = (loaded(folders[name]) for name in ("none", "centered"))
+    ids = distinct_classes(centered.data, 2)
+    figure = figure2(without, centered, ids)
+    networks = ("without centering", "γ = −1")
+    maps = [f"{what}, {title}" for what in ("CAM", "mask") for title in networks]
+    assert [text.get_text() for text in figure.texts] == ["image", "ground truth", *maps]
+    assert len(figure.axes) == 12
+    for id in ids:  # the mask has classes of the label only, if they are given
+        mask = look_at(centered.task.viewer(centered.network, known=True), centered.data, id).mask
+        assert set(np.unique(mask)) <= {0, *centered.data.present[id]}
+    with pytest.raises(InputError, match="nothing"):
+        figure2(without, centered, ["nothing"])
+
+
+def test_hem_figures_of_a_segmentation_run(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--run", str(folders["segmentation"]), "--seed", "1"]
+    stem = ["--stem", str(tmp_path / "four")]
+    assert here(["figure.py", "hem_fig4", *words, *stem], monkeypatch) == 0
+    assert Image.open(tmp_path / "four.png").width > 500
+    words += ["--samples", "2", "--iterations", "3", "--folder", str(tmp_path)]
+    assert here(["figure.py", "hem_fig3", *words], monkeypatch) == 0
+    content = json.loads((tmp_path / "hem_fig3.json").read_text())
+    assert list(content["profiles"]) == ["2"]  # nothing was trained
+    assert here(["figure.py", "hem_fig3", *words, "--", "device=cpu"], monkeypatch) == 2
+
+
+@pytest.mark.parametrize(
+    ("figure", "words"),
+    [
+        ("fig2", "experiment=wsss_voc_subset aggregator=none"),
+        ("hem_fig4", "experiment=seg_voc_subset aggregator=hem"),
+    ],
+)
+def test_a_figure_names_the_command_that_is_missing(
+    figure: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert here(["figure.py", figure], monkeypatch) == 2
+    assert f"python train.py {words} 'seeds=[0]'" in capsys.readouterr().err
+
+
+# Exports
+
+
+@pytest.mark.parametrize("name", ["centered", "segmentation"])
+def test_an_exported_network_is_the_same(
+    name: str, folders: dict[str, Path], exports: dict[str, Path]
+) -> None:
+    run, exported = loaded(folders[name], 1), loaded(exports[name])
+    assert (exported.seed, exported.label_names) == (1, run.label_names)
+    assert run_id(exported.config) == run_id(run.config)
+    own, other = run.network.state_dict(), exported.network.state_dict()
+    assert list(own) == list(other)
+    for key, value in own.items():
+        equal = torch.equal if isinstance(value, torch.Tensor) else lambda a, b: a == b
+        assert equal(value, other[key]), key
+    torch.manual_seed(0)
+    images = torch.rand(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(run.network.segment(images), exported.network.segment(images))
+
+
+def test_the_page_of_an_export_has_its_numbers(
+    folders: dict[str, Path], exports: dict[str, Path]
+) -> None:
+    page = (exports["centered"] / "README.md").read_text()
+    result = read_result(folders["centered"])["seeds"]["1"]
+    for stage, how in result["conditions"]["val"].items():
+        if f"val_{stage}_miou" in result:
+            assert f"| val | {stage} | {result[f'val_{stage}_miou']:.2f} | {how} |" in page
+    own = str(folders["centered"].parent)
+    assert own not in page + (exports["centered"] / "config.yaml").read_text()
+
+
+def test_evaluate_measures_the_same(
+    folders: dict[str, Path],
+    exports: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    tables = []
+    for words in ([str(folders["centered"]), "--seed", "1"], [str(exports["centered"])]):
+        assert here(["evaluate.py", "--device", "cpu", "--run", *words], monkeypatch) == 0
+        tables.append(capsys.readouterr().out.rsplit("\n\n", 1)[0])
+    assert tables[0] == tables[1]
+    [path] = exports["centered"].glob("evaluation-*.json")
+    [(seed, found)] = json.loads(path.read_text())["seeds"].items()
+    own = read_result(folders["centered"])["seeds"]["1"]
+    assert seed == "1" and found["val_seg_miou"] == own["val_seg_miou"]
+
+
+@pytest.mark.parametrize("target", ["os.system", "oversmoothing.lab.store.files.os.remove"])
+def test_an_exported_config_calls_no_foreign_code(
+    exports: dict[str, Path], tmp_path: Path, target: str
+) -> None:
+    copy = shutil.copytree(exports["centered"], tmp_path / "copy")
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["aggregator"]["extra"] = [{"_target_": target, "path": str(copy / "README.md")}]
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(InputError, match=target):
+        loaded(copy)
+    assert (copy / "README.md").exists()
+
+
+def test_what_cannot_be_exported_leaves_nothing(
+    folders: dict[str, Path], exports: dict[str, Path], tmp_path: Path
+) -> None:
+    def refused(named: str, run: Path, to: Path, seed: int | None = None) -> None:
+        with pytest.raises(InputError, match=named):
+            export(str(run), to, seed)
+
+    new, before = tmp_path / "new", sorted(exports["centered"].iterdir())
+    refused("--to", folders["none"], exports["centered"])
+    assert sorted(exports["centered"].iterdir()) == before
+    refused("--seed 0 or 1", folders["centered"], new)
+    refused("seed 7", folders["none"], new, 7)
+    odd, result = shutil.copytree(folders["none"], tmp_path / "odd"), read_result(folders["none"])
+    for change in ({"envs": []}, {"seeds": dict.fromkeys(result["seeds"], {"conditions": 5})}):
+        (odd / "result.json").write_text(json.dumps(result | change))
+        refused("result.json", odd, new)
+    assert not new.exists()
+    copy = shutil.copytree(exports["centered"], tmp_path / "damaged")
+    weights = copy / SHARED
+    weights.write_bytes(weights.read_bytes()[:-100])
+    refused(SHARED, copy, new)
+    share_weights(weights, {"classifier.weight": torch.zeros(5, 64, 1, 1)})
+    refused(SHARED, copy, new)
+
+
+def test_no_number_of_the_state_changes(tmp_path: Path) -> None:
+    """Also of tensors that share memory or are views, and of aggregators without extra state."""
+    shared = torch.randn(4, 6)
+    state = {"a": shared, "b": shared, "c": shared.T}
+    share_weights(tmp_path / SHARED, state)
+    found = read_weights(tmp_path / SHARED)
+    assert found.keys() == state.keys()
+    assert all(torch.equal(found[key], state[key]) for key in state)
+
+    def network() -> (
+        torch.nn.Module
+    ):  # those in a site leave theirs out, those beside one have None
+        return torch.nn.Sequential(torch.nn.Linear(2, 3), osm.Centered(), osm.Centered(warmup=4))
+
+    model, again = network(), network()
+    model[2].advance(1)
+    share_weights(tmp_path / SHARED, model.state_dict())
+    again.load_state_dict(read_weights(tmp_path / SHARED))
+    assert again[2].progress == 0.25 and torch.equal(again[0].weight, model[0].weight)
