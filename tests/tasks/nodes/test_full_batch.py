@@ -111,20 +111,6 @@ def test_linear_layers_have_a_weight_decay_of_their_own(graph) -> None:
         FullBatchAdam(dense_weight_decay=5e-4).fits(plain)
 
 
-@pytest.mark.parametrize(
-    ("key", "options"),
-    [
-        ("patience", {"patience": 5}),
-        ("patience", {"patience": 0, "selection": "best-val"}),
-        ("patience", {"patience": 4, "eval_every": 5, "selection": "best-val"}),
-        ("dense_weight_decay", {"dense_weight_decay": -1.0}),
-    ],
-)
-def test_bad_settings_are_named(key: str, options: dict) -> None:
-    with pytest.raises(InputError, match=rf"trainer\.{key}: expected"):
-        FullBatchAdam(**options)
-
-
 def test_a_compiled_training_equals_the_plain_one(graph, tmp_path, monkeypatch) -> None:
     """With sparse features and dropout; training and evaluation are one graph each."""
     eager = functools.partial(torch.compile, backend="aot_eager")

@@ -99,24 +99,6 @@ def test_sampled_neighbours_come_after_the_nodes_that_were_drawn() -> None:
         assert {*zip(nodes[target].tolist(), nodes[source].tolist())} <= pairs
 
 
-@pytest.mark.parametrize(
-    ("key", "make"),
-    [
-        ("num_parts", lambda: RandomNodeAdam(num_parts=0)),
-        ("momentum", lambda: RandomNodeAdam(momentum=0.0)),
-        ("parts_per_batch", lambda: ClusterAdam(num_parts=3)),
-        ("fanouts", lambda: NeighborAdam(fanouts=[10, 0])),
-        ("fanouts", lambda: NeighborAdam(fanouts=[10]).fits(networks(graph()))),
-        ("batch_size", lambda: batches(NeighborAdam(batch_size=26), graph())),
-        ("num_parts", lambda: batches(RandomNodeAdam(num_parts=41), graph())),
-        ("num_parts", lambda: batches(ClusterAdam(num_parts=41), graph())),
-    ],
-)
-def test_values_out_of_range_are_named(key: str, make: Any) -> None:
-    with pytest.raises(InputError, match=rf"^trainer\.{key}: expected"):
-        make()
-
-
 def test_missing_packages_and_networks_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch_geometric.typing as typing
 

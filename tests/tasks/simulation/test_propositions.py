@@ -60,8 +60,3 @@ def test_the_mean_is_over_the_draws_of_a_seed(tmp_path: Path) -> None:
 def test_other_backbones_are_refused(tmp_path: Path, wrong: dict) -> None:
     with pytest.raises(InputError, match=f"backbone.{next(iter(wrong))}=.*experiment=prop1"):
         check(tmp_path, 1, 1, [0], **wrong)
-
-
-def test_a_wrong_number_of_draws_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"task\.draws: expected 1 for Proposition 1, got 2"):
-        check(tmp_path, 1, 2, [0])

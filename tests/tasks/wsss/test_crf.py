@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.wsss.crf import CRF, dense_crf
 
 
@@ -109,9 +108,3 @@ def test_noise_on_a_real_mask_is_cleaned(photos: list[Path]) -> None:
         for x in (p, dense_crf(photo(photos[0]), p))
     )
     assert after > before + 0.2
-
-
-@pytest.mark.parametrize("key", ["iterations", "pos_xy", "bi_xy", "bi_rgb", "pos_w", "bi_w"])
-def test_options_are_checked(key: str) -> None:
-    with pytest.raises(InputError, match=f"task.evaluation.crf.{key}: .* -1"):
-        CRF(**{key: -1})
