@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from guide import ROOT, commands, files
+from guide import PARTS, ROOT, commands
 
 from oversmoothing.errors import Problems
 from oversmoothing.lab import papers
@@ -34,10 +34,10 @@ EXTRAS = PROJECT["optional-dependencies"].keys()
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TABLES = {cell.table for cell in load(RESULTS / "expected")}
 FIGURES = [module.name for module in pkgutil.iter_modules(papers.__path__)]
-ADDED = ("an aggregator", "a task", "a backbone", "a data set", "a table")
-OWN = {name.partition("/")[2] for part in ADDED for name in files(f"Adding {part}")}
+OWN = {path.relative_to(PARTS).as_posix() for path in PARTS.glob("*/*.yaml")}
 PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher"}  # what an option needs
 PLAIN = (  # commands that are not of this repository
+    "cp -r examples/parts my_parts",
     "source .venv/bin/activate",
     "wandb login",
     "wandb sync outputs/nodes-*/wandb/offline-run-*",
@@ -94,8 +94,8 @@ def test_commands_are_accepted(page: Path) -> None:
             words = words[1:]
         if "train.py" in words:
             accepted(words[words.index("train.py") + 1 :])
-        elif words[:3] == ["python", "-m", "oversmoothing"]:
-            known_flags("src/oversmoothing/__main__.py", *words[3:])
+        elif words[0] == "oversmoothing":
+            known_flags("src/oversmoothing/__main__.py", *words[1:])
         elif words[0] == "python":
             known_flags(*words[1:])
         elif words[0] == "make":
@@ -125,12 +125,14 @@ def accepted(words: list[str]) -> None:
 def known_flags(script: str, *words: str) -> None:
     """A script exists and knows its table or figure, and its help names every flag."""
     assert (ROOT / script).exists(), script
-    figure = script.endswith("figure.py")
-    command = words[:1] if script.endswith(("figure.py", "__main__.py")) else ()
-    if script.endswith("table.py") and "--results" not in words:
-        assert words[0] in TABLES, words[0]
-    if figure:
-        assert len(fnmatch.filter(FIGURES, f"*{words[0].replace('_', '*_')}*")) == 1, words[0]
+    one = script.endswith("__main__.py")  # the command of all scripts: its first word is a script
+    name, named = (words[0], words[1:]) if one else (Path(script).stem, words)
+    if name == "table" and "--results" not in words:
+        assert named[0] in TABLES, named[0]
+    if name == "figure":
+        found = fnmatch.filter(FIGURES, f"*{named[0].replace('_', '*_')}*")
+        assert len(found) == 1, named[0]
+    command = (*words[:1] * one, *named[:1] * (name == "figure"))
     words = words[: words.index("--")] if "--" in words else words
     for flag in (word for word in words if word.startswith("-")):
         assert flag in printed_help(script, *command), f"{script} {flag}"
@@ -191,19 +193,29 @@ def test_targets_in_sentences_exist(page: Path) -> None:
 
 def test_the_mistakes_of_the_guide_are_reported() -> None:
     """The printed output in the guide is what the command prints."""
-    guide = (ROOT / "docs/guides/design.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/guides/adding.md").read_text(encoding="utf-8")
     shown, lines = re.findall(r"^\$ python train\.py (.*)\n((?:error: .*\n)+)", guide, re.M)[0]
     with pytest.raises(Problems) as found:
         command(shlex.split(shown))
     assert [f"error: {line}" for line in found.value.lines] == lines.splitlines()
 
 
-def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
-    assert blocks
-    for code in blocks:
-        exec(compile(code, str(README), "exec"), {})
+def test_the_python_of_the_readme_prints_what_it_shows(capsys: pytest.CaptureFixture) -> None:
+    """The lines that it shows, to the digits that another processor changes."""
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
+    code = [text for language, text in blocks if language == "python"]
+    shown = [text for language, text in blocks if language == "text"]
+    assert len(code) == len(shown) == 2
+    names: dict = {}
+    for run, lines in zip(code, shown):
+        exec(compile(run, str(README), "exec"), names)
+        printed = {
+            line.split()[0]: line.split()[1:]
+            for line in capsys.readouterr().out.splitlines()
+            if line
+        }
+        for name, *numbers in (line.split() for line in lines.splitlines()[1:]):
+            assert [*map(float, printed[name])] == pytest.approx([*map(float, numbers)], 0.02), name
 
 
 def test_the_readme_is_short() -> None:

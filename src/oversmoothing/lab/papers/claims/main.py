@@ -32,7 +32,7 @@ ABOUT = ("name", "paper", "place", "statement", "experiment", "scale")
 FOUND = ("measured", "n", "verdict")
 HEAD = """# What the papers claim
 
-Written by `make claims`. [What the verdicts mean](../docs/guides/tables.md#claims).
+Written by `make claims`. [What the verdicts mean](../docs/guides/reproduce.md#claims).
 """
 QUESTIONS = "These statements are not from the papers, which leave these questions open.\n"
 
