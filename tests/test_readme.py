@@ -52,7 +52,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 
 def text_of(page: Path, *languages: str) -> str:
     """A page without its blocks of code, but for those of some languages."""
-    blocks = re.compile(r"^```(\w*)\n.*?^```$", re.M | re.S)
+    blocks = re.compile(r"^```([\w{}-]*)\n.*?^```$", re.M | re.S)
     text = page.read_text(encoding="utf-8")
     return blocks.sub(lambda block: block[0] if block[1] in languages else "", text)
 
