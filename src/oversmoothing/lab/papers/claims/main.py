@@ -1,7 +1,7 @@
 """Measures what the papers claim, and writes the page of all claims with their verdicts.
 
-    python scripts/figure.py claims
-    python scripts/figure.py claims --only 'contranorm_prop*'
+    oversmoothing figure claims
+    oversmoothing figure claims --only 'contranorm_prop*'
 
 If data or results for a finding are missing, its recorded value is kept.
 """
