@@ -158,6 +158,13 @@ def test_make_refuses_unknown_options(word: str) -> None:
     assert dry.stderr.count("\n") == 1 and not dry.stdout
 
 
+def test_a_recipe_of_make_uses_no_variable_without_a_value() -> None:
+    """Each line of a target begins with a program."""
+    dry = subprocess.run(["make", "-n", "bench"], cwd=ROOT, capture_output=True, text=True)
+    programs = [line.split()[0] for line in dry.stdout.splitlines() if "bench" in line]
+    assert programs and {*programs} <= {"for", ".venv/bin/python"}
+
+
 @every_page
 def test_named_parts_exist(page: Path) -> None:
     """``group=option`` and paths of files exist, in commands and in sentences."""
