@@ -3,37 +3,31 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock
+OSM = $(PY) -m oversmoothing
 JOBS ?= 1
 TABLES := $(filter-out cures%,$(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml))
-FILTER = $(if $(DATA),--data $(DATA)) $(if $(METHODS),--methods $(METHODS)) $(if $(COLUMNS),--columns $(COLUMNS))
-TO = $(if $(PUBLISH),--publish)
-FLAGS = $(FILTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FRESH),--fresh) $(if $(EARLIER),--earlier) $(if $(ALL),--all) $(if $(LATEX),--latex) $(if $(PDF),--pdf) $(TO) $(if $(REPLACE),--replace)
+FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix limits training
+
+# `make table5 DATA=cora FRESH=1` becomes `oversmoothing table table5 --data cora --fresh`, which refuses
+# what it has no use for; the environment is not read, since it may hold COLUMNS, the terminal's width,
+# or NAME, the host's.
+SWITCHES = ALL EARLIER FRESH LATEX PDF PLAN PUBLISH RECORDED REPLACE
+VALUES = COLUMNS DATA GRAPHS LAYERS METHODS NETWORKS ONLY RUN SEEDS
+OTHERS = CONTRANORM DATA_ROOT EANET EMANET IMAGES JOBS N NAME OUT OVERRIDES PYTHON SPLIT TOCO VENV
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+UNKNOWN := $(strip $(filter-out $(SWITCHES) $(VALUES) $(OTHERS),$(GIVEN)))
+$(if $(UNKNOWN),$(error $(UNKNOWN): no such option, so nothing was run; see `make help`))
+
+lower = $(shell echo $(1) | tr A-Z a-z)
+FLAGS = $(foreach name,$(filter $(SWITCHES) $(VALUES),$(GIVEN)),$(if $($(name)),\
+  --$(call lower,$(name)) $(if $(filter $(VALUES),$(name)),$($(name)))))
+CHOSEN = $(if $(filter NAME,$(GIVEN)),$(NAME))
 SEVERAL = $(filter-out 1,$(JOBS))
 WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
-RUNS = --jobs $(JOBS) $(if $(WORDS),-- $(WORDS))
-DRAW = $(TO) $(if $(RUN),--run $(RUN)) $(if $(PDF),--pdf) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
-FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix limits training
-NO_NAME = $(if $(NAME),,$(filter table figure,$(MAKECMDGOALS)))
-$(if $(filter environment,$(origin NAME)),$(eval NAME :=))  # some systems export the host's name
-$(if $(NO_NAME),$(error expected a name, as in `make table NAME=table5` or `make figure NAME=hem_fig3`; see `make help`))
-GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-TO_RUN = PUBLISH JOBS OVERRIDES
-OF_TABLE = DATA METHODS COLUMNS SEEDS FRESH EARLIER ALL LATEX PDF REPLACE $(TO_RUN)
-OF_FIGURE = RUN PDF $(TO_RUN)
-OF_plan = NAME TABLE $(OF_TABLE)
-OF_table = NAME
-OF_figure = NAME
-OF_tune = NAME DATA METHODS COLUMNS PLAN FRESH $(TO_RUN)
-OF_cures = GRAPHS LAYERS NETWORKS METHODS PLAN EARLIER PDF $(TO_RUN)
-OF_claims = ONLY RECORDED PUBLISH
-OF_data = DATA DATA_ROOT
-OF_submission = RUN SPLIT OUT OVERRIDES
-OF_bench = CONTRANORM EMANET EANET TOCO IMAGES PUBLISH
-OF_torture = N ONLY SEED PUBLISH
-OPTIONS = $(OF_$(1)) $(if $(filter table $(TABLES),$(1)),$(OF_TABLE)) $(if $(filter figure fig1 fig2,$(1)),$(OF_FIGURE))
-KNOWN = PYTHON VENV $(foreach goal,$(MAKECMDGOALS),$(call OPTIONS,$(goal)))
-UNKNOWN := $(filter-out $(KNOWN),$(GIVEN))
-$(if $(strip $(UNKNOWN)),$(error $(strip $(UNKNOWN)): no such option of `make $(MAKECMDGOALS)`, so nothing was run; see `make help`))
+MORE = $(FLAGS) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
+BENCH = $(PY) benchmarks/bench.py
+CASES = pyg contranorm centering em slopes generator cures search startup paper_sizes launches energy seg_step
+TO = $(if $(PUBLISH),--publish)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims numbers cures figure fig1 fig2 report submission bench torture clean distclean
@@ -81,7 +75,7 @@ docs: setup  ## build the documentation into site/
 	@echo "open site/index.html"
 
 demo: setup  ## five minutes: a small Figure 1, a depth study and segmentation, on one page
-	$(PY) scripts/figure.py demo
+	$(OSM) figure demo
 
 test: setup  ## run all tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses=4
@@ -92,17 +86,16 @@ lint: setup  ## format the code, check it and its types
 	$(PY) -m mypy
 
 data: setup  ## download and verify the graphs: make data DATA='cora squirrel'
-	$(PY) scripts/fetch_data.py $(DATA) --root $(or $(DATA_ROOT),data)
+	$(OSM) data $(DATA) --root $(or $(DATA_ROOT),data)
 
 plan: setup  ## list the runs that a table lacks, and estimate their time: make plan NAME=table5
-	$(PY) scripts/table.py $(or $(NAME),$(TABLE),table5) --plan $(FLAGS) $(if $(WORDS),-- $(WORDS))
+	$(OSM) table $(or $(CHOSEN),table5) --plan $(MORE)
 
 tune: setup  ## search settings by validation accuracy: make tune DATA=cora METHODS=centered PLAN=1
-	$(PY) scripts/tune.py $(or $(NAME),table6) $(FILTER) $(if $(PLAN),--plan) $(if $(FRESH),--fresh) $(TO) \
-	  $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
+	$(OSM) tune $(or $(CHOSEN),table6) $(MORE)
 
 table: setup  ## run what a table lacks and print the table: make table NAME=seg_subset
-	$(PY) scripts/table.py $(NAME) $(FLAGS) $(RUNS)
+	$(OSM) table $(CHOSEN) $(MORE)
 
 table1: setup  ## Centered Self-Attention Layers: mIoU on VOC (tables 1 to 4: data and a GPU, ALL=1)
 table2: setup  ## IoU by class
@@ -111,33 +104,26 @@ table4: setup  ## ablation of losses and centering
 table5: setup  ## its node classification by depth, GCNs of 2 to 32 layers: make table5 DATA=cora METHODS=centered
 table6: setup  ## the same with the settings that `make tune` has found
 $(TABLES): setup
-	$(PY) scripts/table.py $@ $(FLAGS) $(RUNS)
+	$(OSM) table $@ $(MORE)
 
+figure: setup  ## draw a figure or compute another result: make figure NAME=hem_fig3
+	$(OSM) figure $(CHOSEN) $(MORE)
+
+fig1: setup  ## Figure 1: rank by γ and depth, nine panels, and the check of the claim
+fig2: setup  ## Figure 2: CAMs and masks, and token similarity by block, of two trained runs
 claims: setup  ## what the papers claim, measured, with verdicts: make claims ONLY='hem*' RECORDED=1
-	$(PY) scripts/figure.py claims $(TO) $(if $(ONLY),--only $(ONLY)) $(if $(RECORDED),--recorded)
+cures: setup  ## which method at which depth: make cures GRAPHS='Cora SBM-0.9' LAYERS='2 8' PLAN=1
+fig1 fig2 claims cures:
+	$(OSM) figure $@ $(MORE)
 
 numbers: setup  ## write the measured numbers, tables and claims of results/ into the pages
 	$(PY) -m oversmoothing.lab.report.numbers
 
-cures: setup  ## which method at which depth: make cures GRAPHS='Cora SBM-0.9' LAYERS='2 8' PLAN=1
-	$(PY) scripts/figure.py cures $(if $(GRAPHS),--graphs $(GRAPHS)) $(if $(LAYERS),--layers $(LAYERS)) \
-	  $(if $(NETWORKS),--networks $(NETWORKS)) $(if $(METHODS),--methods $(METHODS)) $(if $(PLAN),--plan) \
-	  $(if $(EARLIER),--earlier) $(if $(PDF),--pdf) $(TO) $(RUNS)
-
-figure: setup  ## draw a figure or compute another result: make figure NAME=hem_fig3
-	$(PY) scripts/figure.py $(NAME) $(DRAW)
-
-fig1: setup  ## Figure 1: rank by γ and depth, nine panels, and the check of the claim
-fig2: setup  ## Figure 2: CAMs and masks, and token similarity by block, of two trained runs
-fig1 fig2:
-	$(PY) scripts/figure.py $@ $(DRAW)
-
 report: setup  ## one page of all results: outputs/report.html
-	$(PY) scripts/report.py
+	$(OSM) report
 
 submission: setup  ## zip for VOC's test server, of a trained run: make submission RUN=outputs/wsss-…
-	$(PY) scripts/evaluate.py --run $(RUN) --split $(or $(SPLIT),test) \
-	  --export $(or $(OUT),outputs/submission) $(OVERRIDES)
+	$(OSM) evaluate --run $(RUN) --split $(or $(SPLIT),test) --export $(or $(OUT),outputs/submission) $(OVERRIDES)
 
 bench: setup  ## speed and memory, compared with reference implementations
 	$(BENCH) graphs $(TO) --depths 2 8 32 $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)

@@ -19,6 +19,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
+highlight_language = "none"  # of blocks that name no language
 pygments_style = "friendly"
 html_math_renderer = "mathml"
 smartquotes_action = "D"  # dashes only: ... and quotes are Python

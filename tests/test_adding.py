@@ -1,10 +1,11 @@
 """Every example of docs/guides/adding.md works from a folder outside the repository."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from guide import commands, run, section, write
+from guide import PARTS, commands, parts, run, section
 
 from oversmoothing.errors import Problems
 from oversmoothing.lab.launch import command as check
@@ -19,16 +20,17 @@ RANK += ["backbone.num_tokens=8", "backbone.dim=8", "task.gammas=null", "seeds=[
 @pytest.mark.parametrize(
     ("title", "fast", "runs", "name"),
     [
-        ("Adding an aggregator", FAST, 10, "nodes-csbm-mean_shift"),
+        ("Adding parts", FAST, 1, "nodes-csbm-mean_shift"),
+        ("Adding an aggregator", FAST, 9, "nodes-csbm-mean_shift"),
         ("Adding a task", FAST, 1, "smoothing-csbm-centered"),
-        ("Adding a backbone", FAST, 5, "nodes-csbm"),
+        ("Adding a backbone", FAST, 4, "nodes-csbm"),
         ("Adding a data set", RINGS, 1, "nodes-rings-centered"),
     ],
 )
 def test_the_example_runs(
     tmp_path: Path, title: str, fast: list[str], runs: int, name: str
 ) -> None:
-    write(title, tmp_path)
+    parts(tmp_path)
     for words in commands(section(title)):
         done = run(words, tmp_path, *([] if "--cfg" in words else fast))
         assert (done.returncode, done.stderr) == (0, ""), words
@@ -37,12 +39,18 @@ def test_the_example_runs(
     assert all(set(result["seeds"]) == {"0", "1"} for result in found)
 
 
+def test_the_code_of_the_guide_is_that_of_the_file() -> None:
+    for code in re.findall(
+        r"^```(?:python|yaml)\n(.*?)^```", section("Adding an aggregator"), re.M | re.S
+    ):
+        assert any(code in path.read_text("utf-8") for path in PARTS.glob("**/mean_shift.*")), code
+
+
 def test_a_new_table_is_planned_run_and_written(tmp_path: Path) -> None:
-    write("Adding a table", tmp_path)
+    results = parts(tmp_path) / "results"
     plan, make, _ = commands(section("Adding a table"))
     done = run(make, tmp_path, "--", "logger=none", "threads=1")
     assert (done.returncode, done.stderr) == (0, "")
-    results = tmp_path / "my_results"
     assert len((results / "depth.jsonl").read_text().splitlines()) == 4
     text = (results / "tables" / "depth.md").read_text()
     assert "4 of 4 cells measured" in text and "centered, γ = −1 against no method" in text
@@ -51,9 +59,8 @@ def test_a_new_table_is_planned_run_and_written(tmp_path: Path) -> None:
 
 
 def test_a_table_of_a_new_data_set(tmp_path: Path) -> None:
-    write("Adding a table", tmp_path)
-    write("Adding a data set", tmp_path)
-    table = tmp_path / "my_results/expected/depth.yaml"
+    results = parts(tmp_path) / "results"
+    table = results / "expected/depth.yaml"
     text = table.read_text(encoding="utf-8").replace("  depth:", "  rings:")
     text = text.replace("data=sbm, data.num_nodes=400", "data=rings")
     table.write_text(text, encoding="utf-8")
@@ -62,16 +69,14 @@ def test_a_table_of_a_new_data_set(tmp_path: Path) -> None:
     assert (plan.returncode, plan.stderr) == (0, "") and "4 runs are missing" in plan.stdout
     done = run(make, tmp_path, "--columns", "L=2", "--", "logger=none", "threads=1")
     assert (done.returncode, done.stderr) == (0, "")
-    assert len((tmp_path / "my_results/rings.jsonl").read_text().splitlines()) == 2
-    assert "Words after --" in run(["python", "scripts/table.py", "--help"], tmp_path).stdout
+    assert len((results / "rings.jsonl").read_text().splitlines()) == 2
 
 
 def test_mistakes_in_options_of_a_new_task_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write("Adding a task", tmp_path)
-    monkeypatch.syspath_prepend(tmp_path / "my_tasks")
-    words = ["--config-dir", str(tmp_path / "my_tasks"), "task=smoothing"]
+    monkeypatch.syspath_prepend(PARTS)
+    words = ["--config-dir", str(PARTS), "task=smoothing"]
     with pytest.raises(Problems) as found:
         check.command([*words, "task.metric=rank", "task.metrc=rank"])
     assert "task.metric: expected one of mean_cosine, effective_rank" in str(found.value)
@@ -83,8 +88,7 @@ def test_mistakes_in_options_of_a_new_task_are_named(
 @pytest.fixture
 def methods(tmp_path: Path) -> Path:
     """A user's folder with an aggregator, and a space in its name."""
-    write("Adding an aggregator", tmp_path)
-    return (tmp_path / "my_methods").rename(tmp_path / "my methods")
+    return parts(tmp_path).rename(tmp_path / "my methods")
 
 
 def rank_of(outputs: Path, *words: str) -> dict:

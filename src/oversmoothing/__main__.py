@@ -16,8 +16,7 @@ COMMANDS = {  # name -> module with the function main, and what it does
     "predict": ("launch.predict", "draw the predictions of a trained network"),
     "evaluate": ("launch.evaluate", "measure a trained network with other settings"),
     "export": ("launch.trained", "write a trained network as a folder to share"),
-    "data": ("data.get", "download and verify raw data"),
-    "labels": ("data.convert_labels", "convert pickled labels to JSON"),
+    "data": ("data.get", "download and verify raw data; convert labels"),
     "report": ("report.write_report", "write one page of all results"),
 }
 
@@ -40,7 +39,10 @@ def main() -> int:
         if (error.name or "").startswith("oversmoothing"):
             raise
         raise InputError(f"{name}: needs {error.name}; {install('repro')}") from error
-    return module.run() if name == "train" else module.main()
+    if name == "train":
+        return module.run()
+    sys.argv[0] = f"oversmoothing {name}"  # which --help shows
+    return module.main()
 
 
 def cli() -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_python_of_the_guide_runs(capsys: pytest.CaptureFixture) -> None:
     page = (ROOT / "docs/guides/graphs.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    code, _ = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     exec(compile(code, "docs/guides/graphs.md", "exec"), {})
     assert "layers.3" in capsys.readouterr().out
 

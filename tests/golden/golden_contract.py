@@ -139,7 +139,7 @@ def _answer(command: str, keys: set[str]) -> dict[str, Any]:
     with contextlib.redirect_stderr(io.StringIO()) as said:
         code = given(script, words)
     own = {part for word in words for part in _named(word)}
-    lines = [line for line in said.getvalue().splitlines() if re.match(r"(\S+: )?error: ", line)]
+    lines = [line for line in said.getvalue().splitlines() if re.match(r"([^:]+: )?error: ", line)]
     return {"exit": code, "named": [_keys(line, own, keys) for line in lines]}
 
 

@@ -1,4 +1,4 @@
-"""The command ``python -m oversmoothing diagnose``, on models of three kinds."""
+"""The command ``oversmoothing diagnose``, on models of three kinds."""
 
 import csv
 import json

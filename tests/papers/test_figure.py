@@ -57,7 +57,7 @@ def test_help_comes_from_the_module(
 ) -> None:
     assert figure(["hem_fig4", "--help"], monkeypatch) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("usage: figure.py hemnet_fig4 ") and "--pdf" in shown
+    assert shown.startswith("usage: oversmoothing figure hemnet_fig4 ") and "--pdf" in shown
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ TABLES = [
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_is_that_of_the_records(table: str, tmp_path: Path) -> None:
-    """After new results: ``python scripts/table.py TABLE --draw --publish``."""
+    """After new results: ``oversmoothing table TABLE --draw --publish``."""
     elsewhere = [f"paths.outputs={tmp_path}"]
     found = collect(select(CELLS, table), elsewhere, RESULTS / f"{table}.jsonl")
     entries = judge([planned.pair for planned in found])

@@ -80,7 +80,7 @@ def test_the_winner_of_a_search_is_the_run_of_its_cell(called: Called, folder: P
     assert best["overrides"][-1] == "seeds=[0,1]"
     assert called("tune", "small", "--columns", "L=2") == (0, "nothing is missing\n", "")
     _, open_, _ = called("table", "small", "--plan", "--columns", "L=3")
-    assert "cells without settings: 1, run python scripts/tune.py small" in open_
+    assert "cells without settings: 1, run oversmoothing tune small" in open_
     _, plan, _ = called("table", "small", "--plan")
     [run] = [line for line in plan.splitlines() if "train.py" in line]
     assert all(word in run for word in best["overrides"][:-1])

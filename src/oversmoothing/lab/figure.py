@@ -1,7 +1,7 @@
 """Draws a figure, or computes another result that is not a table of runs.
 
-    python scripts/figure.py fig1 --jobs 2
-    python scripts/figure.py hem_fig3 --help
+    oversmoothing figure fig1 --jobs 2
+    oversmoothing figure hem_fig3 --help
 
 Names can be shortened: hem_fig3 means src/oversmoothing/lab/papers/hemnet_fig3.
 """

@@ -1,23 +1,29 @@
-"""Downloads and verifies raw data.
+"""Downloads and verifies raw data, or converts ToCo's pickled image labels to JSON.
 
-    python scripts/fetch_data.py cora squirrel
-    python scripts/fetch_data.py voc --root data
+    oversmoothing data cora squirrel
+    oversmoothing data voc --root data
+    oversmoothing data labels cls_labels_onehot.npy --out labels.json
 
 Exit codes: 0 if all data sets are complete, 2 if not.
 """
 
-import argparse
+import json
 import os
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from oversmoothing.errors import InputError, complain, meant
-from oversmoothing.lab.data import voc_archives
+from oversmoothing.lab.data import voc, voc_archives
 from oversmoothing.lab.data.fetch import catalogue, ensure
 from oversmoothing.lab.data.planetoid import FOLDERS, folders
+from oversmoothing.lab.store.files import write_text
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    if sys.argv[1:2] == ["labels"]:
+        return _convert(sys.argv[2:])
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     known = "graphs (default: all four), or voc: VOC 2012 and SBD, a download of 3.4 GB"
     parser.add_argument("names", nargs="*", default=list(FOLDERS), help=known)
     parser.add_argument("--root", default=os.environ.get("DATA_ROOT", "data"), type=Path)
@@ -42,4 +48,16 @@ def _fetch(name: str, root: Path) -> int:
         complain(f"{name}: {error}")
         return 2
     print(f"{name}: {count} files verified under {root / 'graphs'}")
+    return 0
+
+
+def _convert(words: list[str]) -> int:
+    """Writes the labels of a pickle as JSON, which loading cannot turn into code."""
+    parser = ArgumentParser(prog="oversmoothing data labels", description="Converts image labels.")
+    parser.add_argument("file", type=Path, help="cls_labels_onehot.npy")
+    parser.add_argument("--out", required=True, type=Path, help="for data.labels=…")
+    options = parser.parse_args(words)
+    labels = voc.read_onehot(options.file)
+    write_text(options.out, json.dumps(labels, indent=0))
+    print(f"{options.out}: labels of {len(labels)} images")
     return 0

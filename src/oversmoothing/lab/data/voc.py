@@ -33,7 +33,7 @@ from oversmoothing.lab.store.files import write_text, writing
 from oversmoothing.metrics.segmentation import IGNORE
 
 LISTS = "ImageSets/Segmentation"
-FETCH = "get VOC 2012 with python scripts/fetch_data.py voc"
+FETCH = "get VOC 2012 with oversmoothing data voc"
 
 
 def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
@@ -193,7 +193,7 @@ def _of_boxes(path: str, classes: Sequence[str]) -> tuple[int, ...]:
 def from_file(path: Path, classes: Sequence[str]) -> Labels:
     """Reads a JSON object: id -> class names, or label values 1 … K.
 
-    ``scripts/convert_labels.py`` makes one from the pickled ``cls_labels_onehot.npy``.
+    ``oversmoothing data labels`` makes one from the pickled ``cls_labels_onehot.npy``.
 
     Raises:
         InputError: the file is missing, is not JSON of this form, or names an unknown class.
@@ -203,7 +203,7 @@ def from_file(path: Path, classes: Sequence[str]) -> Labels:
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read as JSON ({error}); data.labels: expected masks, xml or a "
-            "file made by scripts/convert_labels.py"
+            "file made by oversmoothing data labels"
         ) from error
     number = {name: k for k, name in enumerate(classes, 1)}
     number |= {k: k for k in number.values()}

@@ -1,6 +1,6 @@
 """Figures and tables of papers: each module has ``main(argv)``, which draws or computes one.
 
-``python scripts/figure.py <name>`` calls it.
+``oversmoothing figure <name>`` calls it.
 """
 
 from argparse import ArgumentParser
@@ -23,7 +23,7 @@ def figure_parser(module: str, doc: str, pdf: bool = True, folder: bool = False)
         folder: whether to add ``--folder``, another folder of results.
     """
     name = module.removeprefix(f"{__name__}.").split(".")[0]
-    parser = ArgumentParser(prog=f"figure.py {name}", description=doc.split("\n")[0])
+    parser = ArgumentParser(prog=f"oversmoothing figure {name}", description=doc.split("\n")[0])
     add_publish(parser, "--folder" if folder else "")
     if pdf:
         parser.add_argument("--pdf", action="store_true", help="save PDFs, too")

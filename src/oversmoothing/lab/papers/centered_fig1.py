@@ -1,7 +1,7 @@
 """Figure 1 of Centered Self-Attention Layers: the rank of random transformers by γ and depth.
 
-    python scripts/figure.py fig1 --jobs 2
-    python scripts/figure.py fig1 --folder small -- backbone.depth=200 task.gammas=-1.5:1.5:0.5
+    oversmoothing figure fig1 --jobs 2
+    oversmoothing figure fig1 --folder small -- backbone.depth=200 task.gammas=-1.5:1.5:0.5
 
 It runs the missing panels, draws all panels, and checks the paper's claim in each of them: rank 1
 for every γ > −1 and for no γ ≤ −1.

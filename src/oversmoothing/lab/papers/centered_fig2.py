@@ -1,8 +1,8 @@
 """Figure 2 of Centered Self-Attention Layers: CAMs and masks of two runs.
 
-python scripts/figure.py fig2
-python scripts/figure.py fig2 --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/fig
-python scripts/figure.py fig2 --known         # masks among the classes of the image's label
+oversmoothing figure fig2
+oversmoothing figure fig2 --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/fig
+oversmoothing figure fig2 --known         # masks among the classes of the image's label
 
 It shows the first images of the validation list with a class that no image before them has, or
 those named by --images. A second figure shows the similarity of tokens by block in the same runs.

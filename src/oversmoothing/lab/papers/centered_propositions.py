@@ -1,6 +1,6 @@
 """Checks Propositions 1 and 2 of Centered Self-Attention Layers under four kinds of weights.
 
-python scripts/figure.py propositions --jobs 2
+oversmoothing figure propositions --jobs 2
 """
 
 from omegaconf import DictConfig

@@ -1,7 +1,7 @@
 """Measures attention maps, tokens and singular values by layer (ContraNorm, Figure 2).
 
-python scripts/figure.py contranorm_layers
-python scripts/figure.py contranorm_layers --seeds 1 2 --samples 64
+oversmoothing figure contranorm_layers
+oversmoothing figure contranorm_layers --seeds 1 2 --samples 64
 
 The networks are the pretrained DeiT-Ti and a small BERT that a run of the table text_rates trained
 on SST-2, as BERT's pretrained weights were not available.

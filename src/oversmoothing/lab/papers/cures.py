@@ -1,8 +1,8 @@
 """Compares methods against oversmoothing by depth, graph and network: ``make cures``.
 
-    python scripts/figure.py cures
-    python scripts/figure.py cures --graphs Cora --layers 2 8 --methods none residual
-    python scripts/figure.py cures --plan
+    oversmoothing figure cures
+    oversmoothing figure cures --graphs Cora --layers 2 8 --methods none residual
+    oversmoothing figure cures --plan
 
 The cells are those of the tables with candidates in ``results/expected/ours.yaml``: blocks are
 graphs, readings networks, columns depths, and rows methods. In each cell, validation accuracy over

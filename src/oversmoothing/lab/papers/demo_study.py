@@ -46,7 +46,7 @@ Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result of the
 def main(argv: list[str]) -> int:
     """Writes ``outputs/demo/index.html``; returns 1 if some run failed."""
     doc = __doc__.split("\n")[0]
-    ArgumentParser(prog="figure.py demo_study", description=doc).parse_args(argv)
+    ArgumentParser(prog="oversmoothing figure demo_study", description=doc).parse_args(argv)
     cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw"
     data = "cora" if cora.is_dir() else "sbm"
     print(f"1/3 rank of random transformers: {' '.join(RANK)}", flush=True)

@@ -1,7 +1,7 @@
 """Draws oversmoothing by block and method, from the recorded runs of tables by depth.
 
-python scripts/figure.py curves
-python scripts/figure.py curves cls_depth
+oversmoothing figure curves
+oversmoothing figure curves cls_depth
 """
 
 from collections.abc import Sequence

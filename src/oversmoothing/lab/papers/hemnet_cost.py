@@ -1,6 +1,6 @@
 """The cost columns of HEMNet's Table 3: FLOPs, memory and parameters of ResNet-101 with a unit.
 
-    python scripts/figure.py cost
+    oversmoothing figure cost
 
 The operations run on tensors without content, so the counts are exact and need no GPU, weights or
 data. The paper does not describe its way of counting, so the table names the closest one for each

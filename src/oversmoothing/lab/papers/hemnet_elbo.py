@@ -1,6 +1,6 @@
 """Counts how often a step of EM attention lowers the ELBO; HEMNet claims that it raises it.
 
-    python scripts/figure.py elbo
+    oversmoothing figure elbo
 
 For each E-step and step size, EM runs from random bases on three kinds of random tokens. Each step
 is compared with the step before it.

@@ -1,8 +1,8 @@
 """HEMNet's Figure 3: ELBO and gradients to X through unrolled EM, by step size η.
 
-    python scripts/figure.py hem_fig3
-    python scripts/figure.py hem_fig3 --folder outputs/distance -- aggregator.kernel=distance
-    python scripts/figure.py hem_fig3 --run outputs/segmentation-voc_subset-em-…
+    oversmoothing figure hem_fig3
+    oversmoothing figure hem_fig3 --folder outputs/distance -- aggregator.kernel=distance
+    oversmoothing figure hem_fig3 --run outputs/segmentation-voc_subset-em-…
 
 Without --run, a network is trained for --steps steps with each η, always from the same start and on
 the same batches. Panels a to c show the start, panel d the training. With --run nothing is trained,

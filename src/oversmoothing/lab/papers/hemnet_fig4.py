@@ -1,7 +1,7 @@
 """HEMNet's Figure 4: attention maps γ, features X and reconstructions X̃ by iteration.
 
-    python scripts/figure.py hem_fig4
-    python scripts/figure.py hem_fig4 2007_000042 --run outputs/segmentation-voc_subset-em-…
+    oversmoothing figure hem_fig4
+    oversmoothing figure hem_fig4 2007_000042 --run outputs/segmentation-voc_subset-em-…
 
 Without an id, it shows the first image of the validation list with three labels or more. The image
 is scaled as in the run's single-scale evaluation. Of the bases and channels, it shows those whose

@@ -1,10 +1,10 @@
 """Tries every aggregator in every kind of backbone: whether they fit, and what the pair costs.
 
-    python scripts/figure.py matrix
-    python scripts/figure.py matrix --rounds 9 --columns "DeiT-Ti"
+    oversmoothing figure matrix
+    oversmoothing figure matrix --rounds 9 --columns "DeiT-Ti"
 
 A cell shows parameters, FLOPs of a forward pass and the time of forward and backward. Times are
-those of one machine and one thread, so let nothing else run. docs/guides/design.md shows the table.
+those of one machine and one thread, so let nothing else run. docs/guides/adding.md links the table.
 """
 
 import json

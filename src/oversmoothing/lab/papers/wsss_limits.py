@@ -1,7 +1,7 @@
 """Measures a trained wsss run at several image sizes, on training and validation images.
 
-python scripts/figure.py limits
-python scripts/figure.py limits --run outputs/wsss-… --sizes 160 224 320 --images 200
+oversmoothing figure limits
+oversmoothing figure limits --run outputs/wsss-… --sizes 160 224 320 --images 200
 
 The columns of ``wsss_limits.csv`` tell what limits the segmentation: data, if it is better on
 training images; resolution, if it is better at another size; classification, if it is better once

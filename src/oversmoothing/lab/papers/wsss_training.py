@@ -1,7 +1,7 @@
 """Draws the mIoU of a training over its iterations, and that of its CAMs over thresholds.
 
-python scripts/figure.py training
-python scripts/figure.py training wsss_overnight --pdf
+oversmoothing training
+oversmoothing training wsss_overnight --pdf
 """
 
 from collections.abc import Sequence

@@ -353,7 +353,7 @@ def describe(
     missing = distinct(missing)
     if not missing:
         open_ = [p.cell for p in planned if p.cell.about.tuned and not p.cell.runnable]
-        how = f"; cells without settings: {len(open_)}, run python scripts/tune.py "
+        how = f"; cells without settings: {len(open_)}, run oversmoothing tune "
         return "nothing is missing" + (how + open_[0].table if open_ else "")
     times = [estimate(p, planned) for p in missing]
     commands = [" ".join([p.cell.command, *map(shlex.quote, extra)]) for p in missing]

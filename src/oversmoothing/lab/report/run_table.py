@@ -1,9 +1,9 @@
 """Runs the missing cells of a table, prints the table, and writes it with its figure.
 
-    python scripts/table.py table5 --data cora --methods centered layernorm --columns L=16
-    python scripts/table.py table5 --plan
-    python scripts/table.py table5 --draw --latex
-    python scripts/table.py table5 --publish
+    oversmoothing table table5 --data cora --methods centered layernorm --columns L=16
+    oversmoothing table table5 --plan
+    oversmoothing table table5 --draw --latex
+    oversmoothing table table5 --publish
 
 Files are written to outputs/, or with --publish to results/ and docs/, as are other tables with the
 new runs. Runs with a result in the output folder or a recorded result are skipped. With --fresh,

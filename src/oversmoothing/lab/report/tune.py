@@ -1,8 +1,8 @@
 """Searches for the best settings of a table's cells by validation accuracy.
 
-    python scripts/tune.py table6 --data cora --methods centered --columns L=16
-    python scripts/tune.py table6 --plan
-    python scripts/tune.py table6 --data cora --publish
+    oversmoothing tune table6 --data cora --methods centered --columns L=16
+    oversmoothing tune table6 --plan
+    oversmoothing tune table6 --data cora --publish
     make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
 
 All configurations of a cell are trained together, and their number is halved several times. A

@@ -1,4 +1,4 @@
-"""Writes one self-contained page of everything under results/: python scripts/report.py
+"""Writes one self-contained page of everything under results/: ``oversmoothing report``.
 
 What only outputs/ has is shown beside it, and the page says so.
 """

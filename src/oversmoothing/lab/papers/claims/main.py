@@ -1,7 +1,7 @@
 """Measures what the papers claim, and writes the page of all claims with their verdicts.
 
-    python scripts/figure.py claims
-    python scripts/figure.py claims --only 'contranorm_prop*'
+    oversmoothing figure claims
+    oversmoothing figure claims --only 'contranorm_prop*'
 
 If data or results for a finding are missing, its recorded value is kept.
 """
@@ -32,7 +32,7 @@ ABOUT = ("name", "paper", "place", "statement", "experiment", "scale")
 FOUND = ("measured", "n", "verdict")
 HEAD = """# What the papers claim
 
-Written by `make claims`. [What the verdicts mean](../docs/guides/tables.md#claims).
+Written by `make claims`. [What the verdicts mean](../docs/guides/reproduce.md#claims).
 """
 QUESTIONS = "These statements are not from the papers, which leave these questions open.\n"
 
