@@ -140,6 +140,7 @@ def test_published_weights(state: dict, tmp_path: Path, monkeypatch: pytest.Monk
         asked.append(words)
         return str(path)
 
+    monkeypatch.setattr(HUB + "get_hf_file_metadata", lambda url: None)
     monkeypatch.setattr(HUB + "hf_hub_download", download)
     assert same(loaded("timm"), state)
     assert asked == [("timm/deit_tiny_patch16_224.fb_in1k", "model.safetensors")]
@@ -161,7 +162,7 @@ def test_published_weights_that_are_not_available(monkeypatch: pytest.MonkeyPatc
         raise OSError("no route\nto host")
 
     monkeypatch.setattr(HUB + "try_to_load_from_cache", lambda *_: None)
-    monkeypatch.setattr(HUB + "hf_hub_download", fail)
+    monkeypatch.setattr(HUB + "get_hf_file_metadata", fail)  # before a download, which retries
     ways = r".*backbone\.weights=PATH.*backbone\.weights=none"
     refused(r"not available \(OSError: no route to host\)" + ways, "timm")
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")

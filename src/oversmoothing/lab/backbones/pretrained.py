@@ -59,16 +59,17 @@ def published(repository: str, whose: str) -> Path:
         InputError: the file is not in the cache, and the download failed or
             ``OVERSMOOTHING_OFFLINE=1`` forbids it.
     """
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache  # takes a second
+    import huggingface_hub as hub  # takes a second
 
-    cached = try_to_load_from_cache(repository, PUBLISHED)
+    cached = hub.try_to_load_from_cache(repository, PUBLISHED)
     if isinstance(cached, str):
         return Path(cached)
     if offline():
         reason = FORBIDDEN
     else:
         try:
-            return Path(hf_hub_download(repository, PUBLISHED))
+            hub.get_hf_file_metadata(hub.hf_hub_url(repository, PUBLISHED))  # a download retries
+            return Path(hub.hf_hub_download(repository, PUBLISHED))
         except Exception as error:  # the hub and its HTTP library may raise any error
             reason = described(error)
     raise InputError(
