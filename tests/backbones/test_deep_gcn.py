@@ -12,9 +12,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.engine import Engine
-from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.gcnii import GCNII
-from oversmoothing.lab.backbones.jknet import JKNet
+from oversmoothing.lab.backbones.gcn import GCN, GCNII, JKNet
 from oversmoothing.lab.backbones.per_seed import Seeds
 from oversmoothing.lab.backbones.sparse import Adjacency
 

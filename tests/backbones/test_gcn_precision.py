@@ -13,9 +13,7 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.lab.backbones.engine import Engine
-from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.gcnii import GCNII
-from oversmoothing.lab.backbones.jknet import JKNet
+from oversmoothing.lab.backbones.gcn import GCN, GCNII, JKNet
 
 N, F, CLASSES = 30, 12, 3
 KINDS = {
