@@ -202,12 +202,3 @@ def test_blocks_without_attention_have_no_map() -> None:
     maps = list(vit(Swap, blocks=[1], depth=3).attention_maps(images(1, 3, 16, 16)))
     assert [M is None for M in maps] == [False, True, False]
     assert not any(M.requires_grad for M in maps if M is not None)
-
-
-def test_names_are_those_of_timm() -> None:
-    from oversmoothing.lab.backbones import pretrained
-    from oversmoothing.lab.backbones.cnn import MODULES as CNN
-    from oversmoothing.lab.backbones.vit import MODULES as VIT
-
-    for module in {**VIT, **CNN}:
-        assert sorted(pretrained._models(module)) == sorted(timm.list_models(module=module))

@@ -105,7 +105,7 @@ def test_a_damaged_processed_file_is_made_again(copy, keep):
     graph = load_copy(copy)
     path = processed(copy)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.warns(UserWarning, match="data.pt: unreadable; it is deleted and written anew"):
+    with pytest.warns(UserWarning, match="unreadable; it is deleted and written anew"):
         again = load_copy(copy)
     assert same(graph, again)
 

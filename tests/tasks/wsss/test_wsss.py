@@ -13,7 +13,7 @@ from tiny_wsss import words
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
-from oversmoothing.lab.backbones import timm_models
+from oversmoothing.lab.backbones.pretrained import create
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
@@ -167,7 +167,7 @@ def test_seeds_are_trained_one_by_one_and_differ(folder: Path) -> None:
 @pytest.mark.parametrize("trainer", ["toco_smoke", "emanet"])
 def test_an_adaptation_stage_comes_first(folder: Path, trainer: str) -> None:
     weights = folder / "weights.safetensors"
-    save_file(timm_models.create("test_vit").state_dict(), weights)
+    save_file(create("test_vit").state_dict(), weights)
     adapt = ["task.adaptation=2", "trainer.log_every=1", "trainer.warmup=1"]
     adapt += [f"trainer={trainer}", "trainer.batch_size=4", f"backbone.weights={weights}"]
     config = compose_config(words(folder / trainer, *adapt, "trainer.iterations=2"))
@@ -180,7 +180,7 @@ def test_an_adaptation_is_part_of_the_warm_up_of_gamma(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights, factors = folder / "tiny.safetensors", []
-    save_file(timm_models.create("test_vit").state_dict(), weights)
+    save_file(create("test_vit").state_dict(), weights)
     warm = ["task.adaptation=2", "trainer.warmup=1", "trainer.iterations=3", "aggregator.warmup=4"]
     config = compose_config(words(folder / "warm", *warm, f"backbone.weights={weights}"))
     grow = Centered.advance

@@ -42,6 +42,7 @@ class Design(GraphOptions):
         InputError: an option is out of range, or options do not fit each other.
     """
 
+    dropout: float = 0.6
     adjacency: Literal["conv", "row", "symmetric"] = "conv"
     conv: str = "GCNConv"
     options: dict[str, Any] | None = None
