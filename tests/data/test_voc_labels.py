@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from malicious import Malicious
 from PIL import Image
 from voc_folder import load, make
 
@@ -99,21 +100,6 @@ def test_a_bad_list_is_named(base, content, said):
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_wrong_word_for_the_source_says_what_there_is(base):
-    with pytest.raises(InputError, match="expected masks, xml or a file"):
-        load(base, labels="mask")
-
-
-class Malicious:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.marker),)
-
-
 def save(path: Path, content: object) -> Path:
     np.save(path, np.array(content, dtype=object), allow_pickle=True)
     return path
@@ -164,9 +150,3 @@ def test_the_real_list_agrees_with_the_masks(data_root, tmp_path, monkeypatch, c
     # Boxes without a pixel of their own in the mask are in the list only; never the other way.
     assert all(set(seen[id]) <= set(listed[id]) for id in seen)
     assert sum(seen[id] == listed[id] for id in seen) == 1355  # of 1,481
-
-
-def test_the_script_says_in_one_line_what_is_wrong(tmp_path, monkeypatch, capsys):
-    assert run_script(monkeypatch, tmp_path / "none.npy", "--out", tmp_path / "x.json") == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "none.npy" in said and "No such file" in said

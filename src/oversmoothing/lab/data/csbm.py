@@ -11,8 +11,8 @@ from torch import Tensor
 
 from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.checksum import short_sha256
 from oversmoothing.lab.data.graph import Graph, check_graph, kept, symmetrised
+from oversmoothing.lab.store.files import short_sha256
 
 
 @kept

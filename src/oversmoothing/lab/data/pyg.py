@@ -18,11 +18,10 @@ from torch import Tensor
 from oversmoothing.errors import InputError, meant, reason_of
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.data import splits
-from oversmoothing.lab.data.checksum import short_sha256
 from oversmoothing.lab.data.graph import FeatureKind, Graph, build, kept, labels
 from oversmoothing.lab.data.loading import seeded
 from oversmoothing.lab.data.unpickle import restricted
-from oversmoothing.lab.store.files import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline, short_sha256
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, Dataset
