@@ -28,7 +28,7 @@ def load(
     """Loads weights into a network, in place; all of them must fit.
 
     Args:
-        network: from ``timm_models.create_vit`` or ``timm_models.create_cnn``.
+        network: from ``vit.create_vit`` or ``cnn.create_cnn``.
         name: of the model, for error messages.
         weights: ``timm``: the weights that timm publishes under this name, from the hub's cache
             or downloaded, unless ``OVERSMOOTHING_OFFLINE=1``. ``none``: keep the random ones.
