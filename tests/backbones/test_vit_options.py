@@ -63,23 +63,6 @@ def test_weights_fix_the_sizes(key: str, own: int, other: int, tmp_path: Path) -
         vit(weights=str(path), **{key: other})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"depth": 0}, r"backbone\.depth: expected 1 or more"),
-        ({"image_size": 0}, r"backbone\.image_size: expected 1 or more"),
-        ({"patch": -1}, r"backbone\.patch: expected 1 or more"),
-        ({"image_size": 30, "patch": 8}, r"backbone\.image_size: .* multiple of the patch, 8"),
-        ({"drop_path": 1.0}, r"backbone\.drop_path: expected a rate"),
-        ({"drop_path": -0.1}, r"backbone\.drop_path: expected a rate"),
-        ({"after": "norm1"}, r"backbone\.after: expected one of branch, norm2, norms, got 'norm1'"),
-    ],
-)
-def test_options_out_of_range(options: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        vit(**options)
-
-
 @torch.no_grad()
 def test_drop_path_grows_linearly_and_acts_in_training_alone() -> None:
     model, x = vit(vit_contranorm(), drop_path=0.2, depth=5), images(2, 3, 32, 32)
@@ -140,16 +123,6 @@ def test_in_the_place_of_norm2_means_behind_the_residual_sum() -> None:
     x_1 = x + block.attn(block.norm1(x))
     shifted = x_1 - x_1[:, 2:].mean(dim=1, keepdim=True)
     assert torch.equal(block(x), x_1 + block.mlp(contranorm(shifted, Context())))
-
-
-def test_only_the_last_aggregator_takes_the_norm_over() -> None:
-    model = vit(vit_contranorm(), vit_contranorm(), after="norms", name="vit_tiny_patch16_224")
-    with torch.no_grad():
-        scaled = nn.LayerNorm(192, eps=0.5)
-        scaled.weight.fill_(3.0)
-    first, last = InPlaceOfNorm(scaled, list(model.network.norm.aggregators), 1).aggregators
-    assert (first.norm.eps, first.norm.weight.unique().item()) == (1e-6, 1.0)
-    assert (last.norm.eps, last.norm.weight.unique().item()) == (0.5, 3.0)
 
 
 @pytest.mark.parametrize("after", PLACES)

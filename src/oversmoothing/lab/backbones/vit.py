@@ -4,11 +4,13 @@ Papers: Dosovitskiy et al., ICLR 2021; Touvron et al., ICML 2021; Touvron et al.
 sites are in the chosen blocks, see ``vit_attention``.
 """
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.adapters.blocks import block_index, chosen
@@ -17,7 +19,14 @@ from oversmoothing.adapters.timm import NORMS
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained
-from oversmoothing.lab.backbones.options import MEAN, STD, check_positive, check_rate, per_channel
+from oversmoothing.lab.backbones.options import (
+    MEAN,
+    STD,
+    Replacing,
+    check_positive,
+    check_rate,
+    per_channel,
+)
 from oversmoothing.lab.backbones.pretrained import check_name, create
 from oversmoothing.lab.backbones.vit_attention import attending, attention_map, equip
 
@@ -217,7 +226,8 @@ class ViT(TokenStream):
     def embed(self, images: Tensor) -> Tensor:
         """Embeds patches, prefix and positions. Shapes: (B, 3, H, W) -> (B, N, C)."""
         net = self.network
-        return net.norm_pre(net._pos_embed(net.patch_embed(images)))
+        with resampling(images.device):
+            return net.norm_pre(net._pos_embed(net.patch_embed(images)))
 
 
 def create_vit(
@@ -305,3 +315,33 @@ def _is_plain(network: nn.Module) -> bool:
         and network.attn_pool is None
         and isinstance(network.fc_norm, nn.Identity)
     )
+
+
+def resampling(device: torch.device) -> contextlib.AbstractContextManager:
+    """Context in which antialiased interpolation is deterministic if torch's setting requires it.
+
+    timm resamples position embeddings by antialiased interpolation, whose gradient in torch is not
+    deterministic on GPUs.
+    """
+    wanted = torch.are_deterministic_algorithms_enabled() and device.type != "cpu"
+    return Replacing(F.interpolate, _interpolate) if wanted else contextlib.nullcontext()
+
+
+def _interpolate(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return (interpolated if kwargs.get("antialias") else F.interpolate)(x, *args, **kwargs)
+
+
+def interpolated(x: Tensor, size: tuple[int, int], **options: Any) -> Tensor:
+    """Computes ``F.interpolate`` of images by matrix products in float64, where TF32 is not used.
+
+    Shapes: (B, C, H, W) -> (B, C, *size).
+    """
+    rows, columns = (_matrix(n, m, x, options) for n, m in zip(x.shape[-2:], size))
+    return (rows.T @ x.double() @ columns).to(x.dtype)
+
+
+def _matrix(n: int, m: int, x: Tensor, options: dict[str, Any]) -> Tensor:
+    """Returns the weights of n old pixels in m new pixels, (n, m) float64."""
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        pixels = torch.eye(n, device=x.device)[None, None]
+        return F.interpolate(pixels, size=(n, m), **options)[0, 0].double()
