@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.lab.backbones.options import Configured, GraphOptions
-from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds, once
+from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds
 from oversmoothing.lab.backbones.sparse import Adjacency, SparseMatrix
 
 
@@ -94,7 +94,7 @@ class Engine(Configured):
         share, plain_last = self.options.share_aggregators, not dense
         self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
         widths = [c_out for _, c_out in maps]
-        of_layers = _factories(factories, widths, share, plain_last)
+        of_layers = _of_layers(factories, widths, plain_last)
         drawn = [
             _Drawn(
                 weights=[*starmap(self._weight, maps)],
@@ -199,17 +199,11 @@ class Dense(nn.Module):
         return times(x, self.weight) + self.bias
 
 
-def _factories(
-    factories: list[Factory], dims: list[int], share: bool, plain_last: bool
-) -> list[list[Factory]]:
+def _of_layers(factories: list[Factory], dims: list[int], plain_last: bool) -> list[list[Factory]]:
     """Returns the factories of every layer; a plain last layer offers only the site inside."""
     Sites(factories, dims[-1], "backbone gcn", ("inside", "after"))  # refuses other sites
-    layers = [[once(factory) for factory in factories] for _ in dims]
-    layers = layers[:1] * len(dims) if share else layers
-    if plain_last:
-        inside = [kind_of(factory, dims[-1]).site == "inside" for factory in factories]
-        layers = [*layers[:-1], [factory for factory, own in zip(layers[-1], inside) if own]]
-    return layers
+    inside = [own for own in factories if kind_of(own, dims[-1]).site == "inside"]
+    return [factories] * (len(dims) - 1) + [inside if plain_last else factories]
 
 
 def _aggregators(

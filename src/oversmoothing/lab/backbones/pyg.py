@@ -25,7 +25,7 @@ from oversmoothing.lab.backbones.pyg_convs import (
     as_csr,
     degrees_of,
     drop_edges,
-    normalised,
+    with_loops,
 )
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # a graph of four nodes
@@ -249,7 +249,7 @@ class Network(nn.Module):
             edge_weight = None if edge_weight is None else edge_weight[kept]
         if self.design.adjacency == "conv":
             return edge_index, edge_weight
-        return normalised(edge_index, edge_weight, x.shape[0], self.design.adjacency, x.dtype)
+        return with_loops(edge_index, edge_weight, x.shape[0], self.design.adjacency, x.dtype)
 
     def _context(self, edge_index: Tensor, num_nodes: int) -> Context:
         """Returns what aggregators after a convolution may read."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.backbones.options import GraphOptions, check_positive
+from oversmoothing.lab.backbones.sparse import normalised
 
 OF_SKIP = {"interval": ("residual", 1), "alpha": ("initial", 0.1), "lam": ("initial", 0.5)}
 
@@ -129,12 +130,12 @@ def _scrambled(bits: Tensor) -> Tensor:
     return bits
 
 
-def normalised(
+def with_loops(
     edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, kind: str, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Returns edges and weights of D⁻¹(A + I) (``row``) or D^-½(A + I)D^-½ (``symmetric``).
 
-    D has the row sums of A + I. A self-loop of A is added to that of I, as in ``backbone=gcn``.
+    A self-loop of A is added to that of I, as in ``backbone=gcn``.
 
     Args:
         edge_index: source and target of every edge, (2, E).
@@ -147,11 +148,8 @@ def normalised(
     weight = torch.ones(edge_index.shape[1] + num_nodes, dtype=dtype, device=edge_index.device)
     if edge_weight is not None:
         weight[: len(edge_weight)] = edge_weight
-    source, target = edge_index = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
-    degree = weight.new_zeros(num_nodes).index_add(0, target, weight)
-    if kind == "row":
-        return edge_index, weight / degree[target]
-    return edge_index, weight / (degree[source] * degree[target]).sqrt()
+    edge_index = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
+    return edge_index, normalised(edge_index.flip(0), weight, num_nodes, kind)
 
 
 def as_csr(edge_index: Tensor, edge_weight: Tensor | None, like: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.options import check_positive
-from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds, once
+from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds
 
 QKV = tuple[Tensor | None, Tensor | None, Tensor | None]  # None is the identity
 
@@ -94,7 +94,7 @@ class RandomTransformer:
 
     def _sites(self, factories: list[Factory]) -> nn.ModuleDict:
         """Builds the aggregators of every seed, in evaluation mode."""
-        sites = Sites([once(factory) for factory in factories], self.dim, "backbone transformer")
+        sites = Sites(factories, self.dim, "backbone transformer")
         seeds = self.seeds.seeds
         of_seed = [
             {site: sites.build(site, self.dim) for site in SITES} for _ in self.seeds.seeded()

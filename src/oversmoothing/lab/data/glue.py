@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -109,7 +109,6 @@ class TextSet:
         return self.parts["val"]
 
 
-Row = dict[str, str]
 REPOSITORY = "nyu-mll/glue"
 SCORES = (0.0, 5.0)  # range of STS-B
 
@@ -185,16 +184,19 @@ def _files(folder: Path, glue: Glue, on_error: str) -> dict[str, dict[int, Text]
 
 
 def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[int, Text]]:
-    """Yields the line number and the text of every line."""
+    """Yields the line number, from 1, and the text of every line."""
+    lines = _lines(path)
+    columns, first = (list(glue.header), 1) if glue.header else (lines[0].split("\t"), 2)
     needed = [column for column in (glue.first, glue.second, glue.label) if column]
+    if absent := [column for column in needed if column not in columns]:
+        raise InputError(
+            f"{path}: no column {absent[0]!r}; expected {', '.join(needed)} among "
+            f"{', '.join(columns)}; take the file as GLUE's archive has it"
+        )
     broken = []
-    for number, row in rows(path, needed, glue.header):
+    for number, line in enumerate(lines[first - 1 :], start=first):
         try:
-            if isinstance(row, InputError):
-                raise row
-            second = row[glue.second] if glue.second else None
-            label = _label(row[glue.label], glue.classes, f"{path}:{number}")
-            yield number, Text(row[glue.first], second, label)
+            yield number, _text(line.split("\t"), columns, glue, f"{path}:{number}")
         except InputError as error:
             if not train:
                 raise
@@ -203,6 +205,14 @@ def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[
             broken.append(str(error))
     if broken:
         warnings.warn(f"{broken[0]}; skipped lines: {len(broken)}", stacklevel=3)
+
+
+def _text(fields: list[str], columns: list[str], glue: Glue, where: str) -> Text:
+    if len(fields) != len(columns):
+        raise InputError(f"{where}: expected {len(columns)} fields, got {len(fields)}")
+    row = dict(zip(columns, fields))
+    second = row[glue.second] if glue.second else None
+    return Text(row[glue.first], second, _label(row[glue.label], glue.classes, where))
 
 
 def _label(text: str, classes: tuple[str, ...], where: str) -> float:
@@ -224,35 +234,6 @@ def _checksum(texts: dict[str, Text], vocabulary: Path | None) -> str:
     content = json.dumps([[id, t.first, t.second, t.label] for id, t in texts.items()]).encode()
     words = vocabulary.read_bytes() if vocabulary else b""
     return short_sha256(content + words)
-
-
-def rows(
-    path: Path, needed: Sequence[str], header: Sequence[str] = ()
-) -> Iterator[tuple[int, Row | InputError]]:
-    """Yields the line numbers, which start at 1, and rows of a file.
-
-    For a broken line, an error is yielded instead of raised, so that the caller can skip the line.
-
-    Args:
-        path: file in UTF-8, with or without a byte order mark.
-        needed: columns that must exist.
-        header: names of the columns; empty: the first line gives them.
-
-    Raises:
-        InputError: the file cannot be read, or a column is missing.
-    """
-    lines = _lines(path)
-    columns, first = (list(header), 1) if header else (lines[0].split("\t"), 2)
-    if absent := [column for column in needed if column not in columns]:
-        raise InputError(
-            f"{path}: no column {absent[0]!r}; expected {', '.join(needed)} among "
-            f"{', '.join(columns)}; take the file as GLUE's archive has it"
-        )
-    for number, line in enumerate(lines[first - 1 :], start=first):
-        fields = line.split("\t")
-        wrong = f"{path}:{number}: expected {len(columns)} fields, got {len(fields)}"
-        whole = len(fields) == len(columns)
-        yield number, dict(zip(columns, fields)) if whole else InputError(wrong)
 
 
 def _lines(path: Path) -> list[str]:
