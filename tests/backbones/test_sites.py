@@ -74,7 +74,7 @@ def random_transformer(*aggregators: object) -> RandomTransformer:
 @pytest.mark.parametrize(
     ("kind", "build", "places"),
     [
-        (Centered, gcn, 3),  # one for each seed
+        (Centered, gcn, 2 * 3),  # for each seed one in the hidden layers, and one in the last
         (Centered, partial(gcn, share_aggregators=False), 4 * 3),
         (LayerNorm, gcn, 3),
         (LayerNorm, partial(gcn, share_aggregators=False), 3 * 3),

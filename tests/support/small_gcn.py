@@ -22,7 +22,7 @@ KINDS = {
 def graph() -> tuple[Tensor, Tensor]:
     """Features (N, F), half of them 0, and both directions of random edges."""
     generator = torch.Generator().manual_seed(0)
-    x = torch.rand(N, F, generator=generator).mul_(torch.rand(N, F, generator=generator) > 0.5)
+    x = torch.randn(N, F, generator=generator).mul_(torch.rand(N, F, generator=generator) > 0.5)
     adjacency = torch.rand(N, N, generator=generator) > 0.85
     adjacency = (adjacency | adjacency.T).fill_diagonal_(False)
     return x, adjacency.nonzero().T
