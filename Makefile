@@ -55,7 +55,7 @@ setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -e '.[repro,dev]' 2>/dev/null || { $(INSTALL) -e '.[train,dev]' && \
-	  for extra in crf text digits metis search; do \
+	  for extra in text digits metis search; do \
 	    $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \
 	      || echo "optional extra '$$extra' could not be installed; parts that need it name it"; \
 	  done; }
@@ -63,7 +63,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 
 lock:  ## write requirements.lock anew, from a fresh environment with all extras
 	rm -rf .lock && $(PYTHON) -m venv .lock
-	.lock/bin/python -m pip install --quiet -e '.[all,docs,dev]'
+	.lock/bin/python -m pip install --quiet -e '.[all,peers,docs,dev]'
 	head -2 requirements.lock > .lock/head
 	.lock/bin/python -m pip freeze --exclude-editable | cat .lock/head - > requirements.lock
 	rm -rf .lock

@@ -43,9 +43,9 @@ from oversmoothing.lab.papers.cures import BASELINE, Place, seeds_of, study
 from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.report.tables import load as load_cells
 from oversmoothing.lab.report.tables import select
-from oversmoothing.lab.search.files import read_space, words_of
+from oversmoothing.lab.search.files import Space, read_space, words_of
 from oversmoothing.lab.search.search import Search, divided, work_of
-from oversmoothing.lab.search.stacked import Stack, Work
+from oversmoothing.lab.search.stacked import Stack
 from oversmoothing.lab.store.files import results
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes import FullBatchLoop, keep_freed_memory
@@ -365,39 +365,42 @@ def search(
     5 epochs and half of the others after 10.
     """
     keep_freed_memory()
-    seeds = [100, 101, 102]
     space = read_space(results() / "tuning/table6/space.yaml")
-    space = space.model_copy(update={"trials": trials, "rungs": [5, 10], "seeds": seeds})
+    changed = {"trials": trials, "rungs": [5, 10], "seeds": [100, 101, 102]}
+    space = space.model_copy(update=changed)
     every = load_cells(results() / "expected", tuned=False)
     for cell in select(every, "table6", [data], methods, [f"L={depth}" for depth in depths]):
         fixed = [f"experiment={cell.experiment}", *cell.overrides, *space.overrides]
-        fixed += ["threads=1", f"device={run.place}"]
-        own = [[*fixed, *words_of(d), "trainer.epochs=30"] for d in space.drawn(cell.key)]
-        work = work_of([compose_config([*words, "logger=none"]) for words in own])
-
-        def whole(work: Work = work) -> None:
-            for members in divided(work, seeds, None):
-                Stack(work, members).train(30)
-
-        def halved(work: Work = work, key: str = cell.key) -> None:
-            Search(work, space, key).run()
-
-        def alone(groups: list[list[int]], own: list[list[str]] = own) -> None:
-            for words, group in product(own, groups):
-                training(words, group).fit()
-
+        fixed += ["threads=1", f"device={run.place}", "trainer.epochs=30"]
+        own = [[*fixed, *words_of(drawn)] for drawn in space.drawn(cell.key)]
         name = f"{cell.block}, {cell.row}, {cell.column}, {len(own)} configurations"
         name += " of 30 epochs and 3 seeds"
+        steps = _searches(own, space, cell.key)
+        theirs = ("one run for each configuration and seed", "one run for each configuration")
         yield Comparison(
-            {name: lambda: whole, f"{name}, halved twice": lambda: halved},
-            {
-                "one run for each configuration and seed": lambda: partial(
-                    alone, [[seed] for seed in seeds]
-                ),
-                "one run for each configuration": lambda: partial(alone, [seeds]),
-            },
+            dict(zip((name, f"{name}, halved twice"), steps)),
+            dict(zip(theirs, steps[2:])),
             unit="CPU s",
         )
+
+
+def _searches(own: list[list[str]], space: Space, key: str) -> list[Callable[[], Callable]]:
+    """Returns functions that build a search: whole, halved, seed by seed, and run by run."""
+    work = work_of([compose_config([*words, "logger=none"]) for words in own])
+
+    def whole() -> None:
+        for members in divided(work, space.seeds, None):
+            Stack(work, members).train(30)
+
+    def halved() -> None:
+        Search(work, space, key).run()
+
+    def alone(groups: list[list[int]]) -> None:
+        for words, group in product(own, groups):
+            training(words, group).fit()
+
+    steps = whole, halved, partial(alone, [[s] for s in space.seeds]), partial(alone, [space.seeds])
+    return [lambda step=step: step for step in steps]
 
 
 # ---------------------------------------------------------------- ContraNorm on large graphs

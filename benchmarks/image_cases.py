@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from bench import Comparison, Item, Run, row
-from official import DILATIONS, UNITS, ToCoStep, toco_par
+from official import DILATIONS, UNITS, Pair, ToCoStep, toco_par
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
@@ -69,48 +69,55 @@ def centering(
     merged at the end, as in a ViT. ``ours`` is what a backbone computes: fused attention, then the
     aggregator. The N × N form is softmax(QKᵀ/√C) + γ 11ᵀ/N, times V, for up to 1,024 tokens.
     """
-    layer, tolerance = Centered(-1.0), {"float32": 1e-5, "bfloat16": 5e-2, "float16": 5e-3}[dtype]
-
-    def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v)
-
-    def centered(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return layer(fused(q, k, v), v, Context())
-
-    def explicit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        N, C = q.shape[-2:]
-        return ((q @ k.mT / math.sqrt(C)).softmax(dim=-1) - 1 / N) @ v
-
-    def make(attention: Callable[..., Tensor], N: int) -> Callable[[], Tensor]:
-        torch.manual_seed(0)
-        place = {"device": run.place, "dtype": getattr(torch, dtype)}
-        qkv = torch.randn(batch, N, 3, heads, channels, **place).requires_grad_()
-        upstream = torch.randn(batch, N, heads * channels, **place)
-
-        def step() -> Tensor:
-            qkv.grad = None
-            out = attention(*qkv.permute(2, 0, 3, 1, 4)).transpose(1, 2).flatten(2)
-            out.backward(upstream)
-            return out.detach()
-
-        return step
+    make = partial(_attention_step, run.place, (batch, heads, channels), getattr(torch, dtype))
+    tolerance = {"float32": 1e-5, "bfloat16": 5e-2, "float16": 5e-3}[dtype]
 
     def agree(steps: dict[str, Callable[[], Tensor]]) -> tuple[float, float]:
         own, _, formed = steps.values()
         return (own() - formed()).abs().max().item(), tolerance
 
     for N in tokens:
-        peers, shape = {"fused attention": fused}, f"{batch} × {heads} × {N} × {channels}"
+        peers, shape = {"fused attention": _fused}, f"{batch} × {heads} × {N} × {channels}"
         if N <= 1024:
-            peers["with the N × N matrix"] = explicit
+            peers["with the N × N matrix"] = _with_matrix
         yield Comparison(
-            {"centered attention": partial(make, centered, N)},
+            {"centered attention": partial(make, _centered, N)},
             {peer: partial(make, form, N) for peer, form in peers.items()},
             unit=f"ms, {shape}",
             peak=f"MB, {shape}",
             overhead=("fused attention",),
             agree=agree if len(peers) > 1 else None,
         )
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def _centered(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return Centered(-1.0)(_fused(q, k, v), v, Context())
+
+
+def _with_matrix(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    N, C = q.shape[-2:]
+    return ((q @ k.mT / math.sqrt(C)).softmax(dim=-1) - 1 / N) @ v
+
+
+def _attention_step(
+    place: torch.device, size: tuple[int, int, int], dtype: torch.dtype, form: Callable, N: int
+) -> Callable[[], Tensor]:
+    torch.manual_seed(0)
+    B, H, C = size
+    qkv = torch.randn(B, N, 3, H, C, device=place, dtype=dtype).requires_grad_()
+    upstream = torch.randn(B, N, H * C, device=place, dtype=dtype)
+
+    def step() -> Tensor:
+        qkv.grad = None
+        out = form(*qkv.permute(2, 0, 3, 1, 4)).transpose(1, 2).flatten(2)
+        out.backward(upstream)
+        return out.detach()
+
+    return step
 
 
 def em(
@@ -135,26 +142,13 @@ def em(
         "external_multihead": lambda: ExternalMultiHead(channels),
     }
 
-    def make(name: str, side: int) -> Callable[[], None]:
-        torch.manual_seed(0)
-        x = torch.randn(batch, side * side, channels, device=run.place).requires_grad_()
-        upstream, form = torch.randn(x.shape, device=run.place), forms[name]()
-        if isinstance(form, nn.Module):
-            form = partial(form.to(run.place), context=Context())
-
-        def step() -> None:
-            x.grad = None
-            out = form(x)
-            if out.requires_grad:
-                out.backward(upstream)
-
-        return step
-
+    make = partial(_unit_step, run.place, batch, channels)
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for side in sides:
         names = [name for name in forms if side**2 <= 4096 or name not in ("attention", "explicit")]
         rows = yield Comparison(
-            {f"{name}, {side**2:,} tokens": partial(make, name, side) for name in names}, peak="MB"
+            {f"{name}, {side**2:,} tokens": partial(make, forms[name], side**2) for name in names},
+            peak="MB",
         )
         for each in rows or ():
             key = each["work"].partition(",")[0], each["measure"]
@@ -164,6 +158,24 @@ def em(
             slope = np.polyfit(*np.log(values).T, 1)[0]
             span = f"{name}, {values[0][0]:,} to {values[-1][0]:,} tokens"
             yield [row(span, f"exponent of {measure}", [float(slope)])]
+
+
+def _unit_step(
+    place: torch.device, batch: int, channels: int, make: Callable[[], Form], N: int
+) -> Callable[[], None]:
+    torch.manual_seed(0)
+    x = torch.randn(batch, N, channels, device=place).requires_grad_()
+    upstream, form = torch.randn(x.shape, device=place), make()
+    if isinstance(form, nn.Module):
+        form = partial(form.to(place), context=Context())
+
+    def step() -> None:
+        x.grad = None
+        out = form(x)
+        if out.requires_grad:
+            out.backward(upstream)
+
+    return step
 
 
 def units(
@@ -189,18 +201,7 @@ def units(
         checkout, make_pair = UNITS[name]
         with torch.no_grad():
             pair = make_pair(Path(checkouts[checkout]), side)
-        for module in (pair.theirs, pair.ours):
-            module.to(device=run.place, dtype=dtype).train()
-        x = torch.randn(batch, *pair.shape, device=run.place, dtype=dtype).relu_().requires_grad_()
-        call, upstream = pair.forms()[form], torch.randn(x.shape, device=run.place, dtype=dtype)
-
-        def step() -> Tensor:
-            x.grad = None
-            out = call(x)
-            out.backward(upstream)
-            return torch.cat([out.detach().flatten(), x.grad.flatten()])
-
-        return step
+        return _pair_step(pair, form, (batch, *pair.shape), run.place, dtype)
 
     def agree(name: str, steps: object) -> tuple[float, float]:
         """Compares in float64, so that no ReLU flips."""
@@ -216,6 +217,23 @@ def units(
                 peak=f"MB, batch {batch}",
                 agree=partial(agree, name),
             )
+
+
+def _pair_step(
+    pair: Pair, form: str, shape: tuple[int, ...], place: torch.device, dtype: torch.dtype
+) -> Callable[[], Tensor]:
+    for module in (pair.theirs, pair.ours):
+        module.to(device=place, dtype=dtype).train()
+    x = torch.randn(shape, device=place, dtype=dtype).relu_().requires_grad_()
+    call, upstream = pair.forms()[form], torch.randn(shape, device=place, dtype=dtype)
+
+    def step() -> Tensor:
+        x.grad = None
+        out = call(x)
+        out.backward(upstream)
+        return torch.cat([out.detach().flatten(), x.grad.flatten()])
+
+    return step
 
 
 # ---------------------------------------------------------------- segmentation

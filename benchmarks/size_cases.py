@@ -1,14 +1,9 @@
-"""What a training of a paper's size costs, and what a command costs before it trains."""
+"""What a training of a paper's size costs."""
 
 import gc
-import resource
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,22 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.execute import execute, parts
+from oversmoothing.lab.launch.execute import parts
 from oversmoothing.lab.tasks.base import Labels
-from oversmoothing.lab.tasks.nodes import FullBatchLoop
-from oversmoothing.lab.tasks.nodes_minibatch import MiniBatchLoop
-from oversmoothing.lab.training.loop import TrainingLoop
-
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests" / part) for part in ("gpu", "support")]
-
-import pretend  # noqa: E402
-import small_runs  # noqa: E402
-
-GLUE = 8551 + 67349 + 3668 + 363846 + 5749 + 392702 + 104743 + 2490  # sentences of its eight tasks
 
 
-# ---------------------------------------------------------------- steps at the papers' sizes
 @dataclass(frozen=True)
 class Work:
     """A training of which one step is measured.
@@ -95,68 +78,32 @@ def _cams(network: nn.Module, images: Tensor) -> None:
 
 
 HEM = ("experiment=seg_voc_hem",)
-IMAGENET = ("experiment=cls_imagenet", "backbone.depth=12")
+BERT, ALBERT = ("experiment=glue_bert",), ("experiment=glue_albert",)
 EAMLP = ("experiment=cls_imagenet_eamlp", "task.augment.size=384", "task.evaluation.size=384")
+RTE = 2490  # sentences
+GLUE = RTE + 8551 + 67349 + 3668 + 363846 + 5749 + 392702 + 104743  # of its eight tasks
 WORKS = [
-    Work(
-        "WSSS, DeiT-S, 448 px, batch 4: one γ of Tables 1 to 4",
-        ("experiment=wsss_voc",),
-        partial(_pixels, 4, 448),
-        20000,
-        lambda out: out.cls.sum() + out.aux.sum() + out.seg.sum(),
-        _cams,
-    ),
-    Work(
-        "HEM, ResNet-101, 513 px, output stride 8, batch 16: one row of Tables 3 to 6",
-        HEM,
-        partial(_pixels, 16, 513),
-        30000,
-        _whole,
-    ),
-    Work(
-        "HEM, ResNet-50, 513 px, output stride 16, batch 16: one cell of Table 1",
-        (*HEM, "backbone=resnet50", "backbone.output_stride=16"),
-        partial(_pixels, 16, 513),
-        30000,
-        _whole,
-    ),
-    Work(
-        "ContraNorm, BERT-base, 128 tokens, batch 32: RTE, 3 seeds",
-        ("experiment=glue_bert",),
-        _sentences,
-        3 * 5 * 2490 // 32,
-    ),
-    Work(
-        "ContraNorm, BERT-base, 128 tokens, batch 32: one row of Table 1, 8 tasks, 3 seeds",
-        ("experiment=glue_bert",),
-        _sentences,
-        3 * 5 * GLUE // 32,
-    ),
-    Work(
-        "ContraNorm, ALBERT-base, 128 tokens, batch 32: one row of Table 1, 8 tasks, 3 seeds",
-        ("experiment=glue_albert",),
-        _sentences,
-        3 * 5 * GLUE // 32,
-    ),
-    Work(
-        "ContraNorm, DeiT-Ti, ImageNet-100, 12 blocks, batch 1024: one cell of Table 2",
-        ("experiment=cls_imagenet100", "backbone.depth=12"),
-        partial(_pixels, 1024, 224),
-        18750,
-    ),
-    Work(
-        "ContraNorm, DeiT-S, ImageNet, 12 blocks, batch 1024: one cell of Table 2",
-        IMAGENET,
-        partial(_pixels, 1024, 224),
-        187650,
-    ),
-    Work(
-        "external attention, EAMLP-7, ImageNet, 384 px, batch 512: one row",
-        EAMLP,
-        partial(_pixels, 512, 384),
-        750600,
-    ),
-]
+    Work("WSSS, DeiT-S, 448 px, batch 4: one γ of Tables 1 to 4", ("experiment=wsss_voc",),
+         partial(_pixels, 4, 448), 20000,
+         lambda out: out.cls.sum() + out.aux.sum() + out.seg.sum(), _cams),
+    Work("HEM, ResNet-101, 513 px, output stride 8, batch 16: one row of Tables 3 to 6", HEM,
+         partial(_pixels, 16, 513), 30000, _whole),
+    Work("HEM, ResNet-50, 513 px, output stride 16, batch 16: one cell of Table 1",
+         (*HEM, "backbone=resnet50", "backbone.output_stride=16"),
+         partial(_pixels, 16, 513), 30000, _whole),
+    Work("ContraNorm, BERT-base, 128 tokens, batch 32: RTE, 3 seeds", BERT,
+         _sentences, 3 * 5 * RTE // 32),
+    Work("ContraNorm, BERT-base, 128 tokens, batch 32: one row of Table 1, 8 tasks, 3 seeds", BERT,
+         _sentences, 3 * 5 * GLUE // 32),
+    Work("ContraNorm, ALBERT-base, 128 tokens, batch 32: one row of Table 1, 8 tasks, 3 seeds",
+         ALBERT, _sentences, 3 * 5 * GLUE // 32),
+    Work("ContraNorm, DeiT-Ti, ImageNet-100, 12 blocks, batch 1024: one cell of Table 2",
+         ("experiment=cls_imagenet100", "backbone.depth=12"), partial(_pixels, 1024, 224), 18750),
+    Work("ContraNorm, DeiT-S, ImageNet, 12 blocks, batch 1024: one cell of Table 2",
+         ("experiment=cls_imagenet", "backbone.depth=12"), partial(_pixels, 1024, 224), 187650),
+    Work("external attention, EAMLP-7, ImageNet, 384 px, batch 512: one row", EAMLP,
+         partial(_pixels, 512, 384), 750600),
+]  # fmt: skip
 
 
 def paper_steps(run: Run, works: tuple[str, ...] = ("",)) -> Iterator[Item]:
@@ -207,76 +154,3 @@ def paper_sizes(run: Run) -> Iterator[Item]:
             optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
             work.step(network.train(), work.inputs(), optimizer)
         yield [row(work.name, "TFLOP per step", [counter.get_total_flops() / 1e12])]
-
-
-# ---------------------------------------------------------------- what a run costs besides
-def launches(run: Run) -> Iterator[Item]:
-    """Kernel launches and host-device synchronisations in a training step of every task.
-
-    A launch is an operator other than a view, or a copy. They are counted on the fake device of the
-    tests, which has no fused attention, so the parts of attention are counted. A synchronisation is
-    a copy to the host, or an operator whose result decides sizes. Both are independent of sizes,
-    except for loops over classes and images, so small runs are used. Needs g++. With a GPU, torch's
-    profiler shows the real numbers.
-    """
-    pretend.library()
-    counts: list[tuple[int, int]] = []
-    steps = {TrainingLoop: "_step", FullBatchLoop: "step", MiniBatchLoop: "step"}
-    for loop, name in steps.items():
-        setattr(loop, name, _counting(getattr(loop, name), counts))
-    for task in small_runs.TRAINED:
-        counts.clear()
-        with tempfile.TemporaryDirectory() as folder:
-            words = small_runs.words(task, Path(folder) / "outputs", "device=pretend")
-            execute(compose_config(words))
-        started, waited = zip(*counts[1:])  # the first step also fills caches
-        measures = ("launches per step", "host-device synchronisations per step")
-        yield [row(task, measure, found) for measure, found in zip(measures, (started, waited))]
-
-
-def _counting(step: Callable, counts: list[tuple[int, int]]) -> Callable:
-    def counted(*args: Any) -> Any:
-        pretend.counted()
-        result = step(*args)
-        counts.append(pretend.counted())
-        return result
-
-    return counted
-
-
-SHORT = ["train.py", "trainer.epochs=2", "backbone.depth=2", "seeds=[0]", "logger=none"]
-COMMANDS = {  # words, exit code
-    "--help": (["train.py", "--help"], 0),
-    "a misspelt option": (["train.py", "aggregator.gama=1"], 2),
-    "a misspelt group": (["train.py", "data=corra"], 2),
-    "a name that the data do not have": (["train.py", "data.num_nodes=-1"], 2),
-    "an unknown architecture": (
-        ["train.py", "experiment=wsss_scenes", "backbone.name=foo"],
-        2,
-    ),
-    "a refused sweep of 200 runs": (
-        ["train.py", "-m", "backbone.depth=range(2,102)", "backbone.dropout=0.5,2"],
-        2,
-    ),
-}
-
-
-def startup(run: Run) -> Iterator[Item]:
-    """CPU seconds of short commands and their children: help, refusals, a skipped run."""
-    with tempfile.TemporaryDirectory() as folder:
-        there = [*SHORT, f"paths.outputs={folder}"]
-        _cpu_seconds(there, 0)
-        for name, (words, code) in {**COMMANDS, "a run that is already there": (there, 0)}.items():
-            seconds = [_cpu_seconds(words, code) for _ in range(run.rounds)]
-            yield [row(name, "CPU s", seconds)]
-
-
-def _cpu_seconds(words: list[str], code: int) -> float:
-    """Measures the CPU seconds of a command, which must end with this exit code."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != code:
-        raise RuntimeError(f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}")
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

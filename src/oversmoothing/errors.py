@@ -30,6 +30,11 @@ class InputError(ValueError):
         """The message, as a list of one line."""
         return [str(self)]
 
+    @property
+    def key(self) -> str:
+        """Argument, key or file that the first line is about: what precedes its first colon."""
+        return self.lines[0].partition(": ")[0]
+
 
 class Problems(InputError):
     """All mistakes in a command; the argument is a list with one line for each."""

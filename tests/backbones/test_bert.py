@@ -13,7 +13,6 @@ from oversmoothing.aggregators.base import After, Context, Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.bert import ALBERT, BERT
 
 transformers = pytest.importorskip("transformers")
@@ -94,12 +93,6 @@ def test_several_positions_at_once() -> None:
     torch.testing.assert_close(network.layers(*inputs)[-1], expected)
 
 
-@pytest.mark.parametrize("position", [[], "middle", ["input", "middle"]])
-def test_a_position_that_does_not_exist_is_refused(position: str | list[str]) -> None:
-    with pytest.raises(InputError, match="backbone.position: expected input, "):
-        made(BERT, partial(ContraNorm, scale=0.3), position=position)
-
-
 def test_centered_attention_by_its_equation() -> None:
     """(softmax(QKᵀ/√d) + γ 11ᵀ/n) V per head, before the projection; n counts real tokens."""
 
@@ -173,36 +166,7 @@ def test_a_gradient_reaches_every_parameter(kind: type, aggregator, masked: bool
     assert {name for name in without if "key.bias" not in name} == set()  # softmax ignores it
 
 
-@BOTH
-def test_dropout_and_fused_attention_stay(kind: type) -> None:
-    network, inputs = made(kind, Centered, dropout=0.5).train(), batch(9, 5)
-    assert not torch.equal(network(*inputs), network(*inputs))
-
-
 def test_alberts_layers_share_their_aggregators() -> None:
     network = made(ALBERT, Learned)
     assert sum(isinstance(module, Learned) for module in network.modules()) == 1
     assert sum(isinstance(module, Learned) for module in made(BERT, Learned).modules()) == 2
-
-
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        ({"position": "7"}, r"backbone\.position: expected input, .*got '7'"),
-        ({"heads": 3}, r"backbone\.heads: expected a divisor of dim=16"),
-        ({"dropout": 1.0}, r"backbone\.dropout: expected a rate from 0 to below 1"),
-        ({"depth": 0}, r"backbone\.depth: expected 1 or more"),
-        (
-            {"weights": "no.safetensors"},
-            r"backbone\.weights: cannot read no\.safetensors .*; expected hub",
-        ),
-    ],
-)
-def test_mistakes_are_one_line(options: dict, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        made(BERT, NoAggregator, **options)
-
-
-def test_aggregators_that_exclude_one_another() -> None:
-    with pytest.raises(InputError, match=r"cannot be combined with another one"):
-        made(BERT, Twice, Centered)

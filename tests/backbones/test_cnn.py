@@ -9,7 +9,6 @@ from safetensors.torch import save_file
 from small_cnn import Cut, Swap, cnn, images
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
@@ -88,13 +87,6 @@ def test_sizes(name: str, stride: int, h: int, w: int) -> None:
     assert model.patch == 1 and model.output_stride == stride
 
 
-@torch.no_grad()
-def test_multi_grid_keeps_the_size_and_changes_the_features() -> None:
-    x = images(1, 3, 129, 129)
-    grid, plain = (cnn(multi_grid=m)(x)[0] for m in ([1, 2], None))
-    assert grid.shape == plain.shape and not torch.allclose(grid, plain)
-
-
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize(
     "factories", [[], [LayerNorm], [Swap], [Swap, LayerNorm], [Cut], [Cut, LayerNorm]]
@@ -168,61 +160,6 @@ def test_published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert all(torch.equal(own[key], state[key]) for key in own)
         assert state.keys() - own.keys() == {"fc.weight", "fc.bias"}
     assert asked == [("timm/resnet18.tv_in1k", "model.safetensors")]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": "resnet5O"}, r"backbone\.name: .*did you mean 'resnet50'"),
-        ({"name": "deit_tiny_patch16_224"}, r"expected a ResNet or MobileNetV2 of timm, got 'deit"),
-        ({"name": "resnet18.fb_in22k"}, r"backbone\.name: .*fb_in22k.*expected one of .*tv_in1k"),
-        ({"output_stride": 4}, r"backbone\.output_stride: expected 8, 16 or 32, got 4"),
-        ({"multi_grid": [1, 2, 4]}, r"backbone\.multi_grid: expected 2 whole numbers"),
-        ({"multi_grid": [2, 2]}, r"backbone\.multi_grid: .*1 for the first, got \[2, 2\]"),
-        ({"multi_grid": [1, 0]}, r"backbone\.multi_grid: .*from 1"),
-        ({"multi_grid": []}, r"backbone\.multi_grid: .*got \[\]; null"),
-        ({"multi_grid": [1, 2], "output_stride": 32}, r"multi_grid: expected null.*stride 32"),
-        ({"name": MOBILE, "multi_grid": [1, 2, 4]}, r"multi_grid: expected null.*mobilenetv2_100"),
-        ({"same_padding": True}, r"backbone\.same_padding: expected false.*resnet18"),
-        (
-            {"batch_norm": "eval"},
-            r"backbone\.batch_norm: expected one of train, frozen, got 'eval'",
-        ),
-        ({"bn_momentum": 0.0}, r"backbone\.bn_momentum: expected a number above 0"),
-        ({"dim": 0}, r"backbone\.dim: expected 1 or more"),
-        ({"mean": [0.5]}, r"backbone\.mean: expected three numbers"),
-        ({"std": [0.2, 0.0, 0.2]}, r"backbone\.std: expected three numbers, above 0"),
-        ({"weights": "nowhere.pth"}, r"nowhere\.pth.*expected timm, none"),
-    ],
-)
-def test_what_it_cannot_be_built_from(options: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        cnn(**options)
-    assert "\n" not in str(caught.value)
-
-
-def test_weights_that_are_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
-    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
-    with pytest.raises(
-        InputError, match=r"timm/resnet18\.tv_in1k/.*timm's weights are not available"
-    ):
-        cnn(name="resnet18.tv_in1k", weights="timm")
-
-
-@pytest.mark.parametrize("stride", [8, 32])
-def test_images_smaller_than_the_output_stride(stride: int) -> None:
-    with pytest.raises(
-        InputError, match=rf"images of {stride - 1} × 64 pixels.*{stride} × {stride}"
-    ):
-        cnn(output_stride=stride)(torch.zeros(1, 3, stride - 1, 64))
-
-
-def test_aggregators_it_has_no_place_for() -> None:
-    with pytest.raises(InputError, match="Centered acts inside the mixing.*cnn.*instead, after"):
-        cnn(Centered)
-    with pytest.raises(InputError, match="replaces the mixing cannot be combined"):
-        cnn(Swap, Cut)
 
 
 @pytest.mark.parametrize(

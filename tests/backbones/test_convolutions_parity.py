@@ -9,9 +9,7 @@ from small_pyg import CLASSES, graph, networks
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.gcnii import GCNII
-from oversmoothing.lab.backbones.jknet import JKNet
+from oversmoothing.lab.backbones.gcn import GCN, GCNII, JKNet
 from oversmoothing.lab.backbones.pyg import Networks
 from oversmoothing.lab.tasks.nodes import FullBatchAdam
 

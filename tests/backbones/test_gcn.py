@@ -1,22 +1,32 @@
-"""GCN against torch-geometric and against a dense float64 reference, and its batch of seeds."""
+"""GCN, GCNII, JKNet and DropEdge against torch-geometric and dense float64 forms, and laws."""
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from small_gcn import CLASSES, KINDS, N, graph, network
+from torch import Tensor, nn
 
+from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.engine import relu_dropout, times
+from oversmoothing.lab.backbones.engine import Engine, relu_dropout, times
 from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.sparse import SparseMatrix
+from oversmoothing.lab.backbones.per_seed import Seeds
+from oversmoothing.lab.backbones.sparse import Adjacency, SparseMatrix
 
-N, F, CLASSES = 30, 12, 3
+every_kind = pytest.mark.parametrize("kind", KINDS)
+STACKS = {
+    "vanilla": [],
+    "centered+layernorm": [Centered, LayerNorm],
+    "pairnorm": [PairNorm],
+    "contranorm+layernorm": [ContraNorm, LayerNorm],
+}
 
 
 @pytest.fixture
@@ -26,18 +36,12 @@ def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def graph(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sparse features (N, F) and both directions of random edges."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(N, F, generator=generator).mul_(torch.rand(N, F, generator=generator) > 0.5)
-    adjacency = torch.rand(N, N, generator=generator) > 0.85
-    adjacency = (adjacency | adjacency.T).fill_diagonal_(False)
-    return x, adjacency.nonzero().T
-
-
-def network(aggregators: list | None = None, seeds: tuple = (0,), **options) -> GCN:
-    x, edges = graph()
-    return GCN(aggregators or [], x.to_sparse_csr(), edges, CLASSES, list(seeds), **options)
+def dense(weights: Tensor | None = None) -> Tensor:
+    """D⁻¹(A + I) in float64."""
+    _, edges = graph()
+    a = torch.eye(N, dtype=torch.float64)
+    a[edges[0], edges[1]] += 1 if weights is None else weights.double()
+    return a / a.sum(dim=1, keepdim=True)
 
 
 def test_equals_gcnconv_of_torch_geometric() -> None:
@@ -53,86 +57,121 @@ def test_equals_gcnconv_of_torch_geometric() -> None:
     assert torch.allclose(model()[0], h, atol=1e-6)
 
 
-def dense_reference(model: GCN, gamma: float, norm: bool) -> torch.Tensor:
+def dense_gcn(model: GCN, gamma: float, norm: bool) -> Tensor:
     """h ← relu(LN((Ã + γ 11ᵀ/n) h W + b)) in float64 with the explicit matrix, seed 0."""
-    x, edges = graph()
-    a = torch.eye(N, dtype=torch.float64)
-    a[edges[0], edges[1]] = 1
-    a = a / a.sum(dim=1, keepdim=True) + gamma / N
-    h = x.double()
+    a, h = dense() + gamma / N, graph()[0].double()
     for layer, (w, b) in enumerate(zip(model.weights, model.biases)):
         h = a @ h @ w[0].double() + b[0].double()
         if layer < len(model.weights) - 1:
-            h = (torch.nn.functional.layer_norm(h, h.shape[-1:]) if norm else h).relu()
+            h = (nn.functional.layer_norm(h, h.shape[-1:]) if norm else h).relu()
     return h
 
 
 @pytest.mark.parametrize("depth", [1, 2, 6])
 @pytest.mark.parametrize("gamma", [-1.0, 0.0])
-def test_equals_the_dense_matrix_in_float64(depth: int, gamma: float) -> None:
-    model = network([partial(Centered, gamma), LayerNorm], depth=depth).eval()
-    assert torch.allclose(model()[0].double(), dense_reference(model, gamma, True), atol=1e-5)
+def test_gcn_equals_the_dense_matrix_in_float64(depth: int, gamma: float) -> None:
+    model = network("gcn", partial(Centered, gamma), LayerNorm, depth=depth).eval()
+    assert torch.allclose(model()[0].double(), dense_gcn(model, gamma, True), atol=1e-5)
 
 
 def test_gradients_equal_those_of_the_dense_matrix() -> None:
-    model = network([partial(Centered, -1.0)], depth=3).eval()
+    model = network("gcn", partial(Centered, -1.0), depth=3).eval()
     model()[0].square().sum().backward()
     sparse = [w.grad.clone() for w in model.weights]
     model.zero_grad()
-    dense_reference(model, -1.0, False).square().sum().backward()
+    dense_gcn(model, -1.0, False).square().sum().backward()
     for ours, reference in zip(sparse, (w.grad for w in model.weights)):
         assert torch.allclose(ours, reference, rtol=1e-4, atol=1e-6)
 
 
-def test_row_adjacency_is_stochastic_and_counts_raw_self_loops_twice() -> None:
-    x, edges = graph()
-    with_loop = torch.cat([edges, torch.tensor([[4], [4]])], dim=1)
-    model = GCN([], x.to_sparse_csr(), with_loop, CLASSES, [0])
-    assert torch.allclose(model.adjacency.context.row_sum, torch.ones(N, 1))
-    eye = torch.eye(N)[None]
-    a = model.adjacency(eye)[0]
-    degree = (edges[0] == 4).sum() + 2
-    assert a[4, 4].item() == pytest.approx(2 / degree.item())
+def test_gcnii_is_its_paper_s_equation_in_float64() -> None:
+    """Equation 5, with the centered term in the mixing."""
+    model = network("gcnii", partial(Centered, -0.5), depth=5).eval()
+    a = dense() - 0.5 / N
+    first, last = ([p[0].double() for p in (d.weight, d.bias)] for d in model.dense)
+    h = h_0 = (graph()[0].double() @ first[0] + first[1]).relu()
+    for layer, w in enumerate(model.weights, start=1):
+        beta = math.log(0.5 / layer + 1)
+        support = 0.9 * a @ h + 0.1 * h_0
+        h = ((1 - beta) * support + beta * support @ w[0].double()).relu()
+    assert torch.allclose(model()[0].double(), h @ last[0] + last[1], atol=1e-6)
 
 
-def test_renaming_the_nodes_renames_the_logits() -> None:
+@pytest.mark.parametrize("jumping", ["cat", "max"])
+def test_jknet_reads_all_layers_of_the_gcn(jumping: str) -> None:
+    model = network(f"jknet-{jumping}", LayerNorm, depth=4).eval()
+    outputs: list[Tensor] = []
+    logits = model(outputs)
+    joined = torch.cat(outputs, -1) if jumping == "cat" else torch.stack(outputs).amax(0)
+    assert len(outputs) == 4 and torch.allclose(logits, model.dense[0](joined))
+    h = None
+    for layer, output in enumerate(outputs):
+        h = model.at("after", layer, model.convolve(h, layer)).relu()
+        assert torch.equal(h, output)
+
+
+def test_residual_adds_the_layer_before() -> None:
+    plain, residual = network(depth=3).eval(), network(depth=3, residual=1).eval()
+    before, after = [], []
+    plain(before), residual(after)
+    assert torch.equal(after[0], before[0])
+    h = plain.convolve(after[0], 1).relu()
+    assert torch.allclose(after[1], h + after[0], atol=1e-6)
+
+
+@every_kind
+def test_renaming_the_nodes_renames_the_logits(kind: str) -> None:
     x, edges = graph()
     order = torch.randperm(N, generator=torch.Generator().manual_seed(1))
-    moved = torch.empty_like(x).index_copy_(0, order, x)
-    aggregators = [Centered, partial(ContraNorm, scale=0.5), LayerNorm]
-    plain = GCN(aggregators, x.to_sparse_csr(), edges, CLASSES, [0], depth=4).eval()
-    renamed = GCN(aggregators, moved.to_sparse_csr(), order[edges], CLASSES, [0], depth=4).eval()
+    moved = torch.empty_like(x).index_copy_(0, order, x).to_sparse_csr()
+    stack = [Centered, partial(ContraNorm, scale=0.5), LayerNorm]
+    plain = network(kind, *stack, depth=4).eval()
+    renamed = KINDS[kind](stack, moved, order[edges], CLASSES, [0], depth=4).eval()
     assert torch.allclose(renamed()[0, order], plain()[0], atol=1e-5)
 
 
-STACKS = {
-    "vanilla": [],
-    "centered+layernorm": [Centered, LayerNorm],
-    "pairnorm": [PairNorm],
-    "contranorm+layernorm": [ContraNorm, LayerNorm],
-}
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_a_batch_of_seeds_equals_single_networks(stack: str, double: None) -> None:
-    """Dropout on, five steps of Adam: every seed ends with the weights that it has alone.
-
-    In float64: Adam divides gradients by their size, so rounding of the smallest ones shows.
-    """
-    together = train(network(STACKS[stack], seeds=(3, 7, 1), depth=3))
-    for index, seed in enumerate((3, 7, 1)):
-        alone = train(network(STACKS[stack], seeds=(seed,), depth=3))
-        for ours, single in zip(together.weights, alone.weights):
-            assert torch.allclose(ours[index], single[0], rtol=0, atol=1e-9)
-
-
-def train(model: GCN) -> GCN:
+def trained(model: Engine) -> Engine:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(5):
         optimizer.zero_grad()
         model().logsumexp(dim=-1).mean(dim=1).sum().backward()
         optimizer.step()
     return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "stack"),
+    [("gcn", stack) for stack in STACKS] + [(kind, "centered+layernorm") for kind in KINDS],
+)
+def test_a_batch_of_seeds_equals_single_networks(kind: str, stack: str, double: None) -> None:
+    """Dropout and dropped edges, five steps of Adam: every seed ends with the weights it has alone.
+
+    In float64: Adam divides gradients by their size, so rounding of the smallest ones shows.
+    """
+    seeds = (3, 7, 1)
+    together = trained(network(kind, *STACKS[stack], seeds=seeds, depth=3))
+    for index, seed in enumerate(seeds):
+        alone = trained(network(kind, *STACKS[stack], seeds=(seed,), depth=3))
+        for ours, single in zip(together.weights, alone.weights):
+            assert torch.allclose(ours[index], single[0], rtol=0, atol=1e-9)
+
+
+class ByRowSum(Inside):
+    """A method that scales by the row sums of M and has a parameter."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(dim))
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context) -> Tensor:
+        assert context.row_sum.shape == (mixed.shape[-2], 1)
+        return context.row_sum * self.factor * mixed
+
+
+def test_a_method_with_parameters_gets_the_row_sums_of_its_own_seed() -> None:
+    """With dropped edges, after which every seed has other row sums."""
+    logits = [network("symmetric", ByRowSum, seeds=s, depth=3)() for s in ((3, 7), (3,), (7,))]
+    assert torch.allclose(logits[0], torch.cat(logits[1:]), atol=1e-6)
 
 
 def test_seeds_differ_and_leave_the_global_generator_alone() -> None:
@@ -142,6 +181,21 @@ def test_seeds_differ_and_leave_the_global_generator_alone() -> None:
     model = network(seeds=(0, 1))
     assert torch.equal(torch.rand(3), expected)
     assert not torch.allclose(model.weights[0][0], model.weights[0][1])
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "stack"),
+    [("gcn", stack) for stack in STACKS] + [(kind, "centered+layernorm") for kind in KINDS],
+)
+def test_gradient_reaches_every_parameter(kind: str, stack: str, share: bool) -> None:
+    options = {"seeds": (0, 1), "depth": 4, "share_aggregators": share, "dropout": 0.1}
+    model = network(kind, *STACKS[stack], **options)
+    model().logsumexp(dim=-1).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        per_seed = parameter.grad.flatten(1) if parameter.shape[0] == 2 else parameter.grad[None]
+        assert (per_seed.abs().sum(dim=-1) > 0).all(), name
 
 
 def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -> None:
@@ -172,41 +226,57 @@ def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -
 def test_sparse_products_equal_dense_ones_for_each_seed(double: None) -> None:
     """Values and gradients; empty rows, entries in any order, the same or other values a seed."""
     edges, values = torch.tensor([[3, 0, 3, 1], [0, 4, 2, 2]]), torch.rand(2, 4)
-    matrix, dense = SparseMatrix(edges, (5, 6), 2), torch.rand(2, 6, 3, requires_grad=True)
+    matrix, other = SparseMatrix(edges, (5, 6), 2), torch.rand(2, 6, 3, requires_grad=True)
     for own in (values, values[0]):
         full = torch.zeros(2, 5, 6)
         full[:, edges[0], edges[1]] = own
         product = matrix.prepared(own)
-        assert torch.allclose(product(dense), full @ dense)
-        assert torch.autograd.gradcheck(product, dense)
-        assert torch.autograd.gradgradcheck(product, dense)
+        assert torch.allclose(product(other), full @ other)
+        assert torch.autograd.gradcheck(product, other)
+        assert torch.autograd.gradgradcheck(product, other)
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("share", [True, False])
-def test_gradient_reaches_every_parameter(stack: str, share: bool) -> None:
-    model = network(STACKS[stack], (0, 1), depth=4, share_aggregators=share, dropout=0.1)
-    model().logsumexp(dim=-1).sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        per_seed = parameter.grad.flatten(1) if parameter.shape[0] == 2 else parameter.grad[None]
-        assert (per_seed.abs().sum(dim=-1) > 0).all(), name
+def test_row_adjacency_is_stochastic_weighted_and_counts_raw_self_loops_twice() -> None:
+    _, edges = graph()
+    with_loop = torch.cat([edges, torch.tensor([[4], [4]])], dim=1)
+    adjacency = Adjacency(with_loop, N, "row")
+    assert torch.allclose(adjacency.context.row_sum, torch.ones(N, 1))
+    degree = (edges[0] == 4).sum() + 2
+    assert adjacency(torch.eye(N)[None])[0, 4, 4].item() == pytest.approx(2 / degree.item())
+    weights = torch.rand(edges.shape[1], generator=torch.Generator().manual_seed(2))
+    product = Adjacency(edges, N, "row", weights)(torch.eye(N)[None])[0]
+    assert torch.allclose(product.double(), dense(weights), atol=1e-6)
 
 
-def test_residual_adds_the_layer_before() -> None:
-    plain, residual = network(depth=3).eval(), network(depth=3, residual=1).eval()
-    before, after = [], []
-    plain(before), residual(after)
-    assert torch.equal(after[0], before[0])
-    h = plain.convolve(after[0], 1).relu()
-    assert torch.allclose(after[1], h + after[0], atol=1e-6)
+def test_dropped_edges_leave_a_normalised_symmetric_graph() -> None:
+    _, edges = graph()
+    adjacency = Adjacency(edges, N, "row", seeds=400)
+    eye = torch.eye(N).expand(400, -1, -1)
+    drawn = adjacency.dropped(0.3, Seeds(list(range(400)), torch.device("cpu")))(eye)
+    kept = drawn > 0
+    assert torch.allclose(drawn.sum(dim=-1), torch.ones(400, N))
+    assert (kept == kept.mT).all()
+    assert kept.diagonal(dim1=1, dim2=2).all()
+    share = kept[:, edges[0], edges[1]].double().mean(dim=0)
+    assert share.mean() == pytest.approx(0.7, abs=0.01)
+    assert (share - 0.7).abs().max() < 0.12  # five standard deviations
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"depth": 0}, {"hidden": 0}, {"dropout": 1.0}, {"residual": -1}]
-    + [{"adjacency": "rw"}, {"init": "xavier"}],
-)
-def test_bad_settings_are_named(options: dict) -> None:
-    with pytest.raises(InputError, match=rf"backbone\.{next(iter(options))}: expected"):
-        network(**options)
+def test_evaluation_uses_all_edges() -> None:
+    model = network("drop_edge").train()
+    assert not torch.equal(model(), model())
+    assert torch.equal(model.eval()(), network().eval()())
+
+
+def test_dense_and_sparse_features_give_the_same_logits() -> None:
+    models = [network("gcnii", seeds=(0, 1), sparse=sparse).eval() for sparse in (True, False)]
+    assert torch.allclose(models[0](), models[1](), atol=1e-5)
+
+
+def test_glorot_keeps_the_size_of_features_and_uniform_shrinks_it() -> None:
+    sizes = {}
+    for init in ("uniform", "glorot"):
+        weights = network("gcnii", depth=2, hidden=64, init=init).weights[0][0]
+        sizes[init] = weights.var().item() * 64
+    assert sizes["glorot"] == pytest.approx(1, abs=0.1)
+    assert sizes["uniform"] == pytest.approx(1 / 3, abs=0.05)

@@ -6,6 +6,7 @@ from copy import deepcopy
 from functools import partial
 
 import pytest
+import small_gcn
 import torch
 from torch import Tensor
 
@@ -13,18 +14,8 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.lab.backbones.engine import Engine
-from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.gcnii import GCNII
-from oversmoothing.lab.backbones.jknet import JKNet
 
-N, F, CLASSES = 30, 12, 3
-KINDS = {
-    "gcn": GCN,
-    "drop_edge": partial(GCN, drop_edge=0.5, adjacency="symmetric"),
-    "gcnii": GCNII,
-    "jknet": JKNet,
-}
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", ["gcn", "gcnii", "jknet-cat", "symmetric"])
 sparse_or_dense = pytest.mark.parametrize("sparse", [True, False])
 
 
@@ -36,13 +27,8 @@ def double() -> Iterator[None]:
 
 
 def network(kind: str, sparse: bool, *aggregators: object, **options) -> Engine:
-    generator = torch.Generator().manual_seed(0)
-    adjacency = torch.rand(N, N, generator=generator) > 0.85
-    adjacency = (adjacency | adjacency.T).fill_diagonal_(False)
-    x = torch.randn(N, F, generator=generator)
-    x = x.to_sparse_csr() if sparse else x
     options = {"depth": 4, "hidden": 8, "init": "glorot"} | options
-    return KINDS[kind]([*aggregators], x, adjacency.nonzero().T, CLASSES, [0, 1], **options)
+    return small_gcn.network(kind, *aggregators, seeds=(0, 1), sparse=sparse, **options)
 
 
 def gradients(model: Engine, graph: bool = False) -> list[Tensor]:
@@ -57,16 +43,17 @@ def test_hessian_vector_products_are_differences_of_gradients(
 ) -> None:
     model = network(kind, sparse, partial(Centered, gamma=-0.5)).eval()
     parameters = [*model.parameters()]
+    torch.manual_seed(0)
     direction = [torch.randn_like(p) for p in parameters]
     along = sum((g * d).sum() for g, d in zip(gradients(model, graph=True), direction))
     found = torch.autograd.grad(along, parameters, materialize_grads=True)
     ends = []
-    for step in (1e-5, -2e-5):  # to one side, then to the other
+    for step in (1e-6, -2e-6):  # to one side, then to the other; small, as ReLUs have kinks
         for p, d in zip(parameters, direction):
             p.data.add_(d, alpha=step)
         ends.append(gradients(model))
     for ours, ahead, behind in zip(found, *ends):
-        torch.testing.assert_close(ours, (ahead - behind) / 2e-5, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(ours, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-7)
 
 
 def saved(model: Engine) -> Engine:

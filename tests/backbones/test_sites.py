@@ -74,9 +74,9 @@ def random_transformer(*aggregators: object) -> RandomTransformer:
 @pytest.mark.parametrize(
     ("kind", "build", "places"),
     [
-        (Centered, gcn, 1),  # shared, also by seeds: it has no parameters
-        (Centered, partial(gcn, share_aggregators=False), 4),
-        (LayerNorm, gcn, 3),  # one for each seed
+        (Centered, gcn, 2 * 3),  # for each seed one in the hidden layers, and one in the last
+        (Centered, partial(gcn, share_aggregators=False), 4 * 3),
+        (LayerNorm, gcn, 3),
         (LayerNorm, partial(gcn, share_aggregators=False), 3 * 3),
         (Centered, partial(vit, depth=3), 3),
         (Centered, partial(vit, depth=3, blocks="last-2", after="norms"), 2),
@@ -87,7 +87,7 @@ def random_transformer(*aggregators: object) -> RandomTransformer:
         (Centered, partial(bert, BERT), 2),
         (Centered, partial(bert, ALBERT), 1),
         (ContraNorm, partial(bert, BERT, position=["input", "ffn"]), 4),
-        (Centered, random_transformer, 1),
+        (Centered, random_transformer, 2),
         (LayerNorm, random_transformer, 2),
     ],
 )

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.t2t import AttentionMixing, ExternalMixing, T2TViT, sinusoids
-from oversmoothing.lab.backbones.vit_attention import InPlaceOfNorm
 
 
 def t2t(*aggregators: object, **options: object) -> T2TViT:
@@ -150,35 +149,3 @@ def test_a_gradient_reaches_every_parameter(factories: list, tokens: str, after:
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 0, name
-
-
-@torch.no_grad()
-def test_norms_keep_their_epsilon_and_are_2l_and_1() -> None:
-    model = t2t(vit_contranorm(), after="norms")
-    norms = [m for m in model.modules() if isinstance(m, InPlaceOfNorm)]
-    assert len(norms) == 2 * 7 + 1
-    assert {norm.aggregators[0].norm.eps for norm in norms} == {1e-5}
-
-
-@torch.no_grad()
-def test_blocks_know_no_order_of_patches() -> None:
-    model = t2t(centered(-1.0), vit_contranorm()).double()
-    x, order = torch.randn(2, 6, 256).double(), torch.tensor([0, 4, 2, 5, 1, 3])
-    blocks = nn.Sequential(*model.network.blocks)
-    assert torch.allclose(blocks(x[:, order]), blocks(x)[:, order], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": "t2t_vit_8"}, r"backbone\.name: expected one of t2t_vit_7, .*got 't2t_vit_8'"),
-        ({"tokens": "performer"}, r"backbone\.tokens: expected one of external, attention"),
-        ({"drop_path": 1}, r"backbone\.drop_path"),
-        ({"after": "norm"}, r"backbone\.after"),
-        ({"blocks": [7]}, r"backbone\.blocks"),
-        ({"std": [0.0, 1.0, 1.0]}, r"backbone\.std"),
-    ],
-)
-def test_options_out_of_range(options: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        t2t(**options)

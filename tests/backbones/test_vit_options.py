@@ -63,23 +63,6 @@ def test_weights_fix_the_sizes(key: str, own: int, other: int, tmp_path: Path) -
         vit(weights=str(path), **{key: other})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"depth": 0}, r"backbone\.depth: expected 1 or more"),
-        ({"image_size": 0}, r"backbone\.image_size: expected 1 or more"),
-        ({"patch": -1}, r"backbone\.patch: expected 1 or more"),
-        ({"image_size": 30, "patch": 8}, r"backbone\.image_size: .* multiple of the patch, 8"),
-        ({"drop_path": 1.0}, r"backbone\.drop_path: expected a rate"),
-        ({"drop_path": -0.1}, r"backbone\.drop_path: expected a rate"),
-        ({"after": "norm1"}, r"backbone\.after: expected one of branch, norm2, norms, got 'norm1'"),
-    ],
-)
-def test_options_out_of_range(options: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        vit(**options)
-
-
 @torch.no_grad()
 def test_drop_path_grows_linearly_and_acts_in_training_alone() -> None:
     model, x = vit(vit_contranorm(), drop_path=0.2, depth=5), images(2, 3, 32, 32)
@@ -142,16 +125,6 @@ def test_in_the_place_of_norm2_means_behind_the_residual_sum() -> None:
     assert torch.equal(block(x), x_1 + block.mlp(contranorm(shifted, Context())))
 
 
-def test_only_the_last_aggregator_takes_the_norm_over() -> None:
-    model = vit(vit_contranorm(), vit_contranorm(), after="norms", name="vit_tiny_patch16_224")
-    with torch.no_grad():
-        scaled = nn.LayerNorm(192, eps=0.5)
-        scaled.weight.fill_(3.0)
-    first, last = InPlaceOfNorm(scaled, list(model.network.norm.aggregators), 1).aggregators
-    assert (first.norm.eps, first.norm.weight.unique().item()) == (1e-6, 1.0)
-    assert (last.norm.eps, last.norm.weight.unique().item()) == (0.5, 3.0)
-
-
 @pytest.mark.parametrize("after", PLACES)
 @pytest.mark.parametrize(
     "factories",
@@ -202,12 +175,3 @@ def test_blocks_without_attention_have_no_map() -> None:
     maps = list(vit(Swap, blocks=[1], depth=3).attention_maps(images(1, 3, 16, 16)))
     assert [M is None for M in maps] == [False, True, False]
     assert not any(M.requires_grad for M in maps if M is not None)
-
-
-def test_names_are_those_of_timm() -> None:
-    from oversmoothing.lab.backbones import pretrained
-    from oversmoothing.lab.backbones.cnn import MODULES as CNN
-    from oversmoothing.lab.backbones.vit import MODULES as VIT
-
-    for module in {**VIT, **CNN}:
-        assert sorted(pretrained._models(module)) == sorted(timm.list_models(module=module))

@@ -22,7 +22,9 @@ from oversmoothing.lab.launch.config import CONFIGS, base, compose_config
 from oversmoothing.lab.report.tables import load
 
 ROOT = Path(__file__).parents[2]
-EVERY = [path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml")]
+EVERY = [
+    path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("[!_]*.yaml")
+]
 PLUGINS = {"hydra/launcher/processes": "joblib", "hydra/launcher/slurm": "submitit"}
 SIMULATION = ["task=rank", "data=none", "trainer=none", "backbone=transformer", "task.gammas=null"]
 FIGURE = ["experiment=rank_fig1", "hydra.mode=RUN"]
@@ -138,7 +140,9 @@ def test_a_yaml_names_every_option_of_its_target_and_no_other(name: str) -> None
         return
     _check_inner(content)
     parameters = inspect.signature(get_object(content["_target_"])).parameters
-    named = {k: p for k, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD}
+    named = {
+        k: p for k, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
     required = {k for k, p in named.items() if p.default is p.empty}
     by_task = BY_THE_TASK - content.keys()  # weights are an option of pretrained networks
     given = required | by_task if PARTS[part] is None else set(PARTS[part])

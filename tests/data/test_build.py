@@ -1,12 +1,9 @@
 """A graph from tensors of any kind: converted, every entry once, and refused in one line."""
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.sparse import Adjacency
 from oversmoothing.lab.data.graph import Graph, build, to_csr
 
@@ -106,36 +103,6 @@ def test_the_checksum_is_that_of_features_labels_and_edges():
     same, other = make(x=X.double()), make(x=X + 1)
     assert make().checksum == same.checksum != other.checksum
     assert make(weights=torch.ones(5) * 2).checksum != make().checksum
-
-
-BAD = {
-    "no node features; .* data.features=degree": {"x": None},
-    r"expected features \(6, F\), got \(5, 2\)": {"x": X[:5]},
-    "features hold nan or inf": {"x": X.log() * float("nan")},
-    "features below 0": {"x": -X, "row_normalize": True},
-    "no labels; choose": {"y": None},
-    "3 labels per node; .* not multi-label": {"y": torch.zeros(N, 3)},
-    r"labels of shape \(1,\) for 6 nodes": {"y": torch.zeros(1).long()},
-    "labels are not whole numbers but 0.5": {"y": Y + 0.5},
-    "two classes or more, got 1": {"y": torch.zeros(N).long()},
-    "1 train nodes have no label; .*data.split_sizes": {"y": Y.index_fill(0, Y.new_tensor(1), -1)},
-    "no edges": {"edge_index": None},
-    "an edge names node 6, and nodes are 0 to 5": {"edge_index": PATH + 1},
-    "an edge names node -1": {"edge_index": PATH - 1},
-    "4 edge weights for 5 edges": {"weights": torch.ones(4)},
-    "2 edge weights are negative, nan or inf; .*data.weights=false": {
-        "weights": torch.tensor([1, -1, float("nan"), 1, 1])
-    },
-    "no test node": {"masks": (*MASKS[:2], torch.zeros(N).bool())},
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_what_does_not_fit_is_refused_in_one_line(message):
-    with warnings.catch_warnings(), pytest.raises(InputError, match=message) as caught:
-        warnings.simplefilter("ignore", UserWarning)
-        make(**BAD[message])
-    assert "\n" not in str(caught.value) and "toy" in str(caught.value)
 
 
 def test_a_degree_counts_no_self_loop():

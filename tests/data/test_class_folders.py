@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data import class_folders
+from oversmoothing.lab.data import folders
 
 CLASSES = ["n03", "n01", "n02"]
 
@@ -30,7 +30,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def load(base: Path, **options: object):
-    return class_folders.load(str(base.parent), **options)
+    return folders.load_classes(str(base.parent), **options)
 
 
 def test_classes_are_sorted_and_every_image_has_that_of_its_folder(base: Path) -> None:
@@ -58,65 +58,44 @@ def test_it_travels_to_workers(base: Path) -> None:
     assert torch.equal(there.image(id), data.image(id)) and there.target(id) == data.target(id)
 
 
-def no_part(base: Path) -> dict:
-    (base / "val").rename(base / "test")
-    return {}
+def renamed(base: Path, old: str, new: str) -> None:
+    (base / old).rename(base / new)
 
 
-def unsorted_val(base: Path) -> dict:
-    (base / "val").rename(base / "test")
-    (base / "val").mkdir()
-    (base / "val" / "im0.JPEG").touch()
-    return {}
-
-
-def no_image(base: Path) -> dict:
-    for path in (base / "train" / "n02").glob("*.JPEG"):
+def emptied(base: Path) -> None:
+    for path in (base / "train/n02").glob("*.JPEG"):
         path.unlink()
-    return {}
 
 
-def stranger(base: Path) -> dict:
-    (base / "val" / "n04").mkdir()
-    return {}
+def unsorted(base: Path) -> None:
+    renamed(base, "val", "test")
+    (base / "val").mkdir()
 
 
-def not_validated(base: Path) -> dict:
-    (base / "val" / "n02").rename(base / "elsewhere")
-    return {}
+BROKEN = {  # what is named -> what breaks it, and the content of a list of classes
+    "val: cannot be listed": (lambda base: renamed(base, "val", "test"), None),
+    "val: holds no class folders": (
+        lambda base: renamed(base, "val", "test") or (base / "val").mkdir(),
+        None,
+    ),
+    "class n02 has no image in": (emptied, None),
+    "val: 1 classes are missing in train (first n04)": (
+        lambda base: (base / "val/n04").mkdir(),
+        None,
+    ),
+    "val: class n02 has no image": (lambda base: renamed(base, "val/n02", "elsewhere"), None),
+    "some.txt: 1 of 2 classes have no folder": (lambda base: None, "n01\nn07\n"),
+    "some.txt: names n01 twice": (lambda base: None, "n01\nn02\nn01\n"),
+    "some.txt: names no class": (lambda base: None, "\n"),
+}
 
 
-def unknown_in_list(base: Path) -> dict:
-    (base / "some.txt").write_text("n01\nn07\n")
-    return {"classes": "some.txt"}
-
-
-def double_in_list(base: Path) -> dict:
-    (base / "some.txt").write_text("n01\nn02\nn01\n")
-    return {"classes": "some.txt"}
-
-
-@pytest.mark.parametrize(
-    "broken, said",
-    [
-        (no_part, r"ImageNet/val: cannot be listed .*expected val/<class>.*paths\.data"),
-        (unsorted_val, r"ImageNet/val: holds no class folders.*move each"),
-        (no_image, r"train: class n02 has no image in .*train/n02"),
-        (stranger, r"val: 1 classes are missing in train \(first n04\)"),
-        (not_validated, r"val: class n02 has no image"),
-        (unknown_in_list, r"some\.txt: 1 of 2 classes have no folder .*\(first n07\)"),
-        (double_in_list, r"some\.txt: names n01 twice"),
-        (lambda base: {"classes": "none.txt"}, r"data\.classes: .*none\.txt cannot be read"),
-    ],
-)
-def test_what_is_wrong_is_said_at_once(base: Path, broken, said: str) -> None:
-    options = broken(base)
-    with pytest.raises(InputError, match=said):
-        load(base, **options)
-
-
-def test_a_damaged_image_is_named(base: Path) -> None:
-    path = base / "train" / "n01" / "im1.JPEG"
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(InputError, match=r"n01/im1\.JPEG: cannot be read as an image"):
-        load(base).image("train/n01/im1.JPEG")
+@pytest.mark.parametrize("named", BROKEN)
+def test_what_is_wrong_is_said_at_once(base: Path, named: str) -> None:
+    break_it, listed = BROKEN[named]
+    break_it(base)
+    if listed is not None:
+        (base / "some.txt").write_text(listed)
+    with pytest.raises(InputError) as caught:
+        load(base, classes=None if listed is None else "some.txt")
+    assert named in str(caught.value)

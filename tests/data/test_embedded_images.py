@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from oversmoothing.errors import InputError
-from oversmoothing.lab.data import digits, scene_crops
+from oversmoothing.lab.data import digits, scenes
 from oversmoothing.lab.data.scenes import CLASSES
 
 
@@ -60,15 +59,8 @@ def test_real_digits_look_like_their_class() -> None:
     assert right > 0.8
 
 
-def test_without_scikit_learn_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(InputError, match=r"\[digits\]'.*or choose data=scene_crops"):
-        digits.load()
-
-
 def crops(cache: Path, **options: object):
-    return scene_crops.load(str(cache), **{"num_train": 30, "num_val": 10, **options})
+    return scenes.load_crops(str(cache), **{"num_train": 30, "num_val": 10, **options})
 
 
 def test_crops_are_the_same_again_from_their_file_and_without(tmp_path: Path) -> None:
@@ -77,11 +69,6 @@ def test_crops_are_the_same_again_from_their_file_and_without(tmp_path: Path) ->
         assert torch.equal(first.image(id), again.image(id))
         assert torch.equal(first.image(id), anew.image(id))
     assert first.checksum == anew.checksum != crops(tmp_path, seed=1).checksum
-
-
-def test_more_crops_begin_with_the_same(tmp_path: Path) -> None:
-    few, more = crops(tmp_path), crops(tmp_path, num_train=31)
-    assert all(torch.equal(few.image(id), more.image(id)) for id in (*few.train, *few.val))
 
 
 def test_easy_crops_have_the_hue_of_their_class(tmp_path: Path) -> None:
@@ -100,9 +87,3 @@ def test_a_damaged_file_is_drawn_again(tmp_path: Path) -> None:
     [path] = tmp_path.glob("scene_crops/*.npz")
     path.write_bytes(path.read_bytes()[:100])
     assert torch.equal(crops(tmp_path).image("val_00003"), expected)
-
-
-@pytest.mark.parametrize("option", [{"num_train": 0}, {"size": 4}, {"seed": -1}])
-def test_arguments_out_of_range_are_refused(tmp_path: Path, option: dict) -> None:
-    with pytest.raises(InputError, match=rf"data\.{next(iter(option))}: expected"):
-        crops(tmp_path, **option)

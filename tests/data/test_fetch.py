@@ -66,18 +66,6 @@ def test_a_missing_file_comes_from_the_first_mirror_that_is_right(tmp_path, mirr
     assert read(folder) == CONTENT
 
 
-def test_one_line_says_what_to_put_where_and_from_which_address(tmp_path, mirror):
-    folder = tmp_path / "data"
-    first = Source([(tmp_path / "absent").as_uri()], {"a": HASHES["a"]})
-    second = Source([mirror.as_uri()], {"b": HASHES["b"]})
-    with pytest.raises(InputError) as caught:
-        ensure([first, second], folder)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.startswith(f"{folder}: ")
-    assert f"a from {first.urls[0]}/; b from {second.urls[0]}/" in message
-
-
 def test_offline_never_asks(tmp_path, mirror, no_urls, monkeypatch):
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     with pytest.raises(InputError, match="OVERSMOOTHING_OFFLINE=1 .* put there: a, b from file:"):

@@ -88,41 +88,38 @@ def test_the_checksum_knows_every_character(tmp_path: Path) -> None:
     assert load(root, "wnli").checksum != first
 
 
-@pytest.mark.parametrize(
-    "line, said",
-    [
-        ("2\tonly\tthree", r"train\.tsv:4: expected 4 fields, got 3, or skip such"),
-        ("2\ta\tb\tyes", r"train\.tsv:4: label 'yes', expected one of 0, 1"),
-    ],
-)
-def test_a_broken_line_is_named_or_skipped(tmp_path: Path, line: str, said: str) -> None:
+@pytest.mark.parametrize("line", ["2\tonly\tthree", "2\ta\tb\tyes"])
+def test_a_broken_line_is_named_or_skipped_in_training_only(tmp_path: Path, line: str) -> None:
     root = write(tmp_path, "wnli", WNLI, train=[*GOOD, line], dev=GOOD)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=r"train\.tsv:4: .*data\.on_error=skip"):
         load(root, "wnli")
     with pytest.warns(UserWarning, match=r"skipped lines: 1"):
         assert len(load(root, "wnli", on_error="skip").train) == 2
-
-
-def test_a_broken_line_to_evaluate_on_is_never_skipped(tmp_path: Path) -> None:
-    root = write(tmp_path, "wnli", WNLI, train=GOOD, dev=["2\ta\tb\tyes"])
-    with pytest.raises(InputError, match=r"dev\.tsv:2: label 'yes'"):
+    write(tmp_path, "wnli", WNLI, train=GOOD, dev=[line])
+    with pytest.raises(InputError, match=r"dev\.tsv:2"):
         load(root, "wnli", on_error="skip")
 
 
-def test_missing_files_columns_scores_and_vocabularies(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "header", "lines", "named"),
+    [
+        ("wnli", WNLI.replace("label", "lable"), GOOD, "train.tsv: no column 'label'"),
+        ("stsb", "sentence1\tsentence2\tscore", ["a\tb\t6"], "train.tsv:2: score '6'"),
+        ("rte", WNLI, [], "train.tsv: no sentence"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(
+    tmp_path: Path, task: str, header: str, lines: list[str], named: str
+) -> None:
+    with pytest.raises(InputError, match=named):
+        load(write(tmp_path, task, header, train=lines, dev=lines), task)
+
+
+def test_missing_files_and_vocabularies_are_named(tmp_path: Path) -> None:
     (tmp_path / "glue/SST-2").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"SST-2.train\.tsv: cannot be read .*data\.task"):
+    with pytest.raises(InputError, match=r"SST-2.train\.tsv: .*data\.task"):
         load(str(tmp_path), "sst2")
-    root = write(tmp_path, "wnli", WNLI.replace("label", "lable"), train=GOOD, dev=GOOD)
-    with pytest.raises(InputError, match=r"train\.tsv: no column 'label'; expected .*lable"):
-        load(root, "wnli")
-    write(tmp_path, "stsb", "sentence1\tsentence2\tscore", train=["a\tb\t6"], dev=["a\tb\t1"])
-    with pytest.raises(InputError, match=r"train\.tsv:2: score '6', expected a number 0 to 5"):
-        load(root, "stsb")
-    write(tmp_path, "rte", WNLI, train=[], dev=[])
-    with pytest.raises(InputError, match=r"train\.tsv: no sentence in it"):
-        load(root, "rte")
-    with pytest.raises(InputError, match=r"data\.vocabulary: no file .*vocab\.txt"):
+    with pytest.raises(InputError, match=r"data\.vocabulary: no file"):
         glue.load(write(tmp_path, "wnli", WNLI, train=GOOD, dev=GOOD), task="wnli")
 
 

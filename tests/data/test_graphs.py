@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch_geometric.utils import is_undirected
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.data import planetoid
 from oversmoothing.lab.data.graph import Graph, count_isolated
 from oversmoothing.lab.data.planetoid import first_of_each
@@ -136,21 +135,6 @@ def test_equal_arguments_give_the_same_object(load):
     assert load("cora") is load("cora")
     assert load("cora").checksum == load("cora", "public").checksum
     assert load("cora").checksum != load("cora", "geom-gcn").checksum
-
-
-BAD = {
-    "data.name: expected one of cora, .*got 'corra'; did you mean 'cora'": {"name": "corra"},
-    "data.protocol: expected one of public, .*got 'geom'": {"protocol": "geom"},
-    "data.filtered: cora has no filtered form": {"filtered": True},
-    "data.split: expected 0 to 9 or each, got 10": {"split": 10},
-    "data.split: expected 0 to 9 or each, got -1": {"split": -1},
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_arguments_are_refused(message):
-    with pytest.raises(InputError, match=message):
-        planetoid.load(**({"name": "cora"} | BAD[message]))
 
 
 # Nodes, edges without self-loops, self-loops; Platonov et al. have 890 nodes and 8,854 edges of

@@ -127,16 +127,3 @@ def test_other_files_than_the_published_are_refused(folder, small, tmp_path, mes
         read(tmp_path)
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "cache").rglob("tensors.pt"))
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("ogbn-proteins", "112 labels per node; choose ogbn-arxiv or ogbn-products"),
-        ("ogbn-mag", "several types"),
-        ("ogbn-arxvi", "did you mean 'ogbn-arxiv'"),
-    ],
-)
-def test_other_data_sets_are_refused(tmp_path, name, said):
-    with pytest.raises(InputError, match=said):
-        read(tmp_path, name=name)

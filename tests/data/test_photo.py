@@ -66,9 +66,3 @@ def test_a_photo_on_its_side_is_put_upright_and_16_bits_are_refused(tmp_path: Pa
     Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(InputError, match="deep.png: expected 8 bits per channel, got mode I;16"):
         open_photo(str(tmp_path / "deep.png"), None)
-
-
-def test_no_such_image(data: ImageSet) -> None:
-    for known in (data, None):
-        with pytest.raises(InputError, match="nothing.jpg: no such image; expected a file, or an"):
-            open_photo("nothing.jpg", known)

@@ -11,7 +11,7 @@ from matplotlib.colors import rgb_to_hsv
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data import scenes
-from oversmoothing.lab.data.scenes import CLASSES, outline, texture
+from oversmoothing.lab.data.scenes import CLASSES
 
 SMALL = {"num_train": 12, "num_val": 4, "size": (48, 64)}
 
@@ -85,15 +85,6 @@ def test_nothing_is_left_of_a_call_that_failed(tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "scenes") == []
 
 
-def test_what_is_painted_is_what_the_mask_says():
-    """Without its things, a scene is smooth; pixels differ from it where the mask says so."""
-    image, mask = scenes.scene(96, 96, np.random.default_rng(0))
-    edges = np.abs(np.diff(image.astype(int), axis=1)).sum(2)
-    background = (mask[:, 1:] == 0) & (mask[:, :-1] == 0)
-    assert np.percentile(edges[background], 95) < 60
-    assert np.percentile(edges[~background], 95) > 100
-
-
 def test_colour_alone_does_not_tell(data):
     """Nearest class mean of the mean colour of a thing: little better than chance, 1 in 5."""
     colours, labels = [], []
@@ -107,23 +98,6 @@ def test_colour_alone_does_not_tell(data):
     means = torch.stack([x[:half][y[:half] == k].mean(0) for k in range(5)])
     guess = torch.cdist(x[half:], means).argmin(1)
     assert (guess == y[half:]).float().mean() < 0.4
-
-
-def test_outlines_and_textures_differ():
-    v, u = np.mgrid[-1.2:1.2:64j, -1.2:1.2:64j]
-    for what in (outline, texture):
-        drawn = [what(kind, u, v) for kind in CLASSES]
-        for i, first in enumerate(drawn):
-            assert 0.1 < first.mean() < 0.9
-            assert all((first != second).mean() > 0.04 for second in drawn[:i])
-
-
-@pytest.mark.parametrize(
-    "key, value", [("num_train", 0), ("num_val", 0), ("size", [16, 64]), ("seed", -1)]
-)
-def test_values_out_of_range_are_named(tmp_path, key, value):
-    with pytest.raises(InputError, match=rf"data\.{key}: expected"):
-        scenes.load(str(tmp_path), **{key: value})
 
 
 def test_easy_scenes_have_a_hue_a_class(tmp_path):

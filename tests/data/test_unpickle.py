@@ -6,22 +6,16 @@ import warnings
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from malicious import Malicious
 from torch_geometric.io.planetoid import read_file
 
+from oversmoothing.errors import InputError
 from oversmoothing.lab.data.fetch import catalogue, ensure
 from oversmoothing.lab.data.unpickle import restricted
-
-
-class Malicious:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.marker),)
+from oversmoothing.lab.data.voc import read_onehot
 
 
 @pytest.fixture
@@ -31,13 +25,6 @@ def marker(tmp_path) -> Path:
 
 def write_raw(folder: Path, content: bytes) -> None:
     (folder / "ind.cora.x").write_bytes(content)
-
-
-def test_torch_geometric_alone_would_run_it(tmp_path, marker):
-    write_raw(tmp_path, pickle.dumps(Malicious(marker), protocol=2))
-    with pytest.raises(TypeError):  # raised only after the code has run
-        read_file(str(tmp_path), "cora", "x")
-    assert marker.exists()
 
 
 def test_restricted_refuses_it(tmp_path, marker):
@@ -103,3 +90,25 @@ def test_tensors_are_loaded_without_running_code(tmp_path, marker):
     with restricted(), pytest.raises(pickle.UnpicklingError):
         torch.load(tmp_path / "data.pt", weights_only=False)
     assert not marker.exists()
+
+
+def save(path: Path, content: object) -> Path:
+    np.save(path, np.array(content, dtype=object), allow_pickle=True)
+    return path
+
+
+def refused(path: Path, named: str) -> None:
+    with pytest.raises(InputError, match=rf"labels\.npy: {named}"):
+        read_onehot(path)
+
+
+def test_lists_of_labels_are_arrays_and_dicts_alone(tmp_path, marker):
+    path = save(tmp_path / "labels.npy", {"im0": Malicious(marker)})
+    refused(path, "more than arrays and dicts")
+    path.write_bytes(path.read_bytes()[:128] + b"c_codecs\nencode\n(Vx\nVzip\ntR.")
+    refused(path, ".*it names the codec 'zip'")
+    assert not marker.exists()
+    for content in (b"", b"nothing", pickle.dumps({"im0": np.zeros(20)}), b"\x93NUMPY\x01\x00"):
+        path.write_bytes(content)
+        refused(path, "expected a .npy file")
+    refused(save(path, {"im0": np.ones(20), "im1": np.ones(7)}), ".*a vector of 7, not of 20 or 80")

@@ -100,7 +100,7 @@ def _groups() -> list[str]:
 
 def _options(group: str) -> dict[str, Any]:
     """Keys and values of each option; experiments set keys of other groups, which ids cover."""
-    names = sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+    names = sorted(path.stem for path in (CONFIGS / group).glob("[!_]*.yaml"))
     if group == "experiment":
         return dict.fromkeys(names, {})
     return {name: _leaves(_plain([f"{group}={name}"])[group]) for name in names}

@@ -1,6 +1,6 @@
 // A device for tests: its tensors lie in host memory, but it refuses what CUDA refuses.
 //
-// Every operator checks its arguments as CUDA does, is counted, and then runs on the CPU by
+// Every operator checks its arguments as CUDA does, and then runs on the CPU by
 // torch's own fallback (ATen/native/CPUFallback.h). Views and copies are implemented here.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -34,14 +34,6 @@ using c10::SymInt;
 using c10::SymIntArrayRef;
 constexpr auto kDevice = c10::DeviceType::PrivateUse1;
 const pid_t kOwner = getpid();
-int64_t launches = 0, syncs = 0;
-thread_local bool falling_back = false;  // copies are then part of an operator
-
-// Operators that wait for the device, because their results decide sizes or control flow.
-const std::set<std::string> kWaits = {
-    "aten::nonzero", "aten::masked_select", "aten::equal", "aten::_unique2", "aten::unique_dim",
-    "aten::unique_consecutive", "aten::repeat_interleave", "aten::bincount"};
-
 // Operators without a deterministic implementation on CUDA, from the documentation of
 // torch.use_deterministic_algorithms, those of earlier versions included. Besides: sums of
 // nll_loss2d and of floats by cumsum. F.interpolate(mode="bilinear") avoids its operator.
@@ -124,15 +116,14 @@ void each_tensor(const c10::IValue& value, Function call) {
     for (const auto& t : value.toOptionalTensorVector()) if (t) call(*t);
 }
 
-// Counts an operator, and refuses what CUDA refuses.
+// Refuses what CUDA refuses.
 void check(const std::string& name, at::ArrayRef<c10::IValue> arguments) {
-  bool ours = false, host = false, waits = kWaits.count(name);
+  bool ours = false, host = false;
   for (const auto& value : arguments) {
     each_tensor(value, [&](const Tensor& t) {
       if (!t.defined()) return;
       ours |= is_ours(t);
       host |= !is_ours(t) && t.dim() > 0;  // numbers may come from the host
-      waits |= name == "aten::index" && t.scalar_type() == at::kBool && value.isOptionalTensorList();
     });
     TORCH_CHECK(!value.isGenerator() || value.toGenerator().device().type() == kDevice, name,
                 ": expected a generator of the device, got one of the CPU");
@@ -144,8 +135,6 @@ void check(const std::string& name, at::ArrayRef<c10::IValue> arguments) {
                 (name == "aten::cumsum" && arguments[0].toTensor().is_floating_point());
   if (varies && at::globalContext().deterministicAlgorithms())
     at::globalContext().alertNotDeterministic(name);
-  ++launches;
-  syncs += waits;
 }
 
 template <c10::DispatchKey cpu>
@@ -160,9 +149,7 @@ void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       twin.set_state(own.get_state());
       (*stack)[i] = twin;
     }
-  falling_back = true;
   at::native::cpu_fallback(op, stack, false, cpu);
-  falling_back = false;
   if (own.defined()) own.set_state(twin.get_state());
 }
 
@@ -192,8 +179,6 @@ Tensor on_host(const Tensor& t) {
 }
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
-  launches += !falling_back;
-  syncs += !falling_back && is_ours(from) && !is_ours(to);
   on_host(to).copy_(on_host(from));
   return to;
 }
@@ -204,7 +189,6 @@ Tensor copy_and_resize(const Tensor& from, const Tensor& to) {
 }
 
 at::Scalar item(const Tensor& t) {
-  ++syncs;
   return on_host(t).item();
 }
 
@@ -253,9 +237,7 @@ Tensor unfold(const Tensor& t, int64_t dim, int64_t size, int64_t step) {
 }
 
 Tensor back(const Tensor& t) {
-  falling_back = true;
   Tensor copy = t.defined() ? t.to(c10::Device(kDevice, 0)) : t;
-  falling_back = false;
   return copy;
 }
 
@@ -366,7 +348,4 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 extern "C" {
 void pretend_register() { at::RegisterPrivateUse1HooksInterface(new Hooks()); }
 void pretend_seed(uint64_t seed) { drawing().set_current_seed(seed); }
-void pretend_reset() { launches = syncs = 0; }
-int64_t pretend_launches() { return launches; }
-int64_t pretend_syncs() { return syncs; }
 }

@@ -30,8 +30,6 @@ def library() -> ctypes.CDLL:
         _build(path)
     torch.utils.rename_privateuse1_backend("pretend")
     loaded = ctypes.CDLL(str(path))
-    for name in ("launches", "syncs"):
-        getattr(loaded, f"pretend_{name}").restype = ctypes.c_int64
     loaded.pretend_seed.argtypes = [ctypes.c_uint64]
     loaded.pretend_register()
     # Module.to would give an optimizer's network new parameters; on CUDA they stay the same
@@ -39,14 +37,6 @@ def library() -> ctypes.CDLL:
     torch._register_device_module("pretend", _module(loaded))
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     return loaded
-
-
-def counted() -> tuple[int, int]:
-    """Numbers of launches and of waits of the host since the last call."""
-    own = library()
-    found = own.pretend_launches(), own.pretend_syncs()
-    own.pretend_reset()
-    return found
 
 
 def _build(path: Path) -> None:

@@ -118,20 +118,21 @@ def test_recorded_seeds_are_not_run_again(
     elsewhere = [f"paths.outputs={tmp_path / 'b'}"]
     without = [r for r in again if r.seed != 2]
     assert sorted(cures.run_cell(PLACE, cell, without, elsewhere)) == sorted(found)
-    monkeypatch.setattr(cures, "attempt", None)  # calling it would raise
+    monkeypatch.setattr("oversmoothing.lab.launch.command.attempt", None)  # would raise
     assert sorted(cures.run_cell(PLACE, cell, again, elsewhere)) == sorted(found)
 
 
-def test_a_cell_whose_process_dies_is_counted_as_failed(
+def test_a_failed_cell_does_not_stop_the_others(
     tiny: cures.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(call, tasks, jobs, died):
-        return ((task, died(task) if task[0].method == "none" else call(task)) for task in tasks)
+    def run_cell(place: Place, *_: object) -> list[Record]:
+        if place.method == "none":
+            raise InputError("out of memory")
+        return [record("", 0, 1.0, 1.0, place)]
 
-    monkeypatch.setattr(cures, "in_processes", killed)
-    monkeypatch.setattr(cures, "run_cell", lambda place, *_: [record("", 0, 1.0, 1.0, place)])
+    monkeypatch.setattr(cures, "run_cell", run_cell)
     options = Namespace(jobs=2, overrides=[])
-    assert cures._run_all(tiny, [*tiny], [], tmp_path / "cures.csv", options) == 1
+    assert cures._run_cells(tiny, [*tiny], tmp_path / "cures.csv", options) == 1
     assert [r.place for r in cures.read(tmp_path / "cures.csv")] == [PLACE]
 
 
@@ -140,7 +141,7 @@ def test_seeds_of_an_earlier_version_do_not_complete_a_cell(
 ) -> None:
     """Its seeds would be merged with new ones, whose random numbers are others."""
     assert cures.today(tiny, of_candidates([70.0, 60.0], [10.0, 99.0], range(2))) == []
-    monkeypatch.setattr(cures, "attempt", lambda config, wait: "started")
+    monkeypatch.setattr(cures, "run_all", lambda configs, jobs: ["started"])
     with pytest.raises(InputError, match="started"):
         cures.run_cell(PLACE, tiny[PLACE], of_candidates([1.0] * 2, [1.0] * 2), [])
 

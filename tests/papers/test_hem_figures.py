@@ -18,7 +18,6 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
 from oversmoothing.lab.papers import hemnet_elbo
 from oversmoothing.lab.papers.hemnet_fig3 import (
-    claims,
     em_of,
     numbers,
     profile,
@@ -139,16 +138,11 @@ def made_up(step_size: float, T: int = 6, falls: float = 0.0, e_step: float = 1e
             "n_falls": 0.0, "e_falls": falls}  # fmt: skip
 
 
-def test_claims_hold_where_they_do() -> None:
+def test_shares_and_peaks_follow_the_step_size() -> None:
     found = {η: numbers(η, made_up(η)) for η in (0.9, 0.4, 1.0)}
     for row in found.values():
         assert row["first_half"] == pytest.approx(row["first_half_eq18"], abs=1e-12)
     assert found[1.0]["first_half"] == 0 and found[1.0]["peak"] == 1
-    assert all(claims(found).values())
-    found[0.4] = numbers(0.4, made_up(0.4, falls=0.1, e_step=1.0))
-    broken = [claim for claim, holds in claims(found).items() if not holds]
-    assert broken == ["no E-step lowers the ELBO",
-                      "gradients of E-steps are below 0.1 of those of N-steps"]  # fmt: skip
 
 
 def test_maps_lie_where_the_tokens_do() -> None:

@@ -103,27 +103,3 @@ def test_what_was_published_says_where(cells: list[Cell]) -> None:
             about = select(cells, table)[0].about
             assert about.ours is (name == "ours")
             assert about.ours or about.source.startswith(PAPERS[name])
-
-
-def test_our_numbers_on_small_data_are_not_taken_for_published_ones(cells: list[Cell]) -> None:
-    small = ("VOC subset", "digits", "generated objects", "SST-2, small BERT")
-    for experiment, tables in (HERE | {"wsss_voc_subset": WSSS[4:]}).items():
-        for table in tables:
-            found = select(cells, table)
-            assert {c.experiment for c in found} == {experiment}
-            assert any(words in found[0].about.title for words in small)
-            assert all(c.reason is None for c in found)
-
-
-def test_the_grid_of_step_sizes_costs_at_most_twelve_runs(cells: list[Cell]) -> None:
-    runs = [compose_config([*words]) for words in commands(cells, "seg_subset_eta")]
-    assert sum(len(config.seeds) for config in runs) <= 12
-    (same,) = commands(select(cells, "seg_subset", rows=["hem"]), "seg_subset")
-    assert run_id(compose_config([*same])) in map(run_id, runs)
-
-
-def test_longer_is_twice_as_long(cells: list[Cell]) -> None:
-    for key in ("none_longer", "cold_longer"):
-        (longer, *_) = select(cells, "wsss_tries", rows=[key])
-        plain = compose_config([f"experiment={longer.experiment}"])
-        assert f"trainer.iterations={2 * plain.trainer.iterations}" in longer.overrides

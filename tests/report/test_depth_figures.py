@@ -2,7 +2,6 @@
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,11 +34,6 @@ def test_files_and_data(tmp_path: Path) -> None:
         )
 
 
-def test_the_same_data_make_the_same_files(tmp_path: Path) -> None:
-    first = [path.read_bytes() for path in draw(entries(), tmp_path / "depth")]
-    assert [path.read_bytes() for path in draw(entries(), tmp_path / "depth")] == first
-
-
 def test_one_panel_a_block_with_means_and_bars() -> None:
     cora, squirrel = _figure(entries()).axes
     assert (cora.get_title(loc="left"), squirrel.get_title(loc="left")) == ("Cora", "Squirrel")
@@ -49,18 +43,6 @@ def test_one_panel_a_block_with_means_and_bars() -> None:
     low, high = map(heights, ours.lines[1])
     stds = [entry.measured.std for entry in entries()[2:4]]
     assert [(b - a) / 2 for a, b in zip(low, high)] == pytest.approx(stds)
-
-
-def test_a_figure_of_our_own_shows_values_below_zero() -> None:
-    depth = {"overrides": ("backbone.depth=4",), "metric": "layers_after.cosine.-1"}
-    about = cell(0.0).about.model_copy(update={"unit": "", "ours": True})
-    pairs = [(cell(None, about=about, **depth), measured(-0.3, -0.1))]
-    figure = _figure(judge(pairs))
-    (axis,) = figure.axes
-    assert axis.get_ylim()[0] < -0.2 and axis.get_ylabel() == "mean cosine of two tokens"
-    assert [len(legend.get_texts()) for legend in figure.legends] == [1, 1]  # none is published
-    other = (cell(None, about=about, **depth | {"block": "b", "metric": "m"}), measured(1.0))
-    assert _figure(judge([*pairs, other])).axes[0].get_ylabel() == ""
 
 
 def test_a_line_has_one_point_a_depth_or_there_is_no_figure() -> None:
@@ -80,16 +62,6 @@ def test_a_line_has_one_point_a_depth_or_there_is_no_figure() -> None:
     assert not by_depth(judge([(cell(None, overrides=()), None)]))
 
 
-def test_close_values_fill_the_panel_and_rows_without_any_are_left_out() -> None:
-    depth = {"overrides": ("backbone.depth=4",)}
-    ours = [cell(None, key=key, **depth) for key in ("base", "ours")]
-    figure = _figure(judge([(ours[0], measured(80.0, 81.0)), (ours[1], None)]))
-    assert figure.axes[0].get_ylim()[0] > 70
-    assert [text.get_text() for text in figure.legends[0].texts] == [ours[0].row]
-    far = judge([(ours[0], measured(80.0, 81.0)), (ours[1], measured(10.0, 11.0))])
-    assert _figure(far).axes[0].get_ylim()[0] == 0
-
-
 def test_published_values_are_drawn_with_misprints_corrected() -> None:
     _, squirrel = _figure(entries()).axes
     hollow = [line for line in squirrel.lines if line.get_markerfacecolor() == "none"]
@@ -102,14 +74,3 @@ def test_a_line_breaks_where_nothing_was_measured() -> None:
     (axis,) = _figure(found).axes
     (container,) = axis.containers
     assert [math.isnan(y) for y in container.lines[0].get_ydata()] == [False, True, False]
-
-
-def test_three_panels_leave_no_empty_one() -> None:
-    found = [replace(e, cell=replace(e.cell, block=name)) for name in "abc" for e in entries()[:2]]
-    figure = _figure(found)
-    assert len(figure.axes) == 3
-    assert all(axis.has_data() for axis in figure.axes)
-
-
-def test_the_last_override_sets_the_depth() -> None:
-    assert depth_of(cell(50.0, overrides=("backbone.depth=4", "backbone.depth=16"))) == 16

@@ -9,9 +9,7 @@ import pytest
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import class_names
-from oversmoothing.lab.report.publish import notes
 from oversmoothing.lab.report.tables import Cell, load, select
-from oversmoothing.lab.report.verdict import judge
 from oversmoothing.lab.search.files import write_best
 
 FOLDER = Path(__file__).parents[2] / "results" / "expected"
@@ -70,14 +68,6 @@ def test_the_misprint_is_kept_and_corrected(cells: list[Cell]) -> None:
     assert "misprint" in found.note
 
 
-def test_overrides_make_the_papers_rows(cells: list[Cell]) -> None:
-    (found,) = select(cells, "table5", ["Cora"], ["centered (w/ Ours)"], ["L=16"])
-    words = {"data=cora", "aggregator=centered", "aggregator@then=layernorm", "backbone.depth=16"}
-    assert set(found.overrides) == words
-    assert (found.experiment, found.metric, found.runs) == ("gnn_table5", "test_accuracy", 5)
-    assert {c.reason for c in select(cells, "table5")} == {None}
-
-
 def test_a_tuned_cell_has_the_settings_of_its_search(tmp_path: Path) -> None:
     (tmp_path / "tuning/table6").mkdir(parents=True)
     shutil.copytree(FOLDER, tmp_path / "expected")
@@ -118,36 +108,12 @@ def test_class_values_average_the_printed_miou_in_every_row_but_ours(cells: list
     assert names == ["background", *class_names("voc")]
 
 
-def test_only_what_can_be_run_is_run_and_the_others_say_why(cells: list[Cell]) -> None:
-    for table in ("table1", "table2", "table3"):
-        chosen = select(cells, table)
-        assert {c.key for c in chosen if c.runnable} == {"ours"}
-        assert {c.reason for c in chosen if c.key != "ours"} == {"another system"}
-        assert all(c.reason for c in chosen)
-    for table in ("hemnet_table3", "hemnet_table5", "hemnet_table6"):
-        run = {c.key.removesuffix("_256") for c in select(cells, table) if c.runnable}
-        assert run == {"emanet", "hemnet"}
-    assert not any(c.runnable for c in select(cells, "hemnet_table4"))
-    lines = notes(judge([(c, None) for c in select(cells, "table1")]))
-    assert sum(line.startswith("Not run") for line in lines) == 3
-    assert "Not run (32 cells): another system." in lines
-
-
 def test_with_centering_stands_against_without(cells: list[Cell]) -> None:
     for table, shares in (("table4", ("_centered",)), ("wsss_ablation", ("_centered", "_half"))):
         for cell in select(cells, table):
             share = next((s for s in shares if cell.key.endswith(s)), None)
             assert cell.baseline == (cell.key.removesuffix(share) if share else None)
             assert f"aggregator={'centered' if share else 'none'}" in cell.overrides
-
-
-def test_the_ablation_repeats_table_4_on_the_subset(cells: list[Cell]) -> None:
-    def places(table: str) -> set[tuple]:
-        chosen = [c for c in select(cells, table) if "half" not in c.key]
-        words = [tuple(w for w in c.overrides if not w.startswith("seeds=")) for c in chosen]
-        return {(c.key, c.column, c.metric, of) for c, of in zip(chosen, words)}
-
-    assert places("table4") == places("wsss_ablation")
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -173,13 +139,6 @@ def test_the_best_step_size_is_in_between_but_does_not_fall_with_t(cells: list[C
         row = select(cells, "hemnet_table1", rows=[f"T={t}"])
         best.append(max(row, key=lambda c: c.value).column[2:])
     assert ", ".join(best) in row[0].about.note
-
-
-def test_hemnet_costs_what_emanet_does(cells: list[Cell]) -> None:
-    for name in ("FLOPs", "parameters"):
-        cost = column(cells, "hemnet_table3_cost", name)
-        assert cost["hemnet"] == cost["emanet"] and cost["hemnet_256"] == cost["emanet_256"]
-    assert not any(c.runnable for c in select(cells, "hemnet_table3_cost"))
 
 
 def test_averages_are_those_of_the_tasks_where_all_are_known(cells: list[Cell]) -> None:

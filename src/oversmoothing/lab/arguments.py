@@ -89,9 +89,11 @@ def signature(target: Callable) -> Signature:
     except (NameError, TypeError):
         hints = {}
     try:
-        return dict(inspect.signature(target).parameters), hints
+        known = dict(inspect.signature(target).parameters)
     except ValueError:  # written in C, with unknown parameters
-        return {"any": inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)}, hints
+        known = {"any": inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)}
+    listed = {k: own.annotation for k, own in known.items() if own.annotation is not own.empty}
+    return known, hints | {k: hint for k, hint in listed.items() if not isinstance(hint, str)}
 
 
 def is_required(parameter: inspect.Parameter) -> bool:

@@ -1,27 +1,40 @@
 """Draws a figure, or computes another result that is not a table of runs.
 
-    oversmoothing figure fig1 --jobs 2
-    oversmoothing figure hem_fig3 --help
-
-Names can be shortened: hem_fig3 means src/oversmoothing/lab/papers/hemnet_fig3.
+oversmoothing figure fig1 --jobs 2
+oversmoothing figure hem_fig3 --help
 """
 
-import fnmatch
 import importlib
-import pkgutil
 import sys
 
-from oversmoothing.errors import InputError
-from oversmoothing.lab import papers
+from oversmoothing.errors import InputError, meant
+
+FIGURES = {  # name -> module of lab/papers, and what it shows
+    "fig1": ("centered_fig1", "Centered Self-Attention, Figure 1: rank by γ and depth"),
+    "fig2": ("centered_fig2", "Centered Self-Attention, Figure 2: CAMs and masks of two runs"),
+    "propositions": ("centered_propositions", "Centered Self-Attention, Propositions 1 and 2"),
+    "layers": ("contranorm_layers", "ContraNorm, Figure 2: attention maps and tokens by layer"),
+    "hem_fig3": ("hemnet_fig3", "HEMNet, Figure 3: ELBO and gradients"),
+    "hem_fig4": ("hemnet_fig4", "HEMNet, Figure 4: attention maps and reconstructions"),
+    "elbo": ("hemnet_elbo", "HEMNet: which steps of EM lower the ELBO"),
+    "cost": ("hemnet_cost", "HEMNet, Table 3: FLOPs, memory and parameters"),
+    "curves": ("depth_curves", "similarity of tokens by block, from the runs of a table"),
+    "matrix": ("support_matrix", "every aggregator in every kind of backbone"),
+    "limits": ("wsss_limits", "a run of task=wsss at several image sizes"),
+    "training": ("wsss_training", "mIoU during a training of task=wsss"),
+    "cures": ("cures", "which method at which depth"),
+    "claims": ("claims", "what the papers claim, with verdicts"),
+    "demo": ("demo_study", "a tour of five minutes"),
+}
 
 
 def main() -> int:
     name, *options = sys.argv[1:] or ["--help"]
-    names = sorted(module.name for module in pkgutil.iter_modules(papers.__path__))
     if name in ("-h", "--help"):
-        print(__doc__, "Names:", *names, sep="\n  ")
+        shown = (f"  {name:13} {about}" for name, (_, about) in FIGURES.items())
+        print(__doc__, *shown, sep="\n")
         return 0
-    found = fnmatch.filter(names, f"*{name.replace('_', '*_')}*")
-    if len(found) != 1:
-        raise InputError(f"{name}: no figure; expected one of {', '.join(names)}")
-    return importlib.import_module(f"{papers.__name__}.{found[0]}").main(options)
+    modules = [module for short, (module, _) in FIGURES.items() if name in (short, module)]
+    if not modules:
+        raise InputError(f"{name}: no such figure; {meant(name, FIGURES)}")
+    return importlib.import_module(f"oversmoothing.lab.papers.{modules[0]}").main(options)

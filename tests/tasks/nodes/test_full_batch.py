@@ -13,8 +13,7 @@ from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.gcnii import GCNII
+from oversmoothing.lab.backbones.gcn import GCN, GCNII
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes import FullBatchAdam, FullBatchLoop

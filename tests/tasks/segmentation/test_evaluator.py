@@ -15,7 +15,8 @@ from oversmoothing.aggregators.em import EM, iterating
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
-from oversmoothing.lab.data import mask_folders, scenes
+from oversmoothing.lab.data import folders as in_folders
+from oversmoothing.lab.data import scenes
 from oversmoothing.lab.data.image_set import ImageSet, palette
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation import Evaluation, Evaluator
@@ -41,7 +42,7 @@ def real(data_root: Path) -> ImageSet:
     """VOC's subset, whose images are its masks in colour."""
     lists = {"lists": "ImageSets/Segmentation", "train": "train_subset", "val": "val_subset"}
     folders = {"folder": "VOC2012", "masks": "SegmentationClassAug", "classes": "voc"}
-    data = mask_folders.load(str(data_root), **folders, **lists)
+    data = in_folders.load_masks(str(data_root), **folders, **lists)
     if Image.open(data.mask_files[data.val[0]]).mode != "P":
         pytest.skip("these masks are grey")
     return dataclasses.replace(data, image_files=data.mask_files)

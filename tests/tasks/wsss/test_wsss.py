@@ -14,7 +14,7 @@ from tiny_wsss import words
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones import timm_models
+from oversmoothing.lab.backbones.pretrained import create
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.config import compose_config
@@ -134,7 +134,7 @@ def test_an_adaptation_comes_first_and_is_part_of_the_warm_up_of_gamma(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights, factors = folder / "tiny.safetensors", []
-    save_file(timm_models.create("test_vit").state_dict(), weights)
+    save_file(create("test_vit").state_dict(), weights)
     warm = [
         "task.adaptation=2",
         "trainer.warmup=1",

@@ -6,6 +6,7 @@ every layer. The site after is at one or more of eight positions in the layer, s
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +23,198 @@ from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError, install
 from oversmoothing.lab.backbones import pretrained
-from oversmoothing.lab.backbones.options import check_positive, check_rate
+from oversmoothing.lab.backbones.options import Configured, check_positive, check_rate
+
+TOKENS = 512  # number of position embeddings
+SIZES = {  # option -> its name in transformers
+    "depth": "num_hidden_layers",
+    "dim": "hidden_size",
+    "heads": "num_attention_heads",
+    "ffn": "intermediate_size",
+    "vocabulary": "vocab_size",
+}
+
+
+class BERT(Configured):
+    """BERT without classifier. Layers are post-norm: x ← LN(x + attention), x ← LN(x + FFN).
+
+    Weights are loaded first; then every layer gets an instance of each aggregator. Without
+    aggregators the outputs equal those of transformers bit by bit. ``Inside`` acts on the context
+    and the values of each head, (B, heads, N, C/heads). ``Instead`` replaces the attention and its
+    projections. ``After`` acts on tokens (B, N, C) at ``position``; the table gives the number of
+    each position in ContraNorm's code (``--pos``):
+
+    ================  ====  ======  ===========================================================
+    position          BERT  ALBERT  acts on
+    ================  ====  ======  ===========================================================
+    input             1     1       the input of a layer, including its residual connection
+    context           2     2       the joined context of the heads, before the projection
+    projection        3     3       the projected context, after dropout, before the residual sum
+    attention_sum     7     4       attention + residual, before the first norm (as in the paper)
+    attention_norm    4     5       the output of the first norm
+    ffn               5     6       the output of the FFN, after dropout, before the residual sum
+    ffn_sum           8     7       FFN + residual, before the second norm
+    output            6     8       the output of the second norm
+    ================  ====  ======  ===========================================================
+
+    Args:
+        aggregators: factories.
+        name: on the hub, of weights and tokenizer.
+        weights: ``hub``, ``none`` or the path of a file, see ``load``.
+        sha256: SHA-256 of that file or its first 8 or more hex digits; null: no check.
+        depth: number of layers.
+        dim: channels C.
+        heads: number of attention heads; divides ``dim``.
+        ffn: channels inside the FFN.
+        vocabulary: number of token embeddings.
+        dropout: rate for embeddings, branches and attention.
+        position: where aggregators of the site after act: one position or a list.
+        mask_padding: hide padding from aggregators; if false, padding takes part, as in
+            ContraNorm's code.
+
+    Attributes:
+        prefix: number of tokens before the words: 1, CLS.
+        pretrained: whether weights were loaded.
+
+    Raises:
+        InputError: transformers is not installed, a size is out of range, weights are missing or
+            do not fit, a position is unknown, or aggregators exclude each other.
+    """
+
+    @dataclass(frozen=True)
+    class Options:
+        name: str = "bert-base-uncased"
+        weights: str = "hub"
+        sha256: str | None = None
+        depth: int = 12
+        dim: int = 768
+        heads: int = 12
+        ffn: int = 3072
+        vocabulary: int = 30522
+        dropout: float = 0.1
+        position: str | list[str] = "attention_sum"
+        mask_padding: bool = False
+
+    layout: ClassVar[blocks.LayerPlaces] = blocks.BERT
+    prefix: ClassVar[int] = 1
+
+    def __init__(self, aggregators: list[Factory], **options: Any) -> None:
+        super().__init__()
+        own = self.options = self.Options(**options)
+        sizes = {key: getattr(own, key) for key in SIZES}
+        check_positive(**sizes)
+        check_rate("dropout", own.dropout)
+        if own.dim % own.heads:
+            raise InputError(
+                f"backbone.heads: expected a divisor of dim={own.dim}, got {own.heads}"
+            )
+        positions = self._positions(own.position)
+        self.name, self.pretrained, self.max_length = own.name, own.weights != "none", TOKENS
+        self.dim, self.depth, self.vocabulary = own.dim, own.depth, own.vocabulary
+        named = {SIZES[key]: size for key, size in sizes.items()}
+        self.network = self._create(
+            hidden_dropout_prob=own.dropout,
+            attention_probs_dropout_prob=own.dropout,
+            max_position_embeddings=TOKENS,
+            **named,
+        )
+        load(self.network, own.name, own.weights, own.sha256, own.depth)
+        self.padding = Padding(own.mask_padding)
+        sites = Sites(aggregators, own.dim, "backbone bert")
+        for layer in self._layers():
+            equip(layer, self.layout, sites, positions, Context(prefix=self.prefix), self.padding)
+
+    def forward(self, tokens: Tensor, mask: Tensor, types: Tensor) -> Tensor:
+        """Computes the CLS token of sentences, passed through the pooler (dense, tanh).
+
+        Args:
+            tokens: indices in the vocabulary, CLS first.
+            mask: true for tokens, false for the padding after them.
+            types: 0 for the first sentence, 1 for the second.
+
+        Shapes: each (B, N) -> (B, C).
+        """
+        return self._run(tokens, mask, types).pooler_output
+
+    def layers(self, tokens: Tensor, mask: Tensor, types: Tensor) -> list[Tensor]:
+        """Computes the tokens after every layer. Shapes: each (B, N) -> depth × (B, N, C)."""
+        states = self._run(tokens, mask, types, output_hidden_states=True).hidden_states
+        return list(states[1:])  # the first are the embeddings
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        """Loads a state, also of earlier versions, in which sites wrapped the modules."""
+        own = self.state_dict(prefix=prefix)
+        for old in [key for key in state_dict if key not in own]:
+            inner = re.sub(r"(\.module)+\.", ".", old).replace(".sited.inside.", ".inside.")
+            inner = inner.replace(".sited.instead.", ".instead.0.")
+            sides = {inner.replace(".aggregators.", f".{side}.") for side in ("before", "after")}
+            # If two sites are at one module, both lists begin with the inner one.
+            if new := [key for key in own if key in sides and key not in state_dict]:
+                state_dict[new[0]] = state_dict.pop(old)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _run(self, tokens: Tensor, mask: Tensor, types: Tensor, **options: bool) -> Any:
+        """Returns the output of transformers."""
+        self.padding.begin(mask)
+        inputs = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": types}
+        return self.network(**inputs, **options)
+
+    def _positions(self, position: str | list[str]) -> list[str]:
+        positions = [position] if isinstance(position, str) else list(dict.fromkeys(position))
+        absent = [p for p in positions if p not in self.layout.places]
+        if absent or not positions:
+            raise InputError(
+                f"backbone.position: expected {', '.join(self.layout.places)}, or a list of "
+                f"these, got {absent[0] if absent else position!r}"
+            )
+        return positions
+
+    def _create(self, **sizes: float) -> nn.Module:
+        """Builds the network of transformers with random weights."""
+        return imported().BertModel(imported().BertConfig(**sizes))
+
+    def _layers(self) -> list[nn.Module]:
+        """Returns the layers; one that is applied several times appears once."""
+        return list(self.network.encoder.layer)
+
+
+class ALBERT(BERT):
+    """ALBERT without classifier: one layer, applied ``depth`` times, and narrower embeddings.
+
+    The applications share the aggregators as they share the other parameters. The positions have
+    the names of BERT's; ContraNorm's code numbers them differently, see ``BERT``.
+
+    Args:
+        embedding: channels of the embeddings.
+        others: as in ``BERT``; the output of the FFN has no dropout.
+    """
+
+    @dataclass(frozen=True)
+    class Options(BERT.Options):
+        name: str = "albert-base-v2"
+        vocabulary: int = 30000
+        dropout: float = 0.0
+        embedding: int = 128
+
+    layout: ClassVar[blocks.LayerPlaces] = blocks.ALBERT
+
+    def _create(self, **sizes: float) -> nn.Module:
+        config = imported().AlbertConfig(**sizes, embedding_size=self.options.embedding)
+        return imported().AlbertModel(config)
+
+    def _layers(self) -> list[nn.Module]:
+        groups = self.network.encoder.albert_layer_groups
+        return [layer for group in groups for layer in group.albert_layers]
+
+
+def imported() -> ModuleType:
+    """Imports transformers, an optional dependency; raises InputError if it is not installed."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise InputError(f"backbone: needs transformers ({error}); {install('text')}") from error
+    return transformers
+
 
 OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in the oldest files
 HEADS = ("cls.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.")
@@ -145,204 +337,3 @@ def equip(
             kind = BeforeModule if place.before else AfterModule
             site = kind(sites.build("after", dim), context, padding)
             site.attach(layer.get_submodule(place.module))
-
-
-TOKENS = 512  # number of position embeddings
-
-
-class BERT(nn.Module):
-    """BERT without classifier. Layers are post-norm: x ← LN(x + attention), x ← LN(x + FFN).
-
-    Weights are loaded first; then every layer gets an instance of each aggregator. Without
-    aggregators the outputs equal those of transformers bit by bit. ``Inside`` acts on the context
-    and the values of each head, (B, heads, N, C/heads). ``Instead`` replaces the attention and its
-    projections. ``After`` acts on tokens (B, N, C) at ``position``; the table gives the number of
-    each position in ContraNorm's code (``--pos``):
-
-    ================  ====  ======  ===========================================================
-    position          BERT  ALBERT  acts on
-    ================  ====  ======  ===========================================================
-    input             1     1       the input of a layer, including its residual connection
-    context           2     2       the joined context of the heads, before the projection
-    projection        3     3       the projected context, after dropout, before the residual sum
-    attention_sum     7     4       attention + residual, before the first norm (as in the paper)
-    attention_norm    4     5       the output of the first norm
-    ffn               5     6       the output of the FFN, after dropout, before the residual sum
-    ffn_sum           8     7       FFN + residual, before the second norm
-    output            6     8       the output of the second norm
-    ================  ====  ======  ===========================================================
-
-    Args:
-        aggregators: factories.
-        name: on the hub, of weights and tokenizer.
-        weights: ``hub``, ``none`` or the path of a file, see ``load``.
-        sha256: SHA-256 of that file or its first 8 or more hex digits; null: no check.
-        depth: number of layers.
-        dim: channels C.
-        heads: number of attention heads; divides ``dim``.
-        ffn: channels inside the FFN.
-        vocabulary: number of token embeddings.
-        dropout: rate for embeddings, branches and attention.
-        position: where aggregators of the site after act: one position or a list.
-        mask_padding: hide padding from aggregators; if false, padding takes part, as in
-            ContraNorm's code.
-
-    Attributes:
-        prefix: number of tokens before the words: 1, CLS.
-        pretrained: whether weights were loaded.
-
-    Raises:
-        InputError: transformers is not installed, a size is out of range, weights are missing or
-            do not fit, a position is unknown, or aggregators exclude each other.
-    """
-
-    layout: ClassVar[blocks.LayerPlaces] = blocks.BERT
-    prefix: ClassVar[int] = 1
-
-    def __init__(
-        self,
-        aggregators: list[Factory],
-        name: str = "bert-base-uncased",
-        weights: str = "hub",
-        sha256: str | None = None,
-        depth: int = 12,
-        dim: int = 768,
-        heads: int = 12,
-        ffn: int = 3072,
-        vocabulary: int = 30522,
-        dropout: float = 0.1,
-        position: str | list[str] = "attention_sum",
-        mask_padding: bool = False,
-    ) -> None:
-        super().__init__()
-        check_positive(depth=depth, dim=dim, heads=heads, ffn=ffn, vocabulary=vocabulary)
-        check_rate("dropout", dropout)
-        if dim % heads:
-            raise InputError(f"backbone.heads: expected a divisor of dim={dim}, got {heads}")
-        positions = self._positions(position)
-        self.name, self.pretrained = name, weights != "none"
-        self.dim, self.depth, self.vocabulary, self.max_length = dim, depth, vocabulary, TOKENS
-        sizes = {
-            "num_hidden_layers": depth,
-            "hidden_size": dim,
-            "num_attention_heads": heads,
-            "intermediate_size": ffn,
-            "vocab_size": vocabulary,
-            "hidden_dropout_prob": dropout,
-            "attention_probs_dropout_prob": dropout,
-            "max_position_embeddings": TOKENS,
-        }
-        self.network = self._create(sizes)
-        load(self.network, name, weights, sha256, depth)
-        self.padding = Padding(mask_padding)
-        sites = Sites(aggregators, dim, "backbone bert")
-        for layer in self._layers():
-            equip(layer, self.layout, sites, positions, Context(prefix=self.prefix), self.padding)
-
-    def forward(self, tokens: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Computes the CLS token of sentences, passed through the pooler (dense, tanh).
-
-        Args:
-            tokens: indices in the vocabulary, CLS first.
-            mask: true for tokens, false for the padding after them.
-            types: 0 for the first sentence, 1 for the second.
-
-        Shapes: each (B, N) -> (B, C).
-        """
-        return self._run(tokens, mask, types).pooler_output
-
-    def layers(self, tokens: Tensor, mask: Tensor, types: Tensor) -> list[Tensor]:
-        """Computes the tokens after every layer. Shapes: each (B, N) -> depth × (B, N, C)."""
-        states = self._run(tokens, mask, types, output_hidden_states=True).hidden_states
-        return list(states[1:])  # the first are the embeddings
-
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Loads a state, also of earlier versions, in which sites wrapped the modules."""
-        own = self.state_dict(prefix=prefix)
-        for old in [key for key in state_dict if key not in own]:
-            inner = re.sub(r"(\.module)+\.", ".", old).replace(".sited.inside.", ".inside.")
-            inner = inner.replace(".sited.instead.", ".instead.0.")
-            sides = {inner.replace(".aggregators.", f".{side}.") for side in ("before", "after")}
-            # If two sites are at one module, both lists begin with the inner one.
-            if new := [key for key in own if key in sides and key not in state_dict]:
-                state_dict[new[0]] = state_dict.pop(old)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def _run(self, tokens: Tensor, mask: Tensor, types: Tensor, **options: bool) -> Any:
-        """Returns the output of transformers."""
-        self.padding.begin(mask)
-        inputs = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": types}
-        return self.network(**inputs, **options)
-
-    def _positions(self, position: str | list[str]) -> list[str]:
-        positions = [position] if isinstance(position, str) else list(dict.fromkeys(position))
-        absent = [p for p in positions if p not in self.layout.places]
-        if absent or not positions:
-            raise InputError(
-                f"backbone.position: expected {', '.join(self.layout.places)}, or a list of "
-                f"these, got {absent[0] if absent else position!r}"
-            )
-        return positions
-
-    def _create(self, sizes: dict) -> nn.Module:
-        """Builds the network of transformers with random weights."""
-        return imported().BertModel(imported().BertConfig(**sizes))
-
-    def _layers(self) -> list[nn.Module]:
-        """Returns the layers; one that is applied several times appears once."""
-        return list(self.network.encoder.layer)
-
-
-def imported() -> ModuleType:
-    """Imports transformers, an optional dependency; raises InputError if it is not installed."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise InputError(f"backbone: needs transformers ({error}); {install('text')}") from error
-    return transformers
-
-
-class ALBERT(BERT):
-    """ALBERT without classifier: one layer, applied ``depth`` times, and narrower embeddings.
-
-    The applications share the aggregators as they share the other parameters. The positions have
-    the names of BERT's; ContraNorm's code numbers them differently, see ``BERT``.
-
-    Args:
-        aggregators: factories.
-        name, weights, sha256, depth, dim, heads, ffn, vocabulary, dropout, position, mask_padding:
-            as in ``BERT``; the output of the FFN has no dropout.
-        embedding: channels of the embeddings.
-    """
-
-    layout: ClassVar[blocks.LayerPlaces] = blocks.ALBERT
-
-    def __init__(
-        self,
-        aggregators: list[Factory],
-        name: str = "albert-base-v2",
-        weights: str = "hub",
-        sha256: str | None = None,
-        depth: int = 12,
-        dim: int = 768,
-        heads: int = 12,
-        ffn: int = 3072,
-        vocabulary: int = 30000,
-        dropout: float = 0.0,
-        position: str | list[str] = "attention_sum",
-        mask_padding: bool = False,
-        embedding: int = 128,
-    ) -> None:
-        self.embedding = embedding
-        sizes = (depth, dim, heads, ffn, vocabulary)
-        super().__init__(
-            aggregators, name, weights, sha256, *sizes, dropout, position, mask_padding
-        )
-
-    def _create(self, sizes: dict) -> nn.Module:
-        config = imported().AlbertConfig(**sizes, embedding_size=self.embedding)
-        return imported().AlbertModel(config)
-
-    def _layers(self) -> list[nn.Module]:
-        groups = self.network.encoder.albert_layer_groups
-        return [layer for group in groups for layer in group.albert_layers]

@@ -29,34 +29,123 @@ from oversmoothing.lab.backbones.options import (
     in_bf16_on_cpu,
     per_channel,
 )
-from oversmoothing.lab.backbones.pretrained import check_name
+from oversmoothing.lab.backbones.pretrained import check_name, create
+
+MULTI_GRID = [1, 2, 4]  # EMANet
+MODULES = {"resnet": "", "efficientnet": "mobilenetv2_"}  # of timm: first letters of names
+STRIDES = (8, 16, 32)
+HEADS = ("fc.", "classifier.", "conv_head.", "bn2.")  # not used here; at the top level only
+MOBILE = "mobilenetv2_"
 
 
-def convolving(device: torch.device) -> contextlib.AbstractContextManager:
-    """Context in which depthwise convolutions with a stride or a dilation are computed in fp32.
+class CNN(nn.Module):
+    """Dilated features, reduced to ``dim`` channels, with the unit of the aggregators on top.
 
-    In fp32 their forward and backward passes take 0.13 to 0.62 of the time in bf16, on a CPU with
-    AVX512-BF16 (``benchmarks/bench.py seg_step``). All other convolutions are faster in bf16.
+    The network is: backbone → 3×3 convolution, BN, ReLU → ``Unit``. Without aggregators there is no
+    unit, which gives the features of an FCN.
+
+    Args:
+        aggregators: factories; they see pixels as tokens, (B, h·w, dim), see ``Unit``.
+        name: timm's name of the network, with or without the tag of its weights
+            (``resnet101s.gluon_in1k``).
+        weights: ``timm``, ``none`` or the path of a file, see ``pretrained.load``.
+        sha256: SHA-256 of that file or its first 8 or more hex digits; null: no check.
+        output_stride: 8, 16 or 32; 8 costs most.
+        multi_grid: factors on the dilations in the last stage of a ResNet, one for each block;
+            null: one dilation for the stage. Needs output stride 8 or 16.
+        dim: channels C.
+        batch_norm: ``train``, or ``frozen``: batch norms of the network with weights keep their
+            running statistics, scale and shift. New layers always train theirs.
+        bn_momentum: weight of a new batch in running statistics.
+        mean, std: of R, G and B in [0, 1], to normalise images.
+        same_padding: TensorFlow's padding, for weights of a MobileNetV2 trained with it.
+
+    Attributes:
+        dim: channels of the features.
+        aux_dim: channels of the map for an auxiliary head.
+        output_stride: as given.
+        pretrained: whether weights were loaded.
+        network: timm's.
+        unit: None without aggregators.
+
+    Raises:
+        InputError: the name is unknown, weights are missing or do not fit, an option is out of
+            range, or a CNN has no site for an aggregator.
     """
-    replaced = in_bf16_on_cpu(device)
-    return Replacing(F.conv2d, _conv2d) if replaced else contextlib.nullcontext()
 
+    patch = 1
 
-def _conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolves, in fp32 if that is faster; the output is in bf16."""
-    options = (bias, stride, padding, dilation, groups)
-    if groups == 1 or stride in (1, (1, 1)) and dilation in (1, (1, 1)):
-        return F.conv2d(x, weight, *options)
-    with torch.autocast("cpu", enabled=False):
-        return F.conv2d(x.float(), weight, *options).bfloat16()
+    def __init__(
+        self,
+        aggregators: list[Factory],
+        name: str = "resnet50",
+        weights: str = "timm",
+        sha256: str | None = None,
+        output_stride: int = 8,
+        multi_grid: list[int] | None = MULTI_GRID,
+        dim: int = 512,
+        batch_norm: Literal["train", "frozen"] = "train",
+        bn_momentum: float = 0.1,
+        mean: list[float] = MEAN,
+        std: list[float] = STD,
+        same_padding: bool = False,
+    ) -> None:
+        check_name(name, MODULES, "a ResNet or MobileNetV2", "resnet50")
+        super().__init__()
+        check_positive(dim=dim)
+        check_choice("backbone.batch_norm", batch_norm, ("train", "frozen"))
+        self.network = create_cnn(name, output_stride, multi_grid, same_padding)
+        self.name, self.pretrained = name, weights != "none"
+        self.output_stride, self.dim = output_stride, dim
+        self.aux_dim, channels = self.network.feature_info.channels()
+        self.register_buffer("mean", per_channel("mean", mean), persistent=False)
+        self.register_buffer("std", per_channel("std", std), persistent=False)
+        pretrained.load(self.network, name, weights, sha256, HEADS)
+        self.reduce = nn.Sequential(
+            nn.Conv2d(channels, dim, kernel_size=3, padding=1, bias=False),
+            nn.BatchNorm2d(dim),
+            nn.ReLU(),
+        )
+        self.unit = unit(aggregators, dim)
+        self.bn_momentum = bn_momentum
+        set_momentum(self, bn_momentum)
+        self.frozen = batch_norm == "frozen"
+        for norm in batch_norms(self.network) if self.frozen else ():
+            norm.requires_grad_(False)
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode; frozen batch norms stay in evaluation mode."""
+        super().train(mode)
+        for norm in batch_norms(self.network) if self.frozen else []:
+            norm.eval()
+        return self
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Computes two maps of images.
+
+        Args:
+            images: in [0, 1].
+
+        Returns:
+            The features, and the output of the second-to-last stage, for an auxiliary head.
+
+        Raises:
+            InputError: images smaller than the output stride.
+
+        Shapes: images (B, 3, H, W) -> (B, C, ⌈H/s⌉, ⌈W/s⌉), (B, aux_dim, ⌈H/t⌉, ⌈W/t⌉);
+            s = ``output_stride``, t = min(s, 16).
+        """
+        s, (height, width) = self.output_stride, images.shape[-2:]
+        if min(height, width) < s:
+            raise InputError(
+                f"images of {height} × {width} pixels: {self.name} at output stride {s} needs at "
+                f"least {s} × {s}; enlarge them, or choose a smaller backbone.output_stride"
+            )
+        with convolving(images.device):
+            aux, x = self.network((images - self.mean) / self.std)
+        x = self.reduce(x)
+        return x if self.unit is None else self.unit(x), aux
 
 
 class Unit(nn.Module):
@@ -113,120 +202,73 @@ def unit(factories: list[Factory], dim: int) -> Unit | None:
     return Unit([*sites.build("instead", dim), *sites.build("after", dim)], dim)
 
 
-MULTI_GRID = [1, 2, 4]  # EMANet
-MODULES = {"resnet": "", "efficientnet": "mobilenetv2_"}  # of timm: first letters of names
+def create_cnn(
+    name: str, output_stride: int, multi_grid: list[int] | None, same_padding: bool
+) -> nn.Module:
+    """Builds a network with random weights that returns the maps of its last two stages.
 
-
-class CNN(nn.Module):
-    """Dilated features, reduced to ``dim`` channels, with the unit of the aggregators on top.
-
-    The network is: backbone → 3×3 convolution, BN, ReLU → ``Unit``. Without aggregators there is no
-    unit, which gives the features of an FCN.
+    Beyond ``output_stride``, stages dilate their convolutions instead of striding. The first block
+    of such a stage keeps the dilation of the stage before.
 
     Args:
-        aggregators: factories; they see pixels as tokens, (B, h·w, dim), see ``Unit``.
-        name: timm's name of the network, with or without the tag of its weights
-            (``resnet101s.gluon_in1k``).
-        weights: ``timm``, ``none`` or the path of a file, see ``pretrained.load``.
-        sha256: SHA-256 of that file or its first 8 or more hex digits; null: no check.
-        output_stride: 8, 16 or 32; 8 costs most.
-        multi_grid: factors on the dilations in the last stage of a ResNet, one for each block;
-            null: one dilation for the stage. Needs output stride 8 or 16.
-        dim: channels C.
-        batch_norm: ``train``, or ``frozen``: batch norms of the network with weights keep their
-            running statistics, scale and shift. New layers always train theirs.
-        bn_momentum: weight of a new batch in running statistics.
-        mean, std: of R, G and B in [0, 1], to normalise images.
-        same_padding: TensorFlow's padding, for weights of a MobileNetV2 trained with it.
-
-    Attributes:
-        dim: channels of the features.
-        aux_dim: channels of the map for an auxiliary head.
-        output_stride: as given.
-        pretrained: whether weights were loaded.
-        network: timm's.
-        unit: None without aggregators.
+        name: timm's name of the network, with or without the tag of its weights.
+        output_stride: stride of the last map in pixels of the image.
+        multi_grid: see ``set_multi_grid``; None: no multi-grid.
+        same_padding: use TensorFlow's padding, which is uneven at strides.
 
     Raises:
-        InputError: the name is unknown, weights are missing or do not fit, an option is out of
-            range, or a CNN has no site for an aggregator.
+        InputError: the network does not have an option.
+
+    Shapes: images (B, 3, H, W) -> [(B, C₃, ⌈H/s₃⌉, ⌈W/s₃⌉), (B, C₄, ⌈H/s₄⌉, ⌈W/s₄⌉)].
     """
+    _check(name, output_stride, multi_grid, same_padding)
+    padding = {"pad_type": "same"} if same_padding else {}
+    network = create(
+        name, features_only=True, out_indices=(3, 4), output_stride=output_stride, **padding
+    )
+    if multi_grid is not None:
+        set_multi_grid(network.layer4, multi_grid)
+    return network
 
-    patch = 1
 
-    def __init__(
-        self,
-        aggregators: list[Factory],
-        name: str = "resnet50",
-        weights: str = "timm",
-        sha256: str | None = None,
-        output_stride: int = 8,
-        multi_grid: list[int] | None = MULTI_GRID,
-        dim: int = 512,
-        batch_norm: Literal["train", "frozen"] = "train",
-        bn_momentum: float = 0.1,
-        mean: list[float] = MEAN,
-        std: list[float] = STD,
-        same_padding: bool = False,
-    ) -> None:
-        check_name(name, MODULES, "a ResNet or MobileNetV2", "resnet50")
-        from oversmoothing.lab.backbones import timm_models  # imports timm, which takes seconds
+def set_multi_grid(stage: nn.Sequential, factors: list[int]) -> None:
+    """Multiplies the dilations in the last stage of a ResNet (DeepLabv3's multi-grid).
 
-        super().__init__()
-        check_positive(dim=dim)
-        check_choice("backbone.batch_norm", batch_norm, ("train", "frozen"))
-        self.network = timm_models.create_cnn(name, output_stride, multi_grid, same_padding)
-        self.name, self.pretrained = name, weights != "none"
-        self.output_stride, self.dim = output_stride, dim
-        self.aux_dim, channels = self.network.feature_info.channels()
-        self.register_buffer("mean", per_channel("mean", mean), persistent=False)
-        self.register_buffer("std", per_channel("std", std), persistent=False)
-        pretrained.load(self.network, name, weights, sha256, timm_models.HEADS)
-        self.reduce = nn.Sequential(
-            nn.Conv2d(channels, dim, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(dim),
-            nn.ReLU(),
+    Chen et al., 2017, Rethinking Atrous Convolution, Sec. 3.1. As in EMANet's code, the first
+    block keeps half the dilation of the stage. With factors [1, 2, 4] the dilations are 2, 8, 16
+    at output stride 8, and 1, 4, 8 at output stride 16.
+
+    Args:
+        stage: of timm's ResNet, dilated.
+        factors: one for each block; the first is 1.
+
+    Raises:
+        InputError: the factors are not of this form.
+    """
+    if len(factors) != len(stage) or factors[0] != 1 or min(factors) < 1:
+        raise InputError(
+            f"backbone.multi_grid: expected {len(stage)} whole numbers from 1, one for each block "
+            f"of the last stage and 1 for the first, got {list(factors)}; null: no multi-grid"
         )
-        self.unit = unit(aggregators, dim)
-        self.bn_momentum = bn_momentum
-        set_momentum(self, bn_momentum)
-        self.frozen = batch_norm == "frozen"
-        for norm in batch_norms(self.network) if self.frozen else ():
-            norm.requires_grad_(False)
-        self.train()
+    for block, factor in zip(stage, factors):
+        for conv in block.modules():
+            if isinstance(conv, nn.Conv2d) and conv.kernel_size != (1, 1):
+                conv.dilation = tuple(factor * d for d in conv.dilation)
+                conv.padding = tuple(factor * p for p in conv.padding)
 
-    def train(self, mode: bool = True) -> Self:
-        """Sets the mode; frozen batch norms stay in evaluation mode."""
-        super().train(mode)
-        for norm in batch_norms(self.network) if self.frozen else []:
-            norm.eval()
-        return self
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes two maps of images.
-
-        Args:
-            images: in [0, 1].
-
-        Returns:
-            The features, and the output of the second-to-last stage, for an auxiliary head.
-
-        Raises:
-            InputError: images smaller than the output stride.
-
-        Shapes: images (B, 3, H, W) -> (B, C, ⌈H/s⌉, ⌈W/s⌉), (B, aux_dim, ⌈H/t⌉, ⌈W/t⌉);
-            s = ``output_stride``, t = min(s, 16).
-        """
-        s, (height, width) = self.output_stride, images.shape[-2:]
-        if min(height, width) < s:
-            raise InputError(
-                f"images of {height} × {width} pixels: {self.name} at output stride {s} needs at "
-                f"least {s} × {s}; enlarge them, or choose a smaller backbone.output_stride"
-            )
-        with convolving(images.device):
-            aux, x = self.network((images - self.mean) / self.std)
-        x = self.reduce(x)
-        return x if self.unit is None else self.unit(x), aux
+def _check(name: str, output_stride: int, multi_grid: list[int] | None, same_padding: bool) -> None:
+    mobile = name.startswith(MOBILE)
+    if output_stride not in STRIDES:
+        raise InputError(f"backbone.output_stride: expected 8, 16 or 32, got {output_stride}")
+    if multi_grid is not None and (mobile or output_stride == 32):
+        why = f"{name} lacks the" if mobile else "output stride 32 dilates no"
+        raise InputError(f"backbone.multi_grid: expected null, got {list(multi_grid)}: {why} stage")
+    if same_padding and not mobile:
+        raise InputError(
+            f"backbone.same_padding: expected false, got true: timm pads {name} evenly; only "
+            "MobileNetV2 has this option"
+        )
 
 
 def batch_norms(network: nn.Module) -> list[_BatchNorm]:
@@ -261,3 +303,30 @@ def synchronised(network: nn.Module) -> nn.Module:
     on_gpus = distributed.initialized() and "nccl" in dist.get_backend_config()
     # timm's function, since torch's drops the activation in the batch norms of timm's MobileNets
     return convert_sync_batchnorm(network) if on_gpus and dist.get_world_size() > 1 else network
+
+
+def convolving(device: torch.device) -> contextlib.AbstractContextManager:
+    """Context in which depthwise convolutions with a stride or a dilation are computed in fp32.
+
+    In fp32 their forward and backward passes take 0.13 to 0.62 of the time in bf16, on a CPU with
+    AVX512-BF16 (``benchmarks/bench.py seg_step``). All other convolutions are faster in bf16.
+    """
+    replaced = in_bf16_on_cpu(device)
+    return Replacing(F.conv2d, _conv2d) if replaced else contextlib.nullcontext()
+
+
+def _conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolves, in fp32 if that is faster; the output is in bf16."""
+    options = (bias, stride, padding, dilation, groups)
+    if groups == 1 or stride in (1, (1, 1)) and dilation in (1, (1, 1)):
+        return F.conv2d(x, weight, *options)
+    with torch.autocast("cpu", enabled=False):
+        return F.conv2d(x.float(), weight, *options).bfloat16()

@@ -7,18 +7,216 @@ with Ã of ``sparse.py``. The products compute their own gradients, for speed on
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import starmap
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
-from oversmoothing.checks import check_choice
-from oversmoothing.lab.backbones.options import check_positive, check_rate
-from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds, once
-from oversmoothing.lab.backbones.sparse import Adjacency, Kind, SparseMatrix
+from oversmoothing.lab.backbones.options import Configured, GraphOptions
+from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds
+from oversmoothing.lab.backbones.sparse import Adjacency, SparseMatrix
+
+
+class Layers(NamedTuple):
+    """Input and output channels of all graph convolutions and linear layers.
+
+    Args:
+        convolutions: the graph convolutions.
+        dense: linear layers before and after them. Without linear layers, the last convolution
+            returns the logits, and no aggregators act after it.
+    """
+
+    convolutions: list[tuple[int, int]]
+    dense: Sequence[tuple[int, int]] = ()
+
+
+class Engine(Configured):
+    """The networks of several seeds, trained together; the seeds do not influence each other.
+
+    Subclasses implement ``layers`` and ``forward``.
+
+    Args:
+        aggregators: factories, applied in their order at their sites.
+        x: node features, dense or CSR, (N, F).
+        edges: row and column of every entry of A, (2, E), without the self-loops that are added.
+        num_classes: number of outputs K.
+        seeds: one for each network; seeds its weights and its dropout.
+        weights: of the edges, (E,); None if all are 1.
+        options: see ``GraphOptions``. A dropout of shape (S, 1, 1) has one rate for each network.
+            ``init``, the initial weights: ``uniform``: U(±1/√c_out), as in ContraNorm's code, which
+            shrinks the features in every layer; ``glorot``: U(±√(6/(c_in + c_out))) and biases of
+            0, as in torch-geometric.
+
+    Raises:
+        InputError: an option out of range, or an aggregator that acts instead of the mixing.
+
+    Shapes: ``forward()`` -> logits (S, N, num_classes).
+    """
+
+    @dataclass(frozen=True, eq=False)
+    class Options(GraphOptions):
+        init: Literal["uniform", "glorot"] = "uniform"
+
+    uncompiled = ("draw_ahead",)  # generators cannot be compiled
+    bias = True  # of the convolutions; linear layers always have one
+
+    def __init__(
+        self,
+        aggregators: list[Factory],
+        x: Tensor,
+        edges: Tensor,
+        num_classes: int,
+        seeds: list[int],
+        weights: Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.options = self.Options(**options)
+        N, F = self.shape = x.shape
+        self._drops = bool(torch.as_tensor(self.options.dropout).any())
+        self.features = Features(x, len(seeds))
+        self.adjacency = Adjacency(edges, N, self.options.adjacency, weights, len(seeds))
+        self.mix = self.adjacency
+        self.seeds = Seeds(seeds, x.device)
+        self._draw(aggregators, self.layers(F, num_classes))
+
+    def layers(self, F: int, K: int) -> Layers:
+        """Returns the channels of all layers, from F features to K classes."""
+        raise NotImplementedError
+
+    def _draw(self, factories: list[Factory], layers: Layers) -> None:
+        """Draws parameters and aggregators seed by seed, so that seeds stay independent."""
+        maps, dense = layers
+        share, plain_last = self.options.share_aggregators, not dense
+        self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
+        widths = [c_out for _, c_out in maps]
+        of_layers = _of_layers(factories, widths, plain_last)
+        drawn = [
+            _Drawn(
+                weights=[*starmap(self._weight, maps)],
+                biases=[*starmap(self._bias, maps)] if self.bias else [],
+                dense_weights=[*starmap(self._weight, dense)],
+                dense_biases=[*starmap(self._bias, dense)],
+                aggregators=_aggregators(of_layers, widths, share, plain_last),
+            )
+            for _ in self.seeds.seeded()
+        ]
+        self.weights = self._stacked([own.weights for own in drawn])
+        self.biases = self._stacked([own.biases for own in drawn])
+        dense_weights = self._stacked([own.dense_weights for own in drawn])
+        dense_biases = self._stacked([own.dense_biases for own in drawn])
+        self.dense = nn.ModuleList(map(Dense, dense_weights, dense_biases))
+        self.aggregators = nn.ModuleList(
+            nn.ModuleList(PerSeed(copies, self.seeds.seeds) for copies in zip(*layer))
+            for layer in zip(*(own.aggregators for own in drawn))
+        ).to(self.seeds.device)
+
+    def _weight(self, c_in: int, c_out: int) -> Tensor:
+        """Draws from U(±√(6 / (c_in + c_out))) (Glorot), or from U(±1/√c_out)."""
+        glorot = self.options.init == "glorot"
+        bound = math.sqrt(6 / (c_in + c_out)) if glorot else 1 / math.sqrt(c_out)
+        return torch.empty(c_in, c_out).uniform_(-bound, bound)
+
+    def _bias(self, c_in: int, c_out: int) -> Tensor:
+        """Returns zeros if the weights are Glorot's, else draws from U(±1/√c_out)."""
+        bound = 0.0 if self.options.init == "glorot" else 1 / math.sqrt(c_out)
+        return torch.empty(1, c_out).uniform_(-bound, bound)
+
+    def _stacked(self, by_seed: list[list[Tensor]]) -> nn.ParameterList:
+        device = self.seeds.device
+        return nn.ParameterList(torch.stack(layer).to(device) for layer in zip(*by_seed))
+
+    @property
+    def rate(self) -> float | Tensor | None:
+        """The rate of dropout in the current mode; None: no dropout."""
+        return self.options.dropout if self.training and self._drops else None
+
+    def _masks(self, read: list[int]) -> list[Sequence[int]]:
+        """Returns the shapes of all dropout masks of a step, in the order of their use.
+
+        Args:
+            read: input channels of every convolution and linear layer.
+        """
+        N, F = self.shape
+        read.remove(F)
+        return [self.features.drawn, *((N, channels) for channels in read)]
+
+    def renew(self) -> None:
+        """Drops edges for one training step; evaluation uses all of them."""
+        if torch.compiler.is_compiling():
+            self.draw_ahead()
+        else:
+            self._drop_edges()
+
+    def draw_ahead(self) -> None:
+        """Draws all random numbers of a step before its compiled part."""
+        self._drop_edges()
+        masks = [] if self.rate is None else self.masks
+        self.seeds.ahead = [self.seeds.mask(own, self.rate) for own in masks]
+
+    def _drop_edges(self) -> None:
+        rate = self.options.drop_edge if self.training else 0.0
+        self.mix = self.adjacency.dropped(rate, self.seeds) if rate else self.adjacency
+
+    def times(self, h: Tensor, weight: Tensor) -> Tensor:
+        """Computes dropout(relu(h)) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""
+        rate = self.rate
+        if rate is None:
+            return times(h.relu(), weight)
+        h = relu_dropout(h, self.seeds.mask(h.shape[1:], rate))
+        return times(h, weight * (1 / (1 - rate)))  # the weights carry the scale of dropout
+
+    def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
+        """Applies the aggregators of a site of a layer."""
+        for aggregator in self.aggregators[layer]:
+            if aggregator.site == site:
+                x = aggregator(x, *others, self.mix.context)
+        return x
+
+
+class _Drawn(NamedTuple):
+    """The parameters and aggregators of one seed's network, layer by layer."""
+
+    weights: list[Tensor]
+    biases: list[Tensor]
+    dense_weights: list[Tensor]
+    dense_biases: list[Tensor]
+    aggregators: list[list[Aggregator]]
+
+
+class Dense(nn.Module):
+    """A linear layer for each seed. Shapes: (S, N, C_in) -> (S, N, C_out)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return times(x, self.weight) + self.bias
+
+
+def _of_layers(factories: list[Factory], dims: list[int], plain_last: bool) -> list[list[Factory]]:
+    """Returns the factories of every layer; a plain last layer offers only the site inside."""
+    Sites(factories, dims[-1], "backbone gcn", ("inside", "after"))  # refuses other sites
+    inside = [own for own in factories if kind_of(own, dims[-1]).site == "inside"]
+    return [factories] * (len(dims) - 1) + [inside if plain_last else factories]
+
+
+def _aggregators(
+    factories: list[list[Factory]], dims: list[int], share: bool, plain_last: bool
+) -> list[list[Aggregator]]:
+    """Builds the aggregators of every layer for one seed."""
+    layers: list[list[Aggregator]] = []
+    for layer, dim in enumerate(dims):
+        own = plain_last and layer == len(dims) - 1
+        shared = share and layer > 0 and not own
+        layers.append(layers[0] if shared else [make(f, dim) for f in factories[layer]])
+    return layers
+
 
 NARROW = 16  # with fewer columns, MKL's product takes several times as long as its transpose
 
@@ -100,214 +298,3 @@ class Features:
         x = x if rate is None else x * seeds.keep(x.shape, rate)
         dense = self.dense is not None
         return x.to(weight.dtype) @ weight if dense else self.matrix.prepared(x)(weight)
-
-
-Init = Literal["uniform", "glorot"]
-
-
-class Inputs(NamedTuple):
-    """The arguments that a task passes to a graph network.
-
-    Args:
-        aggregators: factories, applied in their order at their sites.
-        x: node features, dense or CSR, (N, F).
-        edges: row and column of every entry of A, (2, E), without the self-loops that are added.
-        num_classes: number of outputs.
-        seeds: one for each network; seeds its weights and its dropout.
-        weights: of the edges, (E,); None if all are 1.
-    """
-
-    aggregators: list[Factory]
-    x: Tensor
-    edges: Tensor
-    num_classes: int
-    seeds: list[int]
-    weights: Tensor | None = None
-
-
-class Options(NamedTuple):
-    """The options that all these networks share; see ``GCN``."""
-
-    depth: int
-    hidden: int
-    dropout: float | Tensor
-    adjacency: Kind
-    share_aggregators: bool
-    drop_edge: float
-    init: Init
-
-
-class _Drawn(NamedTuple):
-    """The parameters and aggregators of one seed's network, layer by layer."""
-
-    weights: list[Tensor]
-    biases: list[Tensor]
-    dense_weights: list[Tensor]
-    dense_biases: list[Tensor]
-    aggregators: list[list[Aggregator]]
-
-
-class Engine(nn.Module):
-    """The networks of several seeds, trained together; the seeds do not influence each other.
-
-    Raises:
-        InputError: an option out of range, or an aggregator that acts instead of the mixing.
-
-    Shapes: ``forward()`` -> logits (S, N, num_classes).
-    """
-
-    uncompiled = ("draw_ahead",)  # generators cannot be compiled
-
-    def __init__(self, given: Inputs, options: Options) -> None:
-        super().__init__()
-        check_positive(depth=options.depth, hidden=options.hidden)
-        check_rate("dropout", options.dropout)
-        check_rate("drop_edge", options.drop_edge)
-        check_choice("backbone.init", options.init, get_args(Init))
-        S, (N, _) = len(given.seeds), given.x.shape
-        self.shape = given.x.shape
-        self.depth, self.hidden = options.depth, options.hidden
-        self.dropout, self.drop_edge = options.dropout, options.drop_edge
-        self._drops = bool(torch.as_tensor(options.dropout).any())
-        self.share, self.init = options.share_aggregators, options.init
-        self.features = Features(given.x, S)
-        self.adjacency = Adjacency(given.edges, N, options.adjacency, given.weights, S)
-        self.mix = self.adjacency
-        self.seeds = Seeds(given.seeds, given.x.device)
-
-    def draw(
-        self,
-        factories: list[Factory],
-        maps: Sequence[tuple[int, int]],
-        dense: Sequence[tuple[int, int]] = (),
-        bias: bool = True,
-    ) -> None:
-        """Draws parameters and aggregators seed by seed, so that seeds stay independent.
-
-        Args:
-            maps: input and output channels of every graph convolution.
-            dense: input and output channels of the linear layers before and after them. Without
-                linear layers, the last convolution returns the logits, and no aggregators act
-                after it.
-            bias: whether convolutions have a bias; linear layers always have one.
-        """
-        self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
-        widths = [c_out for _, c_out in maps]
-        of_layers = _factories(factories, widths, self.share, plain_last=not dense)
-        drawn = [
-            _Drawn(
-                weights=[*starmap(self._weight, maps)],
-                biases=[*starmap(self._bias, maps)] if bias else [],
-                dense_weights=[*starmap(self._weight, dense)],
-                dense_biases=[*starmap(self._bias, dense)],
-                aggregators=_aggregators(of_layers, widths, self.share, plain_last=not dense),
-            )
-            for _ in self.seeds.seeded()
-        ]
-        self.weights = self._stacked([own.weights for own in drawn])
-        self.biases = self._stacked([own.biases for own in drawn])
-        dense_weights = self._stacked([own.dense_weights for own in drawn])
-        dense_biases = self._stacked([own.dense_biases for own in drawn])
-        self.dense = nn.ModuleList(map(Dense, dense_weights, dense_biases))
-        self.aggregators = nn.ModuleList(
-            nn.ModuleList(PerSeed(copies, self.seeds.seeds) for copies in zip(*layer))
-            for layer in zip(*(own.aggregators for own in drawn))
-        ).to(self.seeds.device)
-
-    def _weight(self, c_in: int, c_out: int) -> Tensor:
-        """Draws from U(±√(6 / (c_in + c_out))) (Glorot), or from U(±1/√c_out)."""
-        glorot = self.init == "glorot"
-        bound = math.sqrt(6 / (c_in + c_out)) if glorot else 1 / math.sqrt(c_out)
-        return torch.empty(c_in, c_out).uniform_(-bound, bound)
-
-    def _bias(self, c_in: int, c_out: int) -> Tensor:
-        """Returns zeros if the weights are Glorot's, else draws from U(±1/√c_out)."""
-        bound = 0.0 if self.init == "glorot" else 1 / math.sqrt(c_out)
-        return torch.empty(1, c_out).uniform_(-bound, bound)
-
-    def _stacked(self, by_seed: list[list[Tensor]]) -> nn.ParameterList:
-        device = self.seeds.device
-        return nn.ParameterList(torch.stack(layer).to(device) for layer in zip(*by_seed))
-
-    @property
-    def rate(self) -> float | Tensor | None:
-        """The rate of dropout in the current mode; None: no dropout."""
-        return self.dropout if self.training and self._drops else None
-
-    def _masks(self, read: list[int]) -> list[Sequence[int]]:
-        """Returns the shapes of all dropout masks of a step, in the order of their use.
-
-        Args:
-            read: input channels of every convolution and linear layer.
-        """
-        N, F = self.shape
-        read.remove(F)
-        return [self.features.drawn, *((N, channels) for channels in read)]
-
-    def renew(self) -> None:
-        """Drops edges for one training step; evaluation uses all of them."""
-        if torch.compiler.is_compiling():
-            self.draw_ahead()
-        else:
-            self._drop_edges()
-
-    def draw_ahead(self) -> None:
-        """Draws all random numbers of a step before its compiled part."""
-        self._drop_edges()
-        masks = [] if self.rate is None else self.masks
-        self.seeds.ahead = [self.seeds.mask(own, self.rate) for own in masks]
-
-    def _drop_edges(self) -> None:
-        drops = self.drop_edge and self.training
-        self.mix = self.adjacency.dropped(self.drop_edge, self.seeds) if drops else self.adjacency
-
-    def times(self, h: Tensor, weight: Tensor) -> Tensor:
-        """Computes dropout(relu(h)) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""
-        rate = self.rate
-        if rate is None:
-            return times(h.relu(), weight)
-        h = relu_dropout(h, self.seeds.mask(h.shape[1:], rate))
-        return times(h, weight * (1 / (1 - rate)))  # the weights carry the scale of dropout
-
-    def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
-        """Applies the aggregators of a site of a layer."""
-        for aggregator in self.aggregators[layer]:
-            if aggregator.site == site:
-                x = aggregator(x, *others, self.mix.context)
-        return x
-
-
-class Dense(nn.Module):
-    """A linear layer for each seed. Shapes: (S, N, C_in) -> (S, N, C_out)."""
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return times(x, self.weight) + self.bias
-
-
-def _factories(
-    factories: list[Factory], dims: list[int], share: bool, plain_last: bool
-) -> list[list[Factory]]:
-    """Returns the factories of every layer; a plain last layer offers only the site inside."""
-    Sites(factories, dims[-1], "backbone gcn", ("inside", "after"))  # refuses other sites
-    layers = [[once(factory) for factory in factories] for _ in dims]
-    layers = layers[:1] * len(dims) if share else layers
-    if plain_last:
-        inside = [kind_of(factory, dims[-1]).site == "inside" for factory in factories]
-        layers = [*layers[:-1], [factory for factory, own in zip(layers[-1], inside) if own]]
-    return layers
-
-
-def _aggregators(
-    factories: list[list[Factory]], dims: list[int], share: bool, plain_last: bool
-) -> list[list[Aggregator]]:
-    """Builds the aggregators of every layer for one seed."""
-    layers: list[list[Aggregator]] = []
-    for layer, dim in enumerate(dims):
-        own = plain_last and layer == len(dims) - 1
-        shared = share and layer > 0 and not own
-        layers.append(layers[0] if shared else [make(f, dim) for f in factories[layer]])
-    return layers

@@ -1,19 +1,18 @@
-"""Graph convolutional networks of any depth (Kipf, Welling, ICLR 2017; ContraNorm's DeepGCN).
+"""Graph convolutional networks of any depth: GCN, JKNet and GCNII.
 
-.. math:: h ← relu(after(inside(Ã · dropout(h) W, dropout(h) W) + b))
-
-for all layers but the last, whose output is ``inside(…) + b``. Here Ã is the normalised adjacency.
 There is no site instead, since a network without the adjacency would not use the graph.
 """
 
+import math
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from oversmoothing.adapters.sites import Factory
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.engine import Engine, Inputs, Options
+from oversmoothing.lab.backbones.engine import Engine, Layers
 
 
 class Convolutions(Engine):
@@ -29,72 +28,137 @@ class Convolutions(Engine):
 
 
 class GCN(Convolutions):
-    """The networks of several seeds, trained together; the seeds do not influence each other.
+    """Graph convolutional networks (Kipf, Welling, ICLR 2017; ContraNorm's DeepGCN).
+
+    .. math:: h ← relu(after(inside(Ã · dropout(h) W, dropout(h) W) + b))
+
+    for all layers but the last, whose output is ``inside(…) + b``. Ã is the normalised adjacency.
 
     Args:
-        aggregators: factories, applied in their order at their sites.
-        x: node features, dense or CSR, (N, F).
-        edges: row and column of every entry of A, (2, E), without the self-loops that GCN adds.
-        num_classes: number of outputs.
-        seeds: one for each network; seeds its weights and its dropout.
-        depth: number of graph convolutions L.
-        hidden: channels of all layers but the last.
-        dropout: rate before every layer, also for input features. A tensor (S, 1, 1) has one rate
-            for each network.
         residual: length of the residual connections in layers: after every ``residual`` layers, the
             features from ``residual`` layers before are added; 0: none.
-        adjacency: ``row``: D⁻¹(A + I), whose rows sum to 1; ``symmetric``: D^-½(A + I)D^-½.
-        share_aggregators: one instance of each aggregator for all hidden layers, as in
-            ContraNorm's code with its LayerNorm; otherwise one for each layer.
-        drop_edge: rate at which each training step drops edges of A, both directions together, the
-            same in all layers. Ã is normalised anew (DropEdge: Rong et al., ICLR 2020).
-        init: initial weights. ``uniform``: U(±1/√c_out), as in ContraNorm's code, which shrinks the
-            features in every layer. ``glorot``: U(±√(6/(c_in + c_out))) and biases of 0, as in
-            torch-geometric.
-        weights: of the edges, (E,); None if all are 1.
-
-    Raises:
-        InputError: an option out of range, or an aggregator that acts instead of the mixing.
-
-    Shapes: ``forward()`` -> logits (S, N, num_classes).
+        others: see ``Engine``.
     """
 
-    def __init__(
-        self,
-        aggregators: list[Factory],
-        x: Tensor,
-        edges: Tensor,
-        num_classes: int,
-        seeds: list[int],
-        depth: int = 2,
-        hidden: int = 32,
-        dropout: float | Tensor = 0.6,
-        residual: int = 0,
-        adjacency: Literal["row", "symmetric"] = "row",
-        share_aggregators: bool = True,
-        drop_edge: float = 0.0,
-        init: Literal["uniform", "glorot"] = "uniform",
-        weights: Tensor | None = None,
-    ) -> None:
-        given = Inputs(aggregators, x, edges, num_classes, seeds, weights)
-        options = Options(depth, hidden, dropout, adjacency, share_aggregators, drop_edge, init)
-        super().__init__(given, options)
-        if residual < 0:
-            raise InputError(f"backbone.residual: expected 0 (none) or more layers, got {residual}")
-        self.residual = residual
-        dims = [x.shape[1]] + [hidden] * (depth - 1) + [num_classes]
-        self.draw(aggregators, [*pairwise(dims)])
+    @dataclass(frozen=True, eq=False)
+    class Options(Engine.Options):
+        residual: int = 0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.residual < 0:
+                raise InputError(
+                    f"backbone.residual: expected 0 (none) or more layers, got {self.residual}"
+                )
+
+    def layers(self, F: int, K: int) -> Layers:
+        hidden = [self.options.hidden] * (self.options.depth - 1)
+        return Layers([*pairwise([F, *hidden, K])])
 
     def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
         """Computes the logits (S, N, num_classes); appends every layer's output to ``hidden``."""
         self.renew()
         h, skipped = None, 0.0
-        for layer in range(self.depth):
+        depth, residual = self.options.depth, self.options.residual
+        for layer in range(depth):
             h = self.convolve(h, layer)
-            if layer < self.depth - 1:
+            if layer < depth - 1:
                 h = self.at("after", layer, h)
-                if self.residual and layer % self.residual == 0:
+                if residual and layer % residual == 0:
                     h = skipped = h.relu() + skipped
             if hidden is not None:
-                hidden.append(h.relu() if layer < self.depth - 1 else h)
+                hidden.append(h.relu() if layer < depth - 1 else h)
         return h
+
+
+class JKNet(Convolutions):
+    """Jumping knowledge networks (Xu et al., ICML 2018, arXiv:1806.03536).
+
+    They are GCNs whose last, linear layer reads the outputs of all graph convolutions; it does not
+    count in ``depth``.
+
+    Args:
+        jumping: ``cat``: the outputs side by side; ``max``: their maximum in each channel.
+        others: see ``Engine``.
+    """
+
+    @dataclass(frozen=True, eq=False)
+    class Options(Engine.Options):
+        jumping: Literal["cat", "max"] = "cat"
+
+    def layers(self, F: int, K: int) -> Layers:
+        depth, hidden = self.options.depth, self.options.hidden
+        width = hidden * depth if self.options.jumping == "cat" else hidden
+        return Layers([*pairwise([F, *[hidden] * depth])], dense=[(width, K)])
+
+    def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
+        """Computes the logits (S, N, num_classes); appends every layer's output to ``hidden``."""
+        self.renew()
+        h, outputs = None, []
+        for layer in range(self.options.depth):
+            h = self.at("after", layer, self.convolve(h, layer))
+            outputs.append(h.relu())
+        if hidden is not None:
+            hidden += outputs
+        if self.options.jumping == "cat":
+            joined = torch.cat(outputs, dim=-1)
+        else:
+            joined = torch.stack(outputs).amax(dim=0)
+        return self.dense[0](self.seeds.dropout(joined, self.rate))
+
+
+class GCNII(Engine):
+    """GCNII: initial residual and identity map (Chen et al., ICML 2020, arXiv:2007.02133, Eq. 5).
+
+    .. math::
+        h ← relu(after(((1 − α) Ãh + α h_0) ((1 − β_l) I + β_l W_l))), \\quad β_l = \\log(λ/l + 1)
+
+    where h_0 = relu(x W + b), with dropout before every product with weights. Aggregators inside
+    act on Ãh, with the values h. The linear layers before and after the convolutions do not count
+    in ``depth``; convolutions have no bias.
+
+    Args:
+        alpha: α, the share of h_0 in every layer, 0 to 1.
+        lam: λ, above 0, which sets the weight of W_l relative to the identity. Tensors (S, 1, 1)
+            have one α or λ for each network.
+        others: see ``Engine``.
+    """
+
+    bias = False
+
+    @dataclass(frozen=True, eq=False)
+    class Options(Engine.Options):
+        alpha: float | Tensor = 0.1
+        lam: float | Tensor = 0.5
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            shares = torch.as_tensor(self.alpha, dtype=torch.float64)
+            if not ((shares >= 0) & (shares <= 1)).all():
+                raise InputError(f"backbone.alpha: expected 0 to 1, got {self.alpha}")
+            if not torch.all(torch.as_tensor(self.lam) > 0):
+                raise InputError(f"backbone.lam: expected a number above 0, got {self.lam}")
+
+    def layers(self, F: int, K: int) -> Layers:
+        depth, hidden = self.options.depth, self.options.hidden
+        return Layers([(hidden, hidden)] * depth, dense=[(F, hidden), (hidden, K)])
+
+    def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
+        """Computes the logits (S, N, num_classes); appends every layer's output to ``hidden``."""
+        self.renew()
+        first, last = self.dense
+        read = self.features.matmul(first.weight, self.rate, self.seeds)
+        h = h_0 = (read + first.bias).relu()
+        for layer in range(self.options.depth):
+            h = self.at("after", layer, self._convolve(h, h_0, layer)).relu()
+            if hidden is not None:
+                hidden.append(h)
+        return last(self.seeds.dropout(h, self.rate))
+
+    def _convolve(self, h: Tensor, h_0: Tensor, layer: int) -> Tensor:
+        alpha, beta = self.options.alpha, self.options.lam / (layer + 1) + 1
+        beta = beta.log() if torch.is_tensor(beta) else math.log(beta)
+        v = self.seeds.dropout(h, self.rate)
+        mixed = self.at("inside", layer, self.mix(v), v)
+        support = (1 - alpha) * mixed + alpha * h_0
+        return (1 - beta) * support + beta * (support @ self.weights[layer])

@@ -1,6 +1,5 @@
 """Random numbers and aggregators of each seed, in a module with the networks of several seeds."""
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from oversmoothing.adapters.sites import Factory
 from oversmoothing.aggregators.base import Aggregator, Context, checked
 from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
 
@@ -128,25 +126,6 @@ class PerSeed(nn.Module):
             with torch.random.fork_rng(devices):
                 torch.manual_seed(stream(seed, call))
                 yield copy
-
-
-def once(factory: Factory) -> Factory:
-    """Wraps a factory so that an aggregator that all seeds can share is built only once.
-
-    Further calls with the same arguments return the same instance.
-    """
-    kept: dict[int | None, Aggregator] = {}
-
-    @functools.wraps(factory, assigned=(), updated=())
-    def build(dim: int | None = None) -> Aggregator:
-        if dim in kept:
-            return kept[dim]
-        built = factory() if dim is None else factory(dim=dim)
-        if stateless(built):
-            kept[dim] = built
-        return built
-
-    return build
 
 
 def _of_each(context: Context, seeds: int) -> list[Context]:

@@ -3,8 +3,8 @@
 import difflib
 import re
 from collections.abc import Callable, Container, Mapping
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -15,90 +15,11 @@ from oversmoothing.lab.store import files
 from oversmoothing.lab.store.files import FORBIDDEN, offline
 from oversmoothing.lab.store.weights import load_tensors
 
-MODEL = re.compile(r"^@register_model\s+def (\w+)\(", re.M)
-
-
-def check_name(name: str, modules: dict[str, str], kind: str, example: str) -> None:
-    """Checks that timm has a model, without importing timm.
-
-    Args:
-        name: of the model, with or without the tag of its weights.
-        modules: of ``timm.models``, with the first letters of the names that are supported.
-        kind, example: of these networks, for the message.
-
-    Raises:
-        InputError: no module has this model.
-        ModuleNotFoundError: timm is not installed.
-    """
-    known = [m for module, start in modules.items() for m in _models(module) if m.startswith(start)]
-    base = name.split(".")[0]
-    if base not in known:
-        close = difflib.get_close_matches(base, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"for example {example}"
-        raise InputError(f"backbone.name: expected {kind} of timm, got {name!r}; {hint}")
-
-
-def _models(module: str) -> list[str]:
-    if (spec := find_spec("timm")) is None:
-        raise ModuleNotFoundError("No module named 'timm'", name="timm")
-    return MODEL.findall((Path(spec.origin).parent / f"models/{module}.py").read_text("utf-8"))
-
-
-PUBLISHED = "model.safetensors"  # name of the weights file in a repository
-WAY_OUT = "set backbone.weights=PATH to load a file, or backbone.weights=none for random weights"
-
-
-def published(repository: str, whose: str) -> Path:
-    """Returns the weights file of a repository, from the hub's cache or downloaded.
-
-    Args:
-        repository: name on the hub.
-        whose: who publishes the weights, for the error message.
-
-    Raises:
-        InputError: the file is not in the cache, and the download failed or
-            ``OVERSMOOTHING_OFFLINE=1`` forbids it.
-    """
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache  # takes a second
-
-    cached = try_to_load_from_cache(repository, PUBLISHED)
-    if isinstance(cached, str):
-        return Path(cached)
-    if offline():
-        reason = FORBIDDEN
-    else:
-        try:
-            return Path(hf_hub_download(repository, PUBLISHED))
-        except Exception as error:  # the hub and its HTTP library may raise any error
-            reason = described(error)
-    raise InputError(
-        f"{repository}/{PUBLISHED}: {whose} weights are not available ({reason}); {WAY_OUT}"
-    )
-
-
-def misfits(
-    state: Mapping[str, Tensor], own: Mapping[str, Tensor], optional: Container[str] = ()
-) -> str:
-    """Describes which weights do not fit a network; returns an empty string if all fit.
-
-    Args:
-        state: weights of a file.
-        own: state of the network.
-        optional: names of tensors that the file may lack.
-    """
-    lists = {
-        "missing": [key for key in own if key not in state and key not in optional],
-        "unexpected": [key for key in state if key not in own],
-    }
-    parts = [f"{len(keys)} {what} ({keys[0]}, …)" for what, keys in lists.items() if keys]
-    shapes = {key: (state[key].shape, own[key].shape) for key in own if key in state}
-    wrong = [f"{key} is {tuple(a)} for {tuple(b)}" for key, (a, b) in shapes.items() if a != b]
-    return "; ".join([*parts, *wrong[:1]])
-
-
 HEADS = ("head.", "head_dist.")  # classifiers of vision transformers, not used here
 RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm resizes these silently
 COUNTER = "num_batches_tracked"  # of batch norms; unused, and missing in old files
+PUBLISHED = "model.safetensors"  # name of the weights file in a repository
+WAY_OUT = "set backbone.weights=PATH to load a file, or backbone.weights=none for random weights"
 
 
 def load(
@@ -107,7 +28,7 @@ def load(
     """Loads weights into a network, in place; all of them must fit.
 
     Args:
-        network: from ``timm_models.create_vit`` or ``timm_models.create_cnn``.
+        network: from ``vit.create_vit`` or ``cnn.create_cnn``.
         name: of the model, for error messages.
         weights: ``timm``: the weights that timm publishes under this name, from the hub's cache
             or downloaded, unless ``OVERSMOOTHING_OFFLINE=1``. ``none``: keep the random ones.
@@ -159,6 +80,92 @@ def chosen(
             "or correct backbone.sha256"
         )
     return path
+
+
+def published(repository: str, whose: str) -> Path:
+    """Returns the weights file of a repository, from the hub's cache or downloaded.
+
+    Args:
+        repository: name on the hub.
+        whose: who publishes the weights, for the error message.
+
+    Raises:
+        InputError: the file is not in the cache, and the download failed or
+            ``OVERSMOOTHING_OFFLINE=1`` forbids it.
+    """
+    import huggingface_hub as hub  # takes a second
+
+    cached = hub.try_to_load_from_cache(repository, PUBLISHED)
+    if isinstance(cached, str):
+        return Path(cached)
+    if offline():
+        reason = FORBIDDEN
+    else:
+        try:
+            hub.get_hf_file_metadata(hub.hf_hub_url(repository, PUBLISHED))  # a download retries
+            return Path(hub.hf_hub_download(repository, PUBLISHED))
+        except Exception as error:  # the hub and its HTTP library may raise any error
+            reason = described(error)
+    raise InputError(
+        f"{repository}/{PUBLISHED}: {whose} weights are not available ({reason}); {WAY_OUT}"
+    )
+
+
+def misfits(
+    state: Mapping[str, Tensor], own: Mapping[str, Tensor], optional: Container[str] = ()
+) -> str:
+    """Describes which weights do not fit a network; returns an empty string if all fit.
+
+    Args:
+        state: weights of a file.
+        own: state of the network.
+        optional: names of tensors that the file may lack.
+    """
+    lists = {
+        "missing": [key for key in own if key not in state and key not in optional],
+        "unexpected": [key for key in state if key not in own],
+    }
+    parts = [f"{len(keys)} {what} ({keys[0]}, …)" for what, keys in lists.items() if keys]
+    shapes = {key: (state[key].shape, own[key].shape) for key in own if key in state}
+    wrong = [f"{key} is {tuple(a)} for {tuple(b)}" for key, (a, b) in shapes.items() if a != b]
+    return "; ".join([*parts, *wrong[:1]])
+
+
+def create(name: str, **options: Any) -> nn.Module:
+    """Builds a network with random weights; ``options`` are those of ``timm.create_model``.
+
+    Raises:
+        InputError: the model has no weights with the tag in the name.
+    """
+    import timm  # takes seconds
+
+    try:
+        return timm.create_model(name, **options)
+    except RuntimeError as error:
+        base = name.split(".")[0]
+        tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{base}.*")]
+        raise InputError(f"backbone.name: {error} expected one of {', '.join(tags)}") from error
+
+
+def check_name(name: str, modules: dict[str, str], kind: str, example: str) -> None:
+    """Checks that timm has a model.
+
+    Args:
+        name: of the model, with or without the tag of its weights.
+        modules: of ``timm.models``, with the first letters of the names that are supported.
+        kind, example: of these networks, for the message.
+
+    Raises:
+        InputError: no module has this model.
+    """
+    import timm  # takes seconds
+
+    known = [m for own, start in modules.items() for m in timm.list_models(f"{start}*", module=own)]
+    base = name.split(".")[0]
+    if base not in known:
+        close = difflib.get_close_matches(base, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"for example {example}"
+        raise InputError(f"backbone.name: expected {kind} of timm, got {name!r}; {hint}")
 
 
 def digest(path: Path) -> str:

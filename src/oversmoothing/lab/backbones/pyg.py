@@ -18,116 +18,82 @@ from oversmoothing.adapters.pyg import InsidePropagate, mixed_channels
 from oversmoothing.adapters.sites import Chain, Factory, Sites
 from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.options import Configured
 from oversmoothing.lab.backbones.per_seed import Seeds
 from oversmoothing.lab.backbones.pyg_convs import (
-    Adjacency,
     Design,
-    Jumping,
-    Skip,
     as_csr,
     degrees_of,
     drop_edges,
-    normalised,
+    with_loops,
 )
 
+PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # a graph of four nodes
 
-class Layer(nn.Module):
-    """One convolution with its aggregators.
+
+class Networks(Configured):
+    """The networks of several seeds on one graph; the seeds do not influence each other.
 
     Args:
-        conv: the convolution.
-        sites: builds the aggregators.
-        mixed: channels that the convolution mixes; 0 if no aggregator asks for it.
-        dim: channels of the output.
-        dropout: rate before the convolution.
-        logits: whether the output are the logits; then neither aggregators nor ReLU follow.
-        like: the layer whose aggregators this one shares; None: it has its own.
+        aggregators: factories, applied in their order at their sites.
+        x: node features, dense or CSR, (N, F).
+        edges: row and column of every entry of the adjacency, (2, E).
+        num_classes: number of outputs K.
+        seeds: one for each network; seeds its weights and its random numbers in training.
+        weights: of the edges, (E,); None if all are 1.
+        options: see ``Design``.
 
-    Attributes:
-        identity: initial residual and identity map after the convolution, or None.
-        takes_sparse: whether the convolution takes sparse features; if not, they are made dense.
+    Raises:
+        InputError: an option is out of range, the convolution does not exist or needs more than
+            the graph has, or aggregators do not fit it.
+
+    Shapes: ``forward()`` -> logits (S, N, num_classes).
     """
+
+    Options = Design
 
     def __init__(
         self,
-        conv: nn.Module,
-        sites: Sites,
-        mixed: int,
-        dim: int,
-        dropout: float,
-        logits: bool,
-        like: "Layer | None" = None,
+        aggregators: list[Factory],
+        x: Tensor,
+        edges: Tensor,
+        num_classes: int,
+        seeds: list[int],
+        weights: Tensor | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
-        self.conv, self.mixed, self.rate, self.logits = conv, mixed, dropout, logits
-        self.identity: IdentityMap | None = None
-        self.takes_sparse = False
-        if sites.has("inside"):
-            inside = like.conv.inside if like else sites.build("inside", mixed)
-            InsidePropagate(inside).attach(conv)
-        self.after = Chain() if logits else like.after if like else sites.build("after", dim)
+        design = self.Options(**options)
+        self.x, self.edge_index, self.edge_weight = x, edges.flip(0), weights
+        self.seeds = Seeds(seeds, x.device)
+        degrees = degrees_of(self.edge_index, len(x))
+        self.nets = nn.ModuleList(
+            Network(aggregators, x, num_classes, design, degrees, weights is not None)
+            for _ in self.seeds.seeded()
+        ).to(x.device)
 
-    @property
-    def reads_edges(self) -> bool:
-        """Whether an aggregator after the convolution looks at the edges."""
-        return any(aggregator.reads_edges for aggregator in self.after)
+    def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
+        """Computes the logits (S, N, K); appends every layer's output (S, N, C) to ``hidden``."""
+        logits, layers = [], []
+        for index, net in enumerate(self.nets):
+            outputs: list[Tensor] | None = None if hidden is None else []
+            with self._drawing(index):
+                logits.append(net(self.x, self.edge_index, self.edge_weight, outputs))
+            layers.append(outputs)
+        if hidden is not None:
+            hidden.extend(torch.stack(outputs) for outputs in zip(*layers))
+        return torch.stack(logits)
 
-    def forward(
-        self, h: Tensor, edges: dict[str, Tensor], initial: Tensor, context: Context
-    ) -> Tensor:
-        """Applies dropout and the convolution, then aggregators and ReLU unless it returns logits.
-
-        Args:
-            h: output of the layer before.
-            edges: arguments of the convolution besides the features.
-            initial: output of the first linear layer.
-            context: for aggregators after the convolution.
-
-        Shapes: h (N, C), initial (N, C) -> (N, C').
-        """
-        h = dropped(h, self.rate, self.training)
-        h = h if self.takes_sparse or h.layout == torch.strided else h.to_dense()
-        h = self.conv(h, **edges)
-        h = h[0] if isinstance(h, tuple) else h  # PANConv also returns its matrix
-        if self.identity is not None:
-            h = self.identity(h, initial)
-        return h if self.logits else self.after(h, context).relu()
-
-
-class IdentityMap(nn.Module):
-    """GCNII's initial residual and identity map (Chen et al., ICML 2020, Eq. 5).
-
-    .. math:: z = (1 − α) h + α h_0, \\quad h ← (1 − β) z + β z W
-
-    Args:
-        channels: C.
-        alpha: α.
-        lam: λ of β = log(λ/l + 1); 0: no identity map.
-        layer: l, from 1.
-    """
-
-    def __init__(self, channels: int, alpha: float, lam: float, layer: int) -> None:
-        super().__init__()
-        self.alpha, self.beta = alpha, math.log(lam / layer + 1)
-        self.linear = nn.Linear(channels, channels, bias=False) if lam else None
-
-    def forward(self, h: Tensor, initial: Tensor) -> Tensor:
-        z = torch.lerp(h, initial, self.alpha)
-        return z if self.linear is None else torch.lerp(z, self.linear(z), self.beta)
-
-
-def dropped(x: Tensor, rate: float, training: bool) -> Tensor:
-    """Applies dropout; sparse features (CSR) keep their pattern."""
-    if not (training and rate):
-        return x
-    if x.layout != torch.strided:
-        pattern, values = (x.crow_indices(), x.col_indices()), dropped(x.values(), rate, training)
-        return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False)
-    keep = torch.empty_like(x).uniform_() >= rate  # faster than bernoulli_ on a CPU
-    return x * keep.to(x.dtype).mul_(1 / (1 - rate))
-
-
-PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # a graph of four nodes
+    @contextmanager
+    def _drawing(self, index: int) -> Iterator[None]:
+        """Context in which torch's global generator continues the random numbers of a seed."""
+        own, device = self.seeds.generators[index], self.seeds.device
+        random = torch.cuda if device.type == "cuda" else torch.random
+        of = (device,) if device.type == "cuda" else ()
+        with torch.random.fork_rng(devices=of):
+            random.set_rng_state(own.get_state(), *of)
+            yield
+            own.set_state(random.get_rng_state(*of))
 
 
 class Network(nn.Module):
@@ -262,7 +228,7 @@ class Network(nn.Module):
         except NotImplementedError:  # torch-geometric prepares a class for its first instance only
             return layer(x, edges, x, context)
 
-    def _wide(self, layer: Layer, x: Tensor, edges: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _wide(self, layer: "Layer", x: Tensor, edges: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the edges as one matrix if the convolution multiplies it by the input features.
 
         Input features need no gradient and often have many channels. Messages would take E × F
@@ -283,7 +249,7 @@ class Network(nn.Module):
             edge_weight = None if edge_weight is None else edge_weight[kept]
         if self.design.adjacency == "conv":
             return edge_index, edge_weight
-        return normalised(edge_index, edge_weight, x.shape[0], self.design.adjacency, x.dtype)
+        return with_loops(edge_index, edge_weight, x.shape[0], self.design.adjacency, x.dtype)
 
     def _context(self, edge_index: Tensor, num_nodes: int) -> Context:
         """Returns what aggregators after a convolution may read."""
@@ -292,6 +258,102 @@ class Network(nn.Module):
         loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
         edges = torch.cat([edge_index.flip(0), loops], dim=1)
         return Context(edges=edges, num_nodes=num_nodes)
+
+
+class Layer(nn.Module):
+    """One convolution with its aggregators.
+
+    Args:
+        conv: the convolution.
+        sites: builds the aggregators.
+        mixed: channels that the convolution mixes; 0 if no aggregator asks for it.
+        dim: channels of the output.
+        dropout: rate before the convolution.
+        logits: whether the output are the logits; then neither aggregators nor ReLU follow.
+        like: the layer whose aggregators this one shares; None: it has its own.
+
+    Attributes:
+        identity: initial residual and identity map after the convolution, or None.
+        takes_sparse: whether the convolution takes sparse features; if not, they are made dense.
+    """
+
+    def __init__(
+        self,
+        conv: nn.Module,
+        sites: Sites,
+        mixed: int,
+        dim: int,
+        dropout: float,
+        logits: bool,
+        like: "Layer | None" = None,
+    ) -> None:
+        super().__init__()
+        self.conv, self.mixed, self.rate, self.logits = conv, mixed, dropout, logits
+        self.identity: IdentityMap | None = None
+        self.takes_sparse = False
+        if sites.has("inside"):
+            inside = like.conv.inside if like else sites.build("inside", mixed)
+            InsidePropagate(inside).attach(conv)
+        self.after = Chain() if logits else like.after if like else sites.build("after", dim)
+
+    @property
+    def reads_edges(self) -> bool:
+        """Whether an aggregator after the convolution looks at the edges."""
+        return any(aggregator.reads_edges for aggregator in self.after)
+
+    def forward(
+        self, h: Tensor, edges: dict[str, Tensor], initial: Tensor, context: Context
+    ) -> Tensor:
+        """Applies dropout and the convolution, then aggregators and ReLU unless it returns logits.
+
+        Args:
+            h: output of the layer before.
+            edges: arguments of the convolution besides the features.
+            initial: output of the first linear layer.
+            context: for aggregators after the convolution.
+
+        Shapes: h (N, C), initial (N, C) -> (N, C').
+        """
+        h = dropped(h, self.rate, self.training)
+        h = h if self.takes_sparse or h.layout == torch.strided else h.to_dense()
+        h = self.conv(h, **edges)
+        h = h[0] if isinstance(h, tuple) else h  # PANConv also returns its matrix
+        if self.identity is not None:
+            h = self.identity(h, initial)
+        return h if self.logits else self.after(h, context).relu()
+
+
+class IdentityMap(nn.Module):
+    """GCNII's initial residual and identity map (Chen et al., ICML 2020, Eq. 5).
+
+    .. math:: z = (1 − α) h + α h_0, \\quad h ← (1 − β) z + β z W
+
+    Args:
+        channels: C.
+        alpha: α.
+        lam: λ of β = log(λ/l + 1); 0: no identity map.
+        layer: l, from 1.
+    """
+
+    def __init__(self, channels: int, alpha: float, lam: float, layer: int) -> None:
+        super().__init__()
+        self.alpha, self.beta = alpha, math.log(lam / layer + 1)
+        self.linear = nn.Linear(channels, channels, bias=False) if lam else None
+
+    def forward(self, h: Tensor, initial: Tensor) -> Tensor:
+        z = torch.lerp(h, initial, self.alpha)
+        return z if self.linear is None else torch.lerp(z, self.linear(z), self.beta)
+
+
+def dropped(x: Tensor, rate: float, training: bool) -> Tensor:
+    """Applies dropout; sparse features (CSR) keep their pattern."""
+    if not (training and rate):
+        return x
+    if x.layout != torch.strided:
+        pattern, values = (x.crow_indices(), x.col_indices()), dropped(x.values(), rate, training)
+        return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False)
+    keep = torch.empty_like(x).uniform_() >= rate  # faster than bernoulli_ on a CPU
+    return x * keep.to(x.dtype).mul_(1 / (1 - rate))
 
 
 @torch.enable_grad()
@@ -320,98 +382,3 @@ def _jumping(design: Design) -> nn.Module | None:
     from torch_geometric.nn import JumpingKnowledge
 
     return JumpingKnowledge(design.jumping, design.hidden, design.depth)
-
-
-class Networks(nn.Module):
-    """The networks of several seeds on one graph; the seeds do not influence each other.
-
-    Args:
-        aggregators: factories, applied in their order at their sites.
-        x: node features, dense or CSR, (N, F).
-        edges: row and column of every entry of the adjacency, (2, E).
-        num_classes: number of outputs K.
-        seeds: one for each network; seeds its weights and its random numbers in training.
-        conv: name of a class of ``torch_geometric.nn``.
-        options: of the convolution.
-        depth: number of convolutions L.
-        hidden: channels of all layers but the last.
-        dropout: rate before every layer, also for input features.
-        skip: ``residual``: h + layer(h). ``initial``: GCNII's initial residual and identity map.
-        interval: for ``residual``: layers between two sums, as ``residual`` of ``backbone=gcn``.
-        alpha: for ``initial`` and GCN2Conv: weight α of the initial features.
-        lam: for ``initial`` and GCN2Conv: λ of the identity map, whose weight in layer l is
-            log(λ/l + 1); 0: no identity map.
-        jumping: how the outputs of all layers are combined for the readout (Xu et al., ICML 2018).
-        drop_edge: rate at which a training step leaves out edges, the same in all layers, both
-            directions of an edge together (Rong et al., ICLR 2020).
-        adjacency: ``conv``: as the convolution normalises it; ``row``: D⁻¹(A + I);
-            ``symmetric``: D^-½(A + I)D^-½.
-        share_aggregators: use one instance of each aggregator in all layers that have the same
-            numbers of channels; otherwise each layer has its own.
-        weights: of the edges, (E,); None if all are 1.
-
-    Raises:
-        InputError: an option is out of range, the convolution does not exist or needs more than
-            the graph has, or aggregators do not fit it.
-
-    Shapes: ``forward()`` -> logits (S, N, num_classes).
-    """
-
-    def __init__(
-        self,
-        aggregators: list[Factory],
-        x: Tensor,
-        edges: Tensor,
-        num_classes: int,
-        seeds: list[int],
-        conv: str = "GCNConv",
-        options: dict[str, Any] | None = None,
-        depth: int = 2,
-        hidden: int = 32,
-        dropout: float = 0.6,
-        skip: Skip = "none",
-        interval: int = 1,
-        alpha: float = 0.1,
-        lam: float = 0.5,
-        jumping: Jumping = "none",
-        drop_edge: float = 0.0,
-        adjacency: Adjacency = "conv",
-        share_aggregators: bool = True,
-        weights: Tensor | None = None,
-    ) -> None:
-        super().__init__()
-        design = Design(
-            conv=conv, options=options or {}, depth=depth, hidden=hidden, dropout=dropout,
-            skip=skip, interval=interval, alpha=alpha, lam=lam, jumping=jumping,
-            drop_edge=drop_edge, adjacency=adjacency, share_aggregators=share_aggregators,
-        )  # fmt: skip
-        self.x, self.edge_index, self.edge_weight = x, edges.flip(0), weights
-        self.seeds = Seeds(seeds, x.device)
-        degrees = degrees_of(self.edge_index, len(x))
-        self.nets = nn.ModuleList(
-            Network(aggregators, x, num_classes, design, degrees, weights is not None)
-            for _ in self.seeds.seeded()
-        ).to(x.device)
-
-    def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
-        """Computes the logits (S, N, K); appends every layer's output (S, N, C) to ``hidden``."""
-        logits, layers = [], []
-        for index, net in enumerate(self.nets):
-            outputs: list[Tensor] | None = None if hidden is None else []
-            with self._drawing(index):
-                logits.append(net(self.x, self.edge_index, self.edge_weight, outputs))
-            layers.append(outputs)
-        if hidden is not None:
-            hidden.extend(torch.stack(outputs) for outputs in zip(*layers))
-        return torch.stack(logits)
-
-    @contextmanager
-    def _drawing(self, index: int) -> Iterator[None]:
-        """Context in which torch's global generator continues the random numbers of a seed."""
-        own, device = self.seeds.generators[index], self.seeds.device
-        random = torch.cuda if device.type == "cuda" else torch.random
-        of = (device,) if device.type == "cuda" else ()
-        with torch.random.fork_rng(devices=of):
-            random.set_rng_state(own.get_state(), *of)
-            yield
-            own.set_state(random.get_rng_state(*of))

@@ -7,50 +7,55 @@ from functools import cached_property
 from inspect import Parameter, isclass
 from inspect import signature as inspected
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
-from oversmoothing.lab.backbones.options import check_positive, check_rate
+from oversmoothing.lab.backbones.options import GraphOptions, check_positive
+from oversmoothing.lab.backbones.sparse import normalised
 
-Skip = Literal["none", "residual", "initial"]
-Jumping = Literal["none", "cat", "max", "lstm"]
-Adjacency = Literal["conv", "row", "symmetric"]
 OF_SKIP = {"interval": ("residual", 1), "alpha": ("initial", 0.1), "lam": ("initial", 0.5)}
 
 
-@dataclass(frozen=True)
-class Design:
-    """The options of ``Networks``, which explains them.
+@dataclass(frozen=True, eq=False)
+class Design(GraphOptions):
+    """The options of ``pyg.Networks``.
+
+    Args:
+        adjacency: ``conv``: as the convolution normalises it; ``row`` and ``symmetric`` as in
+            ``GraphOptions``.
+        share_aggregators: use one instance of each aggregator in all layers that have the same
+            numbers of channels; otherwise each layer has its own.
+        conv: name of a class of ``torch_geometric.nn``.
+        options: of the convolution.
+        skip: ``residual``: h + layer(h). ``initial``: GCNII's initial residual and identity map.
+        interval: for ``residual``: layers between two sums, as ``residual`` of ``backbone=gcn``.
+        alpha: for ``initial`` and GCN2Conv: weight α of the initial features.
+        lam: for ``initial`` and GCN2Conv: λ of the identity map, whose weight in layer l is
+            log(λ/l + 1); 0: no identity map.
+        jumping: how the outputs of all layers are combined for the readout (Xu et al., ICML 2018).
+        others: see ``GraphOptions``.
 
     Raises:
         InputError: an option is out of range, or options do not fit each other.
     """
 
-    conv: str
-    options: dict[str, Any]
-    depth: int
-    hidden: int
-    dropout: float
-    skip: Skip
-    interval: int
-    alpha: float
-    lam: float
-    jumping: Jumping
-    drop_edge: float
-    adjacency: Adjacency
-    share_aggregators: bool
+    dropout: float = 0.6
+    adjacency: Literal["conv", "row", "symmetric"] = "conv"
+    conv: str = "GCNConv"
+    options: dict[str, Any] | None = None
+    skip: Literal["none", "residual", "initial"] = "none"
+    interval: int = 1
+    alpha: float = 0.1
+    lam: float = 0.5
+    jumping: Literal["none", "cat", "max", "lstm"] = "none"
 
     def __post_init__(self) -> None:
-        check_positive(depth=self.depth, hidden=self.hidden, interval=self.interval)
-        check_rate("dropout", self.dropout)
-        check_rate("drop_edge", self.drop_edge)
-        for key, kind in (("skip", Skip), ("jumping", Jumping), ("adjacency", Adjacency)):
-            check_choice(f"backbone.{key}", getattr(self, key), get_args(kind))
+        super().__post_init__()
+        check_positive(interval=self.interval)
         if not 0 <= self.alpha <= 1:
             raise InputError(f"backbone.alpha: expected a number from 0 to 1, got {self.alpha}")
         if not self.lam >= 0:
@@ -75,7 +80,8 @@ class Design:
     @cached_property
     def convolution(self) -> "Convolution":
         """The convolution; it normalises the adjacency only if ``adjacency`` is ``conv``."""
-        found = Convolution(self.conv, self.options)
+        options = self.options or {}
+        found = Convolution(self.conv, options)
         if self.adjacency == "conv":
             return found
         if not found.normalizes:
@@ -84,9 +90,8 @@ class Design:
                 "use adjacency=conv"
             )
         off = {"normalize": False, "add_self_loops": False}
-        return Convolution(
-            self.conv, self.options | {k: v for k, v in off.items() if k in found.own}
-        )
+        own = {key: value for key, value in off.items() if key in found.own}
+        return Convolution(self.conv, options | own)
 
     @property
     def reads_in(self) -> bool:
@@ -125,12 +130,12 @@ def _scrambled(bits: Tensor) -> Tensor:
     return bits
 
 
-def normalised(
+def with_loops(
     edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, kind: str, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Returns edges and weights of D⁻¹(A + I) (``row``) or D^-½(A + I)D^-½ (``symmetric``).
 
-    D has the row sums of A + I. A self-loop of A is added to that of I, as in ``backbone=gcn``.
+    A self-loop of A is added to that of I, as in ``backbone=gcn``.
 
     Args:
         edge_index: source and target of every edge, (2, E).
@@ -143,11 +148,8 @@ def normalised(
     weight = torch.ones(edge_index.shape[1] + num_nodes, dtype=dtype, device=edge_index.device)
     if edge_weight is not None:
         weight[: len(edge_weight)] = edge_weight
-    source, target = edge_index = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
-    degree = weight.new_zeros(num_nodes).index_add(0, target, weight)
-    if kind == "row":
-        return edge_index, weight / degree[target]
-    return edge_index, weight / (degree[source] * degree[target]).sqrt()
+    edge_index = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
+    return edge_index, normalised(edge_index.flip(0), weight, num_nodes, kind)
 
 
 def as_csr(edge_index: Tensor, edge_weight: Tensor | None, like: Tensor) -> Tensor:

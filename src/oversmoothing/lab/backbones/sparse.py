@@ -176,7 +176,7 @@ class Adjacency:
         self.num_nodes, self.kind = num_nodes, kind
         self.edges, self.weights = _with_self_loops(edges, num_nodes, weights)
         self.matrix = SparseMatrix(self.edges, (num_nodes, num_nodes), seeds)
-        values = _normalised(self.edges, self.weights, num_nodes, kind)
+        values = normalised(self.edges, self.weights, num_nodes, kind)
         self.product = self.matrix.prepared(values)
         self.context = self._context(values)
 
@@ -188,7 +188,7 @@ class Adjacency:
         kept = seeds.keep((self._pairs[1],), rate) > 0
         loops = self.edges[0] == self.edges[1]
         weights = self.weights * (kept[:, self._pairs[0]] | loops)
-        values = [_normalised(self.edges, own, self.num_nodes, self.kind) for own in weights]
+        values = [normalised(self.edges, own, self.num_nodes, self.kind) for own in weights]
         contexts = [self._context(own) for own in values]
         row_sum = torch.stack([context.row_sum for context in contexts])
         product = self.matrix.prepared(torch.stack(values))
@@ -237,8 +237,11 @@ def _with_self_loops(
     return torch.stack([keys // num_nodes, keys % num_nodes]), total
 
 
-def _normalised(edges: Tensor, weights: Tensor, num_nodes: int, kind: Kind) -> Tensor:
-    """Returns the entries of Ã."""
+def normalised(edges: Tensor, weights: Tensor, num_nodes: int, kind: str) -> Tensor:
+    """Returns the entries of D⁻¹A (``row``) or D^-½AD^-½ (``symmetric``), D the row sums of A.
+
+    Shapes: rows and columns of the entries (2, E), weights (E,) -> (E,).
+    """
     rows, columns = edges
     degree = weights.new_zeros(num_nodes).index_add_(0, rows, weights)
     if kind == "row":

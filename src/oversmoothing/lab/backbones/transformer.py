@@ -26,98 +26,9 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.options import check_positive
-from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds, once
+from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds
 
 QKV = tuple[Tensor | None, Tensor | None, Tensor | None]  # None is the identity
-
-
-class RandomWeights:
-    """Draws weights on the CPU in float64, so that they do not depend on the device and the type.
-
-    Args:
-        generators: one for each seed.
-        dim: d.
-        kind: the identity, or entries from U[0, 1] or N(0, std²).
-        std: standard deviation of normal weights; ``fan_in`` is 1/√d.
-        shared: use the same weights in all layers.
-        value: W_V is drawn like the others, or is the identity.
-
-    Raises:
-        InputError: kind, std or value out of range.
-    """
-
-    def __init__(
-        self,
-        generators: list[torch.Generator],
-        dim: int,
-        kind: Literal["identity", "uniform", "normal"],
-        std: float | Literal["fan_in"],
-        shared: bool,
-        value: Literal["drawn", "identity"],
-    ) -> None:
-        check_choice("backbone.weights", kind, ("identity", "uniform", "normal"))
-        check_choice("backbone.value", value, ("drawn", "identity"))
-        self.generators, self.dim, self.kind, self.value = generators, dim, kind, value
-        self.std = _std(std, dim)
-        self.shared = self._draw() if shared else None
-
-    def next_layer(self, device: torch.device | str, dtype: torch.dtype) -> QKV:
-        """Returns W_Q, W_K, W_V (S, d, d) of the next layer; None is the identity."""
-        weights = self._draw() if self.shared is None else self.shared
-        if weights is None:
-            return None, None, None
-        w_q, w_k, *w_v = weights.to(device, dtype).unbind(1)
-        return w_q, w_k, *(w_v or [None])
-
-    def _draw(self) -> Tensor | None:
-        """Draws W_Q, W_K and, unless it is the identity, W_V. Shapes: -> (S, 2 or 3, d, d)."""
-        if self.kind == "identity":
-            return None
-        count = 3 if self.value == "drawn" else 2
-        draws = torch.empty(len(self.generators), count, self.dim, self.dim, dtype=torch.float64)
-        for of_seed, generator in zip(draws, self.generators):
-            if self.kind == "uniform":
-                of_seed.uniform_(generator=generator)
-            else:
-                of_seed.normal_(std=self.std, generator=generator)
-        return draws
-
-
-def _std(std: float | str, dim: int) -> float:
-    value = 1 / math.sqrt(dim) if std == "fan_in" else std
-    if not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise InputError(f"backbone.weight_std: expected fan_in or a number above 0, got {std}")
-    return value
-
-
-Mixing = Callable[[Tensor], Tensor]
-
-
-def normalise_rows(x: Tensor) -> Tensor:
-    """Divides every row of x (..., n, d) by its 2-norm, N in the paper; rows of zeros stay zero."""
-    norm = x.norm(dim=-1, keepdim=True)
-    return x / norm.masked_fill(norm == 0, 1.0)
-
-
-class Block(NamedTuple):
-    """A layer made of S, the residual sum and N; its state is X, or X and R, which start as X₁."""
-
-    parts: int  # of the state
-    layer: Callable[..., tuple[Tensor, ...]]
-    output: Callable[..., Tensor]
-
-
-def _resi_dual(S: Mixing, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-    s = S(x)
-    return normalise_rows(s + x), r + s
-
-
-BLOCKS = {
-    "pre_ln": Block(1, lambda S, x: (S(normalise_rows(x)) + x,), normalise_rows),
-    "post_ln": Block(1, lambda S, x: (normalise_rows(S(x) + x),), lambda x: x),
-    "resi_dual": Block(2, _resi_dual, lambda x, r: normalise_rows(r) + x),
-    "plain": Block(1, lambda S, x: (S(x),), lambda x: x),
-}
 
 
 class RandomTransformer:
@@ -183,7 +94,7 @@ class RandomTransformer:
 
     def _sites(self, factories: list[Factory]) -> nn.ModuleDict:
         """Builds the aggregators of every seed, in evaluation mode."""
-        sites = Sites([once(factory) for factory in factories], self.dim, "backbone transformer")
+        sites = Sites(factories, self.dim, "backbone transformer")
         seeds = self.seeds.seeds
         of_seed = [
             {site: sites.build(site, self.dim) for site in SITES} for _ in self.seeds.seeded()
@@ -223,18 +134,100 @@ class RandomTransformer:
         return state | {"state": [part.cpu() for part in self.state]}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continues at the layer where a network with the same arguments saved its state.
-
-        Raises:
-            ValueError: the network had other arguments.
-        """
-        sizes = [[tuple(part.shape) for part in parts] for parts in (self.state, state["state"])]
-        if sizes[0] != sizes[1]:
-            raise ValueError(f"expected states of sizes {sizes[0]}, got {sizes[1]}")
+        """Continues at the layer where a network with the same arguments saved its state."""
         self.layer = state["layer"]
         for generator, own in zip(self.generators, state["generators"], strict=True):
             generator.set_state(own)
         self.state = tuple(part.to(self.device, self.dtype) for part in state["state"])
+
+
+Mixing = Callable[[Tensor], Tensor]
+
+
+def normalise_rows(x: Tensor) -> Tensor:
+    """Divides every row of x (..., n, d) by its 2-norm, N in the paper; rows of zeros stay zero."""
+    norm = x.norm(dim=-1, keepdim=True)
+    return x / norm.masked_fill(norm == 0, 1.0)
+
+
+class Block(NamedTuple):
+    """A layer made of S, the residual sum and N; its state is X, or X and R, which start as X₁."""
+
+    parts: int  # of the state
+    layer: Callable[..., tuple[Tensor, ...]]
+    output: Callable[..., Tensor]
+
+
+def _resi_dual(S: Mixing, x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    s = S(x)
+    return normalise_rows(s + x), r + s
+
+
+BLOCKS = {
+    "pre_ln": Block(1, lambda S, x: (S(normalise_rows(x)) + x,), normalise_rows),
+    "post_ln": Block(1, lambda S, x: (normalise_rows(S(x) + x),), lambda x: x),
+    "resi_dual": Block(2, _resi_dual, lambda x, r: normalise_rows(r) + x),
+    "plain": Block(1, lambda S, x: (S(x),), lambda x: x),
+}
+
+
+class RandomWeights:
+    """Draws weights on the CPU in float64, so that they do not depend on the device and the type.
+
+    Args:
+        generators: one for each seed.
+        dim: d.
+        kind: the identity, or entries from U[0, 1] or N(0, std²).
+        std: standard deviation of normal weights; ``fan_in`` is 1/√d.
+        shared: use the same weights in all layers.
+        value: W_V is drawn like the others, or is the identity.
+
+    Raises:
+        InputError: kind, std or value out of range.
+    """
+
+    def __init__(
+        self,
+        generators: list[torch.Generator],
+        dim: int,
+        kind: Literal["identity", "uniform", "normal"],
+        std: float | Literal["fan_in"],
+        shared: bool,
+        value: Literal["drawn", "identity"],
+    ) -> None:
+        check_choice("backbone.weights", kind, ("identity", "uniform", "normal"))
+        check_choice("backbone.value", value, ("drawn", "identity"))
+        self.generators, self.dim, self.kind, self.value = generators, dim, kind, value
+        self.std = _std(std, dim)
+        self.shared = self._draw() if shared else None
+
+    def next_layer(self, device: torch.device | str, dtype: torch.dtype) -> QKV:
+        """Returns W_Q, W_K, W_V (S, d, d) of the next layer; None is the identity."""
+        weights = self._draw() if self.shared is None else self.shared
+        if weights is None:
+            return None, None, None
+        w_q, w_k, *w_v = weights.to(device, dtype).unbind(1)
+        return w_q, w_k, *(w_v or [None])
+
+    def _draw(self) -> Tensor | None:
+        """Draws W_Q, W_K and, unless it is the identity, W_V. Shapes: -> (S, 2 or 3, d, d)."""
+        if self.kind == "identity":
+            return None
+        count = 3 if self.value == "drawn" else 2
+        draws = torch.empty(len(self.generators), count, self.dim, self.dim, dtype=torch.float64)
+        for of_seed, generator in zip(draws, self.generators):
+            if self.kind == "uniform":
+                of_seed.uniform_(generator=generator)
+            else:
+                of_seed.normal_(std=self.std, generator=generator)
+        return draws
+
+
+def _std(std: float | str, dim: int) -> float:
+    value = 1 / math.sqrt(dim) if std == "fan_in" else std
+    if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise InputError(f"backbone.weight_std: expected fan_in or a number above 0, got {std}")
+    return value
 
 
 def _times(x: Tensor, w: Tensor | None) -> Tensor:

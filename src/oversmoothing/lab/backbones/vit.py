@@ -7,7 +7,7 @@ sites are in the chosen blocks, see ``vit_attention``.
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,39 +19,22 @@ from oversmoothing.adapters.timm import NORMS
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained
-from oversmoothing.lab.backbones.options import MEAN, STD, Replacing, per_channel
-from oversmoothing.lab.backbones.pretrained import check_name
+from oversmoothing.lab.backbones.options import (
+    MEAN,
+    STD,
+    Replacing,
+    check_positive,
+    check_rate,
+    per_channel,
+)
+from oversmoothing.lab.backbones.pretrained import check_name, create
 from oversmoothing.lab.backbones.vit_attention import attending, attention_map, equip
 
+if TYPE_CHECKING:
+    from timm.models.vision_transformer import VisionTransformer
 
-def resampling(device: torch.device) -> contextlib.AbstractContextManager:
-    """Context in which antialiased interpolation is deterministic if torch's setting requires it.
-
-    timm resamples position embeddings by antialiased interpolation, whose gradient in torch is not
-    deterministic on GPUs.
-    """
-    wanted = torch.are_deterministic_algorithms_enabled() and device.type != "cpu"
-    return Replacing(F.interpolate, _interpolate) if wanted else contextlib.nullcontext()
-
-
-def _interpolate(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return (interpolated if kwargs.get("antialias") else F.interpolate)(x, *args, **kwargs)
-
-
-def interpolated(x: Tensor, size: tuple[int, int], **options: Any) -> Tensor:
-    """Computes ``F.interpolate`` of images by matrix products in float64, where TF32 is not used.
-
-    Shapes: (B, C, H, W) -> (B, C, *size).
-    """
-    rows, columns = (_matrix(n, m, x, options) for n, m in zip(x.shape[-2:], size))
-    return (rows.T @ x.double() @ columns).to(x.dtype)
-
-
-def _matrix(n: int, m: int, x: Tensor, options: dict[str, Any]) -> Tensor:
-    """Returns the weights of n old pixels in m new pixels, (n, m) float64."""
-    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-        pixels = torch.eye(n, device=x.device)[None, None]
-        return F.interpolate(pixels, size=(n, m), **options)[0, 0].double()
+EXAMPLE = "deit_small_patch16_224"
+MODULES = {"vision_transformer": "", "deit": ""}  # of timm: first letters of names
 
 
 class TokenStream(nn.Module):
@@ -173,10 +156,6 @@ class TokenStream(nn.Module):
             yield x
 
 
-EXAMPLE = "deit_small_patch16_224"
-MODULES = {"vision_transformer": "", "deit": ""}  # of timm: first letters of names
-
-
 class ViT(TokenStream):
     """A vision transformer without classifier for images of any size.
 
@@ -226,12 +205,10 @@ class ViT(TokenStream):
         patch: int | None = None,
     ) -> None:
         check_name(name, MODULES, "a vision transformer", EXAMPLE)
-        from oversmoothing.lab.backbones import timm_models  # imports timm, which takes seconds
-
         loaded = weights != "none"
-        network = timm_models.create_vit(name, drop_path, depth, image_size, patch)
+        network = create_vit(name, drop_path, depth, image_size, patch)
         if loaded and (depth, image_size, patch) != (None, None, None):
-            timm_models.require_own(network, name)
+            require_own(network, name)
         side, prefix = network.patch_embed.patch_size[0], network.num_prefix_tokens
         super().__init__(network, name, side, prefix, loaded, mean, std)
         indices = chosen(blocks, self.depth, "backbone.blocks")
@@ -251,3 +228,120 @@ class ViT(TokenStream):
         net = self.network
         with resampling(images.device):
             return net.norm_pre(net._pos_embed(net.patch_embed(images)))
+
+
+def create_vit(
+    name: str,
+    drop_path: float = 0.0,
+    depth: int | None = None,
+    image_size: int | None = None,
+    patch: int | None = None,
+) -> "VisionTransformer":
+    """Builds a vision transformer of timm without classifier, with random weights, for any size.
+
+    Args:
+        name: timm's name of the model, with or without the tag of its weights.
+        drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
+        depth, image_size, patch: number of blocks, sides of the images and of a patch in pixels;
+            None: the model's own.
+
+    Raises:
+        InputError: the model is not a plain vision transformer, or a size is out of range.
+    """
+    check_rate("drop_path", drop_path)
+    check_positive(depth=depth, image_size=image_size, patch=patch)
+    network = create(
+        name,
+        num_classes=0,
+        dynamic_img_size=True,
+        drop_path_rate=drop_path,
+        depth=depth,
+        img_size=image_size,
+        patch_size=patch,
+    )
+    if not _is_plain(network):
+        raise InputError(
+            f"backbone.name: {name} is not a plain vision transformer (pre-norm blocks, position "
+            f"embedding, no pooling of its own); choose for example deit_small_patch16_224"
+        )
+    if (image_size, patch) != (None, None):
+        _require_whole_patches(network)
+    return network
+
+
+def require_own(network: "VisionTransformer", name: str) -> None:
+    """Checks that a network has the sizes of the model's weights.
+
+    Raises:
+        InputError: depth, image_size or patch differ from the model's own.
+    """
+    import timm
+
+    with torch.device("meta"):
+        own = _sizes(timm.create_model(name, num_classes=0))
+    for key, got in _sizes(network).items():
+        if got != own[key]:
+            raise InputError(
+                f"backbone.{key}: the weights of {name} are for {own[key]}, got {got}; set it to "
+                "null, or backbone.weights=none to start at random"
+            )
+
+
+def _sizes(network: "VisionTransformer") -> dict[str, int]:
+    embed = network.patch_embed
+    depth, side, patch = len(network.blocks), embed.img_size[0], embed.patch_size[0]
+    return {"depth": depth, "image_size": side, "patch": patch}
+
+
+def _require_whole_patches(network: "VisionTransformer") -> None:
+    sizes = _sizes(network)
+    if sizes["image_size"] % sizes["patch"]:
+        raise InputError(
+            f"backbone.image_size: expected a multiple of the patch, {sizes['patch']}, "
+            f"got {sizes['image_size']}; change it or backbone.patch"
+        )
+
+
+def _is_plain(network: nn.Module) -> bool:
+    """Whether ``ViT`` uses every parameter of a network."""
+    from timm.layers.attention import Attention
+    from timm.models.vision_transformer import Block, VisionTransformer
+
+    return (
+        isinstance(network, VisionTransformer)
+        and all(type(b) is Block and type(b.attn) is Attention for b in network.blocks)
+        and all(block.attn.gate is None for block in network.blocks)
+        and network.pos_embed is not None
+        and network.attn_pool is None
+        and isinstance(network.fc_norm, nn.Identity)
+    )
+
+
+def resampling(device: torch.device) -> contextlib.AbstractContextManager:
+    """Context in which antialiased interpolation is deterministic if torch's setting requires it.
+
+    timm resamples position embeddings by antialiased interpolation, whose gradient in torch is not
+    deterministic on GPUs.
+    """
+    wanted = torch.are_deterministic_algorithms_enabled() and device.type != "cpu"
+    return Replacing(F.interpolate, _interpolate) if wanted else contextlib.nullcontext()
+
+
+def _interpolate(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return (interpolated if kwargs.get("antialias") else F.interpolate)(x, *args, **kwargs)
+
+
+def interpolated(x: Tensor, size: tuple[int, int], **options: Any) -> Tensor:
+    """Computes ``F.interpolate`` of images by matrix products in float64, where TF32 is not used.
+
+    Shapes: (B, C, H, W) -> (B, C, *size).
+    """
+    rows, columns = (_matrix(n, m, x, options) for n, m in zip(x.shape[-2:], size))
+    return (rows.T @ x.double() @ columns).to(x.dtype)
+
+
+def _matrix(n: int, m: int, x: Tensor, options: dict[str, Any]) -> Tensor:
+    """Returns the weights of n old pixels in m new pixels, (n, m) float64."""
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        pixels = torch.eye(n, device=x.device)[None, None]
+        return F.interpolate(pixels, size=(n, m), **options)[0, 0].double()

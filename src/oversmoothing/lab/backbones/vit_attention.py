@@ -28,67 +28,8 @@ if TYPE_CHECKING:
     from timm.layers.attention import Attention
 
 
-def attending(device: torch.device) -> contextlib.AbstractContextManager:
-    """Context in which attention is computed by two products if that is faster.
-
-    On a CPU with AVX512-BF16 and with 26 to 442 tokens, forward and backward then take 0.3 to 0.5
-    of the fused kernel's time. Without gradients, in fp32, and on GPUs, the fused kernel is as fast
-    or faster.
-    """
-    plain = in_bf16_on_cpu(device) and torch.is_grad_enabled()
-    fused = F.scaled_dot_product_attention
-    return Replacing(fused, _attention) if plain else contextlib.nullcontext()
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    **options: Any,
-) -> Tensor:
-    """Computes softmax(Q Kᵀ/√d) V; with a mask, dropout or other options by the fused kernel."""
-    if attn_mask is not None or dropout_p or is_causal or options:
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, **options
-        )
-    scores = (query * query.shape[-1] ** -0.5) @ key.mT
-    return scores.softmax(dim=-1) @ value
-
-
 PARTS = ("qkv", "q_norm", "k_norm", "norm", "proj")  # of an attention; unused without it
 After = Literal["branch", "norm2", "norms"]
-
-
-class InPlaceOfNorm(nn.Module):
-    """Replaces a LayerNorm by aggregators of the site after; the residual stream stays as it is.
-
-    The last aggregator that ends in a LayerNorm (attribute ``norm``, as in ContraNorm) takes over
-    epsilon of the replaced one and, if it has them, weight and bias. So pretrained weights keep
-    their meaning, and ContraNorm with s = 0 does not change the network.
-
-    Args:
-        replaced: the LayerNorm.
-        aggregators: in the order in which they act.
-        prefix: number of leading tokens that are not patches.
-
-    Shapes: x (B, N, C) -> (B, N, C).
-    """
-
-    def __init__(self, replaced: nn.Module, aggregators: Sequence[Aggregator], prefix: int) -> None:
-        super().__init__()
-        self.context = Context(prefix=prefix)
-        self.aggregators = Chain(aggregators)
-        own = [a.norm for a in aggregators if isinstance(getattr(a, "norm", None), nn.LayerNorm)]
-        if own and isinstance(replaced, nn.LayerNorm):
-            if own[-1].elementwise_affine:
-                own[-1].load_state_dict(replaced.state_dict())
-            own[-1].eps = replaced.eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.aggregators(x, self.context)
 
 
 def equip(
@@ -122,6 +63,35 @@ def equip(
         _freeze_unreached(block)
     if after == "norms" and len(network.blocks) - 1 in chosen:
         _replace(network, "norm", sites.build("after", dim), prefix)
+
+
+class InPlaceOfNorm(nn.Module):
+    """Replaces a LayerNorm by aggregators of the site after; the residual stream stays as it is.
+
+    The last aggregator that ends in a LayerNorm (attribute ``norm``, as in ContraNorm) takes over
+    epsilon of the replaced one and, if it has them, weight and bias. So pretrained weights keep
+    their meaning, and ContraNorm with s = 0 does not change the network.
+
+    Args:
+        replaced: the LayerNorm.
+        aggregators: in the order in which they act.
+        prefix: number of leading tokens that are not patches.
+
+    Shapes: x (B, N, C) -> (B, N, C).
+    """
+
+    def __init__(self, replaced: nn.Module, aggregators: Sequence[Aggregator], prefix: int) -> None:
+        super().__init__()
+        self.context = Context(prefix=prefix)
+        self.aggregators = Chain(aggregators)
+        own = [a.norm for a in aggregators if isinstance(getattr(a, "norm", None), nn.LayerNorm)]
+        if own and isinstance(replaced, nn.LayerNorm):
+            if own[-1].elementwise_affine:
+                own[-1].load_state_dict(replaced.state_dict())
+            own[-1].eps = replaced.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.aggregators(x, self.context)
 
 
 def _in_attention(
@@ -167,3 +137,33 @@ def _freeze_unreached(block: nn.Module) -> None:
     instead = getattr(block.attn, "instead", ())
     if not all(aggregator.passes_gradient for aggregator in instead):
         block.norm1.requires_grad_(False)
+
+
+def attending(device: torch.device) -> contextlib.AbstractContextManager:
+    """Context in which attention is computed by two products if that is faster.
+
+    On a CPU with AVX512-BF16 and with 26 to 442 tokens, forward and backward then take 0.3 to 0.5
+    of the fused kernel's time. Without gradients, in fp32, and on GPUs, the fused kernel is as fast
+    or faster.
+    """
+    plain = in_bf16_on_cpu(device) and torch.is_grad_enabled()
+    fused = F.scaled_dot_product_attention
+    return Replacing(fused, _attention) if plain else contextlib.nullcontext()
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Computes softmax(Q Kᵀ/√d) V; with a mask, dropout or other options by the fused kernel."""
+    if attn_mask is not None or dropout_p or is_causal or options:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, **options
+        )
+    scores = (query * query.shape[-1] ** -0.5) @ key.mT
+    return scores.softmax(dim=-1) @ value

@@ -84,116 +84,6 @@ class JointAugment:
         return low + (high - low) * torch.rand(()).item()
 
 
-def masked_crop(data: ImageSet, augment: JointAugment, id: str) -> dict[str, Any]:
-    """Reads and augments an image and its mask: ``name``, ``image`` (3, S, S), ``mask`` (S, S).
-
-    Raises:
-        InputError: there is no mask, or a file is damaged.
-    """
-    image, mask = augment(data.image(id), data.mask(id))
-    return {"name": id, "image": image, "mask": mask}
-
-
-class _Places(NamedTuple):
-    """Positions of the crop's pixels along one side of the image: n ≤ S of them, each (n,)."""
-
-    low: Tensor  # the image pixel before the position
-    high: Tensor  # the image pixel after it
-    weight: Tensor  # of ``high``
-    nearest: Tensor  # the nearest image pixel
-
-
-def _places(side: int, scaled: int, crop: int) -> _Places:
-    """Draws the position of the crop along one axis, scaled from ``side`` to ``scaled`` pixels."""
-    start = int(torch.randint(max(scaled - crop, 0) + 1, ()))
-    shown = torch.arange(start, start + min(scaled, crop), dtype=torch.float64)
-    place = shown * ((side - 1) / max(scaled - 1, 1))
-    low = place.long().clamp_(max=side - 1)
-    high, nearest = (i.clamp(max=side - 1) for i in (low + 1, (place + 0.5).long()))
-    return _Places(low, high, (place - low).float(), nearest)
-
-
-def _interpolated(image: Tensor, y: _Places, x: _Places) -> Tensor:
-    """Interpolates an image. Shapes: (3, H, W) uint8 -> (3, n, m) float32 in [0, 1]."""
-    first = int(x.low[0])
-    image = image[:, :, first : int(x.high[-1]) + 1]  # the columns in the crop
-    above, below = image[:, y.low].float(), image[:, y.high].float()
-    rows = above.lerp_(below, y.weight[:, None])
-    left, right = rows[:, :, x.low - first], rows[:, :, x.high - first]
-    return left.lerp_(right, x.weight).div_(255)
-
-
-@dataclass(frozen=True, eq=False)
-class Photo:
-    """An image with its label and mask.
-
-    Args:
-        name: of the file, without folder and suffix.
-        image: (3, H, W) uint8.
-        label: image-level label (K,); None: unknown.
-        truth: mask (H, W) uint8; None: unknown.
-    """
-
-    name: str
-    image: Tensor
-    label: Tensor | None
-    truth: Tensor | None
-
-
-def open_photo(
-    word: str, data: ImageSet | None, truths: Path | None = None, longest: int | None = None
-) -> Photo:
-    """Reads an image, and its label and mask if the data set has them.
-
-    Args:
-        word: a file, or an id of the data set. A file that belongs to the data set is recognised.
-        data: the data set to look in; None: none.
-        truths: folder of masks ``<name>.png``, used instead of those of the data set.
-        longest: largest side in pixels; larger images are shrunk. None: no limit.
-
-    Raises:
-        InputError: no such image, a damaged file, or a mask of another size.
-    """
-    path, id = Path(word), _id(word, data)
-    if id is None and not path.exists():
-        raise InputError(f"{word}: no such image; expected a file, or an id of the run's data")
-    upright = ImageOps.exif_transpose  # as viewers show a photo; masks of data sets lie as stored
-    image = to_tensor(upright(read_pil(path))) if id is None else data.image(id)
-    label = data.label(id) if id is not None and id in data.present else None
-    file = data.mask_files.get(id) if id is not None else None
-    truth = data.mask(id) if file else None
-    if truths:
-        file = truths / f"{path.stem}.png"
-        truth = read_mask(file)
-    if truth is not None and truth.shape != image.shape[1:]:
-        raise InputError(f"{file}: expected a mask as large as {word}")
-    image, truth = _shrunk(image, truth, longest)
-    return Photo(path.stem, image, label, truth)
-
-
-def _id(word: str, data: ImageSet | None) -> str | None:
-    """Finds the id of an image in the data set; None if it has no such image."""
-    path, files = Path(word), data.image_files if data else {}
-    if not path.exists():
-        return word if word in files else None
-    file = files.get(path.stem)
-    return path.stem if file and path.samefile(file) else None
-
-
-def _shrunk(
-    image: Tensor, truth: Tensor | None, longest: int | None
-) -> tuple[Tensor, Tensor | None]:
-    """Shrinks image and mask until no side is longer than ``longest``."""
-    factor = (longest or max(image.shape[1:])) / max(image.shape[1:])
-    if factor >= 1:
-        return image, truth
-    size = [max(1, round(side * factor)) for side in image.shape[1:]]
-    small = F.interpolate(image[None].float(), size, mode="bilinear", antialias=True)[0]
-    if truth is not None:
-        truth = F.interpolate(truth[None, None].float(), size, mode="nearest")[0, 0].byte()
-    return small.round().clamp(0, 255).byte(), truth
-
-
 class Augment:
     """Scales, flips, crops, jitters colours, turns grey and blurs, in this order.
 
@@ -314,9 +204,119 @@ def labelled_crop(data: ImageSet, augment: Augment, id: str) -> dict[str, Any]:
     return found | {"num_present": len(data.present[id])}
 
 
+def masked_crop(data: ImageSet, augment: JointAugment, id: str) -> dict[str, Any]:
+    """Reads and augments an image and its mask: ``name``, ``image`` (3, S, S), ``mask`` (S, S).
+
+    Raises:
+        InputError: there is no mask, or a file is damaged.
+    """
+    image, mask = augment(data.image(id), data.mask(id))
+    return {"name": id, "image": image, "mask": mask}
+
+
+class _Places(NamedTuple):
+    """Positions of the crop's pixels along one side of the image: n ≤ S of them, each (n,)."""
+
+    low: Tensor  # the image pixel before the position
+    high: Tensor  # the image pixel after it
+    weight: Tensor  # of ``high``
+    nearest: Tensor  # the nearest image pixel
+
+
+def _places(side: int, scaled: int, crop: int) -> _Places:
+    """Draws the position of the crop along one axis, scaled from ``side`` to ``scaled`` pixels."""
+    start = int(torch.randint(max(scaled - crop, 0) + 1, ()))
+    shown = torch.arange(start, start + min(scaled, crop), dtype=torch.float64)
+    place = shown * ((side - 1) / max(scaled - 1, 1))
+    low = place.long().clamp_(max=side - 1)
+    high, nearest = (i.clamp(max=side - 1) for i in (low + 1, (place + 0.5).long()))
+    return _Places(low, high, (place - low).float(), nearest)
+
+
+def _interpolated(image: Tensor, y: _Places, x: _Places) -> Tensor:
+    """Interpolates an image. Shapes: (3, H, W) uint8 -> (3, n, m) float32 in [0, 1]."""
+    first = int(x.low[0])
+    image = image[:, :, first : int(x.high[-1]) + 1]  # the columns in the crop
+    above, below = image[:, y.low].float(), image[:, y.high].float()
+    rows = above.lerp_(below, y.weight[:, None])
+    left, right = rows[:, :, x.low - first], rows[:, :, x.high - first]
+    return left.lerp_(right, x.weight).div_(255)
+
+
 def _happens(p: float) -> bool:
     return torch.rand(()).item() < p
 
 
 def _uniform(low: float, high: float) -> float:
     return low + (high - low) * torch.rand(()).item()
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """An image with its label and mask.
+
+    Args:
+        name: of the file, without folder and suffix.
+        image: (3, H, W) uint8.
+        label: image-level label (K,); None: unknown.
+        truth: mask (H, W) uint8; None: unknown.
+    """
+
+    name: str
+    image: Tensor
+    label: Tensor | None
+    truth: Tensor | None
+
+
+def open_photo(
+    word: str, data: ImageSet | None, truths: Path | None = None, longest: int | None = None
+) -> Photo:
+    """Reads an image, and its label and mask if the data set has them.
+
+    Args:
+        word: a file, or an id of the data set. A file that belongs to the data set is recognised.
+        data: the data set to look in; None: none.
+        truths: folder of masks ``<name>.png``, used instead of those of the data set.
+        longest: largest side in pixels; larger images are shrunk. None: no limit.
+
+    Raises:
+        InputError: no such image, a damaged file, or a mask of another size.
+    """
+    path, id = Path(word), _id(word, data)
+    if id is None and not path.exists():
+        raise InputError(f"{word}: no such image; expected a file, or an id of the run's data")
+    upright = ImageOps.exif_transpose  # as viewers show a photo; masks of data sets lie as stored
+    image = to_tensor(upright(read_pil(path))) if id is None else data.image(id)
+    label = data.label(id) if id is not None and id in data.present else None
+    file = data.mask_files.get(id) if id is not None else None
+    truth = data.mask(id) if file else None
+    if truths:
+        file = truths / f"{path.stem}.png"
+        truth = read_mask(file)
+    if truth is not None and truth.shape != image.shape[1:]:
+        raise InputError(f"{file}: expected a mask as large as {word}")
+    image, truth = _shrunk(image, truth, longest)
+    return Photo(path.stem, image, label, truth)
+
+
+def _id(word: str, data: ImageSet | None) -> str | None:
+    """Finds the id of an image in the data set; None if it has no such image."""
+    path, files = Path(word), data.image_files if data else {}
+    if not path.exists():
+        return word if word in files else None
+    file = files.get(path.stem)
+    return path.stem if file and path.samefile(file) else None
+
+
+def _shrunk(
+    image: Tensor, truth: Tensor | None, longest: int | None
+) -> tuple[Tensor, Tensor | None]:
+    """Shrinks image and mask until no side is longer than ``longest``."""
+    factor = (longest or max(image.shape[1:])) / max(image.shape[1:])
+    if factor >= 1:
+        return image, truth
+    size = [max(1, round(side * factor)) for side in image.shape[1:]]
+    small = F.interpolate(image[None].float(), size, mode="bilinear", antialias=True)[0]
+    if truth is not None:
+        truth = F.interpolate(truth[None, None].float(), size, mode="nearest")[0, 0].byte()
+    return small.round().clamp(0, 255).byte(), truth

@@ -11,8 +11,75 @@ from torch import Tensor
 
 from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.checksum import short_sha256
 from oversmoothing.lab.data.graph import Graph, check_graph, kept, symmetrised
+from oversmoothing.lab.store.files import short_sha256
+
+
+@kept
+def generate(
+    num_nodes: int = 1000,
+    num_classes: int = 5,
+    degree: float = 10.0,
+    homophily: float = 0.6,
+    features: int = 100,
+    signal: float = 0.2,
+    train_per_class: int = 20,
+    num_val: int = 200,
+    seed: int = 0,
+) -> Graph:
+    r"""Draws a graph in time and memory linear in its nodes and edges.
+
+    The same arguments give the same graph. Within a process they give the same object, so its
+    tensors must not be changed.
+
+    Class sizes differ by one node at most. Every pair of nodes is joined independently. The
+    probabilities inside a class and across follow from ``degree`` and ``homophily``. Features are
+    class means plus noise,
+
+    .. math:: B_i = s\, u_{y_i} + Z_i / \sqrt F, \quad u_k \sim N(0, I / F), \; Z_i \sim N(0, I),
+
+    so :math:`s` is the length of a class mean divided by the length of the noise
+    (:math:`\sqrt{\mu / n}` in the paper, which has two classes with means u and -u).
+
+    Args:
+        num_nodes: N.
+        num_classes: 2 or more.
+        degree: expected number of neighbours of a node.
+        homophily: expected fraction of edges inside a class; at 1 / num_classes the edges contain
+            no information on the labels.
+        features: F.
+        signal: s; at 0 the features contain no information on the labels.
+        train_per_class: training nodes of every class, drawn at random.
+        num_val: validation nodes, drawn from the others; the rest are test nodes.
+        seed: of the graph, not of the networks that are trained on it.
+
+    Raises:
+        InputError: an argument is out of range, or there are too few nodes or pairs.
+    """
+    text = json.dumps({"edges": "block_edges", **locals()}, sort_keys=True)
+    checksum = short_sha256(text.encode())
+    needed = num_classes * (train_per_class + 1) + num_val  # leaves test nodes
+    terms = "num_classes · (train_per_class + 1) + num_val"
+    require(
+        "data",
+        **at_least(2, num_classes=num_classes),
+        degree=(degree, 0 < degree < float("inf"), "a number above 0"),
+        homophily=(homophily, 0 <= homophily <= 1, "0 to 1"),
+        **at_least(1, features=features),
+        signal=(signal, 0 <= signal < float("inf"), "a number of 0 or more"),
+        **at_least(1, train_per_class=train_per_class, num_val=num_val),
+        seed=(seed, 0 <= seed < 2**63, "0 to 2**63 - 1"),
+        num_nodes=(num_nodes, num_nodes >= needed, f"{needed} or more, which is {terms}"),
+    )
+    generator = torch.Generator().manual_seed(seed)
+    N, K = num_nodes, num_classes
+    inside, across = _probabilities(N, K, degree, homophily)
+    order = torch.randperm(N, generator=generator)
+    edges = order.argsort()[draw(N, K, inside, across, generator)]
+    y = order % K
+    masks = _masks(y, train_per_class, num_val, generator)
+    x = _features(y, K, features, signal, generator)
+    return check_graph(Graph("sbm", x, y, symmetrised(edges, N), K, *masks, checksum))
 
 
 def draw(
@@ -78,88 +145,6 @@ def _successes(trials: int, probability: float, generator: torch.Generator) -> T
         more = torch.randint(trials, (missing,), generator=generator)
         indices = torch.cat([indices, more]).unique()
     return indices
-
-
-@kept
-def generate(
-    num_nodes: int = 1000,
-    num_classes: int = 5,
-    degree: float = 10.0,
-    homophily: float = 0.6,
-    features: int = 100,
-    signal: float = 0.2,
-    train_per_class: int = 20,
-    num_val: int = 200,
-    seed: int = 0,
-) -> Graph:
-    r"""Draws a graph in time and memory linear in its nodes and edges.
-
-    The same arguments give the same graph. Within a process they give the same object, so its
-    tensors must not be changed.
-
-    Class sizes differ by one node at most. Every pair of nodes is joined independently. The
-    probabilities inside a class and across follow from ``degree`` and ``homophily``. Features are
-    class means plus noise,
-
-    .. math:: B_i = s\, u_{y_i} + Z_i / \sqrt F, \quad u_k \sim N(0, I / F), \; Z_i \sim N(0, I),
-
-    so :math:`s` is the length of a class mean divided by the length of the noise
-    (:math:`\sqrt{\mu / n}` in the paper, which has two classes with means u and -u).
-
-    Args:
-        num_nodes: N.
-        num_classes: 2 or more.
-        degree: expected number of neighbours of a node.
-        homophily: expected fraction of edges inside a class; at 1 / num_classes the edges contain
-            no information on the labels.
-        features: F.
-        signal: s; at 0 the features contain no information on the labels.
-        train_per_class: training nodes of every class, drawn at random.
-        num_val: validation nodes, drawn from the others; the rest are test nodes.
-        seed: of the graph, not of the networks that are trained on it.
-
-    Raises:
-        InputError: an argument is out of range, or there are too few nodes or pairs.
-    """
-    arguments = dict(locals())
-    text = json.dumps({"edges": "block_edges", **arguments}, sort_keys=True)
-    checksum = short_sha256(text.encode())
-    _check(**arguments)
-    generator = torch.Generator().manual_seed(seed)
-    N, K = num_nodes, num_classes
-    inside, across = _probabilities(N, K, degree, homophily)
-    order = torch.randperm(N, generator=generator)
-    edges = order.argsort()[draw(N, K, inside, across, generator)]
-    y = order % K
-    masks = _masks(y, train_per_class, num_val, generator)
-    x = _features(y, K, features, signal, generator)
-    return check_graph(Graph("sbm", x, y, symmetrised(edges, N), K, *masks, checksum))
-
-
-def _check(
-    num_nodes: int,
-    num_classes: int,
-    degree: float,
-    homophily: float,
-    features: int,
-    signal: float,
-    train_per_class: int,
-    num_val: int,
-    seed: int,
-) -> None:
-    needed = num_classes * (train_per_class + 1) + num_val  # leaves test nodes
-    terms = "num_classes · (train_per_class + 1) + num_val"
-    require(
-        "data",
-        **at_least(2, num_classes=num_classes),
-        degree=(degree, 0 < degree < float("inf"), "a number above 0"),
-        homophily=(homophily, 0 <= homophily <= 1, "0 to 1"),
-        **at_least(1, features=features),
-        signal=(signal, 0 <= signal < float("inf"), "a number of 0 or more"),
-        **at_least(1, train_per_class=train_per_class, num_val=num_val),
-        seed=(seed, 0 <= seed < 2**63, "0 to 2**63 - 1"),
-        num_nodes=(num_nodes, num_nodes >= needed, f"{needed} or more, which is {terms}"),
-    )
 
 
 def _probabilities(N: int, K: int, degree: float, homophily: float) -> tuple[float, float]:

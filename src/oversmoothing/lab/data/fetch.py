@@ -15,8 +15,7 @@ from pathlib import Path
 import yaml
 
 from oversmoothing.errors import InputError, reason_of
-from oversmoothing.lab.data.checksum import short_sha256
-from oversmoothing.lab.store.files import FORBIDDEN, offline, replacing, sha256
+from oversmoothing.lab.store.files import FORBIDDEN, offline, replacing, sha256, short_sha256
 
 TIMEOUT = 30  # seconds without data before the next mirror is tried
 

@@ -3,14 +3,13 @@
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from oversmoothing.errors import InputError, described, install
-from oversmoothing.lab.data.checksum import short_sha256
-from oversmoothing.lab.store.files import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline, short_sha256
 
 Name = Literal["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 
@@ -110,105 +109,7 @@ class TextSet:
         return self.parts["val"]
 
 
-Row = dict[str, str]
-
-
-def rows(
-    path: Path, needed: Sequence[str], header: Sequence[str] = ()
-) -> Iterator[tuple[int, Row | InputError]]:
-    """Yields the line numbers, which start at 1, and rows of a file.
-
-    For a broken line, an error is yielded instead of raised, so that the caller can skip the line.
-
-    Args:
-        path: file in UTF-8, with or without a byte order mark.
-        needed: columns that must exist.
-        header: names of the columns; empty: the first line gives them.
-
-    Raises:
-        InputError: the file cannot be read, or a column is missing.
-    """
-    lines = _lines(path)
-    columns, first = (list(header), 1) if header else (lines[0].split("\t"), 2)
-    if absent := [column for column in needed if column not in columns]:
-        raise InputError(
-            f"{path}: no column {absent[0]!r}; expected {', '.join(needed)} among "
-            f"{', '.join(columns)}; take the file as GLUE's archive has it"
-        )
-    for number, line in enumerate(lines[first - 1 :], start=first):
-        fields = line.split("\t")
-        wrong = f"{path}:{number}: expected {len(columns)} fields, got {len(fields)}"
-        whole = len(fields) == len(columns)
-        yield number, dict(zip(columns, fields)) if whole else InputError(wrong)
-
-
-def _lines(path: Path) -> list[str]:
-    """Splits at newlines only; ``splitlines`` also splits at separators within sentences."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); put GLUE's TSV files there, or set "
-            "paths.data, data.folder or data.task"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 ({error.reason}); download it again") from error
-    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-    if lines == [""]:
-        raise InputError(f"{path}: empty; download it again")
-    return lines
-
-
 REPOSITORY = "nyu-mll/glue"
-
-
-def from_hub(task: str, glue: Glue, folder: Path) -> dict[str, dict[int, Text]]:
-    """Downloads a task with ``datasets``, or takes it from the cache of ``datasets``.
-
-    Args:
-        task: name of the task.
-        glue: its description.
-        folder: where the TSV files were expected, for the error message.
-
-    Returns:
-        The texts of each TSV file (``train``, ``dev``, …) by line number. They are those of the
-        files, except that scores have single precision.
-
-    Raises:
-        InputError: ``OVERSMOOTHING_OFFLINE`` is 1, ``datasets`` is missing, or the download fails.
-    """
-    splits = _download(task, folder)
-    names = {file: file.replace("dev", "validation") for file in ("train", *glue.val.values())}
-    first = 1 if glue.header else 2
-    return {file: dict(enumerate(_texts(splits[s]), first)) for file, s in names.items()}
-
-
-def _texts(split: Any) -> list[Text]:
-    """Returns the texts of a split, whose columns are one or two sentences, label and index."""
-    columns = split.to_dict()
-    labels = columns.pop("label")
-    del columns["idx"]
-    first, *second = columns.values()
-    return [Text(*row) for row in zip(first, *(second or [[None] * len(first)]), labels)]
-
-
-def _download(task: str, folder: Path) -> Any:
-    try:
-        if offline():
-            raise InputError(FORBIDDEN)
-        from datasets import load_dataset  # optional, and slow to import
-
-        return load_dataset(REPOSITORY, task)
-    except ModuleNotFoundError as error:
-        reason = f"it needs {error.name}: {install('text')}"
-    except Exception as error:  # the hub, the HTTP library and pyarrow may raise any error
-        reason = str(error) if isinstance(error, InputError) else described(error)
-    raise InputError(
-        f"{folder}: no such folder, and {REPOSITORY} cannot be loaded from the Hugging Face hub "
-        f"({reason}); put GLUE's TSV files there, or set paths.data, data.folder or data.task"
-    )
-
-
 SCORES = (0.0, 5.0)  # range of STS-B
 
 
@@ -283,16 +184,19 @@ def _files(folder: Path, glue: Glue, on_error: str) -> dict[str, dict[int, Text]
 
 
 def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[int, Text]]:
-    """Yields the line number and the text of every line."""
+    """Yields the line number, from 1, and the text of every line."""
+    lines = _lines(path)
+    columns, first = (list(glue.header), 1) if glue.header else (lines[0].split("\t"), 2)
     needed = [column for column in (glue.first, glue.second, glue.label) if column]
+    if absent := [column for column in needed if column not in columns]:
+        raise InputError(
+            f"{path}: no column {absent[0]!r}; expected {', '.join(needed)} among "
+            f"{', '.join(columns)}; take the file as GLUE's archive has it"
+        )
     broken = []
-    for number, row in rows(path, needed, glue.header):
+    for number, line in enumerate(lines[first - 1 :], start=first):
         try:
-            if isinstance(row, InputError):
-                raise row
-            second = row[glue.second] if glue.second else None
-            label = _label(row[glue.label], glue.classes, f"{path}:{number}")
-            yield number, Text(row[glue.first], second, label)
+            yield number, _text(line.split("\t"), columns, glue, f"{path}:{number}")
         except InputError as error:
             if not train:
                 raise
@@ -301,6 +205,14 @@ def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[
             broken.append(str(error))
     if broken:
         warnings.warn(f"{broken[0]}; skipped lines: {len(broken)}", stacklevel=3)
+
+
+def _text(fields: list[str], columns: list[str], glue: Glue, where: str) -> Text:
+    if len(fields) != len(columns):
+        raise InputError(f"{where}: expected {len(columns)} fields, got {len(fields)}")
+    row = dict(zip(columns, fields))
+    second = row[glue.second] if glue.second else None
+    return Text(row[glue.first], second, _label(row[glue.label], glue.classes, where))
 
 
 def _label(text: str, classes: tuple[str, ...], where: str) -> float:
@@ -322,3 +234,67 @@ def _checksum(texts: dict[str, Text], vocabulary: Path | None) -> str:
     content = json.dumps([[id, t.first, t.second, t.label] for id, t in texts.items()]).encode()
     words = vocabulary.read_bytes() if vocabulary else b""
     return short_sha256(content + words)
+
+
+def _lines(path: Path) -> list[str]:
+    """Splits at newlines only; ``splitlines`` also splits at separators within sentences."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); put GLUE's TSV files there, or set "
+            "paths.data, data.folder or data.task"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 ({error.reason}); download it again") from error
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    if lines == [""]:
+        raise InputError(f"{path}: empty; download it again")
+    return lines
+
+
+def from_hub(task: str, glue: Glue, folder: Path) -> dict[str, dict[int, Text]]:
+    """Downloads a task with ``datasets``, or takes it from the cache of ``datasets``.
+
+    Args:
+        task: name of the task.
+        glue: its description.
+        folder: where the TSV files were expected, for the error message.
+
+    Returns:
+        The texts of each TSV file (``train``, ``dev``, …) by line number. They are those of the
+        files, except that scores have single precision.
+
+    Raises:
+        InputError: ``OVERSMOOTHING_OFFLINE`` is 1, ``datasets`` is missing, or the download fails.
+    """
+    splits = _download(task, folder)
+    names = {file: file.replace("dev", "validation") for file in ("train", *glue.val.values())}
+    first = 1 if glue.header else 2
+    return {file: dict(enumerate(_texts(splits[s]), first)) for file, s in names.items()}
+
+
+def _texts(split: Any) -> list[Text]:
+    """Returns the texts of a split, whose columns are one or two sentences, label and index."""
+    columns = split.to_dict()
+    labels = columns.pop("label")
+    del columns["idx"]
+    first, *second = columns.values()
+    return [Text(*row) for row in zip(first, *(second or [[None] * len(first)]), labels)]
+
+
+def _download(task: str, folder: Path) -> Any:
+    try:
+        if offline():
+            raise InputError(FORBIDDEN)
+        from datasets import load_dataset  # optional, and slow to import
+
+        return load_dataset(REPOSITORY, task)
+    except ModuleNotFoundError as error:
+        reason = f"it needs {error.name}: {install('text')}"
+    except Exception as error:  # the hub, the HTTP library and pyarrow may raise any error
+        reason = str(error) if isinstance(error, InputError) else described(error)
+    raise InputError(
+        f"{folder}: no such folder, and {REPOSITORY} cannot be loaded from the Hugging Face hub "
+        f"({reason}); put GLUE's TSV files there, or set paths.data, data.folder or data.task"
+    )

@@ -145,8 +145,12 @@ def _check_tensors(graph: Graph) -> None:
                 f"{mask.dtype} {tuple(mask.shape)}; from indices: torch.zeros({N}, "
                 "dtype=torch.bool).index_fill(0, indices, True)"
             )
+    _check_edges(name, graph.edges, N)
+
+
+def _check_edges(name: str, edges: Tensor, num_nodes: int) -> None:
     try:
-        check_edges(graph.edges, N)
+        check_edges(edges, num_nodes)
     except InputError as error:
         raise InputError(f"data {name}: {error}") from error
 
@@ -298,14 +302,7 @@ def entries(
     """
     if edge_index is None or edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise InputError(f"data {name}: it has no edges (2, E); choose a data set that is a graph")
-    low, high = (
-        (int(f()) for f in (edge_index.min, edge_index.max)) if edge_index.numel() else (0, 0)
-    )
-    if low < 0 or high >= num_nodes:
-        raise InputError(
-            f"data {name}: an edge names node {low if low < 0 else high}, and nodes are 0 to "
-            f"{num_nodes - 1}; fix the raw data"
-        )
+    _check_edges(name, edge_index, num_nodes)
     pairs = edge_index.long().flip(0)
     weights = None if weights is None else _weights(name, weights, pairs.shape[1])
     if undirected:
@@ -390,14 +387,13 @@ def _checksum(*tensors: Tensor | None) -> str:
 
 
 P = ParamSpec("P")
-LIMIT = 2**30  # bytes
+KEPT = 4  # graphs
 
 
 def kept(make: Callable[P, Graph]) -> Callable[P, Graph]:
     """Wraps a function so that it returns the same object for the same arguments.
 
-    A sweep builds its graphs when it is checked and again when it runs. Graphs of up to 1 GiB in
-    total are kept; the last one is always kept.
+    A sweep builds its graphs when it is checked and again when it runs, so the last ones are kept.
     """
     known: dict[str, Graph] = {}  # in the order of their last use
 
@@ -406,18 +402,9 @@ def kept(make: Callable[P, Graph]) -> Callable[P, Graph]:
         bound = inspect.signature(make).bind(*args, **kwargs)
         bound.apply_defaults()
         key = json.dumps(bound.arguments, default=str)
-        graph = known.pop(key, None) or make(*args, **kwargs)
-        while known and sum(map(_size, [*known.values(), graph])) > LIMIT:
+        known[key] = known.pop(key, None) or make(*args, **kwargs)
+        if len(known) > KEPT:
             del known[next(iter(known))]
-        known[key] = graph
-        return graph
+        return known[key]
 
     return call
-
-
-def _size(graph: Graph) -> int:
-    """Returns the bytes of a graph's tensors."""
-    parts = [value for value in vars(graph).values() if torch.is_tensor(value)]
-    if graph.x.is_sparse_csr:
-        parts += [graph.x.crow_indices(), graph.x.col_indices(), graph.x.values()]
-    return sum(part.nbytes for part in parts if part.layout == torch.strided)

@@ -18,176 +18,12 @@ from PIL import Image
 from torch import Tensor
 
 from oversmoothing.errors import InputError, reason_of
-from oversmoothing.lab.data.checksum import short_sha256
+from oversmoothing.lab.store.files import short_sha256
 from oversmoothing.metrics.segmentation import IGNORE
-
-
-@cache
-def class_names(kind: str) -> tuple[str, ...]:
-    """The K names of ``voc`` (20), ``coco`` (80), ``context`` (59) or ``coco_stuff`` (171)."""
-    text = resources.files("oversmoothing.lab.data").joinpath("classes.yaml").read_text("utf-8")
-    parts = yaml.safe_load(text)[kind]  # names, or lists of them
-    names = [[part] if isinstance(part, str) else part for part in parts]
-    return tuple(name for part in names for name in part)
-
-
-def checked_names(classes: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of a known list, or the given names.
-
-    Raises:
-        InputError: too many names, or a duplicate.
-    """
-    names = class_names(classes) if isinstance(classes, str) else tuple(classes)
-    if not 1 <= len(names) < IGNORE or len(set(names)) < len(names):
-        raise InputError(
-            f"data.classes: expected 1 to {IGNORE - 1} different names, got {len(names)}, "
-            f"{len(set(names))} of them different"
-        )
-    return names
-
-
-def palette() -> np.ndarray:
-    """The colours in which PASCAL VOC stores its masks.
-
-    Bit 3j + c of a label is bit 7 − j of colour channel c (VOC development kit): 0 is black, 1 is
-    (128, 0, 0), 255 is (224, 224, 192).
-
-    Shapes: -> uint8 (256, 3).
-    """
-    labels = np.arange(256)[:, None]
-    channel = np.arange(3)
-    bits = (((labels >> (3 * j + channel)) & 1) << (7 - j) for j in range(3))
-    return sum(bits).astype(np.uint8)
-
-
-def to_tensor(image: Image.Image) -> Tensor:
-    """Converts an image to a tensor. Shapes: RGB image -> (3, H, W), uint8."""
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-
-
-def to_array(image: Tensor) -> np.ndarray:
-    """Converts a tensor to an array. Shapes: (3, H, W) uint8 -> (H, W, 3) uint8."""
-    return image.permute(1, 2, 0).contiguous().cpu().numpy()
-
-
-def to_pil(image: Tensor) -> Image.Image:
-    """Converts a tensor to an image. Shapes: (3, H, W) uint8 -> RGB image."""
-    return Image.fromarray(to_array(image))
-
-
-def to_float(image: Tensor) -> Tensor:
-    """Divides by 255, on the tensor's device. Shapes: uint8 -> float32 in [0, 1], same shape."""
-    return image.float() / 255
-
-
-def listing(folder: Path, suffix: str) -> dict[str, str]:
-    """Lists the files of a folder and of its subfolders by name, one system call per folder.
-
-    A file in a subfolder has two names: ``subfolder/name`` and ``name``.
-
-    Args:
-        folder: may be missing; the result is then empty.
-        suffix: with the dot; removed from the names.
-    """
-    files = {}
-    if not folder.is_dir():
-        return files
-    for entry in os.scandir(folder):
-        if entry.is_dir():
-            for inner in os.scandir(entry.path):
-                if inner.name.endswith(suffix):
-                    stem = inner.name.removesuffix(suffix)
-                    files[stem] = files[f"{entry.name}/{stem}"] = inner.path
-        elif entry.name.endswith(suffix):
-            files[entry.name.removesuffix(suffix)] = entry.path
-    return files
-
-
-@contextlib.contextmanager
-def opened(path: Path | str) -> Iterator[Image.Image]:
-    """Opens an image; PIL may decode it within the block.
-
-    Raises:
-        InputError: the file is missing, truncated or not an image.
-    """
-    try:
-        if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would never end
-            raise OSError("no regular file")
-        with Image.open(path) as image:
-            yield image
-    except InputError:
-        raise
-    except Exception as error:  # PIL may raise any error for a damaged file
-        raise InputError(
-            f"{path}: cannot be read as an image ({reason_of(error)}); expected a whole JPEG or "
-            "PNG, fetch it again"
-        ) from error
-
-
-def read_pil(path: Path | str) -> Image.Image:
-    """Decodes an image as RGB.
-
-    Raises:
-        InputError: see ``opened``; or the image has more than 8 bits per channel.
-    """
-    with opened(path) as image:
-        if image.mode[0] in "IF":
-            raise InputError(
-                f"{path}: expected 8 bits per channel, got mode {image.mode}; convert the image"
-            )
-        return image.convert("RGB")
-
-
-def read_mask(path: Path | str) -> Tensor:
-    """Reads the indices of a palette image or the values of a grey one. Shapes: -> (H, W), uint8.
-
-    Raises:
-        InputError: see ``opened``; or the image has colours instead of label values.
-    """
-    with opened(path) as image:
-        require_values(image, path)
-        return torch.from_numpy(np.array(image))
-
-
-def require_values(image: Image.Image, path: Path | str) -> None:
-    """Raises InputError unless an image has 8-bit values that can be labels."""
-    if image.mode not in ("P", "L"):
-        raise InputError(
-            f"{path}: expected a palette or grey image of label values, got mode "
-            f"{image.mode}; convert its colours to label values"
-        )
-
-
-def read_size(path: Path | str) -> tuple[int, int]:
-    """Reads height and width from the header; the pixels are not decoded."""
-    with opened(path) as image:
-        return image.height, image.width
-
-
-def write_mask(path: Path, mask: np.ndarray) -> None:
-    """Writes label values as a PNG with VOC's palette. Shapes: mask (H, W), uint8."""
-    with_palette(mask).save(path)
-
-
-def with_palette(mask: np.ndarray) -> Image.Image:
-    """Makes a palette image in VOC's colours. Shapes: mask (H, W), uint8."""
-    image = Image.fromarray(mask)
-    image.putpalette(palette().tobytes())
-    return image
-
 
 Labels = dict[str, tuple[int, ...]]  # id -> label values 1 … K in ascending order
 OnError = Literal["stop", "skip"]
 Zero = Literal["background", "ignored", "class"]
-
-
-def check_values(values: Sequence[int], num_classes: int, path: str) -> None:
-    """Raises InputError unless all values are 0 … K or 255."""
-    if wrong := [value for value in values if num_classes < value != IGNORE]:
-        raise InputError(
-            f"{path}: label values {wrong[:5]}, expected 0 to {num_classes} or {IGNORE}; "
-            "set data.classes to the classes of the masks"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,11 +141,6 @@ class ImageSet:
             )
 
 
-def short_hash(content: object) -> str:
-    """Hashes content that JSON can hold to twelve hex digits."""
-    return short_sha256(json.dumps(content).encode())
-
-
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
     """Ids of training and validation images, and functions that read an id's image and class.
@@ -356,6 +187,172 @@ class InMemory:
     def target(self, id: str) -> int:
         """The class, 0 … K − 1."""
         return int(self.targets[self.places[id]])
+
+
+def check_values(values: Sequence[int], num_classes: int, path: str) -> None:
+    """Raises InputError unless all values are 0 … K or 255."""
+    if wrong := [value for value in values if num_classes < value != IGNORE]:
+        raise InputError(
+            f"{path}: label values {wrong[:5]}, expected 0 to {num_classes} or {IGNORE}; "
+            "set data.classes to the classes of the masks"
+        )
+
+
+@cache
+def class_names(kind: str) -> tuple[str, ...]:
+    """The K names of ``voc`` (20), ``coco`` (80), ``context`` (59) or ``coco_stuff`` (171)."""
+    text = resources.files("oversmoothing.lab.data").joinpath("classes.yaml").read_text("utf-8")
+    parts = yaml.safe_load(text)[kind]  # names, or lists of them
+    names = [[part] if isinstance(part, str) else part for part in parts]
+    return tuple(name for part in names for name in part)
+
+
+def checked_names(classes: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of a known list, or the given names.
+
+    Raises:
+        InputError: too many names, or a duplicate.
+    """
+    names = class_names(classes) if isinstance(classes, str) else tuple(classes)
+    if not 1 <= len(names) < IGNORE or len(set(names)) < len(names):
+        raise InputError(
+            f"data.classes: expected 1 to {IGNORE - 1} different names, got {len(names)}, "
+            f"{len(set(names))} of them different"
+        )
+    return names
+
+
+def palette() -> np.ndarray:
+    """The colours in which PASCAL VOC stores its masks.
+
+    Bit 3j + c of a label is bit 7 − j of colour channel c (VOC development kit): 0 is black, 1 is
+    (128, 0, 0), 255 is (224, 224, 192).
+
+    Shapes: -> uint8 (256, 3).
+    """
+    labels = np.arange(256)[:, None]
+    channel = np.arange(3)
+    bits = (((labels >> (3 * j + channel)) & 1) << (7 - j) for j in range(3))
+    return sum(bits).astype(np.uint8)
+
+
+def to_tensor(image: Image.Image) -> Tensor:
+    """Converts an image to a tensor. Shapes: RGB image -> (3, H, W), uint8."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def to_array(image: Tensor) -> np.ndarray:
+    """Converts a tensor to an array. Shapes: (3, H, W) uint8 -> (H, W, 3) uint8."""
+    return image.permute(1, 2, 0).contiguous().cpu().numpy()
+
+
+def to_pil(image: Tensor) -> Image.Image:
+    """Converts a tensor to an image. Shapes: (3, H, W) uint8 -> RGB image."""
+    return Image.fromarray(to_array(image))
+
+
+def to_float(image: Tensor) -> Tensor:
+    """Divides by 255, on the tensor's device. Shapes: uint8 -> float32 in [0, 1], same shape."""
+    return image.float() / 255
+
+
+def listing(folder: Path, suffix: str) -> dict[str, str]:
+    """Lists the files of a folder and of its subfolders by name, one system call per folder.
+
+    A file in a subfolder has two names: ``subfolder/name`` and ``name``.
+
+    Args:
+        folder: may be missing; the result is then empty.
+        suffix: with the dot; removed from the names.
+    """
+    files = {}
+    if not folder.is_dir():
+        return files
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            for inner in os.scandir(entry.path):
+                if inner.name.endswith(suffix):
+                    stem = inner.name.removesuffix(suffix)
+                    files[stem] = files[f"{entry.name}/{stem}"] = inner.path
+        elif entry.name.endswith(suffix):
+            files[entry.name.removesuffix(suffix)] = entry.path
+    return files
+
+
+@contextlib.contextmanager
+def opened(path: Path | str) -> Iterator[Image.Image]:
+    """Opens an image; PIL may decode it within the block.
+
+    Raises:
+        InputError: the file is missing, truncated or not an image.
+    """
+    try:
+        with Image.open(path) as image:
+            yield image
+    except InputError:
+        raise
+    except Exception as error:  # PIL may raise any error for a damaged file
+        raise InputError(
+            f"{path}: cannot be read as an image ({reason_of(error)}); expected a whole JPEG or "
+            "PNG, fetch it again"
+        ) from error
+
+
+def read_pil(path: Path | str) -> Image.Image:
+    """Decodes an image as RGB.
+
+    Raises:
+        InputError: see ``opened``; or the image has more than 8 bits per channel.
+    """
+    with opened(path) as image:
+        if image.mode[0] in "IF":
+            raise InputError(
+                f"{path}: expected 8 bits per channel, got mode {image.mode}; convert the image"
+            )
+        return image.convert("RGB")
+
+
+def read_mask(path: Path | str) -> Tensor:
+    """Reads the indices of a palette image or the values of a grey one. Shapes: -> (H, W), uint8.
+
+    Raises:
+        InputError: see ``opened``; or the image has colours instead of label values.
+    """
+    with opened(path) as image:
+        require_values(image, path)
+        return torch.from_numpy(np.array(image))
+
+
+def require_values(image: Image.Image, path: Path | str) -> None:
+    """Raises InputError unless an image has 8-bit values that can be labels."""
+    if image.mode not in ("P", "L"):
+        raise InputError(
+            f"{path}: expected a palette or grey image of label values, got mode "
+            f"{image.mode}; convert its colours to label values"
+        )
+
+
+def read_size(path: Path | str) -> tuple[int, int]:
+    """Reads height and width from the header; the pixels are not decoded."""
+    with opened(path) as image:
+        return image.height, image.width
+
+
+def write_mask(path: Path, mask: np.ndarray) -> None:
+    """Writes label values as a PNG with VOC's palette. Shapes: mask (H, W), uint8."""
+    with_palette(mask).save(path)
+
+
+def with_palette(mask: np.ndarray) -> Image.Image:
+    """Makes a palette image in VOC's colours. Shapes: mask (H, W), uint8."""
+    image = Image.fromarray(mask)
+    image.putpalette(palette().tobytes())
+    return image
+
+
+def short_hash(content: object) -> str:
+    """Hashes content that JSON can hold to twelve hex digits."""
+    return short_sha256(json.dumps(content).encode())
 
 
 def checksum(*parts: object) -> str:

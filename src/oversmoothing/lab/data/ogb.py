@@ -14,9 +14,8 @@ from filelock import FileLock
 from torch import Tensor
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.data.checksum import short_sha256
 from oversmoothing.lab.data.graph import Graph, build, kept
-from oversmoothing.lab.store.files import sha256
+from oversmoothing.lab.store.files import sha256, short_sha256
 from oversmoothing.lab.store.weights import load_tensors
 
 PARTS = ("train", "valid", "test")
@@ -47,11 +46,6 @@ PUBLISHED = {
         (2_449_029, 61_859_140, 100, 47), (196_615, 39_323, 2_213_091), "sales_ranking", "products"
     ),
 }
-OTHERS = {
-    "ogbn-proteins": "it has 112 labels per node",
-    "ogbn-mag": "its nodes are of several types",
-    "ogbn-papers100M": "its files have another layout",
-}
 URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
 
 
@@ -80,8 +74,6 @@ def load(
         InputError: the data set is not supported, or files are missing, damaged or of another
             version.
     """
-    if name in OTHERS:
-        raise InputError(f"data.name: {name} cannot be used here, as {OTHERS[name]}; {_known()}")
     if name not in PUBLISHED:
         raise InputError(f"data.name: OGB has no {name!r} here; {meant(name, PUBLISHED)}")
     folder = Path(root) / "graphs" / name.replace("-", "_")
@@ -92,10 +84,6 @@ def load(
     masks = [torch.zeros(N, dtype=torch.bool).index_fill(0, tensors[p], True) for p in PARTS]
     x, y, edges = (tensors[key] for key in ("x", "y", "edges"))
     return build(name, x, y, edges, tuple(masks), N, undirected=undirected, checksum=checksum)
-
-
-def _known() -> str:
-    return f"choose {' or '.join(PUBLISHED)}"
 
 
 def _files(folder: Path, published: Published) -> dict[str, Path]:

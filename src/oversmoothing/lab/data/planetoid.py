@@ -1,15 +1,14 @@
 """Cora, CiteSeer, Chameleon and Squirrel, read by torch-geometric's data set classes."""
 
-import difflib
 import warnings
-from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data import fetch, pyg
 from oversmoothing.lab.data.graph import (
@@ -22,7 +21,7 @@ from oversmoothing.lab.data.graph import (
 from oversmoothing.lab.data.splits import NUM_SPLITS
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data, InMemoryDataset
+    from torch_geometric.data import Data, Dataset
 
 
 Name = Literal["cora", "citeseer", "chameleon", "squirrel"]
@@ -77,8 +76,9 @@ def load(
     sources = fetch.catalogue()[f"{folder}/raw"]
     fetch.ensure(sources, raw)
     checksum = fetch.checksum(sources)
-    dataset, inner = _dataset(folder), folder.split("/", 1)[1]
-    data = pyg.read(dataset, raw, inner, Path(cache) / "graphs" / checksum)
+    kind, options = _dataset(folder)
+    place = Path(root) / "graphs" / folder.split("/")[0]
+    [data] = pyg.read(kind, options, place, Path(cache) / "graphs" / checksum)
     if filtered:
         data = data.subgraph(first_of_each(data.edge_index, data.y))
     return check_graph(_graph(name, data, protocol, split, row_normalize, checksum))
@@ -86,8 +86,8 @@ def load(
 
 def _require(name: Name, protocol: Protocol, split: int | str, filtered: bool) -> None:
     """Raises InputError for options that are unknown or that the graph does not have."""
-    _check("data.name", name, get_args(Name))
-    _check("data.protocol", protocol, get_args(Protocol))
+    check_choice("data.name", name, get_args(Name))
+    check_choice("data.protocol", protocol, get_args(Protocol))
     if split != "each" and split not in range(NUM_SPLITS):
         raise InputError(f"data.split: expected 0 to {NUM_SPLITS - 1} or each, got {split}")
     if split and protocol != "geom-gcn" and len(set(FOLDERS[name])) > 1:
@@ -107,30 +107,20 @@ def folders(name: Name) -> list[str]:
     Raises:
         InputError: the name is unknown.
     """
-    _check("data set", name, get_args(Name))
+    check_choice("data set", name, get_args(Name))
     return [f"{folder}/raw" for folder in dict.fromkeys(FOLDERS[name])]
 
 
-def _check(key: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        close = difflib.get_close_matches(str(value), choices, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"{key}: expected one of {', '.join(choices)}, got {value!r}{hint}")
-
-
-def _dataset(folder: str) -> Callable[..., "InMemoryDataset"]:
-    """Returns torch-geometric's data set for a folder such as ``Planetoid/Cora/geom-gcn``.
-
-    It takes only the argument ``root``.
-    """
+def _dataset(folder: str) -> tuple[type["Dataset"], dict[str, Any]]:
+    """Returns torch-geometric's class and its options for a folder: Planetoid/Cora/geom-gcn."""
     with warnings.catch_warnings():  # importing torch-geometric warns of torch.jit
         warnings.simplefilter("ignore", FutureWarning)
         from torch_geometric.datasets import Planetoid, WikipediaNetwork
 
     kind, name, *variant = folder.split("/")
     if kind == "WikipediaNetwork":
-        return partial(WikipediaNetwork, name=name, geom_gcn_preprocess=True)
-    return partial(Planetoid, name=name, split=variant[0] if variant else "public")
+        return WikipediaNetwork, {"name": name, "geom_gcn_preprocess": True}
+    return Planetoid, {"name": name, "split": variant[0] if variant else "public"}
 
 
 def _graph(

@@ -1,15 +1,13 @@
-"""Reads torch-geometric's data sets from verified raw files; processed files are in the cache."""
+"""The data sets of torch-geometric, with their processed files in the cache."""
 
 import contextlib
 import http.client
 import importlib.metadata
 import inspect
 import json
-import os
-import pickle
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,79 +18,13 @@ from torch import Tensor
 from oversmoothing.errors import InputError, meant, reason_of
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.data import splits
-from oversmoothing.lab.data.checksum import short_sha256
 from oversmoothing.lab.data.graph import FeatureKind, Graph, build, kept, labels
 from oversmoothing.lab.data.loading import seeded
 from oversmoothing.lab.data.unpickle import restricted
-from oversmoothing.lab.store.files import FORBIDDEN, offline
+from oversmoothing.lab.store.files import FORBIDDEN, offline, short_sha256
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data, Dataset, InMemoryDataset
-
-
-def read(dataset: Callable[..., "InMemoryDataset"], raw: Path, inner: str, cache: Path) -> "Data":
-    """Opens a data set of torch-geometric.
-
-    torch-geometric writes ``processed`` next to ``raw``, which fails if the data are read-only. So
-    it gets a tree in ``cache`` whose ``raw`` is a link. Only one process at a time works there.
-
-    Args:
-        dataset: builds the data set from ``root``.
-        raw: folder with the raw files, already verified.
-        inner: folder below the root in which torch-geometric looks for ``raw``.
-        cache: a folder of this data set alone; it is created if missing.
-
-    Raises:
-        InputError: the cache cannot be written, or a raw file would run code.
-    """
-    root = cache / f"pyg-{version()}"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / ".lock"):
-            _link(root / inner / "raw", raw.resolve())
-            _drop_bad(root / inner / "processed")
-            with restricted():
-                return dataset(root=str(root))[0]
-    except OSError as error:
-        raise InputError(
-            f"{root}: cannot be written ({error.strerror or error}); "
-            "choose another folder with paths.cache=…"
-        ) from error
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"{raw}: a raw file is not an array, list or dict ({error}), so it is not read; "
-            "delete the folder to download it again"
-        ) from error
-
-
-def version() -> str:
-    """Returns the version of torch-geometric; each version has its own processed files."""
-    return importlib.metadata.version("torch-geometric")
-
-
-def _link(link: Path, target: Path) -> None:
-    """Makes ``link`` a symbolic link to ``target``; replaces a link to another place."""
-    link.parent.mkdir(parents=True, exist_ok=True)
-    if link.is_symlink() and os.readlink(link) != str(target):
-        link.unlink()
-    if not link.is_symlink():
-        link.symlink_to(target)
-
-
-def _drop_bad(processed: Path) -> None:
-    """Removes processed files that torch-geometric cannot read, so that it writes them anew."""
-    # Notes on transforms are not needed, and torch-geometric unpickles them without restriction.
-    for note in processed.glob("pre_*.pt"):
-        note.unlink()
-    path = processed / "data.pt"
-    if not path.exists():
-        return
-    try:
-        # If this fails, torch-geometric would fall back to an unrestricted load.
-        torch.load(path, weights_only=True)
-    except Exception:  # a damaged archive may raise any error
-        warnings.warn(f"{path}: unreadable; it is deleted and written anew", stacklevel=2)
-        path.unlink()
+    from torch_geometric.data import Data, Dataset
 
 
 @kept
@@ -137,12 +69,15 @@ def load(
         InputError: a name or an option is unknown, files are not available, or the data set is of
             another kind.
     """
-    chosen = DatasetClass(dataset, options or {})
+    kind = _find(dataset)
+    _check_options(kind, options or {})
     key = json.dumps([dataset, options or {}, seed], sort_keys=True)
     folder = f"{dataset}-{short_sha256(key.encode())}"
-    processed = Path(cache) / "graphs" / f"pyg-{version()}" / folder
+    found = read(
+        kind, options or {}, Path(root) / "graphs" / dataset, Path(cache) / "graphs" / folder, seed
+    )
     name = name or dataset
-    data = _one_graph(name, chosen.read(Path(root) / "graphs" / dataset, processed, seed))
+    data = _one_graph(name, found)
     if split_sizes is None:
         masks = _own_masks(name, data)
     else:
@@ -212,88 +147,84 @@ def _weights(name: str, data: "Data") -> Tensor | None:
     return attributes if data.edge_weight is None else data.edge_weight
 
 
+def read(
+    kind: type["Dataset"], options: dict[str, Any], root: Path, cache: Path, seed: int = 0
+) -> "Dataset":
+    """Builds a data set; raw files are downloaded if missing.
+
+    Pickles among its files may hold arrays and tensors only. Only one process at a time builds it.
+
+    Args:
+        kind: class of ``torch_geometric.datasets``.
+        options: of the class.
+        root: folder of the raw files; it is written only to download.
+        cache: folder for torch-geometric's processed files, of this data set alone.
+        seed: used if the data set draws its graph.
+
+    Raises:
+        InputError: files are missing, cannot be downloaded or would run code, a folder cannot be
+            written, or the class refuses its options.
+    """
+    name = kind.__name__
+    processed = cache.with_name(f"{cache.name}-pyg-{importlib.metadata.version('torch-geometric')}")
+    try:
+        processed.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(
+            f"{processed}: cannot be written ({why}); choose another folder with paths.cache=…"
+        ) from error
+    with FileLock(processed / ".lock"), all_seeded(seed), restricted():
+        try:
+            return _built(kind, options, root, processed / "files")
+        except InputError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            raise _absent(name, root, error) from error
+        except Exception as error:  # torch-geometric may raise any error
+            if "weights only" in str(error).lower() or "it names" in str(error):
+                raise InputError(
+                    f"data {name}: a file below {root} holds more than arrays and tensors "
+                    f"({_reason(error)}), so it is not read; delete it to download it again"
+                ) from error
+            raise InputError(
+                f"data.options: {name} refuses {options} ({_reason(error)}); its documentation in "
+                "torch_geometric.datasets names the values"
+            ) from error
+
+
+def _built(
+    kind: type["Dataset"], options: dict[str, Any], root: Path, processed: Path
+) -> "Dataset":
+    """Builds the data set; damaged processed files are deleted and written anew."""
+    made = _relocated(kind, root, processed)
+    where = {"root": str(root)} if "root" in signature(kind)[0] else {}
+    present = processed.exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            return made(**where, **options)
+        except Exception:
+            if not present:
+                raise
+            shutil.rmtree(processed)
+    warnings.warn(f"{processed}: unreadable; it is deleted and written anew", stacklevel=2)
+    return made(**where, **options)
+
+
 OURS = ("root", "transform", "pre_transform", "pre_filter", "force_reload", "log")
 
 
-class DatasetClass:
-    """A class of ``torch_geometric.datasets`` with options.
-
-    Args:
-        name: of the class.
-        options: of its constructor.
-
-    Raises:
-        InputError: there is no such class, or an option is unknown or missing.
-    """
-
-    def __init__(self, name: str, options: dict[str, Any]) -> None:
-        self.name, self.options = name, options
-        self.kind = _find(name)
-        known, hints = signature(self.kind)
-        lines = signature_problems("data.options.", (known, hints), options, OURS)
-        missing = [key for key in known if is_required(known[key]) and key not in (*options, *OURS)]
-        if missing:
-            key = f"data.options.{missing[0]}"
-            raise InputError(f"{key}: {name} needs it; add {key}=…")
-        if lines:
-            raise InputError(lines[0])
-        self.has_root = "root" in known
-
-    def read(self, root: Path, processed: Path, seed: int) -> "Dataset":
-        """Builds the data set; raw files are downloaded if missing.
-
-        Pickles among its files may hold arrays and tensors only. Only one process at a time builds
-        it.
-
-        Args:
-            root: folder of the raw files; it is written only to download.
-            processed: folder for torch-geometric's processed files, of this data set alone.
-            seed: used if the data set draws its graph.
-
-        Raises:
-            InputError: files are missing, cannot be downloaded or would run code, a folder cannot
-                be written, or the class refuses its options.
-        """
-        try:
-            processed.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            why = error.strerror or error
-            raise InputError(
-                f"{processed}: cannot be written ({why}); choose another folder with paths.cache=…"
-            ) from error
-        with FileLock(processed / ".lock"), all_seeded(seed), restricted():
-            try:
-                return self._built(root, processed / "files")
-            except InputError:
-                raise
-            except (OSError, http.client.HTTPException) as error:
-                raise _absent(self.name, root, error) from error
-            except Exception as error:  # torch-geometric may raise any error
-                if "weights only" in str(error).lower() or "it names" in str(error):
-                    raise InputError(
-                        f"data {self.name}: a file below {root} holds more than arrays and tensors "
-                        f"({_reason(error)}), so it is not read; delete it to download it again"
-                    ) from error
-                raise InputError(
-                    f"data.options: {self.name} refuses {self.options} ({_reason(error)}); its "
-                    "documentation in torch_geometric.datasets names the values"
-                ) from error
-
-    def _built(self, root: Path, processed: Path) -> "Dataset":
-        """Builds the data set; damaged processed files are deleted and written anew."""
-        kind = _relocated(self.kind, root, processed)
-        where = {"root": str(root)} if self.has_root else {}
-        present = processed.exists()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            try:
-                return kind(**where, **self.options)
-            except Exception:
-                if not present:
-                    raise
-                shutil.rmtree(processed)
-        warnings.warn(f"{processed}: unreadable; it is deleted and written anew", stacklevel=2)
-        return kind(**where, **self.options)
+def _check_options(kind: type["Dataset"], options: dict[str, Any]) -> None:
+    """Raises InputError if an option of a class is unknown, missing or of a wrong type."""
+    known, hints = signature(kind)
+    lines = signature_problems("data.options.", (known, hints), options, OURS)
+    missing = [key for key in known if is_required(known[key]) and key not in (*options, *OURS)]
+    if missing:
+        key = f"data.options.{missing[0]}"
+        raise InputError(f"{key}: {kind.__name__} needs it; add {key}=…")
+    if lines:
+        raise InputError(lines[0])
 
 
 @contextlib.contextmanager

@@ -34,6 +34,111 @@ from oversmoothing.metrics.segmentation import IGNORE
 
 LISTS = "ImageSets/Segmentation"
 FETCH = "get VOC 2012 with oversmoothing data voc"
+VERSION = 1  # increase it when the code reads other labels from the same files
+
+
+def load(
+    root: str = "data",
+    folder: str = "VOC2012",
+    name: str = "voc",
+    train: str = "train_aug",
+    val: str = "val",
+    num_train: int | None = None,
+    masks: str | None = "SegmentationClassAug",
+    labels: str | None = "masks",
+    classes: Literal["voc", "coco"] | list[str] = "voc",
+    on_error: OnError = "stop",
+    cache: str = "outputs/cache",
+) -> ImageSet:
+    """Opens a data set in VOC's layout.
+
+    Image-level labels that come from masks or boxes are read once and cached.
+
+    Args:
+        root: folder with the data; nothing is written to it. Holds ``folder`` or
+            ``VOCdevkit/folder``.
+        folder: holds JPEGImages, ImageSets/Segmentation and the files that ``masks`` and
+            ``labels`` need. Images and masks may be in subfolders (train2014/…).
+        name: of the data set.
+        train: list of training images, ImageSets/Segmentation/<train>.txt.
+        val: list of validation images.
+        num_train: number of training images to use, evenly spaced in their list; null: all.
+        masks: folder of the masks; null: there are no masks, so mIoU cannot be measured.
+        labels: source of the image-level labels. ``masks``: classes with a pixel. ``xml``: classes
+            with a box in Annotations, difficult ones included. Else the name of a JSON file, see
+            ``from_file``. null: no labels; every training image must have a mask.
+        classes: names of label values 1, 2, …, or the name of a known list.
+        on_error: at a damaged training image: stop, or skip it with a warning.
+        cache: folder for labels that were read from masks or boxes.
+
+    Raises:
+        InputError: a folder, list, image, mask of ``val`` or label of ``train`` is missing; without
+            labels, a mask of ``train``; or ``num_train`` is not between 1 and their number.
+    """
+    base, names = find_base(Path(root), folder), checked_names(classes)
+    if masks is None:
+        _require_without_masks(labels)
+    train_ids, val_ids = _chosen(read_list(base, train), num_train), read_list(base, val)
+    ids = tuple(dict.fromkeys((*train_ids, *val_ids)))
+    lists = {list_path(base, train): train_ids, list_path(base, val): val_ids}
+    images = require_files(lists, base / "JPEGImages", ".jpg")
+    warn_of_shared(train_ids, val_ids)
+    if labels not in ("masks", None):
+        lists = {list_path(base, val): val_ids}  # training images need no mask
+    found = require_files(lists, base / masks, ".png") if masks else {}
+    mask_files = {id: found[id] for id in ids if id in found}
+    present = _labels(base, labels, ids, mask_files, names, Path(cache))
+    if labels is not None:
+        require_labels(list_path(base, train), train_ids, present)
+    return ImageSet(
+        name=name,
+        classes=names,
+        train=train_ids,
+        val=val_ids,
+        image_files={id: images[id] for id in ids},
+        mask_files=mask_files,
+        present=present,
+        checksum=short_hash([names, train_ids, val_ids, sorted(present.items())]),
+        on_error=on_error,
+    )
+
+
+def _chosen(ids: tuple[str, ...], number: int | None) -> tuple[str, ...]:
+    """Chooses ``number`` of the ids, evenly spaced; None: all."""
+    if number is None:
+        return ids
+    known = f"1 to {len(ids)}, the images of data.train, or null for all"
+    require("data", num_train=(number, 1 <= number <= len(ids), known))
+    return tuple(evenly_spaced(ids, number))
+
+
+def _require_without_masks(labels: str | None) -> None:
+    """Raises InputError if the image-level labels need masks."""
+    if labels == "masks":
+        raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
+    if labels is None:
+        raise InputError("data.labels: null needs data.masks; set one of the two")
+
+
+def _labels(
+    base: Path,
+    labels: str | None,
+    ids: Sequence[str],
+    masks: Mapping[str, str],
+    classes: Sequence[str],
+    cache: Path,
+) -> Labels:
+    """Reads the labels of the ids that have any."""
+    if labels is None:
+        return {}
+    if labels == "masks":
+        return cached(from_masks, masks, classes, cache)
+    if labels == "xml":
+        found = listing(base / "Annotations", ".xml")
+        files = {id: found[id] for id in ids if id in found}
+        return cached(from_xml, files, classes, cache)
+    listed = from_file(base / labels, classes)
+    return {id: listed[id] for id in ids if id in listed}
 
 
 def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
@@ -79,16 +184,13 @@ def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
     return ids
 
 
-def require_files(
-    lists: Mapping[Path, Sequence[str]], folder: Path, suffix: str, other_masks: str = ""
-) -> dict[str, str]:
+def require_files(lists: Mapping[Path, Sequence[str]], folder: Path, suffix: str) -> dict[str, str]:
     """Finds the files of a folder by id.
 
     Args:
         lists: path of a list -> its ids; each must have a file.
         folder: of the files.
         suffix: of the files.
-        other_masks: a folder next to it, which the message names if all files are there.
 
     Raises:
         InputError: an id without a file.
@@ -96,24 +198,12 @@ def require_files(
     files = listing(folder, suffix)
     for path, ids in lists.items():
         if missing := [id for id in ids if id not in files]:
-            _require_ids(path, missing[0])
-            there = other_masks and listing(folder.parent / other_masks, suffix).keys() >= {*ids}
             raise InputError(
                 f"{path}: {_some(missing, ids)} are not in {folder} as *{suffix}; put them there, "
-                + (f"set data.masks={other_masks}, " if there else "")
-                + "or choose other lists with data.train and data.val"
+                "or choose another folder with data.masks or lists with data.train and data.val; a "
+                "line holds one id, without folder and ending"
             )
     return files
-
-
-def _require_ids(path: Path, line: str) -> None:
-    """Raises InputError if a line of a list holds files, as in lists of pairs, and not an id."""
-    first = Path(line.split()[0])
-    if first.suffix in (".jpg", ".jpeg", ".png") or line.startswith("/"):
-        raise InputError(
-            f"{path}: expected one image id per line, such as {first.stem}, got {line!r}; keep "
-            "only the name of the image, without folder and ending"
-        )
 
 
 def warn_of_shared(train: Sequence[str], val: Sequence[str]) -> None:
@@ -140,7 +230,30 @@ def _some(wrong: Sequence[str], ids: Sequence[str]) -> str:
     return f"{len(wrong)} of {len(ids)} images ({', '.join(wrong[:3])}{dots})"
 
 
-VERSION = 1  # increase it when the code reads other labels from the same files
+def unlabelled(node: DictConfig) -> ImageSet:
+    """Opens VOC's test images as ``val``, without masks or labels.
+
+    Args:
+        node: config of ``load``.
+
+    Raises:
+        InputError: data in another layout, no such list, or missing images.
+    """
+    if not node._target_.endswith("voc.load"):
+        raise InputError(f"data {node.name}: has no test images; expected data in VOC's layout")
+    base = find_base(Path(node.root), node.folder)
+    ids = read_list(base, "test")
+    files = require_files({list_path(base, "test"): ids}, base / "JPEGImages", ".jpg")
+    return ImageSet(
+        name=node.name,
+        classes=checked_names(node.classes),
+        train=(),
+        val=ids,
+        image_files={id: files[id] for id in ids},
+        mask_files={},
+        present={},
+        checksum="",
+    )
 
 
 def from_masks(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
@@ -274,136 +387,3 @@ def cached(
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(labels))
     return labels
-
-
-VOCS_OWN = "SegmentationClass"  # masks of the lists train and val of VOC itself
-
-
-def load(
-    root: str = "data",
-    folder: str = "VOC2012",
-    name: str = "voc",
-    train: str = "train_aug",
-    val: str = "val",
-    num_train: int | None = None,
-    masks: str | None = "SegmentationClassAug",
-    labels: str | None = "masks",
-    classes: Literal["voc", "coco"] | list[str] = "voc",
-    on_error: OnError = "stop",
-    cache: str = "outputs/cache",
-) -> ImageSet:
-    """Opens a data set in VOC's layout.
-
-    Image-level labels that come from masks or boxes are read once and cached.
-
-    Args:
-        root: folder with the data; nothing is written to it. Holds ``folder`` or
-            ``VOCdevkit/folder``.
-        folder: holds JPEGImages, ImageSets/Segmentation and the files that ``masks`` and
-            ``labels`` need. Images and masks may be in subfolders (train2014/…).
-        name: of the data set.
-        train: list of training images, ImageSets/Segmentation/<train>.txt.
-        val: list of validation images.
-        num_train: number of training images to use, evenly spaced in their list; null: all.
-        masks: folder of the masks; null: there are no masks, so mIoU cannot be measured.
-        labels: source of the image-level labels. ``masks``: classes with a pixel. ``xml``: classes
-            with a box in Annotations, difficult ones included. Else the name of a JSON file, see
-            ``from_file``. null: no labels; every training image must have a mask.
-        classes: names of label values 1, 2, …, or the name of a known list.
-        on_error: at a damaged training image: stop, or skip it with a warning.
-        cache: folder for labels that were read from masks or boxes.
-
-    Raises:
-        InputError: a folder, list, image, mask of ``val`` or label of ``train`` is missing; without
-            labels, a mask of ``train``; or ``num_train`` is not between 1 and their number.
-    """
-    base, names = find_base(Path(root), folder), checked_names(classes)
-    if masks is None:
-        _require_without_masks(labels)
-    train_ids, val_ids = _chosen(read_list(base, train), num_train), read_list(base, val)
-    ids = tuple(dict.fromkeys((*train_ids, *val_ids)))
-    lists = {list_path(base, train): train_ids, list_path(base, val): val_ids}
-    images = require_files(lists, base / "JPEGImages", ".jpg")
-    warn_of_shared(train_ids, val_ids)
-    if labels not in ("masks", None):
-        lists = {list_path(base, val): val_ids}  # training images need no mask
-    found = require_files(lists, base / masks, ".png", VOCS_OWN) if masks else {}
-    mask_files = {id: found[id] for id in ids if id in found}
-    present = _labels(base, labels, ids, mask_files, names, Path(cache))
-    if labels is not None:
-        require_labels(list_path(base, train), train_ids, present)
-    return ImageSet(
-        name=name,
-        classes=names,
-        train=train_ids,
-        val=val_ids,
-        image_files={id: images[id] for id in ids},
-        mask_files=mask_files,
-        present=present,
-        checksum=short_hash([names, train_ids, val_ids, sorted(present.items())]),
-        on_error=on_error,
-    )
-
-
-def _chosen(ids: tuple[str, ...], number: int | None) -> tuple[str, ...]:
-    """Chooses ``number`` of the ids, evenly spaced; None: all."""
-    if number is None:
-        return ids
-    known = f"1 to {len(ids)}, the images of data.train, or null for all"
-    require("data", num_train=(number, 1 <= number <= len(ids), known))
-    return tuple(evenly_spaced(ids, number))
-
-
-def _require_without_masks(labels: str | None) -> None:
-    """Raises InputError if the image-level labels need masks."""
-    if labels == "masks":
-        raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
-    if labels is None:
-        raise InputError("data.labels: null needs data.masks; set one of the two")
-
-
-def _labels(
-    base: Path,
-    labels: str | None,
-    ids: Sequence[str],
-    masks: Mapping[str, str],
-    classes: Sequence[str],
-    cache: Path,
-) -> Labels:
-    """Reads the labels of the ids that have any."""
-    if labels is None:
-        return {}
-    if labels == "masks":
-        return cached(from_masks, masks, classes, cache)
-    if labels == "xml":
-        found = listing(base / "Annotations", ".xml")
-        files = {id: found[id] for id in ids if id in found}
-        return cached(from_xml, files, classes, cache)
-    listed = from_file(base / labels, classes)
-    return {id: listed[id] for id in ids if id in listed}
-
-
-def unlabelled(node: DictConfig) -> ImageSet:
-    """Opens VOC's test images as ``val``, without masks or labels.
-
-    Args:
-        node: config of ``load``.
-
-    Raises:
-        InputError: data in another layout, no such list, or missing images.
-    """
-    if not node._target_.endswith("voc.load"):
-        raise InputError(f"data {node.name}: has no test images; expected data in VOC's layout")
-    base = find_base(Path(node.root), node.folder)
-    ids = read_list(base, "test")
-    files = require_files({list_path(base, "test"): ids}, base / "JPEGImages", ".jpg")
-    return ImageSet(
-        name=node.name,
-        classes=checked_names(node.classes),
-        train=(),
-        val=ids,
-        image_files={id: files[id] for id in ids},
-        mask_files={},
-        present={},
-        checksum="",
-    )

@@ -156,11 +156,14 @@ def _folder(entry: str) -> Path:
 
 
 def options(group: str, folders: list[Path]) -> list[str]:
-    """Lists the names of a group's YAML files; a name in two folders is listed twice."""
+    """Lists the names of a group's YAML files; a name in two folders is listed twice.
+
+    A name that begins with ``_`` is no option: others extend such a file.
+    """
     return [
         path.relative_to(folder / group).with_suffix("").as_posix()
         for folder in folders
-        for path in sorted((folder / group).rglob("*.yaml"))
+        for path in sorted((folder / group).rglob("[!_]*.yaml"))
     ]
 
 

@@ -15,9 +15,8 @@ after every cell; table and figure are written at the end, also if the study is 
 import csv
 import math
 import statistics
-import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -27,15 +26,15 @@ from matplotlib.figure import Figure
 from omegaconf import DictConfig
 from scipy.stats import false_discovery_control
 
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, Problems, complain, meant
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.panels import depth_axis, draw_line, panels
 from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
-from oversmoothing.lab.launch.command import attempt, same_runs
+from oversmoothing.lab.launch.command import run_all, same_runs
 from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.execute import known_result
 from oversmoothing.lab.launch.script import whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
-from oversmoothing.lab.processes import DIED, in_processes
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.report.tables import Cell, load
@@ -111,7 +110,6 @@ class Comparison(NamedTuple):
 Study = Mapping[Place, Cell]
 Found = Mapping[Place, tuple[str, Measured]]  # the chosen candidate and its test accuracy
 Compared = Mapping[Place, Comparison]
-Task = tuple[Place, Cell, list[Record], list[str]]  # the arguments of ``run_cell``
 
 
 @cache
@@ -227,7 +225,7 @@ def compare(found: Found) -> Compared:
 
 
 def run_cell(
-    place: Place, cell: Cell, known: Sequence[Record], extra: Sequence[str]
+    place: Place, cell: Cell, known: Sequence[Record], extra: Sequence[str], jobs: int = 1
 ) -> list[Record]:
     """Runs all candidates with the tuning seeds and the chosen one with all; returns the records.
 
@@ -235,15 +233,16 @@ def run_cell(
         known: records of the cell; their seeds are not run again. Records of other runs, such as
             those of an earlier version, are ignored.
         extra: overrides that say how to compute, such as ``device=cpu``.
+        jobs: number of candidates side by side.
 
     Raises:
-        InputError: a run failed; its error is printed before.
+        Problems: runs failed; the error of each is printed before.
     """
     records = today({place: cell}, known)
-    for words in cell.candidates:
-        records += _run(place, cell, words, cell.about.tuning_seeds, records, extra)
+    every = [" ".join(words) for words in cell.candidates]
+    records += _run(place, cell, every, cell.about.tuning_seeds, records, extra, jobs)
     best = choose(cell, by_candidate(records)[place])
-    return records + _run(place, cell, best, seeds_of(cell), records, extra)
+    return records + _run(place, cell, [" ".join(best)], seeds_of(cell), records, extra, jobs)
 
 
 def today(whole: Study, known: Sequence[Record]) -> list[Record]:
@@ -256,32 +255,30 @@ def today(whole: Study, known: Sequence[Record]) -> list[Record]:
 def _run(
     place: Place,
     cell: Cell,
-    words: Sequence[str],
+    candidates: Sequence[str],
     seeds: Sequence[int],
     known: Sequence[Record],
     extra: Sequence[str],
+    jobs: int,
 ) -> list[Record]:
-    """Runs a candidate with the seeds that have no record, and returns their records."""
-    from oversmoothing.lab.launch.execute import execute  # imports torch
-
-    name = " ".join(words)
-    config = config_of(cell, words, extra)
-    have = {r.seed for r in known if r.candidate == name}
-    missing = [seed for seed in seeds if seed not in have]
-    if not missing:
-        return []
-    config.seeds = missing
-    if failed := attempt(config, wait=True):
-        raise InputError(f"{place}: {failed}")
-    result = execute(config)
-    found = {seed: result["seeds"][str(seed)] for seed in missing}
+    """Runs candidates with the seeds that have no record, and returns their records."""
+    have = {(record.candidate, record.seed) for record in known}
+    configs = {}
+    for name in candidates:
+        if missing := [seed for seed in seeds if (name, seed) not in have]:
+            configs[name] = config_of(cell, name.split(), extra)
+            configs[name].seeds = missing
+    if failed := run_all([*configs.values()], jobs):
+        raise Problems([f"{', '.join(map(str, place))}: {line}" for line in failed])
     return [
         Record(
             *(*place, name, seed),
             *(round(own[key], 4) for key in ("val_accuracy", "test_accuracy")),
             *(own["epoch"], result["id"]),
         )
-        for seed, own in found.items()
+        for name, config in configs.items()
+        for result in [known_result(config)]
+        for seed, own in ((seed, result["seeds"][str(seed)]) for seed in config.seeds)
     ]
 
 
@@ -298,52 +295,26 @@ def main(argv: list[str]) -> int:
         print(*(p.command for p in missing), f"{len(missing)} cells are missing", sep="\n")
         return 0
     path = write(options.target / "cures.csv", known)
-    failed = 0 if options.draw else _run_all(study(), missing, known, path, options)
+    failed = 0 if options.draw else _run_cells(study(), missing, path, options)
     print(path, *write_all(study(), read(path), options.target, options.pdf), sep="\n")
     return int(failed > 0)
 
 
-def _run_all(
-    whole: Study, missing: Sequence[Place], known: list[Record], path: Path, options: Namespace
-) -> int:
+def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Namespace) -> int:
     """Runs cells and writes the CSV after each; returns how many failed."""
-    failed, every = 0, set(known)
-    for done, outcome in enumerate(_outcomes(whole, missing, known, options), start=1):
-        if isinstance(outcome, str):
+    failed = 0
+    for number, place in enumerate(missing, start=1):
+        records = read(path)
+        own = [record for record in records if record.place == place]
+        try:
+            found = run_cell(place, whole[place], own, options.overrides, options.jobs)
+        except InputError as error:
+            complain(*error.lines)
             failed += 1
-            print(f"error: {outcome}", file=sys.stderr, flush=True)
             continue
-        place = outcome[0].place
-        every = {record for record in every if record.place != place} | set(outcome)
-        write(path, every)
-        print(f"cell {done} of {len(missing)}: {', '.join(map(str, place))}", flush=True)
+        write(path, {*records} - {*own} | {*found})
+        print(f"cell {number} of {len(missing)}: {', '.join(map(str, place))}", flush=True)
     return failed
-
-
-def _outcomes(
-    whole: Study, missing: Sequence[Place], known: Sequence[Record], options: Namespace
-) -> Iterator[list[Record] | str]:
-    """Yields the records of each cell, or the line of its error."""
-    found = by_candidate(known)
-    tasks = [
-        (place, whole[place], sum(found.get(place, {}).values(), []), options.overrides)
-        for place in missing
-    ]
-    if options.jobs == 1:
-        yield from map(_outcome, tasks)
-    else:
-        yield from (found for _, found in in_processes(_outcome, tasks, options.jobs, _died))
-
-
-def _died(task: Task) -> str:
-    return f"{', '.join(map(str, task[0]))}: {DIED}"
-
-
-def _outcome(task: Task) -> list[Record] | str:
-    try:
-        return run_cell(*task)
-    except InputError as error:
-        return str(error)
 
 
 def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:

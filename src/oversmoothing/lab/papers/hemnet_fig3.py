@@ -52,8 +52,6 @@ from oversmoothing.metrics.elbo import elbo_by_step
 
 EMS = ("em", "hem", "em_gradient")
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)
-NEGLIGIBLE = 0.1  # ratio of the E-steps' gradient to the N-steps'
-SIMILAR = 2.0  # ratio of the largest to the smallest total gradient
 TOLERANCE = 1e-6  # relative to the ELBO: rounding of γ and μ in float32
 Profile = dict[str, Any]
 Profiles = Mapping[int, Mapping[float, Profile]]  # training steps done -> η -> profile
@@ -79,7 +77,6 @@ def main(argv: list[str]) -> int:
         "network": options.run
         or f"experiment={options.experiment}, trained for {', '.join(map(str, steps))} steps",
         "samples": sum(len(batch["name"]) for batch in study.batches),
-        "claims": {step: claims(at) for step, at in found.items()},
         "numbers": found,
         "profiles": profiles,
         "env": environment(study.config.device),
@@ -265,7 +262,7 @@ def _of_batch(network: Segmenter, batch: Batch, objective: Objective) -> Profile
 
 
 def numbers(step_size: float, profile: Profile) -> dict[str, float | int]:
-    """Returns the numbers for the claims at one step size η.
+    """Returns the numbers that the claims are judged by, at one step size η.
 
     Returns:
         ``e_over_n``: ratio of the gradient through the E-steps to that through the N-steps;
@@ -294,38 +291,13 @@ def _first_half(values: Sequence[float]) -> float:
     return sum(values[: len(values) // 2]) / total if total else math.nan
 
 
-def claims(found: Mapping[float, Mapping[str, Any]]) -> dict[str, bool]:
-    """Returns for each claim whether it holds; step sizes are compared with their neighbours.
-
-    Args:
-        found: step size η -> ``numbers``.
-    """
-    rows = [found[step_size] for step_size in sorted(found)]
-    pairs = list(itertools.pairwise(rows))
-    totals = [row["total"] for row in rows]
-    return {
-        "no N-step lowers the ELBO": all(row["n_falls"] == 0 for row in rows),
-        "no E-step lowers the ELBO": all(row["e_falls"] == 0 for row in rows),
-        "a smaller η makes the ELBO peak no earlier": all(a["peak"] >= b["peak"] for a, b in pairs),
-        f"gradients of E-steps are below {NEGLIGIBLE:g} of those of N-steps": all(
-            row["e_over_n"] < NEGLIGIBLE for row in rows
-        ),
-        "a smaller η gives the first half of the iterations a larger share": all(
-            a["first_half"] > b["first_half"] for a, b in pairs
-        ),
-        f"total gradients differ by less than a factor {SIMILAR:g}": max(totals)
-        < SIMILAR * min(totals),
-    }
-
-
 def _text(step: int, found: dict[float, dict[str, float]]) -> str:
-    """Returns a table of the numbers by step size, and which claims hold."""
+    """Returns a table of the numbers by step size."""
     names = list(next(iter(found.values())))
     lines = [" ".join(["η".rjust(5), *(name.rjust(15) for name in names)])]
     for step_size, row in sorted(found.items()):
         lines.append(" ".join([f"{step_size:5g}", *(f"{row[name]:15.3g}" for name in names)]))
-    held = [f"{'yes' if holds else 'NO ':3} {claim}" for claim, holds in claims(found).items()]
-    return "\n".join([f"after {step} training steps", *lines, *held])
+    return "\n".join([f"after {step} training steps", *lines])
 
 
 @matplotlib.rc_context(LINES)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args
 
 import torch
 from hydra.utils import get_method
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import make
 from oversmoothing.errors import InputError
-from oversmoothing.lab.arguments import build
+from oversmoothing.lab.arguments import build, signature
 from oversmoothing.lab.backbones.engine import Engine
 from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.data.graph import Graph
@@ -238,7 +238,7 @@ def _shared(node: DictConfig, dim: int) -> bool:
 @functools.cache
 def _per_network(target: Callable) -> frozenset[str]:
     """Returns the options of a class that can be a tensor with one entry for each network."""
-    hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
+    _, hints = signature(target)
     return frozenset(key for key, hint in hints.items() if set(get_args(hint)) == {float, Tensor})
 
 

@@ -114,6 +114,11 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def short_sha256(content: bytes) -> str:
+    """The first twelve hex digits of the SHA-256, which identify data in results and file names."""
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file in hex. Raises OSError if it cannot be read."""
     with path.open("rb") as file:

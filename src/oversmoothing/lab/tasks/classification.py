@@ -17,7 +17,7 @@ from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained
 from oversmoothing.lab.backbones.cnn import CNN, synchronised
-from oversmoothing.lab.backbones.vit import TokenStream, ViT
+from oversmoothing.lab.backbones.vit import TokenStream, ViT, create_vit
 from oversmoothing.lab.data.image_set import ImageSet, LabelledImages, to_float, to_tensor
 from oversmoothing.lab.data.loading import evenly_spaced, mixed_seed, read_ahead, train_batches
 from oversmoothing.lab.store.run import Recorder
@@ -400,9 +400,7 @@ def classifier(backbone: Callable[..., ViT], host: nn.Module) -> Classifier | No
         return None
     if host.prefix != 1:  # two heads, or none on CLS
         return None
-    from oversmoothing.lab.backbones import timm_models  # imports timm, which takes seconds
-
-    plain = timm_models.create_vit(host.name)
+    plain = create_vit(host.name)
     plain.reset_classifier(IMAGENET)
     named = {"weights": "timm", "sha256": None} | backbone.keywords  # ViT's defaults
     given = plain, host.name, named["weights"], named["sha256"]

@@ -1,0 +1,234 @@
+"""Mistakes are told by their key, all together and before any run.
+
+``tests/golden/mistakes.json`` has a wrong command of every class; here are those that need files,
+and the laws of all of them.
+"""
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.aggregators.pairnorm import PairNorm
+from oversmoothing.errors import InputError, Problems, complain
+from oversmoothing.lab.launch.command import attempt, command, configs, unfinished
+from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.tasks.wsss.settings import Evaluation, Method
+from oversmoothing.lab.training.recipes import AdamWCosine, AdamWLinear, AdamWPoly
+
+SMALL = ["data.num_nodes=400", "trainer.epochs=1", "seeds=[0]", "logger=none", "device=cpu"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of earlier runs would hide mistakes: a finished run is not looked into."""
+    monkeypatch.chdir(tmp_path)
+
+
+def lines(line: str) -> list[str]:
+    """What a command line is answered; it must not pass."""
+    with pytest.raises(Problems) as caught:
+        command(shlex.split(line))
+    assert all("\n" not in problem for problem in caught.value.lines)
+    return caught.value.lines
+
+
+@pytest.mark.parametrize(
+    ("line", "way_out"),
+    [
+        ("aggregator=Centered", "'centered'"),
+        ("trainer.epocs=3", "'trainer.epochs'"),
+        ("lr=0.1", "'trainer.lr'"),
+        ("then=layernorm", "aggregator@then=…"),
+        ("backbone=gat", "backbone=pyg backbone.conv=GATConv"),
+        ("backbone.depth=2,4", "-m"),
+        ("--multrun", "'--multirun'"),
+    ],
+)
+def test_a_mistake_has_one_line_with_the_way_out(line: str, way_out: str) -> None:
+    [found] = lines(line)
+    assert way_out in found
+
+
+def test_all_mistakes_of_a_command_come_together() -> None:
+    """Names and types first; what only building the parts shows comes when these are right."""
+    line = (
+        "aggregator=centered aggregator.gamma=nan aggregator.gama=1 data=coro trainer.lr=fast "
+        "seeds=[1,1] task.layer_metrics=1 hydra.foo=1 'seeds=[' ~threads --cofg=job"
+    )
+    keys = ["'seeds=['", "data", "~threads", "aggregator.gama", "hydra.foo", "seeds"]
+    keys += ["task.layer_metrics", "aggregator.gamma", "trainer.lr"]
+    assert lines(line)[0].startswith("--cofg=job")
+    assert [x.split(":")[0] for x in lines(line.replace("--cofg=job", ""))] == keys
+    built = "aggregator=centered aggregator.warmup=-1 backbone.depth=0 trainer.lr=-1 device=cup"
+    keys = ["trainer.lr", "aggregator.warmup", "device", "backbone.depth"]
+    assert [found.split(":")[0] for found in lines(built)] == keys
+    parts = ["trainer", "data", "backbone"]  # that do not fit each other
+    assert [found.split(":")[0] for found in lines("task=rank")] == parts
+
+
+def test_a_checked_command_leaves_no_trace(tmp_path: Path) -> None:
+    configs(["paths.outputs=deep/er", "threads=1"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_lines_are_shortened(capsys: pytest.CaptureFixture) -> None:
+    complain("x" * 5000)
+    assert len(capsys.readouterr().err) < 2100
+
+
+# What depends on the machine
+
+
+def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    [line] = lines("device=cuda")
+    assert line.startswith("device: ")
+
+
+def test_widths_are_those_of_the_network(data_root: Path) -> None:
+    pytest.importorskip("timm")
+    words = "experiment=cls_digits aggregator=external_multihead threads=1 'seeds=[0]'"
+    both = shlex.split(f"{words} aggregator.num_heads=16,32")
+    assert len(configs(both, multirun=True)) == 2
+    [line] = lines(f"-m {words} aggregator.num_heads=16,7")
+    assert line.startswith("aggregator.num_heads: ") and "64" in line
+
+
+def test_missing_data_name_the_folder_and_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
+    [line] = lines(f"data=cora paths.data={tmp_path}")
+    assert line.startswith(f"{tmp_path}/graphs/Planetoid/Cora/raw: ") and "ind.cora.allx" in line
+
+
+def test_a_truncated_raw_file_is_refused(tmp_path: Path, data_root: Path) -> None:
+    raw = Path("graphs/Planetoid/Cora/raw")
+    shutil.copytree(data_root / raw, tmp_path / raw)
+    cut = tmp_path / raw / "ind.cora.graph"
+    cut.chmod(0o644)
+    cut.write_bytes(cut.read_bytes()[:-9])
+    [line] = lines(f"-m data=cora backbone.depth=2,4 paths.data={tmp_path}")
+    assert line.startswith(f"{cut}: ")
+
+
+def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    [line] = lines(f"paths.outputs={tmp_path}/file/below")
+    assert line.startswith("paths.outputs: ")
+
+
+# A folder of configs of the user's own
+
+
+AFTER = (
+    "class Own(After):\n    def __init__(self, power: float = 1.0):\n        super().__init__()\n"
+)
+OWN: dict[str, tuple[str, str | None, str]] = {  # name -> module, YAML, what the line names
+    "division": ("1 / 0\n", None, "aggregator._target_: own_division.Own .*ZeroDivisionError"),
+    "syntax": ("def (:\n", None, r"aggregator._target_: .*own_syntax\.py"),
+    "other": ("Other = 1\n", None, "aggregator._target_: .*has no Own"),
+    "value": ("Own = 1\n", None, "aggregator._target_: own_value.Own"),
+    "foreign": ("class Own:\n    pass\n", None, "aggregator._target_: own_foreign.Own"),
+    "broken": (AFTER + "        self.nothing.x\n", None, "aggregator: .*AttributeError"),
+    "needy": (AFTER.replace(" = 1.0", ""), None, "aggregator.power: missing"),
+    "whole": (AFTER, "_target_: own_whole.Own\n", "aggregator._partial_: "),
+    "empty": (AFTER, "", "aggregator: .*_target_"),
+    "absent": (AFTER, "_target_: no_such.Own\n_partial_: true\n", "PYTHONPATH"),
+    "typo": (AFTER, "_target_: own_typo.Own\n_partial_: true\npowr: 1\n", "'power'"),
+    "yaml": (AFTER, "_target_: [\n", "while parsing"),
+    "text": (AFTER, "scale: ${no.key}\n", "no.key"),
+    "none": (AFTER, None, "aggregator: .*none.yaml"),
+    "attention": (
+        "class Own(Instead):\n    def forward(self, x, context):\n        return x\n",
+        None,
+        "aggregator.*inside, after",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_mistake_in_an_own_aggregator(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    code, yaml, expected = OWN[name]
+    monkeypatch.syspath_prepend(tmp_path)
+    bases = "from oversmoothing.aggregators.base import After, Instead\n\n\n"
+    (tmp_path / f"own_{name}.py").write_text(bases + code)
+    (tmp_path / "aggregator").mkdir()
+    text = f"_target_: own_{name}.Own\n_partial_: true\n" if yaml is None else yaml
+    (tmp_path / "aggregator" / f"{name}.yaml").write_text(text)
+    with pytest.raises(Problems, match=expected) as caught:
+        command(["--config-dir", str(tmp_path), f"aggregator={name}"])
+    assert len(caught.value.lines) == 1 and "\n" not in caught.value.lines[0]
+    assert capfd.readouterr() == ("", "")  # Hydra has nothing to add
+
+
+def test_files_that_are_no_yaml(tmp_path: Path) -> None:
+    (tmp_path / "aggregator").mkdir()
+    (tmp_path / "aggregator/mine.yml").write_text("_target_: mine.Mine\n")
+    (tmp_path / "aggregator/binary.yaml").write_bytes(b"\xcd\x00\xff")
+    for name, said in (("mine", "mine.yaml"), ("binary", "aggregator=binary")):
+        [line] = lines(f"--config-dir {tmp_path} aggregator={name}")
+        assert said in line
+
+
+# Parts refuse options by their keys
+
+
+PARTS: list[tuple[Callable[[], object], str]] = [
+    (lambda: AdamWPoly(betas=[0.9]), "trainer.betas"),
+    (lambda: AdamWCosine(betas=[1, 2]), "trainer.betas"),
+    (lambda: AdamWLinear(eps=-1), "trainer.eps"),
+    (lambda: Method(sigma_rgb=0), "task.method.sigma_rgb"),
+    (lambda: Evaluation(workers=-1), "task.evaluation.workers"),
+    (lambda: Evaluation(splits=[]), "task.evaluation.splits"),
+    (lambda: Evaluation(ms_splits=["train"]), "task.evaluation.ms_splits"),
+    (lambda: Evaluation(background=2), "task.evaluation.background"),
+    (lambda: Evaluation(ms_scales=[1e9]), "task.evaluation.ms_scales"),
+    (lambda: Method(cam_scales=[]), "task.method.cam_scales"),
+    (lambda: PairNorm(eps=-1), "aggregator.eps"),
+    (lambda: LayerNorm(4, eps=float("nan")), "aggregator.eps"),
+]
+
+
+def test_options_out_of_range_are_refused_by_their_part() -> None:
+    for call, key in PARTS:
+        with pytest.raises(InputError) as refused:
+            call()
+        assert refused.value.key == key
+
+
+# Results that were edited by hand
+
+
+CHANGES: dict[str, Callable[[dict], object]] = {
+    "seeds.0: ": lambda r: r["seeds"].update({"0": None}),
+    "seeds.x: ": lambda r: r["seeds"].update({"x": {}}),
+    "name: ": lambda r: r.pop("name"),
+    "id: ": lambda r: r.update(id="0123456789"),
+    "seconds: ": lambda r: r.update(seconds="1"),
+}
+
+
+def test_a_result_edited_by_hand_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = [*SMALL, f"paths.outputs={tmp_path}"]
+    [config] = configs(words)
+    result, file = execute(config), run_folder(config) / "result.json"
+    for key, change in CHANGES.items():
+        changed = json.loads(json.dumps(result))
+        change(changed)
+        file.write_text(json.dumps(changed))
+        assert f"result.json: {key}" in (attempt(config) or "")
+        assert unfinished([config]) == 1  # so that the command exits with 1
+        with pytest.raises(InputError, match=r"result\.json"):
+            command(words)
+    file.unlink()
+    file.mkdir()
+    assert "result.json: " in (attempt(config) or "")
+    assert "Traceback" not in capsys.readouterr().err

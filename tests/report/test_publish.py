@@ -1,0 +1,211 @@
+"""Markdown, CSV and LaTeX say the same: cells, counts, notes, and comparisons seed by seed."""
+
+import csv
+import io
+import re
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from guide import ROOT
+from made_up import cell, entries, measured, own, own_entries
+from scipy.stats import ttest_rel
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.report.page import Section, page
+from oversmoothing.lab.report.publish import (
+    comparisons,
+    counts,
+    every_cell,
+    latex,
+    markdown,
+    notes,
+    publish,
+    tex,
+    to_csv,
+    write_latex,
+)
+from oversmoothing.lab.report.tables import load, select
+from oversmoothing.lab.report.verdict import Entry, Verdict, judge, layout
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"\d+\.\d+", text)
+
+
+def table_lines(text: str, sign: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(sign)]
+
+
+def lines_of_csv(found: list[Entry]) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(to_csv(found))))
+
+
+def test_markdown_and_latex_hold_the_same_numbers() -> None:
+    md = "\n".join(table_lines(markdown(entries()), "| w/"))
+    tex_rows = "\n".join(table_lines(latex(entries()), "w/"))
+    assert numbers(md) == numbers(tex_rows) and len(numbers(md)) > 15
+    assert "missing (35.5)" in md and "not run (19.00)" in md
+    assert "8 cells within, 2 off, 1 contradicted, 1 not run, 1 missing." in counts(entries())
+
+
+def test_csv_holds_what_the_markdown_rounds() -> None:
+    details = [line.split(" | ") for line in table_lines(every_cell(entries()), "| ")[2:]]
+    for entry, line, fields in zip(entries(), lines_of_csv(entries()), details, strict=True):
+        _, _, column, n, ours, published, difference, word, run = fields
+        assert (line["column"], line["verdict"]) == (column, word)
+        assert run.removesuffix("|").strip() == (line["run"] or entry.cell.command)
+        [shown, *_] = numbers(published)
+        assert float(shown) == pytest.approx(float(line["published"]), abs=0.05)
+        if line["n"]:
+            spread = f" ± {float(line['std']):.2f}" if line["std"] else ""
+            assert ours == f"{float(line['mean']):.2f}{spread}"
+            assert (line["n"], difference) == (n, f"{float(line['difference']):+.2f}")
+
+
+def test_csv_keeps_every_seed_exactly() -> None:
+    values = (80.1, 79.7, 100 / 3)
+    [line] = lines_of_csv(judge([(cell(80.0), measured(*values))]))
+    read = tuple(map(float, line["values"].split()))
+    assert read == values
+    assert float(line["mean"]) == statistics.fmean(read)
+    assert float(line["std"]) == statistics.stdev(read)
+    assert float(line["difference"]) == pytest.approx(statistics.fmean(read) - 80.0)
+
+
+def test_a_table_of_ours_has_units_and_no_verdicts() -> None:
+    text = markdown(own_entries())
+    assert "| w/ half | **21.33 ± 0.29, n = 3** | 0.70 ± 0.09, n = 3 |" in text
+    assert counts(own_entries()) == "4 of 6 cells measured, 2 missing."
+    assert text.startswith("**Our own**") and "published" not in text and "✓" not in text
+    lines = lines_of_csv(own_entries())
+    assert [line["unit"] for line in lines[:2]] == ["%", ""]
+    assert {line["published"] for line in lines} == {line["difference"] for line in lines} == {""}
+
+
+def test_a_spread_read_as_a_fraction_is_counted_as_printed_too() -> None:
+    pairs = [
+        (cell(80.0, 3.0, printed_std=0.03), measured(82.0, 82.0)),  # within 2.7 points, not 1
+        (cell(70.0, 0.5, "base", printed_std=0.5), measured(70.1, 70.2)),
+    ]
+    text = markdown(judge(pairs))
+    assert "2 of 2 cells within" in text
+    assert "the ± of w/ ours read as printed, in points: 1 of 2 cells within" in text
+    assert "as printed" not in markdown(judge(pairs[1:]))
+
+
+def test_the_misprint_is_marked_and_explained() -> None:
+    text = markdown(entries())
+    assert "22.37 ± 0.00, n = 2 (23.37† ✓)" in text
+    assert "Squirrel, w/ base, L=2: a misprint" in text
+    assert [line["corrected"] for line in lines_of_csv(entries()) if line["corrected"]] == ["22.37"]
+
+
+def test_the_best_of_a_column_is_bold_and_a_missing_one_never() -> None:
+    best = {(e.cell.block, e.cell.column): e.cell.key for e in entries() if e.best}
+    assert best == {("Cora", "L=2"): "base", ("Cora", "L=16"): "base", ("Squirrel", "L=2"): "ours"}
+    for text, bold in ((markdown(entries()), r"\*\*\d"), (latex(entries()), r"\\textbf\{\d")):
+        assert len(re.findall(bold, text)) == 3 + text.count("**3 of")
+
+
+def test_readings_are_rows_of_their_own_and_meet_their_own_baseline() -> None:
+    base, ours = cell(60.0, 1.0, "base"), cell(70.0, 1.0)
+    low, high = measured(50.0, 50.1), measured(80.0, 80.1)
+    deep = [(replace(base, reading="deep"), high), (replace(ours, reading="deep"), low)]
+    found = judge([(base, low), (ours, low), *deep])
+    assert [e.verdict for e in found][1::2] == [Verdict.OFF, Verdict.CONTRADICTED]
+    assert "| w/ ours, deep | 50.05" in markdown(found)
+
+
+def test_columns_stand_as_printed_whichever_cell_comes_first() -> None:
+    """A reading of the deep columns only, before one of all, must not move them to the front."""
+    cells = select(load(ROOT / "results/expected"), "table5_readings")
+    for block in layout(judge([(one, None) for one in cells])):
+        assert block.columns == ["L=2", "L=4", "L=8", "L=16", "L=32"]
+
+
+def test_marks_say_which_side_a_value_is_off() -> None:
+    runs = {"L=2": measured(60.0, 60.1), "L=8": measured(40.0, 40.1), "L=16": measured(50.0)}
+    found = judge([(cell(50.0, column=column), run) for column, run in runs.items()])
+    assert [entry.mark for entry in found] == ["▲", "▼", "✓"]
+
+
+def test_the_latex_table_is_whole(tmp_path: Path) -> None:
+    text = latex(entries())
+    rows = table_lines(text, "w/")
+    assert {line.count(" & ") for line in rows} == {2}
+    assert all(line.endswith(r" \\") for line in rows)
+    assert text.replace("\\{", "").count("{") == text.replace("\\}", "").count("}")
+    begun, ended = (re.findall(rf"\\{word}\{{(\w+)\}}", text) for word in ("begin", "end"))
+    assert sorted(begun) == sorted(ended)
+    assert len(table_lines(text, "% Cora") + table_lines(text, "% Squirrel")) == len(entries())
+    special = tex("100 % & more_of {this} #1 $2 a\\b~c^d 7.79 ± 0.00 † ≤ γ")
+    assert special.isascii() and not re.search(r"(?<!\\)[%&_#]", special)
+    path = write_latex(entries(), tmp_path / "paper")
+    assert path.name == "one.tex" and path.read_text() == text
+    with pytest.raises(InputError, match=r"one\.tex"):
+        write_latex(entries(), path)
+
+
+def test_files_are_written_and_repeatable(tmp_path: Path) -> None:
+    paths = publish(entries(), tmp_path)
+    names = [path.relative_to(tmp_path).as_posix() for path in paths]
+    assert names[:2] == ["tables/one.md", "tables/one.csv"]
+    assert {Path(name).parent.name for name in names[2:]} == {"figures"}
+    first = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in publish(entries(), tmp_path)] == first
+
+
+def test_weights_and_conditions_stand_below_the_table() -> None:
+    ours = replace(measured(1.0, 2.0), weights="from scratch", conditions="val, no CRF")
+    pair = [(own("base", "CAM"), ours), (own("half", "CAM"), replace(ours, weights="pretrained"))]
+    assert notes(judge(pair[:1])) == ["Weights: from scratch.", "Measured (CAM): val, no CRF."]
+    assert notes(judge(pair))[:2] == [
+        "Weights (w/ base): from scratch.",
+        "Weights (w/ half): pretrained.",
+    ]
+
+
+def test_reasons_say_how_many_cells_they_are_about() -> None:
+    two = [
+        (cell(1.0, key=k, column=c, block="", reason="other"), None)
+        for k in "ab"
+        for c in ("L=2", "L=4")
+    ]
+    assert "Not run (all): other." in notes(judge(two))
+    more = [*two, (cell(1.0, key="z", block="", reason="no data"), None)]
+    assert "Not run (4 cells): other." in notes(judge(more))
+    run = [(two[0][0], measured(1.0)), *two[1:]]
+    assert "Not run (3 cells): other." in notes(judge(run))
+
+
+def test_a_row_is_compared_with_its_own_baseline_in_each_block() -> None:
+    rows = {"base": (1.0, 2.0), "half": (3.0, 4.5), "long": (5.0, 6.0), "long_half": (6.0, 8.0)}
+    bases = {"long": {"baseline": None}, "long_half": {"baseline": "long"}}
+    cells = [
+        (own(key, "CAM", block=block, **bases.get(key, {})), measured(*values))
+        for block in ("cosine", "rank")
+        for key, values in rows.items()
+    ]
+    lines = comparisons(judge(cells))[1:]
+    pairs = ("w/ half against w/ base", "w/ long_half against w/ long")
+    assert [line[0] for line in lines] == [f"{b}: {p}" for b in ("cosine", "rank") for p in pairs]
+    assert lines[1][1].startswith("+1.50")
+
+
+def test_published_tables_and_unmeasured_ones_have_no_comparisons() -> None:
+    assert comparisons(entries()) == []
+    assert comparisons(judge([(e.cell, None) for e in own_entries()])) == []
+    only = [(e.cell, e.measured if e.cell.key == "base" else None) for e in own_entries()]
+    assert comparisons(judge(only)) == []
+
+
+def test_every_format_shows_the_same_comparison() -> None:
+    [head, half] = comparisons(own_entries())
+    assert head == ["", "CAM", "cosine"] and half[0] == "w/ half against w/ base"
+    p = ttest_rel([21.0, 21.5, 21.5], [20.0, 21.0, 19.5]).pvalue
+    assert half[1].startswith("+1.17 [") and half[1].endswith(f"p = {p:.3f}, n = 3")
+    assert half[1] in markdown(own_entries())
+    assert half[1] in page("x", [Section("x", entries=own_entries())])
+    assert re.search(r"w/ half against w/ base & \+1\.17 \[", latex(own_entries()))
