@@ -26,7 +26,7 @@ SEVERAL = $(filter-out 1,$(JOBS))
 WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
 MORE = $(FLAGS) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
 BENCH = $(PY) benchmarks/bench.py
-CASES = pyg contranorm centering em slopes generator cures search startup paper_sizes launches energy seg_step
+CASES = pyg contranorm centering em slopes generator cures search paper_sizes energy seg_step
 TO = $(if $(PUBLISH),--publish)
 
 .DEFAULT_GOAL := help

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 import oversmoothing as osm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.lab.drawing.panels import COLOURS, LINES, MARKERS
 from oversmoothing.lab.launch.script import add_publish
 
 Curve = tuple[Sequence[float], Sequence[float | None]]  # positions on the x axis, values

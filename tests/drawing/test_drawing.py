@@ -16,7 +16,7 @@ from oversmoothing.lab.data.image_set import write_mask
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.lab.drawing.leave import leave
-from oversmoothing.lab.drawing.style import COLOURS, colours_of
+from oversmoothing.lab.drawing.panels import COLOURS, colours_of
 from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
 from oversmoothing.lab.store.run import Recorder
 

@@ -1,6 +1,8 @@
-"""Commands in processes of their own."""
+"""Commands in an empty folder: in this process, or in a new one that finds a user's modules."""
 
 import os
+import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,19 +15,36 @@ Train = Callable[..., tuple[int, list[str], list[str]]]
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Train:
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Train:
     """Runs train.py in an empty folder; exit code, lines of stdout, lines of stderr."""
 
     def run(*words: str, path: str = "") -> tuple[int, list[str], list[str]]:
-        paths = [path, os.environ.get("PYTHONPATH", "")]
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "train.py"), *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+        if path:
+            return _elsewhere(tmp_path, path, words)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["train.py", *words])
+        signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGPIPE)}
+        try:
+            with pytest.raises(SystemExit) as left:
+                runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+        finally:
+            for number, before in signals.items():
+                signal.signal(number, before)
+        out, err = capfd.readouterr()
+        return left.value.code or 0, out.splitlines(), err.splitlines()
 
     return run
+
+
+def _elsewhere(folder: Path, path: str, words: tuple) -> tuple[int, list[str], list[str]]:
+    """The command in a new process, which has another search path and may load plugins of Hydra."""
+    paths = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()

@@ -25,17 +25,6 @@ def configs(tmp_path: Path) -> list[DictConfig]:
     return [compose_config([*words, f"backbone.depth={depth}"]) for depth in (1, 2)]
 
 
-def test_a_failure_is_reported_and_the_rest_is_run(
-    tmp_path: Path, configs: list[DictConfig], capsys: pytest.CaptureFixture
-) -> None:
-    words = [*QUICK, f"paths.outputs={tmp_path}", "trainer.lr=1e30", "trainer.epochs=20"]
-    bad = compose_config(words)
-    (failure,) = run_all([bad, configs[0]])
-    assert failure.startswith(f"{run_folder(bad).name}: ") and "not finite" in failure
-    assert finished(configs[0]) and not finished(bad)
-    assert f"error: {failure}" in capsys.readouterr().err
-
-
 def test_a_run_whose_process_dies_is_reported_and_the_rest_is_run(
     configs: list[DictConfig], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -110,11 +110,6 @@ def test_mistakes_are_found_before_the_first_trial(train, ends: str, tmp_path: P
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_sweeper_that_is_not_installed() -> None:
-    with pytest.raises(Problems, match=r"hydra/sweeper: there is no 'no_such'; .*\[sweeps\]'"):
-        command(["-m", "hydra/sweeper=no_such"])
-
-
 def test_torchrun_starts_no_sweep_of_hydras(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -51,23 +51,6 @@ def test_a_failing_run_leaves_the_others_their_results(train, tmp_path: Path) ->
     assert err[1:] == ["error: 1 of 3 runs have no result"]
 
 
-def test_bad_input_runs_nothing(train, tmp_path: Path) -> None:
-    """One bad value of a sweep is enough. Ranges are checked when names and types are right."""
-    code, out, err = train(*SMALL, "-m", "backbone.depth=2,two", "trainer.epocs=3")
-    assert (code, out) == (2, [])
-    assert err == [
-        "error: trainer.epocs: no such key with trainer=adam; did you mean 'trainer.epochs'?",
-        "error: backbone.depth: expected a whole number, got 'two'",
-    ]
-    code, out, err = train(*SMALL, "-m", "backbone.depth=2,0", "trainer.lr=0")
-    assert (code, out) == (2, [])
-    assert err == [
-        "error: trainer.lr: expected above 0, got 0",
-        "error: backbone.depth: expected 1 or more, got 0",
-    ]
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_crash_shows_where_and_ends_no_sweep(train, tmp_path: Path) -> None:
     """A user's aggregator that builds, and then fails in training."""
     (tmp_path / "aggregator").mkdir()

@@ -11,8 +11,7 @@ from guide import ROOT
 from made_up import entries
 
 from oversmoothing.lab.report.claims import ORDER
-from oversmoothing.lab.report.in_short import PAGES, in_short
-from oversmoothing.lab.report.page import Section, page, papers
+from oversmoothing.lab.report.page import PAGES, Section, in_short, page, papers
 from oversmoothing.lab.report.publish import markdown
 from oversmoothing.lab.report.verdict import Verdict
 

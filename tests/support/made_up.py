@@ -1,6 +1,7 @@
 """Invented cells and measurements for the tests of the report."""
 
-from oversmoothing.lab.report.tables import Cell, Column, Table
+from oversmoothing.lab.report.schema import Column, Table
+from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Entry, Measured, judge
 
 EMPTY = {"unit": "%", "rows": {}, "columns": {}}

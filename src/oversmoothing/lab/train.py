@@ -1,6 +1,6 @@
 """Trains and measures: composes and checks configs from the command line, then runs them.
 
-    python -m oversmoothing.lab.train experiment=gnn_table5 data=cora backbone.depth=16
+    oversmoothing train experiment=gnn_table5 data=cora backbone.depth=16
 
 In a checkout ``python train.py`` does the same. Finished runs are skipped. Exit codes: 0 if every
 run has its result, 1 if a run failed, 2 for bad input.
@@ -12,7 +12,7 @@ import sys
 from functools import partial
 
 from oversmoothing import __version__
-from oversmoothing.errors import InputError, complain, install, one_line_warnings
+from oversmoothing.errors import InputError, complain, install
 from oversmoothing.lab.launch.script import STOPPED, run_script
 from oversmoothing.lab.processes import follow_parent
 
@@ -27,7 +27,6 @@ def main() -> int:
     except ModuleNotFoundError as error:
         complain(f"train: needs {error.name}; {install('repro')}")
         return 2
-    one_line_warnings()
     if os.environ.get("RANK", "0") != "0":  # under torchrun only process 0 prints
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from oversmoothing.lab.drawing.style import STYLE
+from oversmoothing.lab.drawing.panels import STYLE
 from oversmoothing.lab.store.files import write_atomically
 
 

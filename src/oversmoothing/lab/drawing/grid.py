@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from oversmoothing.lab.data.image_set import palette
-from oversmoothing.lab.drawing.style import STYLE
+from oversmoothing.lab.drawing.panels import STYLE
 
 CELL, GAP, HEAD, FOOT, LINE = 1.75, 0.05, 0.24, 0.28, 0.18  # inches
 UNSURE = {255: "unsure or unlabelled"}

@@ -1,5 +1,6 @@
-"""Figures of several panels with lines of mean ± std: the frame, a line, and the legend."""
+"""The style of all figures, and figures of several panels with lines of mean ± std."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+STYLE = {"font.size": 9, "figure.dpi": 110, "pdf.fonttype": 42}  # 42: text stays text in a PDF
+LINES = STYLE | {  # of panels with curves
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "axes.axisbelow": True,
+    "figure.dpi": 200,
+}
+# Okabe and Ito's colours for the colour-blind; the first is for the baseline.
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+MARKERS = "osD^vPX"
 Size = tuple[float, float]  # width and height in inches
 
 
@@ -69,3 +82,8 @@ def depth_axis(axis: Axes, depths: Iterable[int]) -> None:
 def handles(styles: Mapping[str, Mapping[str, Any]]) -> list[Line2D]:
     """Returns the entries of a legend: one line for each label, in its style."""
     return [Line2D([], [], label=label, **style) for label, style in styles.items()]
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """Returns a colour for each name, in the order of their first occurrence."""
+    return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))

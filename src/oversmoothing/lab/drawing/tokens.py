@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.drawing.panels import draw_line, handles, panels
-from oversmoothing.lab.drawing.style import LINES, colours_of
+from oversmoothing.lab.drawing.panels import LINES, colours_of, draw_line, handles, panels
 
 MOMENTS = {"before": (0, (4, 2)), "after": "solid"}
 METRICS = {"cosine": "mean cosine of two patch tokens", "effective_rank": "effective rank"}

@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError, described
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.style import STYLE
+from oversmoothing.lab.drawing.panels import STYLE
 from oversmoothing.lab.launch.command import configs, other_runs, run_all
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.launch.script import split_words, whole

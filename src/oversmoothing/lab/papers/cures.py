@@ -28,8 +28,7 @@ from scipy.stats import false_discovery_control
 
 from oversmoothing.errors import InputError, Problems, complain, meant
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import depth_axis, draw_line, panels
-from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.lab.drawing.panels import COLOURS, LINES, MARKERS, depth_axis, draw_line, panels
 from oversmoothing.lab.launch.command import run_all, same_runs
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import known_result

@@ -18,8 +18,7 @@ from omegaconf import DictConfig
 
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.drawing.files import save
-from oversmoothing.lab.drawing.panels import depth_axis, panels
-from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.lab.drawing.panels import COLOURS, LINES, MARKERS, depth_axis, panels
 from oversmoothing.lab.launch.command import configs, run_all
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of

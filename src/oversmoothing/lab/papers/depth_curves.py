@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 
 from oversmoothing.errors import InputError, complain
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import handles, panels
-from oversmoothing.lab.drawing.style import LINES, colours_of
+from oversmoothing.lab.drawing.panels import LINES, colours_of, handles, panels
 from oversmoothing.lab.drawing.tokens import draw_blocks, mean_and_std
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import Planned, collect

@@ -36,7 +36,7 @@ from oversmoothing.lab.data.augment import masked_crop
 from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.loading import mixed_seed, train_batches
 from oversmoothing.lab.drawing.files import save
-from oversmoothing.lab.drawing.style import LINES
+from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs, other_runs
 from oversmoothing.lab.launch.script import SEED, add_trust, split_words, whole

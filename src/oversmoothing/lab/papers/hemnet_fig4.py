@@ -27,7 +27,7 @@ from oversmoothing.lab.data.image_set import ImageSet, to_array, to_float
 from oversmoothing.lab.data.voc import IGNORE
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import coloured
-from oversmoothing.lab.drawing.style import STYLE
+from oversmoothing.lab.drawing.panels import STYLE
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import draw_line, handles, panels
-from oversmoothing.lab.drawing.style import LINES, colours_of
+from oversmoothing.lab.drawing.panels import LINES, colours_of, draw_line, handles, panels
 from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import Planned, collect

@@ -10,8 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import depth_axis, draw_line, handles, panels
-from oversmoothing.lab.drawing.style import COLOURS, LINES, MARKERS
+from oversmoothing.lab.drawing.panels import (
+    COLOURS,
+    LINES,
+    MARKERS,
+    depth_axis,
+    draw_line,
+    handles,
+    panels,
+)
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Entry
 

@@ -26,6 +26,15 @@ ORDER = (
     Verdict.NOT_RUN,
 )
 
+PAGES = {
+    "Centered Self-Attention": "centered",
+    "ContraNorm": "contranorm",
+    "HEMNet": "hemnet",
+    "External Attention": "external_attention",
+}
+SECTION = re.compile(r"^## In short\n(.*?)(?=^#|\Z)", re.M | re.S)
+LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
+
 
 @dataclass(frozen=True)
 class Paper:
@@ -165,3 +174,16 @@ def _verdict(entry: Entry) -> Verdict:
     """The verdict of a cell. One that waits for a search needs no other data to be measured."""
     waits = entry.cell.about.tuned and entry.verdict is Verdict.NOT_RUN
     return Verdict.MISSING if waits else entry.verdict
+
+
+def in_short(results: Path, paper: str) -> list[str]:
+    """Returns the paragraphs of the section, without links; none without a section.
+
+    Args:
+        results: a folder such as ``results``; pages are in ``docs/papers`` next to it.
+        paper: short name of the paper, as in ``PAGES``; other papers have no page.
+    """
+    page = results.parent / "docs/papers" / f"{PAGES.get(paper, paper)}.md"
+    found = SECTION.search(page.read_text("utf-8")) if page.exists() else None
+    text = LINK.sub(r"\1", found[1]).strip() if found else ""
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph]

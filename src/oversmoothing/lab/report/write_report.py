@@ -10,8 +10,7 @@ from pathlib import Path
 
 from oversmoothing.lab.launch.script import OUTPUTS
 from oversmoothing.lab.report.claims import read_claims
-from oversmoothing.lab.report.in_short import in_short
-from oversmoothing.lab.report.page import Section, papers, write_page
+from oversmoothing.lab.report.page import Section, in_short, papers, write_page
 from oversmoothing.lab.report.results import Planned, Records, collect_from, records_beside
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.report.verdict import Entry, judge
