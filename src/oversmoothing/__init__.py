@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from oversmoothing import metrics as metrics
     from oversmoothing.adapters.apply import apply as apply
     from oversmoothing.adapters.apply import remove as remove
+    from oversmoothing.adapters.apply import restore as restore
+    from oversmoothing.adapters.recipe import recipe as recipe
     from oversmoothing.aggregators.base import After as After
     from oversmoothing.aggregators.base import Aggregator as Aggregator
     from oversmoothing.aggregators.base import Context as Context
@@ -22,12 +24,17 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.centered import Centered as Centered
     from oversmoothing.aggregators.contranorm import ContraNorm as ContraNorm
     from oversmoothing.aggregators.contranorm_d import ContraNormD as ContraNormD
+    from oversmoothing.aggregators.drop_edge import DropEdge as DropEdge
     from oversmoothing.aggregators.em import EM as EM
     from oversmoothing.aggregators.external import External as External
     from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
     from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
+    from oversmoothing.aggregators.rezero import ReZero as ReZero
     from oversmoothing.aggregators.self_attention import SelfAttention as SelfAttention
+    from oversmoothing.aggregators.skip_connections import InitialResidual as InitialResidual
+    from oversmoothing.aggregators.skip_connections import Jumping as Jumping
+    from oversmoothing.aggregators.skip_connections import Residual as Residual
     from oversmoothing.diagnosis.callbacks import LightningCallback as LightningCallback
     from oversmoothing.diagnosis.callbacks import TrainerCallback as TrainerCallback
     from oversmoothing.diagnosis.callbacks import layer_metrics as layer_metrics
@@ -38,17 +45,21 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {  # where each public name is defined
-    "adapters.apply": "apply remove",
+    "adapters.apply": "apply remove restore",
+    "adapters.recipe": "recipe",
     "aggregators.base": "After Aggregator Context Inside Instead",
     "aggregators.centered": "Centered",
     "aggregators.contranorm": "ContraNorm",
     "aggregators.contranorm_d": "ContraNormD",
+    "aggregators.drop_edge": "DropEdge",
     "aggregators.em": "EM",
     "aggregators.external": "External",
     "aggregators.external_multihead": "ExternalMultiHead",
     "aggregators.layernorm": "LayerNorm",
     "aggregators.pairnorm": "PairNorm",
+    "aggregators.rezero": "ReZero",
     "aggregators.self_attention": "SelfAttention",
+    "aggregators.skip_connections": "InitialResidual Jumping Residual",
     "diagnosis.callbacks": "LightningCallback TrainerCallback layer_metrics",
     "diagnosis.diagnose": "diagnose",
     "diagnosis.report": "Report",

@@ -29,7 +29,7 @@ from small_vit import images
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.adapters.blocks import find_blocks
+from oversmoothing.adapters.blocks import choose
 from oversmoothing.aggregators.base import PLAIN, Context, Inside, advance
 from oversmoothing.errors import InputError
 
@@ -196,10 +196,10 @@ def test_two_calls_are_one_and_remove_undoes_both(case: Case) -> None:
     model = case.model()
     before, plain = everything(model), case.run(model)
     expected = case.run(osm.apply(model, "centered", gamma=-0.5))
-    found = find_blocks(osm.remove(model))
+    found = choose(osm.remove(model), "all").every
     for blocks in ("last-1", range(len(found) - 1)):
         osm.apply(model, "centered", gamma=-0.5, blocks=blocks)
-        assert find_blocks(model) == found
+        assert choose(model, "all").every == found
     assert torch.equal(case.run(model), expected)
     osm.remove(model)
     assert torch.equal(case.run(model), plain) and everything(model) == before

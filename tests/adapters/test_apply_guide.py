@@ -12,7 +12,7 @@ def test_the_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)  # it saves a file
     page = (ROOT / "docs/guides/apply.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) == 10
+    assert len(blocks) == 13
     torch.manual_seed(0)
     names: dict = {}
     for block in blocks:

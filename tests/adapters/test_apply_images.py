@@ -93,7 +93,7 @@ def test_instead_of_attention() -> None:
 
 
 def test_other_attention_of_timm() -> None:
-    """Rotary positions and separate projections stay; windows and pooling are refused."""
+    """Rotary positions and separate projections stay."""
     sizes = {"embed_dim": 32, "num_heads": 2}
     model = applied(centered, name="eva02_tiny_patch14_224", sizes=sizes | {"img_size": 28})
     assert isinstance(model.blocks[0].attn, EvaAttention)
@@ -106,8 +106,6 @@ def test_other_attention_of_timm() -> None:
     shift = attention(x) - attention.plain.forward(attention, x)
     expected = (-values @ attention.proj.weight.T)[:, None]
     torch.testing.assert_close(shift, expected.expand_as(shift))
-    with pytest.raises(InputError, match="^model: "):
-        osm.apply(timm.create_model("swin_tiny_patch4_window7_224"), "centered")
 
 
 def encoder(**options: bool) -> nn.Module:

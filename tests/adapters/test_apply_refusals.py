@@ -8,7 +8,7 @@ import torch
 import torch_geometric.nn as pyg
 import transformers as hf
 from applied_convolutions import network
-from applied_models import Push, Scale, bert, everything, gpt2, made, vit
+from applied_models import Push, Scale, bert, everything, gpt2, swin, vit
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -21,6 +21,17 @@ IMAGE = torch.rand(1, 3, 32, 32)
 def encoder(**options: bool) -> nn.Module:
     layer = nn.TransformerEncoderLayer(16, 2, 32, **{"batch_first": True, **options})
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def stack() -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(2)))
+
+
+def with_bias() -> nn.Module:
+    model = encoder()
+    for layer in model.layers:
+        layer.self_attn = nn.MultiheadAttention(16, 2, add_bias_kv=True, batch_first=True)
+    return model
 
 
 def without_fused() -> nn.Module:
@@ -78,10 +89,14 @@ def distilbert() -> nn.Module:
 
 
 headless = partial(vit, class_token=False, global_pool="avg")
-flex = partial(made, bert, implementation="flex_attention")
 WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument that is named
-    "unknown blocks": (encoder, "contranorm", {}, "model"),
-    "unknown mixing": (encoder, "centered", {}, "aggregator"),
+    "unknown blocks": (stack, "contranorm", {}, "model"),
+    "unknown mixing": (stack, "centered", {}, "aggregator"),
+    "after, without a place": (encoder, "contranorm", {}, "aggregator"),
+    "a token of its own": (with_bias, "centered", {}, "model"),
+    "after, in windows": (swin, "pairnorm", {}, "model"),
+    "channels as tokens": (
+        partial(timm.create_model, "xcit_nano_12_p8_224", depth=2), "centered", {}, "model"),
     "unknown name": (vit, "centred", {}, "aggregator"),
     "preset": (vit, "contranorm_vit", {}, "aggregator"),
     "none": (vit, "none", {}, "aggregator"),
@@ -123,7 +138,6 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "no norm": (group_vit, "layernorm", {}, "where"),
     "windows": (windows, "centered", {}, "model"),
     "sinks": (sinks, "centered", {}, "model"),
-    "masks that cannot be read": (flex, "centered", {}, "model"),
     "instead in text": (bert, "em", {}, "aggregator"),
     "place in text": (bert, "pairnorm", {"where": "fnn"}, "where"),
     "instead in graphs": (convolutions, "external", {}, "aggregator"),
@@ -149,6 +163,13 @@ def test_bad_input_leaves_the_model_as_it_was(why: str) -> None:
     assert "\n" not in str(refused.value) and everything(model) == before
 
 
+def later(name: str) -> nn.Module:
+    """A model whose attention function is chosen after the method."""
+    model = osm.apply(bert(), "centered")
+    model.set_attn_implementation(name)
+    return model
+
+
 def batch_of(nodes: int) -> Tensor:
     return torch.zeros(nodes, dtype=torch.long)
 
@@ -167,6 +188,11 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
     "bipartite": (
         lambda: network(lambda: pyg.SAGEConv((4, 4), 4), osm.Centered).layers[0],
         ((torch.randn(7, 4).double(), torch.randn(5, 4).double()), EDGES), "model"),
+    "masks that cannot be read": (
+        lambda: later("flex_attention"), (torch.ones(1, 3, dtype=torch.long),), "model"),
+    "padded windows": (
+        lambda: osm.apply(swin().layers[0].blocks, "centered", blocks=[0])[0],
+        (torch.rand(1, 3, 4, 16),), "model"),
     "keys are selected": (
         lambda: partial(osm.apply(bert(), "centered").encoder.layer[0].attention.self.inside.attend,
                         nn.Identity(), indices=torch.zeros(1, 3, 2)),

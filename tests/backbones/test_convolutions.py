@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 import oversmoothing as osm
 from oversmoothing.aggregators.base import Context, Inside
+from oversmoothing.aggregators.drop_edge import drop_edges
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.pyg import Layer, Networks
-from oversmoothing.lab.backbones.pyg_convs import as_csr, drop_edges
+from oversmoothing.lab.backbones.pyg_convs import as_csr
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes import FullBatchAdam, FullBatchLoop

@@ -46,6 +46,17 @@ def rope() -> nn.Module:
     return timm.create_model("vit_base_patch16_rope_224", img_size=32, depth=2, num_classes=3)
 
 
+def swin() -> nn.Module:
+    sizes = {
+        "img_size": 32,
+        "window_size": 2,
+        "embed_dim": 16,
+        "depths": (1, 2),
+        "num_heads": (2, 4),
+    }
+    return timm.create_model("swin_tiny_patch4_window7_224", **sizes, num_classes=3)
+
+
 def bert() -> nn.Module:
     return hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=32))
 
@@ -76,6 +87,7 @@ GRAPH = {"x": torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), "ed
 CASES = {
     "vit": Case(vit, IMAGE, ("branch", "norm2", "norms")),
     "rope": Case(rope, IMAGE, ()),
+    "swin": Case(swin, IMAGE, ()),
     "bert": Case(bert, TEXT, ("attention_sum", "context", "norms")),
     "gpt2": Case(gpt2, TEXT, ()),
     "llama": Case(llama, TEXT, ()),

@@ -12,8 +12,9 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from oversmoothing.adapters.blocks import choose
-from oversmoothing.adapters.calls import Current
-from oversmoothing.adapters.names import factories, matching, place_after
+from oversmoothing.adapters.calls import Capture, Current, ungrouped
+from oversmoothing.adapters.names import factories, known, matching, place_after
+from oversmoothing.adapters.recipe import Recipe, forget, lost, note, noted
 from oversmoothing.adapters.site import Placed, Site, channels, check_layout, placed_in
 from oversmoothing.adapters.sites import Factory, kind_of
 from oversmoothing.errors import InputError, closest, meant
@@ -22,7 +23,10 @@ LIBRARIES = {  # whose models have known places -> the module here that knows th
     "torch_geometric": "pyg",
     "transformers": "hf",
     "timm": "timm",
+    "torch": "multihead",  # nn.MultiheadAttention
 }
+
+BRANCHES = ("branch", "branches", "projection", "ffn")  # places before a residual sum
 
 
 def apply(
@@ -71,12 +75,17 @@ def apply(
     """
     plain = getattr(model, "_orig_mod", model)  # of torch.compile
     require_plain(plain)
+    if missing := lost(plain):
+        warnings.warn(missing, stacklevel=2)
     check_layout(layout)
-    placed = _placed(plain, factories(aggregator, options), blocks, where, layout, causal)
+    wanted = factories(aggregator, options)
+    placed = _placed(plain, wanted, blocks, where, layout, causal)
     require_attachable(placed)
     for place in placed:
         _adapt(place, plain)
         place.site.attach(place.module)
+    given = {"blocks": blocks, "where": where, "layout": layout, "causal": causal}
+    note(plain, wanted, {key: value for key, value in given.items() if value is not None})
     _forget_compiled()
     return model
 
@@ -98,8 +107,49 @@ def remove(model: nn.Module) -> nn.Module:
             site.check(module)
     for place in placed:
         place.site.detach(place.module)
+    forget(model)
     _forget_compiled()
     return model
+
+
+def restore(
+    model: nn.Module, recipe: Recipe | None = None, own: Sequence[Factory] = ()
+) -> nn.Module:
+    """Applies the methods of a recipe; they have their initial parameters, so load weights after.
+
+    Args:
+        model: without methods; it is changed in place.
+        recipe: of :func:`recipe`; None: that in the configuration of a model of transformers.
+        own: classes and functions of methods of your own that the recipe names.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: there is no recipe, it names a method that is not known, or what ``apply``
+            raises. A recipe never imports code.
+    """
+    if recipe is None:
+        recipe = noted(model)
+        if recipe is None:
+            raise InputError(
+                f"recipe: {type(model).__name__} has none in its configuration; give that of "
+                "oversmoothing.recipe(model), taken before the model was saved"
+            )
+    names: dict[str, Factory] = {**known(), **{factory.__name__: factory for factory in own}}
+    for call in recipe:
+        options = dict(call)
+        part = model.get_submodule(options.pop("module", ""))
+        apply(part, [_made(dict(method), names) for method in options.pop("methods")], **options)
+    return model
+
+
+def _made(method: dict[str, Any], names: dict[str, Factory]) -> Factory:
+    name = method.pop("name")
+    if name not in names:
+        raise InputError(f"recipe: method {name} is not known; give its class, as in own=[{name}]")
+    [factory] = factories(names[name], method)
+    return factory
 
 
 def _adapt(place: Placed, model: nn.Module) -> None:
@@ -140,14 +190,29 @@ def _placed(
         names = list(choice.blocks)
         library = require_library(model, choice.blocks.values(), wanted)
         require_order(library, model, choice.blocks.values(), wanted, causal)
+        require_place(library, choice.blocks.values(), wanted, where)
         placed = library.place(model, choice, wanted, where, current)
         require_some(placed, where)
     require_prefix(model, placed)
     # A module that blocks share has one site.
     placed = [*{(place.module, type(place.site)): place for place in placed}.values()]
-    if library is None or not any(place.site.current is current for place in placed):
-        return placed
-    return placed + library.readers(model, names, current)
+    return placed + _readers(library, model, names, placed, current)
+
+
+def _readers(
+    library: ModuleType | None,
+    model: nn.Module,
+    names: Sequence[str],
+    placed: Sequence[Placed],
+    current: Current,
+) -> list[Placed]:
+    """Returns the hooks that begin and end a call of the model."""
+    sites = [place.site for place in placed if place.site.current is current]
+    found = library.readers(model, names, current) if library and sites else []
+    of_layers = any(isinstance(s, Site) and (s.keeps_call or s.reads_inputs) for s in sites)
+    if not found and of_layers:
+        return [Placed(model, Capture(current, model, ungrouped))]
+    return found
 
 
 def _forget_compiled() -> None:
@@ -162,6 +227,8 @@ def library_of(blocks: Iterable[nn.Module]) -> ModuleType | None:
         kind for block in blocks for module in block.modules() for kind in type(module).__mro__
     }
     homes = {kind.__module__.partition(".")[0] for kind in kinds}
+    if nn.MultiheadAttention not in kinds:
+        homes.discard("torch")
     known = [module for library, module in LIBRARIES.items() if library in homes]
     return import_module(f"oversmoothing.adapters.{known[0]}") if known else None
 
@@ -237,6 +304,26 @@ def require_library(
             "as a pattern of names of modules whose outputs are tokens (B, N, C)"
         )
     return library
+
+
+def require_place(
+    library: ModuleType, blocks: Iterable[nn.Module], wanted: Sequence[Factory], where: str | None
+) -> None:
+    """Checks that no skip connection is where there is one, and no factor is on no branch."""
+    if not library.ADDS_INPUTS:
+        return
+    dim = channels(next(iter(blocks)), wanted)
+    kinds = [kind_of(factory, dim) for factory in wanted]
+    if found := [kind for kind in kinds if kind.reads_inputs]:
+        raise InputError(
+            f"aggregator {found[0].__name__} adds the input of a layer, which these blocks add "
+            "already; give where= as a pattern of names of modules that do not"
+        )
+    if where not in (None, *BRANCHES) and any(kind.of_branches for kind in kinds):
+        raise InputError(
+            f"where: branches are scaled before their residual sum, got {where!r}; leave it out, "
+            f"or give one of {', '.join(BRANCHES)} or a pattern of module names"
+        )
 
 
 def require_order(

@@ -7,6 +7,7 @@ do not change, and the attention stays fused.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -58,7 +59,7 @@ class InsideAttention(SwappingSite):
         if v.shape[:-2] != mixed.shape[:-2]:
             v = v.repeat_interleave(mixed.shape[-3] // v.shape[-3], dim=-3)
         if self.current is not None:  # the groups encode the padding, so no mask is needed
-            return self.act(mixed, v)
+            return self.act(mixed, v, context=replace(self.context, causal=causal))
         prefix = self.context.prefix
         return self(mixed, v, Context(prefix, mask=seen(mask), causal=causal))
 
@@ -67,6 +68,28 @@ class InsideAttention(SwappingSite):
         return (
             super().forward(x, *others) if isinstance(others[-1], Context) else self.mix(x, *others)
         )
+
+
+class InsideWindows(SwappingSite):
+    """Acts inside a block with attention over windows; the tokens of all windows are one sample.
+
+    M is block-diagonal, and its rows sum to 1. So what an aggregator adds to all mixed tokens is
+    added to the values instead: M V + γ 1 v̄ᵀ = M (V + γ 1 v̄ᵀ), with the mean v̄ over the image.
+    """
+
+    name = "inside"
+    images = 1  # in the call
+
+    def connect(self, module: nn.Module) -> None:
+        module.__class__ = subclass(type(module), Windowed)
+        self.handles = [module.attn.qkv.register_forward_hook(self.shift)]
+
+    def shift(self, module: nn.Module, args: tuple, qkv: Tensor) -> Tensor:
+        """Shifts the values. Shapes: (B·windows, N, 3C) -> (B·windows, N, 3C)."""
+        *others, v = qkv.chunk(3, dim=-1)
+        of_image = v.unflatten(0, (self.images, -1)).flatten(1, 2)
+        shift = self(torch.zeros_like(of_image), of_image, self.context)
+        return torch.cat([*others, v + shift.view(v.shape)], dim=-1)
 
 
 class InsteadOfAttention(SwappingSite):
@@ -122,6 +145,27 @@ class Intercepting(Swapped):
                 "did not act; allow fused attention, or use oversmoothing.remove"
             )
         return output
+
+
+class Windowed(Swapped):
+    """A block with aggregators inside its attention over windows."""
+
+    inside: InsideWindows
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        _, H, W, _ = x.shape
+        if H % self.window_size[0] or W % self.window_size[1]:
+            raise InputError(
+                f"model: {H} x {W} tokens do not fill windows of {self.window_size}, and the mean "
+                "would count the padding; give images of another size"
+            )
+        if self.training and self.attn.attn_drop.p:
+            raise InputError(
+                "model: with dropout of the attention its rows do not sum to 1, so values cannot "
+                "be shifted; create the model with attn_drop_rate=0"
+            )
+        self.inside.images = len(x)
+        return super().forward(x, *args, **kwargs)
 
 
 class Replaced(Swapped):

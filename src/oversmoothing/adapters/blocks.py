@@ -205,6 +205,13 @@ ALBERT = LayerPlaces(
     },
 )
 TEXT_LAYERS = (BERT, ALBERT)
+WINDOWED = "timm.models.swin_transformer.SwinTransformerBlock"
+
+
+def windows(block: nn.Module) -> bool:
+    """Whether a block is timm's with attention over windows; stages have several of them."""
+    kind = _class(block)
+    return f"{kind.__module__}.{kind.__name__}" == WINDOWED
 
 
 class Choice(NamedTuple):
@@ -233,7 +240,7 @@ def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
         InputError: the model has no repeated blocks, or the chosen ones do not exist.
     """
     try:
-        found = {name: module for name, module in model.named_modules() if ALBERT.fits(module)}
+        found = {name: m for name, m in model.named_modules() if ALBERT.fits(m) or windows(m)}
         found = found or find_blocks(model)  # which takes the groups of an ALBERT for blocks
     except InputError as error:
         raise InputError(

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -143,6 +143,10 @@ def _take(x: Tensor, order: Tensor) -> Tensor:
 def _of_nodes(context: Context, nodes: Tensor) -> Context:
     """Returns the context of some graphs, nodes (graphs, n); with edges, of one graph only."""
     row_sum = None if context.row_sum is None else context.row_sum[..., nodes, :]
+    inputs, outputs = (
+        tuple(x[..., nodes, :] for x in of) for of in (context.inputs, context.outputs)
+    )
+    context = replace(context, inputs=inputs, outputs=outputs)
     if context.edges is None:
         return replace(context, row_sum=row_sum)
     N = nodes.shape[1]
@@ -151,6 +155,14 @@ def _of_nodes(context: Context, nodes: Tensor) -> Context:
     edges = new[context.edges]
     edges = edges[:, (edges >= 0).all(dim=0)]
     return replace(context, row_sum=row_sum, edges=edges, num_nodes=N)
+
+
+class Layers(NamedTuple):
+    """What the layers of a call share: inputs, outputs, and what was drawn for their edges."""
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    drawn: dict[int, tuple[Tensor, Tensor]]
 
 
 class Current:
@@ -196,7 +208,7 @@ class Current:
             groups: of the call.
             trains: whether a backward pass may repeat parts of the call.
         """
-        self._of_thread.groups = groups
+        self._of_thread.groups, self._of_thread.layers = groups, Layers([], [], {})
         if not torch.compiler.is_compiling():
             self._of_thread.task = task = torch._C._current_graph_task_id()
             trains = trains and task == -1
@@ -207,8 +219,40 @@ class Current:
 
     def leave(self) -> None:
         """Forgets the groups at the end of a call, so that modules called alone do not see them."""
+        self._of_thread.layers = None
         if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:
             self._of_thread.groups = None
+
+    def record(self, x: Tensor, context: Context) -> Context:
+        """Adds the input of a layer to those of the call; the context then has all of them."""
+        if (layers := self._layers()) is None:  # the layer is called alone
+            return replace(context, inputs=(x,))
+        if not layers.inputs or layers.inputs[-1] is not x:
+            layers.inputs.append(x)
+        return replace(context, inputs=tuple(layers.inputs), outputs=tuple(layers.outputs))
+
+    def record_output(self, x: Tensor) -> None:
+        """Adds the output of a layer to those of the call."""
+        if (layers := self._layers()) is not None:
+            layers.outputs.append(x)
+
+    def drawn(self, edges: Tensor, draw: Callable[[Tensor], Tensor]) -> Tensor:
+        """Returns what is drawn for edges, which is the same in all layers of a call."""
+        if (layers := self._layers()) is None:
+            return draw(edges)
+        if id(edges) not in layers.drawn:
+            layers.drawn[id(edges)] = (edges, draw(edges))
+        return layers.drawn[id(edges)][1]
+
+    def _layers(self) -> "Layers | None":
+        layers = getattr(self._of_thread, "layers", None)
+        compiles = torch.compiler.is_compiling()
+        if layers is None and not compiles and torch._C._current_graph_task_id() != -1:
+            raise InputError(
+                "model: gradient checkpointing repeats a layer without those before it, which skip "
+                "connections and drop_edge need; checkpoint the whole model, or turn it off"
+            )
+        return layers
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
@@ -256,6 +300,10 @@ class Capture:
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         groups = self.read(dict(zip(self.names, args)) | kwargs)
         self.current.enter(groups, torch.is_grad_enabled())
+
+
+def ungrouped(given: dict[str, Any]) -> None:
+    """Returns None: all tokens of a sample are one group."""
 
 
 def sentences(mask: Tensor | None) -> Sentences | None:

@@ -29,7 +29,7 @@ from oversmoothing.adapters.calls import (
 )
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, channels, width
-from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.adapters.sites import Factory, Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -46,7 +46,9 @@ READERS = {  # arguments that tell the groups of tokens; a model has the first o
 
 IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
 
-PLACES = ("norms", *{place: None for layout in TEXT_LAYERS for place in layout.places})
+ADDS_INPUTS = True  # every block adds its input to its branches
+MLPS = ("mlp", "feed_forward", "ffn")
+PLACES = ("norms", "branches", *{place: None for layout in TEXT_LAYERS for place in layout.places})
 MIXING_NORMS = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.instancenorm._InstanceNorm,
@@ -59,7 +61,10 @@ class InsideFunction(InsideAttention):
 
     Attributes:
         config: the previous configuration of the attention, which names its attention function.
+        causal: whether the model is causal; for functions whose masks ``mix`` does not understand.
     """
+
+    causal: bool | None = None
 
     def check(self, module: nn.Module) -> None:
         """Accepts every module: a patched forward calls the attention function, too."""
@@ -87,14 +92,23 @@ class InsideFunction(InsideAttention):
         Raises:
             InputError: the mask does not tell which values are seen.
         """
-        _require_readable(attention_mask, options.get("cache"))
+        name = self.config._attn_implementation or "sdpa"
+        if name in FUNCTIONS:
+            _require_readable(attention_mask)
+        else:
+            self._require_known(module, name, value.shape[2], options)
+        if options.get("cache") is not None:
+            raise InputError("cache: aggregators cannot follow a paged cache; use model.generate")
         if options.get("indices") is not None:
             raise InputError(
                 f"model: {type(module).__name__} selects its keys inside the attention "
                 "function, where aggregators cannot act; choose one that acts after the attention"
             )
-        function = _function(module, self.config._attn_implementation or "sdpa")
+        function = _function(module, name)
         mixed, weights = function(module, query, key, value, attention_mask, **options)
+        if name not in FUNCTIONS:  # its padding is that of the model's arguments
+            mixed = self.mix(mixed.transpose(1, 2), value, None, bool(self.causal))
+            return mixed.transpose(1, 2).contiguous(), weights
         causal = options.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
         N_q = query.shape[2]
@@ -103,6 +117,24 @@ class InsideFunction(InsideAttention):
             value = value[:, :, :N_q]
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
         return mixed.transpose(1, 2).contiguous(), weights
+
+    def _require_known(
+        self, module: nn.Module, name: str, num_tokens: int, options: dict[str, Any]
+    ) -> None:
+        """Checks that the tokens that each token sees are known, for a function such as flash."""
+        window = options.get("sliding_window") or getattr(module, "sliding_window", None)
+        packed = options.get("cu_seq_lens_q") is not None
+        if self.current is None or self.causal is None:
+            raise InputError(
+                f"model: attention function {name} has masks that aggregators cannot read; call "
+                "model.set_attn_implementation before oversmoothing.apply, which then reads the "
+                "model's own arguments, or choose sdpa"
+            )
+        if packed or (isinstance(window, int) and num_tokens > window):
+            raise InputError(
+                f"model: attention function {name} gets packed texts or a sliding window, which "
+                "aggregators cannot read; call model.set_attn_implementation('sdpa')"
+            )
 
 
 class InsteadOfFunction(InsideFunction):
@@ -135,24 +167,12 @@ def of_file(module: nn.Module, name: str) -> Any:
 
 def _function(module: nn.Module, name: str) -> Callable:
     """Returns the attention function of a name; ``eager`` is that of the model's own file."""
-    require_function(name)
     if name != "eager":
         return ALL_ATTENTION_FUNCTIONS[name]
     return of_file(module, "eager_attention_forward")
 
 
-def require_function(name: str) -> None:
-    """Raises InputError for an attention function with masks that aggregators cannot read."""
-    if name not in FUNCTIONS:
-        raise InputError(
-            f"model: attention function {name} has masks that aggregators cannot read; "
-            "call model.set_attn_implementation('sdpa') first"
-        )
-
-
-def _require_readable(mask: Any, cache: Any) -> None:
-    if cache is not None:
-        raise InputError("cache: aggregators cannot follow a paged cache; use model.generate")
+def _require_readable(mask: Any) -> None:
     if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4):
         got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise InputError(
@@ -172,11 +192,14 @@ def place(
 
     Args:
         where: place of aggregators of the site after: one of ``TEXT_LAYERS``, or ``norms``, which
-            is before every norm of a block and the default for other layers.
+            is before every norm of a block and the default for other layers, or ``branches``: after
+            attention and MLP, the default of aggregators that scale branches.
 
     Raises:
         InputError: the blocks lack such a place.
     """
+    dim = channels(next(iter(choice.blocks.values())), factories)
+    where = where or ("branches" if scale_branches(factories, dim) else None)
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
         attentions, dim = _attentions(block), channels(block, factories)
@@ -187,7 +210,9 @@ def place(
             for attention in _checked(attentions, name, choice):
                 inside = sites.build("inside", _head_channels(attention))
                 masked = all(aggregator.can_be_causal for aggregator in inside)
-                site = InsideFunction(inside, context, None if masked else current)
+                known = (attention.config._attn_implementation or "sdpa") in FUNCTIONS
+                site = InsideFunction(inside, context, None if masked and known else current)
+                site.causal = is_causal(model, block)
                 placed.append(Placed(attention, site))
         if sites.has("after"):
             for place in _places(block, attentions, where, dim or width(block)):
@@ -295,7 +320,6 @@ def _checked(attentions: list[nn.Module], name: str, choice: Choice) -> list[nn.
                 f"model: {type(attention).__name__} has attention sinks, so the rows of its matrix "
                 "sum to less than 1; choose a method that acts after the mixing"
             )
-        require_function(attention.config._attn_implementation)
     return attentions
 
 
@@ -314,6 +338,8 @@ def _places(
     place = where or ("attention_sum" if named else "norms")
     if place in named:
         return [named[place]]
+    if place == "branches":
+        return [named["projection"], named["ffn"]] if named else _branches(block, attentions)
     heads = {id(part) for attention in attentions for part in attention.modules()}
     norms: list[Place] = []
     for name, module in block.named_modules():  # a module comes before those inside it
@@ -332,6 +358,17 @@ def _places(
             f"names, got {where!r}"
         )
     return norms
+
+
+def _branches(block: nn.Module, attentions: list[nn.Module]) -> list[Place]:
+    """Returns the places after the attention and the MLP of a block."""
+    names = [name for name, child in block.named_children() if child in attentions or name in MLPS]
+    if len(names) != 2:
+        raise InputError(
+            f"where: the branches of {type(block).__name__} are not known; give where= as a "
+            "pattern of names of the modules whose outputs are added, such as layers.*.mlp"
+        )
+    return [Place(name, before=False) for name in names]
 
 
 def _is_norm(module: nn.Module, dim: int) -> bool:

@@ -1,5 +1,6 @@
 """What the words of a user mean: names of aggregators, and patterns of module names."""
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -12,10 +13,11 @@ from torch import nn
 
 import oversmoothing.aggregators
 from oversmoothing.adapters.calls import Current
-from oversmoothing.adapters.pyg import AfterConvolution, output_channels
+from oversmoothing.adapters.convolutions import AfterConvolution
+from oversmoothing.adapters.pyg import output_channels
 from oversmoothing.adapters.site import AfterModule, Placed, channels
 from oversmoothing.adapters.sites import Factory, Sites
-from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, meant
 
@@ -77,21 +79,22 @@ def _name(factory: Factory) -> str:
 
 
 def _named(name: str) -> type[Aggregator]:
-    known = _known()
-    if name not in known:
+    every = known()
+    if name not in every:
         # A preset of train.py, such as contranorm_vit, begins with its method.
-        starts = (other for other in known if name.startswith(f"{other}_"))
+        starts = (other for other in every if name.startswith(f"{other}_"))
         likely = max(starts, key=len, default=name)
         raise InputError(
-            f"aggregator: no aggregator {name!r}; {meant(likely, known)} (give a method "
+            f"aggregator: no aggregator {name!r}; {meant(likely, every)} (give a method "
             "of your own as a class)"
         )
-    return known[name]
+    return every[name]
 
 
 @cache
-def _known() -> dict[str, type[Aggregator]]:
-    """Returns all aggregator classes by the names of the modules that define them."""
+def known() -> dict[str, type[Aggregator]]:
+    """Returns all aggregator classes by name: that of their module, or of the class in snake case
+    where a module defines several."""
     found = {}
     for info in iter_modules(oversmoothing.aggregators.__path__, "oversmoothing.aggregators."):
         module = import_module(info.name)
@@ -99,10 +102,13 @@ def _known() -> dict[str, type[Aggregator]]:
             kind
             for kind in vars(module).values()
             if isinstance(kind, type) and issubclass(kind, Aggregator)
-            if kind.__module__ == info.name and "forward" in vars(kind)
+            if kind.__module__ == info.name != "oversmoothing.aggregators.base"
+            if "forward" in vars(kind)
         ]
-        if len(own) == 1:
-            found[info.name.rpartition(".")[2]] = own[0]
+        alone = len(own) == 1
+        for kind in own:
+            name = re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+            found[info.name.rpartition(".")[2] if alone else name] = kind
     return found
 
 
@@ -156,7 +162,13 @@ def place_after(
         dim = output_channels(module, factories) if convolves else channels(named, factories)
         sites = Sites(factories, dim, f"a place after {name}", ("after",))
         kind = AfterConvolution if convolves else AfterModule
-        site = kind(sites.build("after", dim), current=current, layout=layout, dim=dim)
+        context = Context(layer=1 + len(placed))
+        site = kind(sites.build("after", dim), context, current, layout, dim)
+        if site.reads_inputs and module is not named:
+            raise InputError(
+                f"where: {name} is a Sequential, whose input a skip connection cannot see; put it "
+                "into a module with a forward of its own"
+            )
         placed[module] = Placed(module, site)
     return list(placed.values())
 

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import replace
 from inspect import signature
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +18,22 @@ from torch import Tensor, nn
 from oversmoothing.adapters.attention import Swapped, subclass
 from oversmoothing.adapters.blocks import Choice
 from oversmoothing.adapters.calls import Capture, Current, Graphs
-from oversmoothing.adapters.site import AfterModule, Placed, Site, channels
-from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.adapters.convolutions import (
+    AfterConvolution,
+    BeforeConvolution,
+    EdgesOfConvolution,
+    entries_of,
+    with_edges,
+)
+from oversmoothing.adapters.site import Placed, Site, channels
+from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Context, wants_dim
 from oversmoothing.errors import InputError
 
 WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes with those of x
 BATCH = ("batch", "batch_index", "batch_idx", "batch_vector")  # names of PyG's vector
+ADDS_INPUTS = False  # whether blocks add their input to their output
+OFFERED = ("inside", "after", "before", "edges")
 VALUES = ("x", "value", "v")  # names of the values that convolutions propagate
 
 
@@ -182,27 +191,6 @@ def _values(conv: nn.Module, kwargs: Mapping[str, Any], mixed: Tensor) -> Tensor
     return v
 
 
-class AfterConvolution(AfterModule):
-    """Acts on the output of a convolution; its aggregators can read the edges.
-
-    In a bipartite graph only targets have outputs, so only targets can be neighbours. If the first
-    sources have the features of the targets, as in batches of ``NeighborLoader``, they are taken to
-    be the targets. Otherwise sources are other nodes, and no two targets are neighbours.
-    """
-
-    def connect(self, module: nn.Module) -> None:
-        super().connect(module)
-        self.names = list(signature(module.forward).parameters)
-
-    def of_call(self, module: nn.Module, args: tuple, kwargs: dict, num_tokens: int) -> Context:
-        given = dict(zip(self.names, args)) | kwargs
-        edges, x = given.get("edge_index"), given.get("x")
-        context = with_edges(self.context, self, module, edges, num_tokens)
-        if context.edges is None or not isinstance(x, tuple | list):
-            return context
-        return replace(context, edges=between_targets(context.edges, x, num_tokens))
-
-
 def place(
     model: nn.Module,
     choice: Choice,
@@ -224,6 +212,7 @@ def place(
             f"{where!r}"
         )
     placed: list[Placed] = []
+    last = [*choice.blocks.values()][-1]
     for name, block in choice.blocks.items():
         convolutions = [module for module in block.modules() if hasattr(module, "propagate")]
         if not convolutions:
@@ -231,17 +220,56 @@ def place(
                 f"blocks: {name} ({type(block).__name__}) has no graph convolution; leave it out "
                 "of blocks=, or give where= as a pattern of module names"
             )
+        acts_after = choice.named or block is not choice.last
         for conv in convolutions:
-            out = output_channels(conv, factories)
-            sites = Sites(factories, out, type(model).__name__, ("inside", "after"))
-            if sites.has("inside"):
-                dim = mixed_channels(conv, sites.factories["inside"])
-                site = InsidePropagate(sites.build("inside", dim), current=current)
-                placed.append(Placed(conv, site))
-            if sites.has("after") and (choice.named or block is not choice.last):
-                site = AfterConvolution(sites.build("after", out), current=current, dim=out)
-                placed.append(Placed(conv, site))
-    return placed
+            layer = 1 + sum(isinstance(place.site, AfterConvolution) for place in placed)
+            at = AtConvolution(type(model).__name__, current, acts_after, block is last, layer)
+            placed += [Placed(conv, site) for site in _at(conv, factories, at)]
+    return placed if any(len(place.site) for place in placed) else []
+
+
+class AtConvolution(NamedTuple):
+    """What the sites of a convolution know about it."""
+
+    host: str
+    current: Current
+    acts_after: bool
+    combines: bool
+    layer: int
+
+
+def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> list[Site]:
+    """Builds the sites of a convolution; skip connections need as many channels behind it."""
+    out, current = output_channels(conv, factories), at.current
+    kinds = {factory: kind_of(factory, out) for factory in factories}
+    adding = [f for f, kind in kinds.items() if kind.reads_inputs and kind.site == "after"]
+    if adding and not keeps_channels(conv):
+        factories = [factory for factory in factories if factory not in adding]
+    sites = Sites(factories, out, at.host, OFFERED)
+    found: list[Site] = []
+    if sites.has("inside"):
+        dim = mixed_channels(conv, sites.factories["inside"])
+        found.append(InsidePropagate(sites.build("inside", dim), current=current))
+    if sites.has("after") and at.acts_after:
+        context = Context(layer=at.layer)
+        found.append(AfterConvolution(sites.build("after", out), context, current, dim=out))
+    if sites.has("before"):  # the last one combines what the others only note
+        combining = sites.build("before", 0) if at.combines else []
+        found.append(BeforeConvolution(combining, current=current))
+    if sites.has("edges"):
+        found.append(EdgesOfConvolution(sites.build("edges", 0), current=current))
+    return found
+
+
+def keeps_channels(conv: nn.Module) -> bool:
+    """Whether the output of a convolution has the channels of its input."""
+    try:
+        size = _width(conv)
+    except StopIteration:
+        return False
+    out = _called(deepcopy(conv).eval())
+    own = size[-1] if isinstance(size, tuple) else size
+    return isinstance(out, Tensor) and out.shape[-1] == own
 
 
 def is_causal(model: nn.Module, part: nn.Module) -> bool:
@@ -262,45 +290,6 @@ def _graphs(given: dict[str, Any]) -> Graphs | None:
             if isinstance(batch, Tensor) and batch.dim() == 1 and not batch.is_floating_point():
                 return Graphs(batch)
     return None
-
-
-def with_edges(
-    context: Context, site: Site, conv: nn.Module, edge_index: Any, num_nodes: int
-) -> Context:
-    """Adds the entries of M, self-loops included, to a context if an aggregator reads them."""
-    if not any(aggregator.reads_edges for aggregator in site):
-        return context
-    if edge_index is None:
-        raise InputError(
-            f"model: {type(conv).__name__} has no argument edge_index, which the aggregator reads; "
-            "choose another aggregator"
-        )
-    edges = entries_of(conv, edge_index)
-    loops = torch.arange(num_nodes, device=edges.device).expand(2, -1)
-    return replace(context, edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
-
-
-def entries_of(conv: nn.Module, edge_index: Any) -> Tensor:
-    """Returns row and column of every entry of M: the target and the source of every message."""
-    if hasattr(edge_index, "coo"):  # a SparseTensor
-        return torch.stack(edge_index.coo()[:2])
-    if edge_index.layout != torch.strided:
-        return edge_index.to_sparse_coo().coalesce().indices()
-    return edge_index.flip(0) if conv.flow == "source_to_target" else edge_index
-
-
-def between_targets(edges: Tensor, x: Sequence[Tensor | None], num_targets: int) -> Tensor:
-    """Selects the entries of a bipartite graph that join two targets; self-loops stay.
-
-    Args:
-        edges: all entries.
-        x: features of sources and targets; without features of their own, targets are the first
-            sources.
-        num_targets: number of targets.
-    """
-    sources, targets = x
-    same = targets is None or torch.equal(sources[..., :num_targets, :], targets)
-    return edges[:, edges[1] < num_targets if same else edges[0] == edges[1]]
 
 
 def mixes(edges: Tensor) -> bool:

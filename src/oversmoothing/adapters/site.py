@@ -30,14 +30,17 @@ class Site(Chain):
     Args:
         aggregators: in the order in which they act.
         context: what is known about the mixing before the model runs.
-        current: groups of tokens that the aggregators must not mix; not kept if all aggregators are
-            tokenwise.
+        current: groups of tokens that the aggregators must not mix, and the inputs of the layers;
+            not kept if no aggregator needs them.
 
     Attributes:
         name: of the child.
+        keeps_call: whether ``current`` is kept in any case.
+        reads_inputs: whether an aggregator reads the inputs of the layers.
     """
 
     name: ClassVar[str]
+    keeps_call: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -46,8 +49,10 @@ class Site(Chain):
         current: Current | None = None,
     ) -> None:
         super().__init__(aggregators)
-        tokenwise = all(getattr(aggregator, "tokenwise", False) for aggregator in aggregators)
-        self.context, self.current = context, None if tokenwise else current
+        self.tokenwise = all(getattr(aggregator, "tokenwise", False) for aggregator in aggregators)
+        self.reads_inputs = any(aggregator.reads_inputs for aggregator in aggregators)
+        kept = self.keeps_call or self.reads_inputs or not self.tokenwise
+        self.context, self.current = context, current if kept else None
         self.handles: list[RemovableHandle] = []
 
     def check(self, module: nn.Module) -> None:
@@ -77,7 +82,8 @@ class Site(Chain):
         context = self.context if context is None else context
         if isinstance(tensors[0], Proxy):
             return as_leaf(self, *tensors)
-        groups = self.current.groups if self.current is not None else None
+        grouped = self.current is not None and not self.tokenwise
+        groups = self.current.groups if grouped else None
         if groups is None:
             return self(*tensors, context)
         return groups.apply(self, *tensors, context=context)
@@ -142,7 +148,11 @@ class AfterModule(Site):
 
     def of_call(self, module: nn.Module, args: tuple, kwargs: dict, num_tokens: int) -> Context:
         """Returns what is known about the mixing in a call of the module."""
-        return self.context
+        if not self.reads_inputs:
+            return self.context
+        x = input_of(args, kwargs, num_tokens)
+        x = x if self.layout is None else to_tokens(x, self.layout)
+        return self.current.record(x, self.context)
 
 
 def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -160,8 +170,19 @@ def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
     x = _tokens(given, module, module.after.width, layout)
     context = module.after.of_call(module, args, kwargs, x.shape[-2])
     x = module.after.act(x, context=context)
+    if module.after.reads_inputs:
+        module.after.current.record_output(x)
     x = x if layout is None else from_tokens(x, given, layout)
     return (x, *rest) if type(output) is tuple else x
+
+
+def input_of(args: tuple, kwargs: dict, num_tokens: int) -> Tensor:
+    """Returns the tokens that a module gets; of a bipartite graph, those of the targets."""
+    x = args[0] if args else kwargs.get("x", next(iter(kwargs.values())))
+    if not isinstance(x, tuple | list):
+        return x
+    sources, targets = x
+    return sources[..., :num_tokens, :] if targets is None else targets
 
 
 def as_leaf(site: Site, *args: Any) -> Any:

@@ -20,7 +20,8 @@ from oversmoothing.aggregators.base import Aggregator, Context, checked, make
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 
-SITES = ("inside", "instead", "after")  # the order in which they act
+SITES = ("inside", "instead", "after")  # of a network, in the order in which they act
+EVERY = (*SITES, "before", "edges")
 Factory = Callable[..., Aggregator]
 
 
@@ -61,7 +62,7 @@ class Sites:
     def __init__(
         self, factories: Sequence[Factory], dim: int, host: str, offered: Sequence[str] = SITES
     ) -> None:
-        self.factories: dict[str, list[Factory]] = {site: [] for site in SITES}
+        self.factories: dict[str, list[Factory]] = {site: [] for site in EVERY}
         for factory in factories:
             kind = kind_of(factory, dim)
             if not issubclass(kind, Aggregator):
@@ -88,6 +89,11 @@ class Sites:
         return Chain(make(factory, dim) for factory in self.factories[site])
 
 
+def scale_branches(factories: Sequence[Factory], dim: int) -> bool:
+    """Whether all aggregators scale a branch before its residual sum."""
+    return bool(factories) and all(kind_of(factory, dim).of_branches for factory in factories)
+
+
 def kind_of(factory: Factory, dim: int) -> type[Aggregator]:
     """Returns the class of the aggregators that a factory builds.
 
@@ -104,6 +110,7 @@ def kind_of(factory: Factory, dim: int) -> type[Aggregator]:
 def _require(kind: type[Aggregator], host: str, offered: Sequence[str]) -> None:
     if kind.site not in offered:
         where = "instead of" if kind.site == "instead" else kind.site
+        where = "on the edges of" if kind.site == "edges" else where
         raise InputError(
             f"aggregator {kind.__name__} acts {where} the mixing, and {host} offers "
             f"only: {', '.join(offered)}; choose an aggregator of one of these sites"

@@ -11,18 +11,25 @@ from typing import Any, NamedTuple
 import torch.nn.functional as F
 from torch import nn
 
-from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
-from oversmoothing.adapters.blocks import Choice
+from oversmoothing.adapters.attention import InsideAttention, InsideWindows, InsteadOfAttention
+from oversmoothing.adapters.blocks import Choice, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
-from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.adapters.sites import Factory, Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
-NORMS = {"branch": (), "norm2": ("norm2",), "norms": ("norm1", "norm2")}  # acted on in a block
+NORMS = {
+    "branch": (),
+    "branches": (),
+    "norm2": ("norm2",),
+    "norms": ("norm1", "norm2"),
+}  # acted on in a block
+ADDS_INPUTS = True  # every block adds its input to its branches
 PLACES = tuple(NORMS)
-PARTS = ("attn", "norm1", "norm2")
+PARTS = ("attn", "norm1", "norm2", "mlp")
+SCALES = ("ls1", "ls2", "gamma_1", "gamma_2")  # factors of the branches (LayerScale)
 WHOLE = (  # attention classes that mix all tokens by torch's fused attention
     "timm.layers.attention.Attention",
     "timm.layers.attention.AttentionRope",
@@ -44,7 +51,8 @@ def place(
 
     Args:
         where: place of aggregators of the site after. ``branch``, the default: after the
-            attention's projection, before the residual sum. ``norm2``: before the second norm of
+            attention's projection, before the residual sum. ``branches``: there and after the MLP,
+            the default of aggregators that scale branches. ``norm2``: before the second norm of
             each block, thus after the attention and its residual sum, as in ContraNorm's paper.
             ``norms``: before every norm (two in each block and the final one), as in ContraNorm's
             code for ViTs.
@@ -52,7 +60,8 @@ def place(
     Raises:
         InputError: the blocks lack such a place.
     """
-    where = where or "branch"
+    dim = _channels(*next(iter(choice.blocks.items())))
+    where = where or ("branches" if scale_branches(factories, dim) else "branch")
     if where not in NORMS:
         raise InputError(
             f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
@@ -90,13 +99,27 @@ def _at_final_norm(
 
 
 def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> list[Placed]:
+    if windows(block):
+        return _in_windows(name, block, sites, at)
     placed, dim = _in_attention(name, block.attn, sites, at), _channels(name, block)
     if not sites.has("after"):
         return placed
-    if where == "branch":
-        placed.append(Placed(block.attn, AfterModule(sites.build("after", dim), *at)))
+    for module in _branches(name, block, sites) if where.startswith("branch") else ():
+        if module is block.attn or where == "branches":
+            placed.append(Placed(module, AfterModule(sites.build("after", dim), *at)))
     norms = [getattr(block, norm) for norm in NORMS[where]]
     return placed + [Placed(norm, BeforeModule(sites.build("after", dim), *at)) for norm in norms]
+
+
+def _branches(name: str, block: nn.Module, sites: Sites) -> tuple[nn.Module, nn.Module]:
+    """Returns the attention and the MLP of a block; they may be scaled already (LayerScale)."""
+    scaled = any(not isinstance(getattr(block, ls, None), nn.Identity | None) for ls in SCALES)
+    if scaled and scale_branches(sites.factories["after"], _channels(name, block)):
+        raise InputError(
+            f"blocks: {name} ({type(block).__name__}) scales its branches already; create the "
+            "model with init_values=None"
+        )
+    return block.attn, block.mlp
 
 
 def is_causal(model: nn.Module, part: nn.Module) -> bool:
@@ -133,6 +156,21 @@ def _channels(name: str, block: nn.Module) -> int:
             "names whose outputs are tokens (B, N, C)"
         )
     return block.attn.proj.out_features
+
+
+def _in_windows(name: str, block: nn.Module, sites: Sites, at: At) -> list[Placed]:
+    if sites.has("instead", "after"):
+        raise InputError(
+            f"model: {name} ({type(block).__name__}) mixes the tokens of each window apart; give "
+            "where= as a pattern of module names, with layout=BHWC"
+        )
+    inside = sites.build("inside", block.attn.proj.in_features)
+    if unfit := [type(aggregator).__name__ for aggregator in inside if not aggregator.adds_mean]:
+        raise InputError(
+            f"aggregator {unfit[0]} needs the product of M and V, which attention over windows "
+            "does not show; choose centered, or a method after the mixing"
+        )
+    return [Placed(block, InsideWindows(inside, at.context))]
 
 
 def _in_attention(name: str, attn: nn.Module, sites: Sites, at: At) -> list[Placed]:

@@ -60,6 +60,9 @@ class Context:
             N_q is the number of mixed tokens; None if every token sees all.
         causal: a token sees itself and the tokens before it. The N_q mixed tokens are the last of
             the N, as in generation with a cache of keys and values.
+        inputs: of the layers so far, this one last; empty if no aggregator reads them.
+        outputs: of the layers before, after their aggregators.
+        layer: number of the layer among those with this aggregator, from 1.
     """
 
     prefix: int = 0
@@ -68,6 +71,9 @@ class Context:
     num_nodes: int | None = None
     mask: Tensor | None = None
     causal: bool = False
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    layer: int = 1
 
     @cached_property
     def neighbours(self) -> Neighbours | None:
@@ -86,11 +92,15 @@ class Aggregator(nn.Module):
     """Base class of ``Inside``, ``After`` and ``Instead``; derive from one of those.
 
     Attributes:
-        site: ``inside``, ``after`` or ``instead``.
+        site: ``inside``, ``after`` or ``instead``; of what only ``oversmoothing.apply`` places,
+            also ``before`` (the tokens that a layer gets) and ``edges`` (those of a graph).
         can_be_causal: whether the output for a token depends on no token that ``Context.causal``
             and ``Context.mask`` hide from it. Causal models refuse aggregators that lack this.
         reads_edges: whether ``forward`` may look at ``Context.edges``; if not, the graphs of a
             batch can be aggregated together.
+        reads_inputs: whether ``forward`` reads ``Context.inputs``, as skip connections do. They act
+            in layers that keep the number of channels.
+        of_branches: whether it acts on a branch before its residual sum, and nowhere else.
         reads_mask: whether ``forward`` supports a padding mask: a ``Context.mask`` (..., 1, N),
             which hides the same tokens from all. If not, sentences are grouped by length and
             aggregated without their padding.
@@ -102,6 +112,8 @@ class Aggregator(nn.Module):
     site: ClassVar[str]
     can_be_causal: ClassVar[bool] = False
     reads_edges: ClassVar[bool] = True
+    reads_inputs: ClassVar[bool] = False
+    of_branches: ClassVar[bool] = False
     reads_mask: bool = False
     tokenwise: ClassVar[bool] = False
     draws: bool = False
@@ -123,9 +135,15 @@ class Aggregator(nn.Module):
 
 
 class Inside(Aggregator):
-    """Acts inside the mixing, on the product of M and V; it also gets V."""
+    """Acts inside the mixing, on the product of M and V; it also gets V.
+
+    Attributes:
+        adds_mean: whether it adds to M V only what depends on V alone and is the same for all
+            tokens that see the same ones.
+    """
 
     site = "inside"
+    adds_mean: ClassVar[bool] = False
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         """Returns the tensor that replaces ``mixed``.

@@ -45,6 +45,7 @@ class Centered(Inside):
     ``context.causal`` mixed may hold only the last N_q tokens: (..., N_q, C) -> (..., N_q, C).
     """
 
+    adds_mean: ClassVar[bool] = True
     can_be_causal: ClassVar[bool] = True
     reads_edges: ClassVar[bool] = False
     reads_mask = True

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.pyg import InsidePropagate, mixed_channels
 from oversmoothing.adapters.sites import Chain, Factory, Sites
 from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing.aggregators.drop_edge import drop_edges
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.options import Configured
 from oversmoothing.lab.backbones.per_seed import Seeds
@@ -24,7 +25,6 @@ from oversmoothing.lab.backbones.pyg_convs import (
     Design,
     as_csr,
     degrees_of,
-    drop_edges,
     with_loops,
 )
 

@@ -105,31 +105,6 @@ class Design(GraphOptions):
         return self.reads_in or self.jumping != "none"
 
 
-_FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd
-
-
-def drop_edges(edge_index: Tensor, rate: float) -> Tensor:
-    """Draws which edges to keep, boolean (E,), with equal results for both directions of an edge.
-
-    Self-loops are always kept. Each pair of nodes is hashed with two random numbers that are the
-    same for all pairs. So no search for the reverse direction is needed, and the order of the edges
-    does not matter.
-    """
-    low, high = edge_index.amin(dim=0), edge_index.amax(dim=0)
-    salts = torch.randint(1 << 62, (2,), device=edge_index.device)
-    bits = _scrambled(_scrambled(low ^ salts[0]) ^ high ^ salts[1])
-    kept = (bits >> 11 & (1 << 52) - 1).double() * 2.0**-52 >= rate
-    return kept | (low == high)
-
-
-def _scrambled(bits: Tensor) -> Tensor:
-    """Hashes 64-bit integers by multiplications, which wrap around, and shifts."""
-    for factor in _FACTORS:
-        bits = bits * factor
-        bits = bits ^ (bits >> 32 & 0xFFFFFFFF)
-    return bits
-
-
 def with_loops(
     edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, kind: str, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:

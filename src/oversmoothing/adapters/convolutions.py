@@ -1,0 +1,128 @@
+"""Aggregators before and after graph convolutions, and on their edges."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.adapters.site import AfterModule, BeforeModule, Site
+from oversmoothing.aggregators.base import Context
+from oversmoothing.errors import InputError
+
+OF_EDGES = ("edge_weight", "edge_attr", "edge_type")  # arguments with one entry for each edge
+
+
+class AfterConvolution(AfterModule):
+    """Acts on the output of a convolution; its aggregators can read the edges.
+
+    In a bipartite graph only targets have outputs, so only targets can be neighbours. If the first
+    sources have the features of the targets, as in batches of ``NeighborLoader``, they are taken to
+    be the targets. Otherwise sources are other nodes, and no two targets are neighbours.
+    """
+
+    def connect(self, module: nn.Module) -> None:
+        super().connect(module)
+        self.names = list(signature(module.forward).parameters)
+
+    def of_call(self, module: nn.Module, args: tuple, kwargs: dict, num_tokens: int) -> Context:
+        given = dict(zip(self.names, args)) | kwargs
+        edges, x = given.get("edge_index"), given.get("x")
+        context = super().of_call(module, args, kwargs, num_tokens)
+        context = with_edges(context, self, module, edges, num_tokens)
+        if context.edges is None or not isinstance(x, tuple | list):
+            return context
+        return replace(context, edges=between_targets(context.edges, x, num_tokens))
+
+
+class BeforeConvolution(BeforeModule):
+    """Acts on the nodes that a convolution gets, and notes them for the layers that follow."""
+
+    keeps_call = True
+
+    def connect(self, module: nn.Module) -> None:
+        self.handles = [module.register_forward_pre_hook(_before, with_kwargs=True)]
+
+
+def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    site, x = module.before, args[0] if args else kwargs["x"]
+    if not isinstance(x, Tensor):
+        raise InputError(
+            f"model: {type(module).__name__} gets several inputs (a bipartite graph), which "
+            "jumping knowledge cannot combine; give the whole graph"
+        )
+    context = site.current.record(x, site.context)
+    x = site.act(x, context=context) if len(site) else x
+    return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "x": x})
+
+
+class EdgesOfConvolution(Site):
+    """Leaves out edges in training, with their weights and features."""
+
+    name = "edges"
+    keeps_call = True
+
+    def connect(self, module: nn.Module) -> None:
+        self.names = list(signature(module.forward).parameters)
+        self.handles = [module.register_forward_pre_hook(_fewer_edges, with_kwargs=True)]
+
+
+def _fewer_edges(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    site = module.edges
+    if not module.training:
+        return args, kwargs
+    given = dict(zip(site.names, args)) | kwargs
+    edges = given.get("edge_index")
+    plain = isinstance(edges, Tensor) and edges.layout == torch.strided
+    if not plain or getattr(module, "cached", False):
+        raise InputError(
+            f"model: {type(module).__name__} keeps its graph, or gets no edge_index (2, E), so "
+            "drop_edge cannot act; build it without cached=True, and give edge_index as a tensor"
+        )
+    for draw in site:
+        kept = site.current.drawn(edges, draw)
+        of_edges = {name: given[name] for name in OF_EDGES if given.get(name) is not None}
+        given |= {name: value[kept] for name, value in of_edges.items()}
+        given["edge_index"] = edges[:, kept]
+    return (), given
+
+
+def with_edges(
+    context: Context, site: Site, conv: nn.Module, edge_index: Any, num_nodes: int
+) -> Context:
+    """Adds the entries of M, self-loops included, to a context if an aggregator reads them."""
+    if not any(aggregator.reads_edges for aggregator in site):
+        return context
+    if edge_index is None:
+        raise InputError(
+            f"model: {type(conv).__name__} has no argument edge_index, which the aggregator reads; "
+            "choose another aggregator"
+        )
+    edges = entries_of(conv, edge_index)
+    loops = torch.arange(num_nodes, device=edges.device).expand(2, -1)
+    return replace(context, edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
+
+
+def entries_of(conv: nn.Module, edge_index: Any) -> Tensor:
+    """Returns row and column of every entry of M: the target and the source of every message."""
+    if hasattr(edge_index, "coo"):  # a SparseTensor
+        return torch.stack(edge_index.coo()[:2])
+    if edge_index.layout != torch.strided:
+        return edge_index.to_sparse_coo().coalesce().indices()
+    return edge_index.flip(0) if conv.flow == "source_to_target" else edge_index
+
+
+def between_targets(edges: Tensor, x: Sequence[Tensor | None], num_targets: int) -> Tensor:
+    """Selects the entries of a bipartite graph that join two targets; self-loops stay.
+
+    Args:
+        edges: all entries.
+        x: features of sources and targets; without features of their own, targets are the first
+            sources.
+        num_targets: number of targets.
+    """
+    sources, targets = x
+    same = targets is None or torch.equal(sources[..., :num_targets, :], targets)
+    return edges[:, edges[1] < num_targets if same else edges[0] == edges[1]]

@@ -1,0 +1,157 @@
+"""Places for aggregators inside ``torch.nn.MultiheadAttention``, as in ``nn.TransformerEncoder``.
+
+Its products are computed here, by torch's fused attention; its parameters, masks and dropout stay.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oversmoothing.adapters.attention import InsideAttention, Swapped, subclass
+from oversmoothing.adapters.blocks import Choice
+from oversmoothing.adapters.calls import Current
+from oversmoothing.adapters.prefix import prefix_of
+from oversmoothing.adapters.site import Placed
+from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.aggregators.base import Context
+from oversmoothing.errors import InputError
+
+ADDS_INPUTS = True  # every block adds its input to its branches
+CROSS = ("multihead_attn", "cross_attn", "encoder_attn")  # names of attention to other tokens
+
+
+class Multihead(Swapped):
+    """An attention with aggregators inside; asked for its weights, it computes them apart."""
+
+    inside: "InsideMultihead"
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        _require_batch(query)
+        weights = None
+        if need_weights:
+            options = key_padding_mask, True, attn_mask, average_attn_weights, is_causal
+            _, weights = super().forward(query, key, value, *options)
+        given = [x if self.batch_first else x.transpose(0, 1) for x in (query, key, value)]
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in self._of(given))
+        mask = _merged(attn_mask, key_padding_mask, q)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+        mixed = self.inside.mix(mixed, v, mask, causal=False)
+        out = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _of(self, given: list[Tensor]) -> list[Tensor]:
+        """Returns queries, keys and values."""
+        weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        if self.in_proj_weight is not None:
+            weights = self.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return [F.linear(*arguments) for arguments in zip(given, weights, biases)]
+
+
+def _merged(mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
+    """Returns the mask of queries and keys with the padding, added to the scores; None if no mask.
+
+    Shapes: mask (N_q, N) or (B·heads, N_q, N), padding (B, N) -> (B or 1, heads or 1, N_q or 1, N).
+    """
+    found = []
+    if mask is not None:
+        found.append(mask.unflatten(0, q.shape[:2]) if mask.dim() == 3 else mask[None, None])
+    if padding is not None:
+        found.append(padding[:, None, None])
+    added = [_scores(own, q) for own in found]
+    return sum(added[1:], added[0]) if added else None
+
+
+def _scores(mask: Tensor, q: Tensor) -> Tensor:
+    """Converts a mask that is true for what is hidden to what is added to the scores."""
+    if mask.dtype != torch.bool:
+        return mask.to(q.dtype)
+    return torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, -torch.inf)
+
+
+def _require_batch(query: Tensor) -> None:
+    if query.is_nested or query.dim() != 3:
+        raise InputError(
+            "model: MultiheadAttention gets a nested tensor or one without a batch, which "
+            "aggregators cannot read; build nn.TransformerEncoder with enable_nested_tensor=False, "
+            "and give (B, N, C)"
+        )
+
+
+class InsideMultihead(InsideAttention):
+    """Acts on the product of M and V in every head."""
+
+    def connect(self, module: nn.Module) -> None:
+        module.__class__ = subclass(type(module), Multihead)
+        # A hook keeps nn.TransformerEncoderLayer from a path that does not call its attention.
+        self.handles = [module.register_forward_pre_hook(_unfused)]
+
+
+def _unfused(module: nn.Module, args: tuple) -> None:
+    """Does nothing."""
+
+
+def place(
+    model: nn.Module,
+    choice: Choice,
+    factories: Sequence[Factory],
+    where: str | None,
+    current: Current,
+) -> list[Placed]:
+    """Builds new sites for the blocks.
+
+    Raises:
+        InputError: an aggregator acts after the mixing, ``where`` is given, or a block has no
+            attention to itself.
+    """
+    if where is not None:
+        raise InputError(f"where: {where!r} matches no module; leave it out, or give a pattern")
+    placed: list[Placed] = []
+    for name, block in choice.blocks.items():
+        attentions = [m for n, m in block.named_modules() if _is_self_attention(n, m)]
+        if not attentions:
+            raise InputError(
+                f"model: {name} ({type(block).__name__}) has no nn.MultiheadAttention to itself; "
+                "give where= as a pattern of names of modules whose outputs are tokens"
+            )
+        for attention in attentions:
+            if attention.bias_k is not None or attention.add_zero_attn:
+                raise InputError(
+                    f"model: the attention of {name} has a token of its own (add_bias_kv, "
+                    "add_zero_attn), which is no token of the input; build it without"
+                )
+            sites = Sites(factories, attention.embed_dim, HOST, ("inside",))
+            inside = sites.build("inside", attention.head_dim)
+            context = Context(prefix=prefix_of(model, name))
+            placed.append(Placed(attention, InsideMultihead(inside, context)))
+    return placed
+
+
+HOST = "nn.MultiheadAttention, without where= as a pattern of module names,"
+
+
+def _is_self_attention(name: str, module: nn.Module) -> bool:
+    return isinstance(module, nn.MultiheadAttention) and name.rpartition(".")[2] not in CROSS
+
+
+def is_causal(model: nn.Module, part: nn.Module) -> bool:
+    """Returns False: masks are given in the call."""
+    return False
+
+
+def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
+    """Returns no hooks: padding is read where the attention gets it."""
+    return []

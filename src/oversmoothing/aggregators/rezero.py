@@ -1,0 +1,44 @@
+"""ReZero (Bachlechner et al., UAI 2021) and LayerScale (Touvron et al., CaiT, ICCV 2021).
+
+.. math:: x ← x + α f(x)
+
+A branch f begins with a small share, so a deep network begins near the identity.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.checks import check_counts, check_finite
+
+
+class ReZero(After):
+    """Multiplies a branch by a learned α before the residual sum.
+
+    Args:
+        dim: channels C.
+        start: initial α: 0 in ReZero, 1e-4 in CaiT.
+        per_channel: learn one α for each channel (LayerScale), else one for all (ReZero).
+
+    Raises:
+        InputError: ``start`` is not finite.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
+    reads_mask = True
+    tokenwise: ClassVar[bool] = True
+    of_branches: ClassVar[bool] = True
+
+    def __init__(self, dim: int, start: float = 0.0, per_channel: bool = False) -> None:
+        super().__init__()
+        check_counts(dim=dim)
+        check_finite("start", start)
+        self.alpha = nn.Parameter(torch.full((dim if per_channel else 1,), float(start)))
+
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        return self.alpha * x

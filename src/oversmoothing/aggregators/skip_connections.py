@@ -1,0 +1,136 @@
+"""Skip connections: a layer also gets features of earlier layers.
+
+With X_l, the input of layer l, H_l, what it mixes, and X_1, the input of the first layer of this
+width:
+
+- residual: H_l + s X_l, or over several layers (He et al., CVPR 2016; DeepGCNs, ICCV 2019).
+- initial residual and identity map (GCNII, Chen et al., ICML 2020, Eq. 5):
+
+  .. math:: z = (1 − α) H_l + α X_1, \\quad (1 − β_l) z + β_l z W, \\quad β_l = \\log(λ/l + 1)
+
+- jumping knowledge (Xu et al., ICML 2018): the last layer gets the maximum or the mean of
+  X_1, …, X_L in each channel.
+"""
+
+import math
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, After, Aggregator, Context
+from oversmoothing.aggregators.checks import check_counts, check_finite, number
+from oversmoothing.checks import check_choice
+from oversmoothing.errors import InputError
+
+Combination = Literal["max", "mean"]
+
+
+class Connection(Aggregator):
+    """Base of aggregators that read the inputs of layers."""
+
+    can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
+    reads_inputs: ClassVar[bool] = True
+    reads_mask = True
+    tokenwise: ClassVar[bool] = True
+
+
+class Residual(Connection, After):
+    """Adds the input of the layer, x + s X_l, or in every k-th layer that of k layers: X_{l−k+1}.
+
+    Args:
+        scale: s.
+        interval: k.
+        pre_activation: add what layer l − k returned, before activation and dropout, in place of
+            the input (He et al., ECCV 2016). Dropout between the layers then leaves the connection
+            alone, which otherwise passes it once for each layer.
+
+    Raises:
+        InputError: the scale is not finite, or the interval is below 1.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    def __init__(self, scale: float = 1.0, interval: int = 1, pre_activation: bool = False) -> None:
+        super().__init__()
+        check_finite("scale", scale)
+        check_counts(interval=interval)
+        self.scale, self.interval, self.pre_activation = scale, interval, pre_activation
+
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        earlier = context.outputs if self.pre_activation else inputs_like(x, context)
+        if context.layer % self.interval or len(earlier) < self.interval:
+            return x
+        return x + self.scale * earlier[-self.interval]
+
+
+class InitialResidual(Connection, After):
+    """Mixes in the input of the first layer; W is learned next to the weights of the layer itself.
+
+    Args:
+        dim: channels C.
+        alpha: α, the share of the first layer's input.
+        lam: λ of β_l = log(λ/l + 1); 0: no identity map, and no W.
+
+    Raises:
+        InputError: α is not from 0 to 1, or λ is negative.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    def __init__(self, dim: int, alpha: float = 0.1, lam: float = 0.5) -> None:
+        super().__init__()
+        check_counts(dim=dim)
+        if not 0 <= number(alpha) <= 1:
+            raise InputError(f"aggregator.alpha: expected a number from 0 to 1, got {alpha!r}")
+        if not 0 <= number(lam) < math.inf:
+            raise InputError(f"aggregator.lam: expected 0 or more, got {lam!r}")
+        self.alpha, self.lam = alpha, lam
+        self.linear = nn.Linear(dim, dim, bias=False) if lam else None
+
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        z = torch.lerp(x, inputs_like(x, context)[0], self.alpha)
+        if self.linear is None:
+            return z
+        return torch.lerp(z, self.linear(z), math.log(self.lam / context.layer + 1))
+
+
+class Jumping(Connection):
+    """Gives the last of several layers the inputs of all of them, combined in each channel.
+
+    Args:
+        mode: ``max`` or ``mean``.
+
+    Raises:
+        InputError: another mode.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    site = "before"
+
+    def __init__(self, mode: Combination = "max") -> None:
+        super().__init__()
+        check_choice("aggregator.mode", mode, get_args(Combination))
+        self.mode = mode
+
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        every = torch.stack(inputs_like(x, context))
+        return every.amax(dim=0) if self.mode == "max" else every.mean(dim=0)
+
+
+def inputs_like(x: Tensor, context: Context) -> list[Tensor]:
+    """Returns the inputs of the layers so far that have the shape of x.
+
+    Raises:
+        InputError: there is none.
+    """
+    found = [given for given in context.inputs if given.shape == x.shape]
+    if not found:
+        raise InputError(
+            f"aggregator: no layer so far has an input {tuple(x.shape)} to connect to; skip "
+            "connections act where oversmoothing.apply puts them, at graph convolutions or at a "
+            "pattern of module names, in layers that keep the number of channels"
+        )
+    return found

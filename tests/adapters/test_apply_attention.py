@@ -1,0 +1,153 @@
+"""Aggregators inside torch's own attention, attention over windows, and other kernels."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from applied_models import PADDED, WORDS, bert, gpt2, made, swin
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+import oversmoothing as osm
+
+EXACT = {"rtol": 0, "atol": 1e-10}
+X = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+HIDDEN = ~PADDED.flip(1).bool()[[1, 0]]  # padding on either side
+CAUSAL = torch.ones(7, 7, dtype=torch.bool).triu(1)
+MASKS = {"none": {}, "padding": {"key_padding_mask": HIDDEN}, "causal": {"attn_mask": CAUSAL},
+         "flag": {"attn_mask": CAUSAL, "is_causal": True}}  # fmt: skip
+
+
+def encoder(**options: object) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, **{"batch_first": True, **options})
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)  # also the bias of the values
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double().eval()
+
+
+def explicit(attention: nn.MultiheadAttention, seen: Tensor, gamma: float) -> Tensor:
+    """(M + γ U) V with the uniform attention U over the tokens that each token sees."""
+    q, k, v = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in F.linear(
+        X, attention.in_proj_weight, attention.in_proj_bias).chunk(3, dim=-1))  # fmt: skip
+    scores = (q @ k.mT / 8**0.5).masked_fill(~seen, -torch.inf)
+    matrix = scores.softmax(-1) + gamma * seen.double() / seen.sum(-1, keepdim=True)
+    return attention.out_proj((matrix @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("batch_first", [True, False])
+@torch.no_grad()
+def test_torchs_attention_is_the_explicit_matrix(batch_first: bool, mask: str) -> None:
+    model, weights = encoder(batch_first=batch_first), []
+    attention, x = model.layers[0].self_attn, X if batch_first else X.transpose(0, 1)
+    plain = attention(x, x, x, **MASKS[mask])
+    osm.apply(model, "centered", gamma=-0.7)
+    seen = torch.ones(2, 1, 7, 7, dtype=torch.bool)
+    if mask == "padding":
+        seen = seen & ~HIDDEN[:, None, None]
+    elif mask != "none":
+        seen = seen & ~CAUSAL
+    for need_weights in (False, True):
+        out, weights = attention(x, x, x, need_weights=need_weights, **MASKS[mask])
+        out = out if batch_first else out.transpose(0, 1)
+        torch.testing.assert_close(out, explicit(attention, seen, -0.7), **EXACT)
+    torch.testing.assert_close(weights, plain[1])
+
+
+@torch.no_grad()
+def test_a_shift_of_the_values_before_the_kernel_is_the_same() -> None:
+    """Rows of M sum to 1, so M V + γ 1 v̄ᵀ = M (V + γ 1 v̄ᵀ), with the mean of what is seen."""
+    model = encoder()
+    attention, seen = model.layers[0].self_attn, (~HIDDEN)[..., None].double()
+    mean = (X * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True)
+    shifted = attention(X, X, X - 0.7 * mean, key_padding_mask=HIDDEN)[0]
+    of_bias = attention.out_proj.weight @ attention.in_proj_bias[32:]
+    osm.apply(model, "centered", gamma=-0.7)
+    found = attention(X, X, X, key_padding_mask=HIDDEN)[0]
+    torch.testing.assert_close(found, shifted - 0.7 * of_bias, **EXACT)
+
+
+@torch.no_grad()
+def test_an_encoder_has_the_method_in_every_mode_and_loses_it() -> None:
+    """Its fused path in evaluation would not call the attention."""
+    model = encoder(dropout=0.0)
+    plain = model(X, src_key_padding_mask=HIDDEN)
+    osm.apply(model, "centered", gamma=-0.7)
+    found = model(X, src_key_padding_mask=HIDDEN)
+    torch.testing.assert_close(model.train()(X, src_key_padding_mask=HIDDEN), found, **EXACT)
+    again = osm.restore(encoder(dropout=0.0), osm.recipe(model))
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(X, src_key_padding_mask=HIDDEN), found)
+    for sentence, hidden in zip(range(2), HIDDEN):
+        alone = again(X[sentence : sentence + 1, ~hidden])[0]
+        torch.testing.assert_close(found[sentence, ~hidden], alone, **EXACT)
+    assert torch.equal(osm.remove(model.eval())(X, src_key_padding_mask=HIDDEN), plain)
+    assert type(model.layers[0].self_attn) is nn.MultiheadAttention
+
+
+@torch.no_grad()
+def test_in_windows_the_mean_runs_over_the_whole_image() -> None:
+    """Of every image apart, with and without the shift of the windows."""
+    model = swin().double().eval()
+    blocks = [block for layer in model.layers for block in layer.blocks]
+    assert [any(block.shift_size) for block in blocks] == [False, False, True]
+    for block in blocks:
+        nn.init.normal_(block.attn.qkv.bias)
+    given = [torch.randn(3, n, n, c, dtype=torch.float64) for n, c in ((8, 16), (4, 32), (4, 32))]
+    plain = [*map(_mixed, blocks, given)]
+    osm.apply(model, "centered", gamma=-0.7)
+    for block, x, without in zip(blocks, given, plain):
+        attn, C = block.attn, x.shape[-1]
+        v = F.linear(block.norm1(x), attn.qkv.weight, attn.qkv.bias)[..., 2 * C :]
+        shift = F.linear(v.mean((1, 2), keepdim=True), attn.proj.weight)
+        torch.testing.assert_close(_mixed(block, x), without - 0.7 * shift, **EXACT)
+
+
+def _mixed(block: nn.Module, x: Tensor) -> Tensor:
+    """What the attention of a block adds to x."""
+    found = []
+    handle = block.drop_path1.register_forward_hook(lambda m, args, out: found.append(out))
+    block(x)
+    handle.remove()
+    return found[0]
+
+
+@pytest.fixture
+def kernel() -> Iterator[str]:
+    """An attention function that gets a mask (B, N) or none, as flash attention does."""
+
+    def attend(module, query, key, value, attention_mask, is_causal=None, **_):
+        causal = module.is_causal if is_causal is None else is_causal
+        N_q, N = query.shape[2], key.shape[2]
+        seen = torch.ones(N_q, N, dtype=torch.bool).tril(N - N_q if causal else N)
+        if attention_mask is not None:
+            seen = seen & attention_mask[:, None, None, -N:].bool()
+        seen = seen | ~seen.any(-1, keepdim=True)
+        out = F.scaled_dot_product_attention(query, key, value, seen)
+        return out.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("of_tests", attend)
+    AttentionMaskInterface.register("of_tests", ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"])
+    return "of_tests"
+
+
+@pytest.mark.parametrize("build", [bert, gpt2])
+@torch.no_grad()
+def test_other_kernels_give_what_sdpa_gives(build, kernel: str) -> None:
+    """Padding is read from the model's arguments; a cache of keys and values is followed."""
+    own, expected = made(build, implementation=kernel), made(build)
+    plain = own(WORDS, attention_mask=PADDED)[0]
+    for model in (own, expected):
+        osm.apply(model, "centered", gamma=-0.7)
+    for mask in (None, PADDED):
+        rows = WORDS > 0 if mask is None else mask.bool()
+        found, theirs = (m(WORDS, attention_mask=mask)[0][rows] for m in (own, expected))
+        torch.testing.assert_close(found, theirs, **EXACT)
+    assert not torch.allclose(found, plain[rows])
+    if build is gpt2:
+        first = own(WORDS[:, :5], use_cache=True)
+        last = own(WORDS[:, 5:], past_key_values=first.past_key_values)[0]
+        torch.testing.assert_close(last, own(WORDS)[0][:, 5:], **EXACT)

@@ -1,0 +1,99 @@
+"""A model with methods survives saving: by its recipe, its state, a copy, a pickle, an export."""
+
+import copy
+import io
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from applied_models import ALL, CASES, ONE_EACH, Case, Push, Scale, bert, everything, vit
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import oversmoothing as osm
+from oversmoothing.errors import InputError
+
+
+@ALL
+@torch.no_grad()
+def test_a_recipe_makes_the_same_model_again(case: Case) -> None:
+    """Also that of a copy and of a pickle; a model without methods has an empty one."""
+    model = case.model()
+    before = everything(model)
+    osm.apply(model, "centered", gamma=-0.5, blocks="last-1")
+    osm.apply(model, ["centered", partial(osm.Centered, -0.3)], blocks=np.array([0]))
+    recipe, expected = osm.recipe(model), case.run(model)
+    assert len(recipe) == 2 and recipe == json.loads(json.dumps(recipe))
+    again = osm.restore(case.model(), recipe)
+    assert torch.equal(case.run(again), expected) and osm.recipe(again) == recipe
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for made in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+        assert osm.recipe(made) == recipe
+    osm.remove(model)
+    assert osm.recipe(model) == [] and everything(model) == before
+    assert everything(osm.remove(model)) == before  # nothing to remove is no mistake
+
+
+@ONE_EACH
+@torch.no_grad()
+def test_learned_methods_are_loaded_into_the_restored_model(case: Case, tmp_path: Path) -> None:
+    model = osm.apply(case.model(), [partial(Scale, start=3.0), Push])
+    for parameter in model.parameters():
+        parameter.add_(0.1)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    again = osm.restore(case.model(), osm.recipe(model), own=[Scale, Push])
+    again.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert torch.equal(case.run(again), case.run(model))
+    with pytest.raises(InputError, match="^recipe: method Scale"):
+        osm.restore(case.model(), osm.recipe(model))
+
+
+@torch.no_grad()
+def test_a_model_of_transformers_carries_its_recipe(tmp_path: Path) -> None:
+    """A load without it is named at the next call."""
+    case = CASES["bert"]
+    model = case.model()
+    osm.apply(model, "centered", gamma=-0.5)
+    model.save_pretrained(tmp_path)
+    plain = hf.BertModel.from_pretrained(tmp_path).eval()
+    assert not torch.equal(case.run(plain), case.run(model))
+    with pytest.warns(UserWarning, match="names centered"):
+        osm.remove(osm.apply(plain, "pairnorm"))
+    plain = hf.BertModel.from_pretrained(tmp_path).eval()
+    assert torch.equal(case.run(osm.restore(plain)), case.run(model))
+    osm.remove(plain).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="^recipe: "):
+        osm.restore(hf.BertModel.from_pretrained(tmp_path))
+
+
+def test_the_recipe_of_a_part_names_the_part() -> None:
+    model = nn.ModuleDict({"image": vit(), "text": bert()})
+    osm.apply(model["image"], "pairnorm", where="norm2")
+    [call] = osm.recipe(model)
+    assert call["module"] == "image" and call["where"] == "norm2"
+    again = osm.restore(nn.ModuleDict({"image": vit(), "text": bert()}), [call])
+    assert isinstance(again["image"].blocks[0].norm2.before[0], osm.PairNorm)
+
+
+@pytest.mark.parametrize(
+    "method", [lambda: osm.PairNorm(), partial(osm.PairNorm, scale=torch.ones(1))]
+)
+def test_what_json_cannot_say_is_named_when_it_is_asked_for(method) -> None:
+    model = osm.apply(bert(), method)
+    with pytest.raises(InputError, match="^recipe: "):
+        osm.recipe(model)
+    assert not hasattr(model.config, "oversmoothing")
+
+
+@pytest.mark.parametrize("method", ["centered", "contranorm"])
+def test_an_exported_model_has_its_method(method: str) -> None:
+    case = CASES["vit"]
+    model = osm.apply(case.model(), method)
+    exported = torch.export.export(model, (case.inputs["x"],)).module()
+    torch.testing.assert_close(exported(case.inputs["x"]), case.run(model))
