@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.base import Context, Inside
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.aggregators.layernorm import LayerNorm, of_seeds
+from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.lab.backbones.engine import Engine, relu_dropout, times
 from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.per_seed import Seeds
+from oversmoothing.lab.backbones.per_seed import Seeds, of_seeds
 from oversmoothing.lab.backbones.sparse import Adjacency, SparseMatrix
 
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -212,7 +212,7 @@ def place(
                 masked = all(aggregator.can_be_causal for aggregator in inside)
                 known = (attention.config._attn_implementation or "sdpa") in FUNCTIONS
                 site = InsideFunction(inside, context, None if masked and known else current)
-                site.causal = is_causal(model, block)
+                site.causal = None if known else is_causal(model, block)
                 placed.append(Placed(attention, site))
         if sites.has("after"):
             for place in _places(block, attentions, where, dim or width(block)):
