@@ -11,9 +11,6 @@ EXAMPLES = {  # words: what it needs, its file, the part that follows from the s
     "diagnose_deit.py --models ContraNorm": ("timm", "deit.csv", ""),
     "diagnose_gcn.py --graphs cora --depths 2 --seeds 0": ("torch_geometric", "gcn_depth.csv", ""),
     "pyg_cora.py --methods none --depth 2 --seeds 0": ("torch_geometric", "pyg_cora.csv", None),
-    "deep_gcn.py --methods initial_residual --depth 4 --seeds 0": (
-        "torch_geometric", "deep_gcn.csv", None,
-    ),
     "timm_digits.py --epochs 1 --seeds 0": ("timm", "timm_digits.csv", ""),
     "train_sst2.py --gammas 0 --steps 1 --seeds 0": (
         "accelerate", "train_sst2_layers.csv", "γ = 0, random",
