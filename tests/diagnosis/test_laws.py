@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.data as pyg_data
-from diagnosed import CYCLE, Blocks, bert, draw, encoder, equal, gcn, vit
+from diagnosed import CYCLE, Blocks, bert, captured, draw, encoder, equal, gcn, vit
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.metrics import smoothness
+from oversmoothing.metrics import graphs, smoothness
 
 X, NODES = draw(2, 5, 8), draw(6, 4)
 
@@ -104,12 +104,25 @@ def test_edges_as_a_matrix_and_several_features_of_one_graph() -> None:
     equal(alone, osm.diagnose(model, x, CYCLE))
 
 
+def test_weights_of_edges_count() -> None:
+    model, x, weight = gcn(), NODES[:5], torch.rand(CYCLE.shape[1])
+    report = osm.diagnose(model, x, CYCLE, edge_weight=weight)
+    hidden = [h for h in captured(model, report.layers, x, CYCLE, edge_weight=weight)]
+    for name in ("dirichlet_energy", "mad", "rayleigh_quotient", "rayleigh_quotient_loops"):
+        measure = getattr(osm.metrics, name)
+        expected = [measure(h, CYCLE, weight).item() for h in hidden]
+        assert report[name] == pytest.approx(expected)
+        assert expected != pytest.approx([measure(h, CYCLE).item() for h in hidden])
+    matrix = torch.sparse_coo_tensor(CYCLE.flip(0), weight, (5, 5))
+    equal(osm.diagnose(model, x, matrix), osm.diagnose(model, x, CYCLE, edge_weight=weight))
+
+
 def test_isolated_nodes_count_but_for_mad() -> None:
     model = gcn()
     report = osm.diagnose(model, NODES, CYCLE, layers="convs.0")
     hidden = model.convs[0](NODES, CYCLE)
-    assert report["cosine"] == pytest.approx([smoothness.mean_cosine(hidden).item()])
-    connected = smoothness.mean_average_distance(hidden[:5], CYCLE).item()
+    assert report["cosine"] == pytest.approx([smoothness.cosine(hidden).item()])
+    connected = graphs.mad(hidden[:5], CYCLE).item()
     assert report["mad"] == pytest.approx([connected])
     lonely = osm.diagnose(model, pyg_data.Data(x=NODES, edge_index=CYCLE[:, :0]))
     assert lonely["mad"] == [None] * 3 and lonely["dirichlet_energy"] == [0] * 3
@@ -140,12 +153,6 @@ def test_what_makes_numbers_differ_is_noted() -> None:
     assert not notes(torch.cat([half, half.flip(0)], 1))
     assert f"Edges: {half.shape[1]} lack their reverse and 0 are" in notes(half)
     assert f"Edges: 0 lack their reverse and {CYCLE.shape[1]} are" in notes(CYCLE.repeat(1, 2))
-    weights = torch.rand(CYCLE.shape[1])
-    assert not notes(CYCLE, edge_weight=torch.ones(CYCLE.shape[1]))
-    weighted = notes(CYCLE, edge_weight=weights)
-    assert "weights" in weighted
-    assert weighted == notes(torch.sparse_coo_tensor(CYCLE, weights, (5, 5)))
-    assert not notes(CYCLE, edge_weight=weights, metrics=["cosine"])
     pair = torch.tensor([[0, 1], [1, 0]])
     single = osm.diagnose(model, draw(3, 4), pair, batch=torch.tensor([0, 0, 1]))
     assert single.notes == ("Left out: 1 graph of one node.",)
@@ -168,13 +175,15 @@ def test_functions_of_tokens_are_metrics() -> None:
 
     model = Blocks()
     report = osm.diagnose(model, X, metrics=[first, "norm", osm.metrics.token_variance])
-    assert list(report.values) == ["norm", "first", "token_variance"] and "first" in str(report)
+    assert list(report.values) == ["norm", "token_variance", "first"] and "first" in str(report)
     out = model.blocks[1](X)
     assert report["first"][1] == pytest.approx(out[:, 0, 0].mean().item())
     expected = osm.metrics.token_variance(out)
     assert report["token_variance"][1] == pytest.approx(expected.mean().item())
     assert report.std["token_variance"][1] == pytest.approx(expected.std(correction=0).item())
     assert osm.diagnose(model, X, metrics=first).values == {"first": report["first"]}
+    single = osm.diagnose(model, X, metrics=lambda x: float(x[0, 0, 0]))
+    assert single["<lambda>"] == report["first"]  # a number for one sample at a time
 
 
 def test_an_option_that_is_an_argument_of_the_model_as_well() -> None:
@@ -204,3 +213,69 @@ def test_a_model_that_accelerate_offloads() -> None:
 def test_errors_of_a_model_with_usual_inputs_are_its_own() -> None:
     with pytest.raises(RuntimeError, match="shapes"):
         osm.diagnose(Blocks(), X[..., :7])
+
+
+def test_gradients_are_those_of_autograd_and_none_is_left() -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), draw(3, 5, 8)
+    model[0].requires_grad_(False)  # the first layer has no gradient of its own
+
+    def loss(out: Tensor) -> Tensor:
+        return out.square().mean()
+
+    with torch.inference_mode():
+        report = osm.diagnose(model, x.clone(), loss=loss, layers=["0", "2"])
+    hidden = model[0](x).requires_grad_()
+    out = model[2](hidden.tanh())
+    for i, g in enumerate(torch.autograd.grad(loss(out), (hidden, out))):
+        for name in ("norm", "cosine", "effective_rank"):
+            expected = getattr(osm.metrics, name)(g).mean().item()
+            assert report[f"gradient_{name}"][i] == pytest.approx(expected, rel=1e-5)
+    assert all(p.grad is None for p in model.parameters())
+    assert report["cosine"] == osm.diagnose(model, x, layers=["0", "2"])["cosine"]
+    for wrong in ({"loss": lambda out: out}, {"loss": 3}):
+        with pytest.raises(osm.InputError, match="^loss: "):
+            osm.diagnose(model, x, layers=["0", "2"], **wrong)
+    with pytest.raises(osm.InputError, match="^metrics: .*loss="):
+        osm.diagnose(model, x, metrics=["gradient_norm"])
+
+
+def test_maps_of_two_layers_are_compared() -> None:
+    model, images = vit(depth=3, num_heads=3), torch.rand(2, 3, 32, 32)
+    for block in model.blocks:
+        block.attn.qkv.weight.data.mul_(20)
+    report, maps = osm.diagnose(model, images), []
+    for block in model.blocks:
+        block.attn.fused_attn = False
+        block.attn.attn_drop.register_forward_hook(lambda _, __, A: maps.append(A))
+    assert report["attention_cosine"][0] is None and len(report.attention_matrix) == 3
+    model.eval()(images)
+    rows = torch.linspace(0, 16, 16).round().long()
+    expected = osm.metrics.attention_cosine(maps[1][:1, :, rows], maps[2][:1, :, rows]).item()
+    assert report["attention_cosine"][2] == pytest.approx(expected, abs=1e-5)
+    assert report.attention_matrix[1][2] == pytest.approx(expected, abs=1e-5)
+    gap = osm.diagnose(model, images, metrics="attention_gap")["attention_gap"]
+    assert gap[1] == pytest.approx(osm.metrics.attention_gap(maps[1]).mean().item(), rel=1e-3)
+
+
+def test_a_sink_that_has_a_column_of_its_own_is_left_out() -> None:
+    class Sink(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            scores = (x @ x.mT)[:, None]
+            A = torch.cat([scores, torch.zeros_like(scores[..., :1])], -1).softmax(-1)[..., :-1]
+            return (A @ x[:, None])[:, 0]
+
+    report = osm.diagnose(Blocks(build=Sink), X, layers="blocks.*")
+    A = torch.cat([X @ X.mT, torch.zeros(2, 5, 1)], -1).softmax(-1)[..., :-1]
+    expected = osm.metrics.attention_sink(A[:, None]).mean().item()
+    assert report["attention_sink"][0] == pytest.approx(expected)
+
+
+def test_names_are_those_of_the_functions() -> None:
+    from oversmoothing.diagnosis.watch import MEASURES
+
+    named = {name.removeprefix("gradient_") for name in MEASURES}
+    assert named <= {*osm.metrics.__all__}
+    for old, new in (("mean_cosine", "cosine"), ("mean_norm", "norm"), ("map_similarity", None)):
+        with pytest.warns(DeprecationWarning, match=f"metrics.{old} is "):
+            found = getattr(osm.metrics, old)
+        assert new is None or found is getattr(osm.metrics, new)

@@ -21,7 +21,7 @@ def cosines(model: nn.Module, x: Tensor, tokens: Callable[[Tensor], Tensor]) -> 
     with torch.no_grad():
         outputs = [block(x) for block in model.eval().blocks]
     found = [out[0] if isinstance(out, tuple) else out for out in outputs]
-    return [osm.metrics.mean_cosine(tokens(x)).mean().item() for x in found]
+    return [osm.metrics.cosine(tokens(x)).mean().item() for x in found]
 
 
 def convolution() -> nn.Module:
@@ -81,7 +81,7 @@ def test_maps_of_keys_that_samples_or_heads_share(shared: tuple[int, int]) -> No
     found = osm.diagnose(model, x)["attention_similarity"][0]
     q = x.double().unflatten(-1, (2, 4)).transpose(1, 2)
     A = (q @ model.blocks[0].key.detach().double().mT / 2).softmax(-1)
-    assert found == pytest.approx(osm.metrics.mean_cosine(A).mean().item(), abs=1e-6)
+    assert found == pytest.approx(osm.metrics.cosine(A).mean().item(), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_patches_of_an_input_are_measured_in_every_layer(name: str) -> None:
     for i, (x, layer) in enumerate(zip(outputs, report.layers)):
         prefix, suffix, parts = layers[layer]
         patches = x[:, prefix : x.shape[1] - suffix].reshape(len(x) // parts, -1, x.shape[2])
-        cosine = osm.metrics.mean_cosine(patches)
+        cosine = osm.metrics.cosine(patches)
         assert report.counts["cosine"][i] == len(cosine) == 2, layer
         assert report["cosine"][i] == pytest.approx(cosine.mean().item(), abs=1e-6)
     several = len({of[:2] for of in layers.values()}) > 1

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 import oversmoothing as osm
-from oversmoothing.metrics import attention, smoothness
+from oversmoothing.metrics import attention, graphs, smoothness
 
 VIT = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "image_size": 32}
 
@@ -63,7 +63,7 @@ def test_tokens_of_every_library(name: str) -> None:
     assert len(report.layers) == depth
     tokens = [x[:, prefix:] for x in captured(model, report.layers, **kwargs)]
     measures = {
-        "cosine": smoothness.mean_cosine,
+        "cosine": smoothness.cosine,
         "effective_rank": smoothness.effective_rank,
         "mean_share": smoothness.mean_share,
         "norm": lambda x: x.double().norm(dim=-1).mean(dim=-1),
@@ -95,7 +95,8 @@ def test_attention_maps_equal_those_that_transformers_returns(name: str) -> None
     with torch.no_grad():
         maps = model(**kwargs, output_attentions=True).attentions
     expected = [
-        sum(attention.map_similarity(A[b : b + 1, :, mask[b] == 1]).item() for b in range(3)) / 3
+        sum(attention.attention_similarity(A[b : b + 1, :, mask[b] == 1]).item() for b in range(3))
+        / 3
         for A in maps
     ]
     assert fused == pytest.approx(expected, rel=1e-4)
@@ -107,9 +108,9 @@ def test_the_nodes_of_a_graph() -> None:
     x, edges = torch.randn(6, 5), torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
     report = osm.diagnose(model, x, edges)
     for i, hidden in enumerate(captured(model, report.layers, x, edges)):
-        energy = smoothness.dirichlet_energy(hidden, edges).item()
+        energy = graphs.dirichlet_energy(hidden, edges).item()
         assert report["dirichlet_energy"][i] == pytest.approx(energy)
-        mad = smoothness.mean_average_distance(hidden, edges).item()
+        mad = graphs.mad(hidden, edges).item()
         assert report["mad"][i] == pytest.approx(mad)
     assert report.unit == "nodes" and len(report.layers) == 4
 
@@ -130,7 +131,7 @@ def test_one_layer_that_is_called_several_times_has_a_row_a_call() -> None:
 
 def cosines(states: list[Tensor], kept: list[Tensor]) -> list[float]:
     """Means over sentences, of the tokens that their masks keep."""
-    found = [[smoothness.mean_cosine(x[k]) for x, k in zip(*of)] for of in zip(states, kept)]
+    found = [[smoothness.cosine(x[k]) for x, k in zip(*of)] for of in zip(states, kept)]
     return [torch.stack(values).mean().item() for values in found]
 
 

@@ -125,7 +125,7 @@ WRONG: dict[str, list] = {
     "batch": ["x", ...],
     "prefix": ["x", True, -1],
     "seed": ["a", 1.5, None, 2**70],
-    "metrics": [5, [None], [lambda x: 1], [lambda x: x], [lambda x: 1, lambda x: 2]],
+    "metrics": [5, [None], [lambda x: x[0]], [lambda x: x], [lambda x: 1, lambda x: 2]],
     "layout": [5],
     "reference": [5],
     "batches": [5, [None], [5], ["x"], [IMAGES.numpy()], IMAGES.numpy(), IMAGES, [IMAGES[0]]],

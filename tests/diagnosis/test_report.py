@@ -3,9 +3,12 @@
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from diagnosed import bert, vit
 from PIL import Image
 
 import oversmoothing as osm
@@ -38,10 +41,10 @@ def test_the_table() -> None:
     lines = str(REPORT).splitlines()
     assert lines[:2] == ["Net: 2 graphs of 3 to 5 nodes", "Left out: padding."]
     rows = [line.split() for line in lines[3:7]]
-    assert rows[0] == ["layer", "cosine", "mad"]
+    assert rows[0] == ["layer", "cosine", "↑", "mad", "↓"]
     assert rows[1] == ["blocks.0", "0.250", "(0.100)", "0.500", "(0.500)"]
-    assert rows[2] == ["blocks.1#1", "-0.037", "(0.100)", "–", "(0.500)"]
-    assert rows[3][1] == "1.0e-05"
+    assert rows[2] == ["blocks.1#1", "-0.0371", "(0.100)", "–", "(0.500)"]
+    assert rows[3][1] == "1.00e-05"
     assert len({len(line) for line in lines[3:7]}) == 1
     assert "In parentheses: Net at random initialisation, seed 0." in lines
 
@@ -71,6 +74,74 @@ def test_the_figure_shows_every_number(tmp_path: Path, monkeypatch: pytest.Monke
     own, other = figure.axes[1].lines
     assert own.get_linestyle() == "-" and other.get_linestyle() == "--"
     assert math.isnan(own.get_ydata()[1]) and list(other.get_ydata()) == OTHER["mad"]
+
+
+def test_figures_are_returned_and_drawn_into_given_axes() -> None:
+    from matplotlib.figure import Figure
+
+    figure, axes = REPORT.plot()
+    assert [ax.get_title() for ax in axes] == ["cosine", "mad"] and figure.axes == axes
+    own = Figure().subplots(1, 2)
+    assert REPORT.plot(ax=own[0])[1] == [own[0]] and len(own[0].lines) == 2
+    assert REPORT.plot(ax=own[1], metrics="mad")[1][0].get_title() == "mad"
+    for wrong in ({"metrics": ["rank"]}, {"ax": own[0], "metrics": ["cosine", "mad"]}):
+        with pytest.raises(osm.InputError, match="^(metrics|ax): "):
+            REPORT.plot(**wrong)
+
+
+def test_a_data_frame_and_two_reports_beside_each_other() -> None:
+    frame = REPORT.to_pandas()
+    assert [*frame.index] == [*LAYERS] and [*frame["cosine"]] == REPORT["cosine"]
+    both = OTHER.compare(REPORT)
+    assert both.reference.values == REPORT.values and "0.100 (0.250)" in str(both)
+    with pytest.raises(osm.InputError, match="^reference: "):
+        REPORT.compare(replace(OTHER, layers=LAYERS[:2]))
+
+
+def sentences(**values: list[float]) -> str:
+    layers = ("a", "b", "c")
+    none = {name: [None] * 3 for name in values}
+    return osm.Report("Net", layers, values, none, none, 8, (9, 9), bounds=(9,) * 3).summary()
+
+
+def test_the_summary_is_computed_from_the_numbers() -> None:
+    said = sentences(effective_rank=[8.0, 1.2, 1.05], cosine=[0.1, 0.97, 0.99])
+    assert "falls from 8.00 after a to 1.05 after c, of at most 9" in said
+    assert "From b on, the mean cosine of two tokens is 0.970 or more" in said
+    assert 'reference="random"' in said
+    said = sentences(
+        effective_rank=[8.0, 2.0, 8.0],
+        cosine=[0.1, 0.1, 0.1],
+        max_norm_ratio=[1.1, 200.0, 1.2],
+        largest_token_share=[0.1, 0.93, 0.1],
+        effective_rank_without_outliers=[8.0, 7.5, 8.0],
+        sample_cosine=[0.1, 0.5, 0.999],
+        rankme=[7.0, 3.0, 1.0],
+    )
+    assert "lies between 2.00 and 8.00" in said and "The largest change is at" in said
+    assert "One token carries 93 % of the energy after b" in said and "is 7.50 in place" in said
+    assert "Tokens of different samples have a mean cosine of 0.999" in said
+    assert said.count(". ") < 5 and not sentences(norm=[1.0, 1.0, 1.0])
+
+
+def test_an_outlier_and_equal_outputs_are_named() -> None:
+    """Threads of users: artifacts of ViTs (dinov2#293), one output for all (transformers#735)."""
+    model, ids = bert(), torch.randint(1, 20, (8, 12))
+    model.embeddings.word_embeddings.weight.data.zero_()
+    report = osm.diagnose(model, input_ids=ids)
+    assert report["sample_cosine"][-1] == pytest.approx(report["cosine"][-1], abs=0.2)
+    assert report["rankme"][-1] == pytest.approx(1, abs=1e-3)
+    assert "little of the input is left" in report.summary()
+    net, images = vit(img_size=64), torch.rand(2, 3, 64, 64)
+    plain = osm.diagnose(net, images)
+    net.blocks[0].register_forward_hook(
+        lambda _, __, x: torch.cat([x[:, :10], 50 * x[:, 10:11], x[:, 11:]], 1)
+    )
+    report = osm.diagnose(net, images)
+    assert report["max_norm_ratio"][0] > 40 and "One token carries" in report.summary()
+    assert report["effective_rank"][0] < 0.6 * plain["effective_rank"][0]
+    without = report["effective_rank_without_outliers"][0]
+    assert without == pytest.approx(plain["effective_rank"][0], rel=0.05)
 
 
 def test_the_table_of_a_notebook_is_escaped() -> None:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.metrics.attention import by_block, map_similarity
+from oversmoothing.metrics import attention
+from oversmoothing.metrics.attention import attention_similarity, by_block
 from oversmoothing.metrics.uniformity import uniformity
 
 
@@ -21,7 +22,7 @@ def softmax_maps(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def test_it_is_the_mean_cosine_of_the_rows() -> None:
     A = softmax_maps(2, 3, 5, 5)
-    for image, measured in zip(A.double(), map_similarity(A)):
+    for image, measured in zip(A.double(), attention_similarity(A)):
         rows = [[head[i] / head[i].norm() for i in range(5)] for head in image]
         pairs = [(i, j) for i in range(5) for j in range(i + 1, 5)]
         cosines = [sum(float(r[i] @ r[j]) for i, j in pairs) / len(pairs) for r in rows]
@@ -31,20 +32,37 @@ def test_it_is_the_mean_cosine_of_the_rows() -> None:
 
 def test_known_maps_in_any_order_of_the_tokens() -> None:
     alike = softmax_maps(1, 2, 1, 6).expand(1, 2, 6, 6)
-    assert map_similarity(alike).item() == pytest.approx(1, abs=1e-6)
-    assert map_similarity(torch.eye(6)[None, None]).item() == 0
+    assert attention_similarity(alike).item() == pytest.approx(1, abs=1e-6)
+    assert attention_similarity(torch.eye(6)[None, None]).item() == 0
     A, order = softmax_maps(2, 3, 6, 6), torch.tensor([3, 0, 5, 1, 4, 2])
     shuffled = A[..., order, :][..., order]
-    assert torch.allclose(map_similarity(shuffled), map_similarity(A), rtol=0, atol=1e-12)
+    assert torch.allclose(
+        attention_similarity(shuffled), attention_similarity(A), rtol=0, atol=1e-12
+    )
     A[0, 1, 1, 1] = math.nan
-    assert map_similarity(A).isnan().tolist() == [True, False]
+    assert attention_similarity(A).isnan().tolist() == [True, False]
+
+
+def test_entropy_sink_gap_and_cosine_of_two_layers() -> None:
+    A, uniform = softmax_maps(2, 3, 5, 5), torch.full((1, 2, 5, 5), 0.2)
+    entropy = -(A * A.log()).sum(-1).mean((1, 2)) / math.log(5)
+    assert torch.allclose(attention.attention_entropy(A), entropy.double(), atol=1e-6)
+    assert attention.attention_entropy(uniform).item() == pytest.approx(1)
+    eye = torch.eye(5)[None, None]
+    assert attention.attention_entropy(eye).item() == pytest.approx(0, abs=1e-9)
+    first = torch.zeros(1, 1, 5, 5).index_fill_(-1, torch.tensor([0]), 1.0)
+    assert [attention.attention_sink(M).item() for M in (first, eye)] == pytest.approx([1, 0.2])
+    sigma = torch.linalg.svdvals(A)
+    expected = (sigma[..., 0] / sigma[..., 1]).mean(1)
+    assert torch.allclose(attention.attention_gap(A).float(), expected, rtol=1e-4)
+    assert attention.attention_cosine(A, 3 * A).tolist() == pytest.approx([1, 1])
 
 
 def test_blocks_are_averaged_over_images_not_batches() -> None:
     first, second = softmax_maps(2, 3, 5, 5), softmax_maps(1, 3, 4, 4)
     batches = (iter(maps) for maps in ([first, None], [second, None]))
     similarity, nothing = by_block(batches)
-    every = torch.cat([map_similarity(first), map_similarity(second)])
+    every = torch.cat([attention_similarity(first), attention_similarity(second)])
     assert similarity == pytest.approx(every.mean().item(), abs=1e-12) and nothing is None
 
 

@@ -9,7 +9,7 @@ from tokens import random_tokens as draw
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.metrics import smoothness
+from oversmoothing.metrics import graphs, smoothness
 from oversmoothing.metrics.smoothness import OF_BLOCKS, by_block
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
@@ -36,10 +36,10 @@ def test_what_is_not_finite_is_nan_and_spoils_no_neighbour(bad: float) -> None:
     for metric in (smoothness.rank, smoothness.effective_rank):
         values = metric(x)
         assert values[0].isnan() and values[1].item() == pytest.approx(6)
-    of_tokens = (smoothness.mean_norm, smoothness.token_variance, smoothness.mean_share)
-    for metric in (*of_tokens, smoothness.mean_cosine):
+    of_tokens = (smoothness.norm, smoothness.token_variance, smoothness.mean_share)
+    for metric in (*of_tokens, smoothness.cosine):
         assert metric(x).isnan().tolist() == [True, False], metric
-    for metric in (smoothness.dirichlet_energy, smoothness.mean_average_distance):
+    for metric in (graphs.dirichlet_energy, graphs.mad):
         assert metric(x, PATH).isnan().tolist() == [True, False]  # no edge has the bad node
 
 
@@ -88,12 +88,12 @@ def test_batches_and_transposes_change_nothing() -> None:
 
 def test_mean_cosine_is_the_mean_over_pairs() -> None:
     x = draw(2, 7, 4)
-    for one, value in zip(x, smoothness.mean_cosine(x)):
+    for one, value in zip(x, smoothness.cosine(x)):
         pairs = [torch.cosine_similarity(one[i], one[j], 0) for i in range(7) for j in range(i)]
         torch.testing.assert_close(value, torch.stack(pairs).mean())
-    assert smoothness.mean_cosine(torch.ones(9, 3)).item() == pytest.approx(1)
-    assert smoothness.mean_cosine(torch.eye(9)).item() == pytest.approx(0, abs=1e-12)
-    assert smoothness.mean_cosine(torch.ones(1, 3)).isnan()
+    assert smoothness.cosine(torch.ones(9, 3)).item() == pytest.approx(1)
+    assert smoothness.cosine(torch.eye(9)).item() == pytest.approx(0, abs=1e-12)
+    assert smoothness.cosine(torch.ones(1, 3)).isnan()
 
 
 def test_token_variance_is_the_mean_squared_distance_from_the_mean() -> None:
@@ -105,33 +105,33 @@ def test_token_variance_is_the_mean_squared_distance_from_the_mean() -> None:
 
 
 def test_dirichlet_energy_sees_edges_only() -> None:
-    assert smoothness.dirichlet_energy(torch.ones(4, 3), PATH) == 0
+    assert graphs.dirichlet_energy(torch.ones(4, 3), PATH) == 0
     ramp = torch.arange(4.0)[:, None]
-    assert smoothness.dirichlet_energy(ramp, PATH).item() == pytest.approx(6 / 4)
+    assert graphs.dirichlet_energy(ramp, PATH).item() == pytest.approx(6 / 4)
 
 
 def test_self_loops_change_nothing() -> None:
     x, loops = draw(4, 3), torch.cat([PATH, torch.arange(4).repeat(2, 1)], dim=1)
-    for measure in (smoothness.dirichlet_energy, smoothness.mean_average_distance):
+    for measure in (graphs.dirichlet_energy, graphs.mad):
         assert measure(x, loops) == measure(x, PATH)
 
 
 def test_mean_average_distance() -> None:
     scaled = torch.arange(1.0, 5)[:, None] * torch.ones(4, 3)
-    assert smoothness.mean_average_distance(scaled, PATH).item() == pytest.approx(0, abs=1e-12)
+    assert graphs.mad(scaled, PATH).item() == pytest.approx(0, abs=1e-12)
     axes = torch.eye(4)
-    assert smoothness.mean_average_distance(axes, PATH).item() == pytest.approx(1)
+    assert graphs.mad(axes, PATH).item() == pytest.approx(1)
     x = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [5, 5]])  # distances 1, 1, 1, none
     lonely = PATH[:, :4]
-    assert smoothness.mean_average_distance(x, lonely).item() == pytest.approx(1)
-    assert smoothness.mean_average_distance(x, PATH[:, :0]).isnan()
+    assert graphs.mad(x, lonely).item() == pytest.approx(1)
+    assert graphs.mad(x, PATH[:, :0]).isnan()
 
 
 def test_means_by_block_do_not_depend_on_the_batches() -> None:
     blocks = [draw(5, 9, 4, seed=i) for i in range(3)]
     whole = by_block([blocks])
     parts = by_block([x[part] for x in blocks] for part in (slice(2), slice(2, None)))
-    for name, measure in OF_BLOCKS.items():
+    for name, measure in ((measure.__name__, measure) for measure in OF_BLOCKS):
         expected = [measure(x).mean().item() for x in blocks]
         assert whole[name] == pytest.approx(expected) and parts[name] == pytest.approx(expected)
 
@@ -152,8 +152,8 @@ def test_share_of_the_mean_token() -> None:
 def test_pieces_of_tokens_and_edges_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     x = draw(2, 70, 5)
     x[0, 3] = 0
-    of_tokens = (smoothness.mean_cosine, smoothness.mean_share, smoothness.mean_norm)
-    of_edges = (smoothness.dirichlet_energy, smoothness.mean_average_distance)
+    of_tokens = (smoothness.cosine, smoothness.mean_share, smoothness.norm)
+    of_edges = (graphs.dirichlet_energy, graphs.mad)
     metrics = [*of_tokens, smoothness.effective_rank, *(partial(f, edges=PATH) for f in of_edges)]
     whole = [metric(x) for metric in metrics]
     monkeypatch.setattr(smoothness, "AT_ONCE", 1)
@@ -166,7 +166,7 @@ def test_pieces_of_tokens_and_edges_add_up(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_mean_norm_is_euclidean() -> None:
     x = draw(3, 50, 8)
     expected = x.square().sum(dim=-1).sqrt().mean(dim=-1)
-    torch.testing.assert_close(smoothness.mean_norm(x), expected)
+    torch.testing.assert_close(smoothness.norm(x), expected)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (40, 4)])
@@ -181,10 +181,100 @@ def test_ranks_have_gradients(shape: tuple[int, int], monkeypatch: pytest.Monkey
 def test_edges_and_tokens_of_a_wrong_shape_are_refused() -> None:
     wrong = [torch.zeros(shape, dtype=torch.long) for shape in ((3, 2), (2,), (1, 2, 3))]
     for edges in (*wrong, torch.tensor([[0, -1], [1, 0]])):
-        for measure in (smoothness.dirichlet_energy, smoothness.mean_average_distance):
+        for measure in (graphs.dirichlet_energy, graphs.mad):
             with pytest.raises(InputError, match="^edges: "):
                 measure(draw(5, 4), edges)
-    for of_tokens in (smoothness.mean_cosine, smoothness.effective_rank, smoothness.mean_share):
+    for of_tokens in (smoothness.cosine, smoothness.effective_rank, smoothness.mean_share):
         for shape in ((4,), (0, 4), (2, 5, 0)):
             with pytest.raises(InputError, match="^x: "):
                 of_tokens(torch.ones(shape))
+
+
+def test_ranks_of_a_known_spectrum() -> None:
+    sigma = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64)
+    x = with_spectrum(sigma)
+    assert smoothness.stable_rank(x).item() == pytest.approx(21 / 16)
+    centered = x - x.mean(dim=0)
+    expected = centered.square().sum() / torch.linalg.svdvals(centered)[0] ** 2
+    torch.testing.assert_close(smoothness.centered_stable_rank(x), expected)
+    assert smoothness.stable_rank(torch.zeros(3, 2)) == 0
+
+
+def test_one_long_token_is_an_outlier_and_the_others_are_measured_without() -> None:
+    x = draw(2, 30, 8)
+    long = x.clone()
+    long[0, 7] *= 100
+    others = long[0, torch.arange(30) != 7]
+    for name in ("effective_rank", "mean_share"):
+        found = getattr(smoothness, f"{name}_without_outliers")(long)
+        plain = getattr(smoothness, name)
+        torch.testing.assert_close(found, torch.stack([plain(others), plain(x[1])]))
+    norms = long.norm(dim=-1)
+    ratio = norms.amax(-1) / norms.sort().values[:, 14]
+    torch.testing.assert_close(smoothness.max_norm_ratio(long), ratio)
+    share = norms.square().amax(-1) / norms.square().sum(-1)
+    torch.testing.assert_close(smoothness.largest_token_share(long), share)
+    channels = long.square().sum(-2)
+    channel = channels.amax(-1) / channels.sum(-1)
+    torch.testing.assert_close(smoothness.largest_channel_share(long), channel)
+
+
+OF_TOKENS = [
+    *("cosine", "effective_rank", "stable_rank", "centered_stable_rank", "mean_share", "norm"),
+    *("token_variance", "max_norm_ratio", "largest_token_share", "largest_channel_share"),
+    *("effective_rank_without_outliers", "mean_share_without_outliers"),
+]
+
+
+def test_tokens_that_do_not_count_change_nothing() -> None:
+    x, lengths = draw(3, 9, 5), (9, 4, 6)
+    keep = torch.arange(9) < torch.tensor(lengths)[:, None]
+    padded = smoothness.Tokens(x.masked_fill(~keep[..., None], math.nan), keep)
+    for measure in (getattr(smoothness, name) for name in OF_TOKENS):
+        alone = torch.stack([measure(of[:n]) for of, n in zip(x, lengths)])
+        torch.testing.assert_close(measure(padded), alone, rtol=1e-6, atol=1e-12)
+
+
+def test_across_samples_equal_outputs_have_cosine_and_rank_one() -> None:
+    x = draw(6, 10, 8)
+    units = torch.nn.functional.normalize(x, dim=-1)
+    pairs = [(units[i] @ units[j].mT).mean() for i in range(6) for j in range(6) if i != j]
+    assert smoothness.sample_cosine(x).item() == pytest.approx(torch.stack(pairs).mean().item())
+    expected = smoothness.effective_rank(x.mean(dim=1))
+    assert smoothness.rankme(x).item() == pytest.approx(expected.item(), rel=1e-5)
+    same = x[:1].expand_as(x)
+    assert smoothness.rankme(same).item() == pytest.approx(1, abs=1e-3)
+    assert smoothness.sample_cosine(x[:1]).isnan()
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_the_rayleigh_quotient_is_that_of_the_normalised_laplacian(loops: bool) -> None:
+    x, weight = draw(4, 3), torch.tensor([1.0, 1, 2, 2, 0.5, 0.5], dtype=torch.float64)
+    A = torch.zeros(4, 4).double().index_put_((PATH[0], PATH[1]), weight) + torch.eye(4) * loops
+    by = A.sum(1).rsqrt()
+    L = torch.eye(4) - by[:, None] * A * by
+    expected = ((x.mT @ L @ x).trace() / x.square().sum()).item()
+    measure = graphs.rayleigh_quotient_loops if loops else graphs.rayleigh_quotient
+    assert measure(x, PATH, weight).item() == pytest.approx(expected)
+    assert measure(7e200 * x, PATH, weight).item() == pytest.approx(expected)
+    constant = A.sum(1).sqrt()[:, None] * torch.ones(1, 3)
+    assert measure(constant, PATH, weight).item() == pytest.approx(0, abs=1e-12)
+    energy = x.mT @ (torch.diag(A.sum(1)) - A) @ x  # without loops or with them
+    found = graphs.dirichlet_energy(x, PATH, weight).item()
+    assert found == pytest.approx(2 * energy.trace().item() / 4)
+
+
+def test_gaps_of_near_and_far_nodes_and_of_classes() -> None:
+    ring = torch.stack([torch.arange(20), (torch.arange(20) + 1) % 20])
+    edges = torch.cat([ring, ring.flip(0)], dim=1)
+    angle = torch.arange(20) * math.tau / 20
+    x = torch.stack([angle.cos(), angle.sin()], dim=1)
+    hops = torch.tensor([min(k, 20 - k) for k in range(20)])
+    distance = 1 - (hops * math.tau / 20).cos()
+    near, far = (hops > 0) & (hops <= 3), hops >= 8
+    expected = distance[far].mean() - distance[near].mean()
+    assert graphs.mad_gap(x, edges).item() == pytest.approx(expected.item(), abs=1e-6)
+    labels = torch.tensor([0, 0, 1, 1])
+    apart = torch.tensor([[0.0], [1], [10], [11]])
+    # within: (0 + 1 + 1 + 0) / 4 = 0.5 for both classes; between: (10 + 11 + 9 + 10) / 4 = 10
+    assert graphs.group_distance_ratio(apart, labels).item() == pytest.approx(20)

@@ -18,11 +18,11 @@ from oversmoothing.adapters.prefix import class_token_of
 from oversmoothing.adapters.site import check_layout
 from oversmoothing.diagnosis.calls import Call, calls, has_forward
 from oversmoothing.diagnosis.reference import Drawn, draw, explained
-from oversmoothing.diagnosis.report import Report, beside, summary
+from oversmoothing.diagnosis.report import Report, gathered
 from oversmoothing.diagnosis.samples import Options, Plan
 from oversmoothing.diagnosis.tokens import Layers, choose_layers, readable
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers, unchanged
-from oversmoothing.diagnosis.watch import Metrics, Watch, chosen_measures
+from oversmoothing.diagnosis.watch import OF_GRADIENT, Metrics, Watch, chosen_measures
 from oversmoothing.errors import InputError, described, meant
 
 ONE_AT_A_TIME = RLock()  # threads would take each other's hooks and weights for the model's own
@@ -48,10 +48,10 @@ class Subject:
 
     @classmethod
     def of(
-        cls, model: nn.Module, layers: Layers, measures: tuple[str, ...], layout: str | None
+        cls, model: nn.Module, layers: Layers, measures: tuple[str, ...], *options: Any
     ) -> "Subject":
         """Builds the subject for a model; for the arguments see ``choose_layers`` and ``Watch``."""
-        watch = Watch(choose_layers(model, layers), measures, layout)
+        watch = Watch(choose_layers(model, layers), measures, *options)
         return cls(type(model).__name__, model, watch)
 
     def beside(self, reference: Reference, seed: int) -> "Subject":
@@ -67,7 +67,7 @@ class Subject:
         """
         own = self.watch
         if reference == "random":
-            watch = Watch(own.layers, own.measures, own.layout)
+            watch = Watch(own.layers, own.measures, own.layout, own.loss)
             name = f"{self.name} at random initialisation, seed {seed}"
             return Subject(name, self.model, watch, draw(self.model, seed))
         new = not isinstance(reference, nn.Module | str) and callable(reference)
@@ -83,7 +83,7 @@ class Subject:
                 f"reference: has no layer {min(missing)}; give a model whose layers have the "
                 "same names"
             )
-        beside = self.of(plain, list(own.layers), own.measures, own.layout)
+        beside = self.of(plain, list(own.layers), own.measures, own.layout, own.loss)
         return replace(beside, name=f"{beside.name}, built with seed {seed}") if new else beside
 
     def _called(self, build: Any, seed: int) -> Any:
@@ -101,10 +101,18 @@ class Subject:
         """Calls the model once and restores its state."""
         plan = Plan(self.model, call, options)
         drawn = self.drawn.inside(self.model) if self.drawn else nullcontext()
-        with drawn, unchanged(self.model), torch.no_grad(), self.watch.during(plan):
+        loss = self.watch.loss is not None
+        with (
+            drawn,
+            unchanged(self.model),
+            torch.inference_mode(False) if loss else nullcontext(),
+            torch.set_grad_enabled(loss),
+            self.watch.during(plan),
+        ):
             for module in self.model.modules():  # eval() of LoRA layers would change weights
                 module.training = False
-            self.model(*call.args, **call.kwargs)
+            output = self.model(*call.args, **call.kwargs)
+            self.watch.backward(output)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -141,6 +149,7 @@ def diagnose(
     seed: int = 0,
     layout: str | None = None,
     metrics: Metrics = None,
+    loss: Callable[[Any], Tensor] | None = None,
     **kwargs: Any,
 ) -> Report:
     """Measures how alike tokens or nodes are after every layer of a model.
@@ -167,7 +176,10 @@ def diagnose(
         layout: of the layers' outputs, if it is ambiguous: ``BNC``, ``NBC``, ``BCN``, ``BCHW``,
             ``BHWC``, ``NC`` (B samples, N tokens or nodes, C channels, H rows, W columns).
         metrics: names of the metrics to measure, or functions of tokens (b, n, C) that return one
-            number for each sample, (b,), shown by their ``__name__``; None: all that are available.
+            number for each sample, (b,), shown by their ``__name__``; a function that returns a
+            single number gets one sample at a time. None: all that are available and fast.
+        loss: of the model's output, a number, such as ``lambda out: out.loss``; with it the
+            gradients of the loss with respect to the tokens are measured as well.
         kwargs: keyword arguments of the model.
 
     Returns:
@@ -185,7 +197,8 @@ def diagnose(
     check_layout(layout)
     _require_seed(seed)
     chosen, options = chosen_measures(metrics), Options(edges, mask, batch, prefix)
-    subjects = [Subject.of(model, layers, chosen, layout)]
+    _require_loss(loss, metrics is not None and chosen)
+    subjects = [Subject.of(model, layers, chosen, layout, loss)]
     with ExitStack() as stack:
         stack.enter_context(ONE_AT_A_TIME)
         if reference is not None:
@@ -198,10 +211,10 @@ def diagnose(
                 own = call if subject is subjects[-1] else call.copied()
                 with _explained(model, own, batches is None):
                     subject.run(own, options)
-    report, *others = (summary(subject.name, subject.watch, metrics) for subject in subjects)
+    report, *others = (gathered(subject.name, subject.watch, metrics) for subject in subjects)
     notes += _counted(model, report, subjects[0].watch.layers) if prefix is None else []
     report = replace(report, notes=(*report.notes, *notes))
-    return beside(report, others[0]) if others else report
+    return report.compare(others[0]) if others else report
 
 
 @contextmanager
@@ -275,6 +288,13 @@ def _require_model(model: nn.Module) -> None:
             f"model: parameters of {name} are on the meta device and have no values; load weights "
             "first, or give a model on a CPU or GPU"
         )
+
+
+def _require_loss(loss: Any, metrics: Any) -> None:
+    if loss is not None and not callable(loss):
+        raise InputError(f"loss: expected a function of the model's output, got {loss!r}")
+    if loss is None and metrics and {*OF_GRADIENT} & {*metrics}:
+        raise InputError("metrics: gradients need a loss; give loss=<function of the output>")
 
 
 def _require_seed(seed: Any) -> None:

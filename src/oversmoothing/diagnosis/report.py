@@ -1,34 +1,58 @@
-"""The result of a diagnosis: a table, a figure, a file."""
+"""The result of a diagnosis: a table, a summary, a figure, a file."""
 
 import csv
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from oversmoothing.diagnosis.watch import OF_EDGES, Metrics, Watch
+from oversmoothing.diagnosis.figure import draw
+from oversmoothing.diagnosis.sentences import number, sentences
+from oversmoothing.diagnosis.watch import BESIDE, OF_EDGES, OF_SAMPLES, SAMPLES, Metrics, Watch
 from oversmoothing.errors import InputError, meant
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-COLUMNS = 3  # panels in a row
-SHARES = ("cosine", "mean_share", "attention_similarity")  # shown from 0 to 1
-MARKED = 24  # largest number of layers that are drawn with markers
 LEGEND = {
     "cosine": "mean cosine of two tokens; 1: all point the same way",
     "effective_rank": "number of directions that the tokens take; 1: all lie on a line",
+    "stable_rank": "energy of the tokens over that of their first direction",
+    "centered_stable_rank": "the same of the tokens without their mean",
+    "rank": "number of singular values above 0.001 of the whole",
     "mean_share": "share of the mean token in the tokens' second moment; 1: all are equal",
     "norm": "mean length of a token",
+    "token_variance": "mean squared distance from the mean token",
+    "max_norm_ratio": "length of the longest token over the median length",
+    "largest_token_share": "share of one token in the energy of all",
+    "largest_channel_share": "share of one channel in the energy of all",
+    "effective_rank_without_outliers": "without tokens above 5 times the median length",
+    "mean_share_without_outliers": "without tokens above 5 times the median length",
     "dirichlet_energy": "mean over nodes of squared distances to neighbours; 0: all are equal",
+    "rayleigh_quotient": "the energy of the normalised Laplacian over that of the nodes",
+    "rayleigh_quotient_loops": "the same with self-loops",
     "mad": "mean cosine distance of neighbours; 0: all point the same way",
     "attention_similarity": "mean cosine of two rows of an attention map; 1: all are equal",
+    "attention_entropy": "of a row, divided by log N; 1: uniform",
+    "attention_sink": "share of the attention that one token gets",
+    "attention_gap": "first over second singular value of an attention map",
+    "attention_cosine": "mean cosine of a row and that of the layer before",
+    "sample_cosine": "mean cosine of tokens of two samples; 1: the input does not count",
+    "rankme": "number of directions that the samples' mean tokens take",
+    "gradient_norm": "mean length of a token's gradient",
+    "gradient_cosine": "mean cosine of the gradients of two tokens",
+    "gradient_effective_rank": "number of directions that the gradients take",
 }
+UP = {"cosine", "mean_share", "mean_share_without_outliers", "sample_cosine", "gradient_cosine"}
+UP |= {"attention_similarity", "attention_entropy"}
+DOWN = {"effective_rank", "effective_rank_without_outliers", "stable_rank", "centered_stable_rank"}
+DOWN |= {"rank", "token_variance", "dirichlet_energy", "rayleigh_quotient", "mad", "rankme"}
+DOWN |= {"rayleigh_quotient_loops", "gradient_effective_rank"}
+COLUMNS = (  # of the table, if the user names none
+    *("cosine", "effective_rank", "mean_share", "norm", "max_norm_ratio", "dirichlet_energy"),
+    *("mad", "attention_similarity", "sample_cosine", "gradient_norm"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +70,9 @@ class Report:
         unit: what the tokens are.
         notes: what is left out, and what cannot be measured.
         reference: the report of the reference model; None without one.
+        bounds: the largest possible effective rank of every layer.
+        shown: the metrics of the printed table; empty: all.
+        attention_matrix: mean cosine of the maps of two layers, L × L; empty without maps.
     """
 
     model: str
@@ -58,6 +85,9 @@ class Report:
     unit: Literal["tokens", "nodes"] = "tokens"
     notes: tuple[str, ...] = ()
     reference: "Report | None" = None
+    bounds: tuple[int, ...] = ()
+    shown: tuple[str, ...] = ()
+    attention_matrix: tuple[tuple[float | None, ...], ...] = ()
 
     def __getitem__(self, metric: str) -> list[float | None]:
         """Returns a metric, one value per layer; raises KeyError if it was not measured."""
@@ -71,20 +101,44 @@ class Report:
         samples = "graph" if self.unit == "nodes" else "sample"
         plural = "s" if self.samples > 1 else ""
         head = f"{self.model}: {self.samples} {samples}{plural} of {sizes} {self.unit}"
-        rows = [["layer", *self.values], *([layer, *cells] for layer, cells in self._cells())]
+        rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(_aligned(row, widths)) for row in rows]
-        legend = [f"{name}: {LEGEND[name]}." for name in self.values if name in LEGEND]
+        legend = [f"{name}: {LEGEND[name]}." for name in self._shown() if name in LEGEND]
+        arrows = ["↑ more alike if higher, ↓ if lower."] * any(
+            "↑" in c or "↓" in c for c in rows[0]
+        )
         beside = [f"In parentheses: {self.reference.model}."] if self.reference else []
-        warning = "Judge by several measures beside a reference: each alone can mislead."
-        return "\n".join([head, *self.notes, "", *lines, "", *legend, *beside, warning])
+        more = [name for name in self.values if name not in self._shown()]
+        also = [f"Also measured, report[…]: {', '.join(more)}."] if more else []
+        parts = [*arrows, *legend, *beside, *also, "", self.summary()]
+        return "\n".join([head, *self.notes, "", *lines, "", *parts]).rstrip()
 
     def _repr_html_(self) -> str:
-        rows = [["layer", *self.values], *([layer, *cells] for layer, cells in self._cells())]
-        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-        before, _, after = str(self).split("\n\n")
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._rows())
+        before, _, *after = str(self).split("\n\n")
         table = "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<pre>{escape(before)}</pre><table>{table}</table><pre>{escape(after)}</pre>"
+        below = escape("\n\n".join(after))
+        return f"<pre>{escape(before)}</pre><table>{table}</table><pre>{below}</pre>"
+
+    def summary(self) -> str:
+        """Says in up to five sentences what the numbers show, computed from them."""
+        return " ".join(sentences(self))
+
+    def compare(self, other: "Report") -> "Report":
+        """Returns this report with another one beside it, as the reference.
+
+        Raises:
+            InputError: the other one has another number of layers.
+        """
+        if len(self.layers) != len(other.layers):
+            raise InputError(
+                f"reference: calls {len(other.layers)} layers where the model calls "
+                f"{len(self.layers)}; give a model of the same architecture"
+            )
+        absent: list[float | None] = [None] * len(self.layers)
+        values = {metric: other.values.get(metric, absent) for metric in self.values}
+        return replace(self, reference=replace(other, values=values))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as numbers, strings, lists and dictionaries, for example for JSON."""
@@ -96,11 +150,7 @@ class Report:
         Raises:
             InputError: the file cannot be written.
         """
-        columns: dict[str, list[Any]] = {"layer": list(self.layers)}
-        for metric, values in self.values.items():
-            columns |= {metric: values, f"{metric}_std": self.std[metric]}
-            if self.reference:
-                columns[f"{metric}_reference"] = self.reference.values[metric]
+        columns = self._columns()
         try:
             with Path(path).open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file, lineterminator="\n").writerows([columns, *zip(*columns.values())])
@@ -109,21 +159,62 @@ class Report:
                 f"{path}: cannot be written ({error.strerror}); choose another"
             ) from error
 
-    def plot(self, path: str | Path) -> None:
-        """Draws one panel per metric over the layers, the reference dashed.
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with the columns of :meth:`to_csv` and the layers as its index.
 
         Raises:
-            InputError: matplotlib is not installed, or the file cannot be written.
+            InputError: pandas is not installed.
         """
-        _draw(self, Path(path))
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise InputError(f"to_pandas: needs pandas ({error}); pip install pandas") from error
+        columns = self._columns()
+        return DataFrame(columns, index=columns.pop("layer"))
 
-    def _cells(self) -> Iterator[tuple[str, list[str]]]:
-        for row, layer in enumerate(self.layers):
-            yield layer, [self._cell(metric, row) for metric in self.values]
+    def plot(
+        self, path: str | Path | None = None, ax: Any = None, metrics: Iterable[str] | None = None
+    ) -> tuple[Any, Any]:
+        """Draws one panel per metric over the layers, the reference dashed.
+
+        Args:
+            path: of a file to write; None: without.
+            ax: axes of matplotlib to draw into, one for each metric; None: a new figure.
+            metrics: None: those of the printed table, or as many of them as there are axes.
+
+        Returns:
+            The figure and a list of its axes.
+
+        Raises:
+            InputError: matplotlib is not installed, a metric was not measured, there are fewer axes
+                than metrics, or the file cannot be written.
+        """
+        several = ax if isinstance(ax, list | tuple) else getattr(ax, "flat", [ax])
+        axes = None if ax is None else [*several]
+        if metrics is None:
+            return draw(self, path, axes, self._shown()[: len(axes) if axes else None])
+        return draw(self, path, axes, [metrics] if isinstance(metrics, str) else [*metrics])
+
+    def _columns(self) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = {"layer": list(self.layers)}
+        for metric, values in self.values.items():
+            columns |= {metric: values, f"{metric}_std": self.std[metric]}
+            if self.reference:
+                columns[f"{metric}_reference"] = self.reference.values[metric]
+        return columns
+
+    def _shown(self) -> tuple[str, ...]:
+        return self.shown or tuple(self.values)
+
+    def _rows(self) -> list[list[str]]:
+        shown = self._shown()
+        heads = [name + " ↑" * (name in UP) + " ↓" * (name in DOWN) for name in shown]
+        cells = [[self._cell(metric, row) for metric in shown] for row in range(len(self.layers))]
+        return [["layer", *heads], *([layer, *row] for layer, row in zip(self.layers, cells))]
 
     def _cell(self, metric: str, row: int) -> str:
-        own = _number(self.values[metric][row])
-        return f"{own} ({_number(self.reference.values[metric][row])})" if self.reference else own
+        own = number(self.values[metric][row])
+        return f"{own} ({number(self.reference.values[metric][row])})" if self.reference else own
 
 
 def _aligned(row: list[str], widths: list[int]) -> list[str]:
@@ -133,13 +224,7 @@ def _aligned(row: list[str], widths: list[int]) -> list[str]:
     ]
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.1e}"
-
-
-def summary(model: str, watch: Watch, wanted: Metrics) -> Report:
+def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
     """Returns means, standard deviations and counts of the measurements of a watch.
 
     Args:
@@ -150,51 +235,81 @@ def summary(model: str, watch: Watch, wanted: Metrics) -> Report:
     Raises:
         InputError: none of the metrics is available, or no sample of a layer has two tokens.
     """
-    several = {name for name, number in watch.values if number}
+    several = {name for name, call in watch.values if call}
     layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
-    rows = [{m: torch.cat(v) for m, v in row.items()} for row in watch.values.values()]
+    rows = [{m: _joined(v) for m, v in row.items()} for row in watch.values.values()]
     for layer, row in zip(layers, rows):
         if any(not len(values) for values in row.values()):
             raise InputError(
                 f"{layer}: every sample has fewer than two tokens that count, and similarity needs "
                 "two; choose other layers, inputs or mask, or prefix=0"
             )
-    names = [str(m) for m in watch.measures if any(m in row for row in rows)]
+    matrix = _of_maps(watch)
+    single = _across(watch, wanted is not None) | _beside(watch, matrix)
+    names = [str(m) for m in watch.measures if m in single or any(m in row for row in rows)]
     missing = [m for m in watch.measures if m not in names] if wanted is not None else []
-    why = "edges are not known, or no attention map was seen"
+    why = "edges are not known, no attention map was seen, or there is one sample"
     if not names:
         raise InputError(f"metrics: cannot measure {', '.join(missing)}: {why}; give edges=")
-    finite = {m: [_finite(row.get(m)) for row in rows] for m in names}
+    finite = {m: [_finite(row.get(m)) for row in rows] for m in names if m not in single}
+    std = {m: [_none((v - v.mean()).square().mean().sqrt()) for v in finite[m]] for m in finite}
+    counts = {m: [len(v) for v in finite[m]] for m in finite}
+    values = {m: [_none(v.mean()) for v in finite[m]] for m in finite} | single
+    bounds = [*watch.bounds.values()]
     return Report(
         model=model,
         layers=layers,
-        values={m: [_none(v.mean()) for v in finite[m]] for m in names},
-        std={m: [_none((v - v.mean()).square().mean().sqrt()) for v in finite[m]] for m in names},
-        counts={m: [len(v) for v in finite[m]] for m in names},
+        values={m: values[m] for m in names},
+        std={m: std.get(m, [None] * len(layers)) for m in names},
+        counts={m: counts.get(m, [len(watch.sizes)] * len(layers)) for m in names},
         samples=len(watch.sizes),
         tokens=(min(watch.sizes), max(watch.sizes)),
         unit=watch.unit,
+        bounds=tuple(bounds),
+        shown=() if wanted is not None else tuple(m for m in COLUMNS if m in names),
+        attention_matrix=matrix,
         notes=(
             *_left_out(layers, watch),
             *(_parts(layers, rows, watch.inputs) if watch.unit == "tokens" else ()),
             *(_edges(watch) if any(m in names for m in OF_EDGES) else ()),
-            *(_bounds(layers, [*watch.bounds.values()]) if "effective_rank" in names else ()),
+            *(_bounds(layers, bounds) if "effective_rank" in names else ()),
             *_zeros(layers, rows),
             *(f"Not measured: {metric} ({why})." for metric in missing),
         ),
     )
 
 
-def beside(own: Report, other: Report) -> Report:
-    """Adds a reference to a report, with the layers and metrics of the report."""
-    if own.layers != other.layers:
-        raise InputError(
-            f"reference: calls {len(other.layers)} layers where the model calls "
-            f"{len(own.layers)}; give a model of the same architecture"
-        )
-    absent: list[float | None] = [None] * len(own.layers)
-    values = {metric: other.values.get(metric, absent) for metric in own.values}
-    return replace(own, reference=replace(other, values=values))
+def _joined(values: list[Tensor]) -> Tensor:
+    return torch.cat(values or [torch.empty(0, dtype=torch.float64)])
+
+
+def _across(watch: Watch, asked: bool) -> dict[str, list[float | None]]:
+    """Measures across samples, if there are enough or the user asks for them."""
+    least = 2 if asked else SAMPLES
+    found = {name: of for name, of in OF_SAMPLES.items() if name in watch.measures}
+    if not found or min(len(s.pooled) and s.count for s in watch.across.values()) < least:
+        return {}
+    return {n: [_none(of(s)) for s in watch.across.values()] for n, of in found.items()}
+
+
+def _of_maps(watch: Watch) -> tuple[tuple[float | None, ...], ...]:
+    """Mean cosines of rows of the maps of two layers; None for maps of other sizes."""
+    maps = [watch.maps.get(row) for row in watch.values]
+    if not watch.maps:
+        return ()
+    unit = [None if A is None else torch.nn.functional.normalize(A, dim=-1) for A in maps]
+    return tuple(tuple(_cosine(A, B) for B in unit) for A in unit)
+
+
+def _cosine(A: Tensor | None, B: Tensor | None) -> float | None:
+    same = A is not None and B is not None and A.shape == B.shape
+    return (A * B).sum(dim=-1).mean().item() if same else None  # type: ignore[operator]
+
+
+def _beside(watch: Watch, matrix: Any) -> dict[str, list[float | None]]:
+    before = [None, *(matrix[i][i - 1] for i in range(1, len(matrix)))]
+    known = BESIDE in watch.measures and any(value is not None for value in before)
+    return {BESIDE: before} if known else {}
 
 
 def _zeros(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Iterator[str]:
@@ -235,8 +350,6 @@ def _parts(
 
 def _edges(watch: Watch) -> Iterator[str]:
     """Says which edges make energies and MAD differ from their definition."""
-    if watch.weighted:
-        yield "Ignored: the weights of the edges; dirichlet_energy and mad count all edges alike."
     if watch.one_way or watch.repeated:
         yield (
             f"Edges: {watch.one_way} lack their reverse and {watch.repeated} are repeated, but "
@@ -259,48 +372,3 @@ def _finite(values: Tensor | None) -> Tensor:
 
 def _none(value: Tensor) -> float | None:
     return value.item() if value.isfinite() else None
-
-
-def _draw(report: Report, path: Path) -> None:
-    """Draws one panel per metric over the layers, the reference dashed.
-
-    Raises:
-        InputError: matplotlib is not installed, or the file cannot be written.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(f"plot: needs matplotlib ({error}); pip install matplotlib") from error
-    columns = min(COLUMNS, len(report.values))
-    rows = math.ceil(len(report.values) / columns)
-    figure = Figure((3.2 * columns, 2.4 * rows + 0.3), dpi=150, layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel, metric in zip(panels, report.values):
-        _panel(panel, report, metric)
-    for panel in panels[len(report.values) :]:
-        panel.remove()
-    if report.reference:
-        handles = figure.axes[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be written ({error}); choose another") from error
-
-
-def _panel(panel: "Axes", report: Report, metric: str) -> None:
-    marker = "o" if len(report.layers) <= MARKED else ""
-    depth = range(1, len(report.layers) + 1)
-    for of, style, colour in ((report, "-", "#0072B2"), (report.reference, "--", "#777777")):
-        if of is not None:
-            values = [math.nan if value is None else value for value in of.values[metric]]
-            look: dict[str, Any] = {"marker": marker, "ms": 3, "lw": 1.4, "color": colour}
-            panel.plot(depth, values, style, **look, label=of.model)
-    if metric in SHARES:
-        panel.set_ylim(min(0.0, panel.get_ylim()[0]), 1.03)
-    panel.set_title(metric.replace("_", " "), fontsize=9)
-    panel.set_xlabel("layer", fontsize=8)
-    panel.tick_params(labelsize=8)
-    panel.locator_params(axis="x", integer=True)
-    panel.grid(color="#e6e6e6")
-    panel.spines[["top", "right"]].set_visible(False)

@@ -18,9 +18,10 @@ from oversmoothing.adapters.prefix import parents_of, prefix_of, suffix_of
 from oversmoothing.checks import check_edges
 from oversmoothing.diagnosis.calls import Call, named, shapes_of
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.smoothness import Tokens
 
+Edges = tuple[Tensor, Tensor | None]  # (2, E), and their weights (E,)
 MOST_SORTED = 10_000_000  # edges of a graph that are checked for their reverse, to save memory
-PIECES = 32  # number of pieces in which a batch is measured, to keep float64 copies small
 OF_PATCHES = ("pixel_attention_mask", "patch_attention_mask", "patch_valid")
 PARAMETERS = {  # of forward, and those of decoders beside an encoder
     "attention_mask": "decoder_attention_mask",
@@ -50,14 +51,15 @@ class Sequences:
     parts: int = 1
     keep: Tensor | None = None
 
-    def split(self, x: Tensor) -> Iterator[tuple[Tensor, None]]:
-        """Yields the tokens of one or more samples at a time. Shapes: x (B, N, C) -> (b, n, C)."""
+    def split(self, x: Tensor) -> Iterator[tuple[Tokens, None]]:
+        """Yields the tokens of the samples with two or more. Shapes: x (B, N, C) -> (b, n, C)."""
         x = self._joined(x)
-        if self.keep is None:
-            yield from ((piece, None) for piece in x.split(max(1, x.shape[0] // PIECES)))
-        else:
-            for tokens, keep in zip(x, self._joined(self.keep)):
-                yield tokens[keep][None], None
+        keep = x.new_ones(x.shape[:2], dtype=torch.bool) if self.keep is None else self.keep
+        keep = keep if self.keep is None else self._joined(keep)
+        several = keep.sum(dim=1) > 1
+        x, keep = (x, keep) if several.all() else (x[several], keep[several])
+        if len(x):
+            yield Tokens(x, None if keep.all() else keep), None
 
     def sizes(self, x: Tensor) -> list[int]:
         """Returns the number of tokens of every sample."""
@@ -92,6 +94,7 @@ class Graphs:
         num_nodes: N.
         batch: the graph of every node, (N,); None: one graph.
         edges: (2, E), both directions of every edge; None: unknown.
+        weight: of the edges, (E,); None: 1.
 
     Attributes:
         isolated: number of nodes without neighbours in graphs of several nodes, 0 if the edges are
@@ -106,7 +109,13 @@ class Graphs:
     unit: ClassVar[Literal["nodes"]] = "nodes"
     parts: ClassVar[int] = 1
 
-    def __init__(self, num_nodes: int, batch: Tensor | None, edges: Tensor | None) -> None:
+    def __init__(
+        self,
+        num_nodes: int,
+        batch: Tensor | None,
+        edges: Tensor | None,
+        weight: Tensor | None = None,
+    ) -> None:
         self.num_nodes = num_nodes
         self.isolated = self.one_way = self.repeated = 0
         if edges is not None:
@@ -116,18 +125,20 @@ class Graphs:
             alone = torch.ones(num_nodes, dtype=torch.bool, device=edges.device)
             alone[edges[0, edges[0] != edges[1]]] = False
             self.isolated = int(alone.sum())
-        self.nodes, self.edges = _by_graph(num_nodes, batch, edges)
+        self.nodes, self.edges = _by_graph(num_nodes, batch, edges, weight)
         self.single = sum(nodes is not None and len(nodes) == 1 for nodes in self.nodes)
         self.isolated -= self.single if edges is not None else 0
 
-    def split(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yields nodes and edges of one graph at a time.
+    def split(self, x: Tensor) -> Iterator[tuple[Tokens, Edges | None]]:
+        """Yields the nodes of one graph at a time, and its edges with their weights.
 
-        Shapes: x (N, C), or (B, N, C) for B features of the same nodes -> (1, n, C), (2, e).
+        Shapes: x (N, C), or (B, N, C) for B features of the same nodes -> (1, n, C), (2, e), (e,).
         """
         for features in x if x.dim() == 3 else x[None]:
             for nodes, edges in zip(self.nodes, self.edges):
-                yield (features if nodes is None else features[nodes])[None], edges
+                own = features if nodes is None else features[nodes]
+                if len(own) > 1:
+                    yield Tokens(own[None]), edges
 
     def sizes(self, x: Tensor) -> list[int]:
         """Returns the number of nodes of every graph."""
@@ -156,11 +167,11 @@ def _odd(edges: Tensor, num_nodes: int) -> tuple[int, int]:
 
 
 def _by_graph(
-    num_nodes: int, batch: Tensor | None, edges: Tensor | None
-) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    num_nodes: int, batch: Tensor | None, edges: Tensor | None, weight: Tensor | None
+) -> tuple[list[Tensor | None], list[Edges | None]]:
     """Returns the nodes of every graph, and its edges between them, numbered from 0."""
     if batch is None:
-        return [None], [edges]
+        return [None], [None if edges is None else (edges, weight)]
     if batch.shape != (num_nodes,) or batch.is_floating_point():
         raise InputError(
             f"batch: expected the graph of each of {num_nodes} nodes, integers ({num_nodes},), got "
@@ -178,8 +189,9 @@ def _by_graph(
     place[order] = torch.arange(num_nodes, device=order.device) - starts[batch[order]]
     of_edge = batch[edges[0]]
     counts = torch.bincount(of_edge, minlength=len(sizes)).tolist()
-    sorted_edges = place[edges[:, of_edge.argsort(stable=True)]]
-    return nodes, list(sorted_edges.split(counts, dim=1))
+    order = of_edge.argsort(stable=True)
+    weights = [None] * len(counts) if weight is None else weight[order].split(counts)
+    return nodes, list(zip(place[edges[:, order]].split(counts, dim=1), weights))
 
 
 class Padding:
@@ -334,7 +346,7 @@ class Plan:
     Attributes:
         size: B of the inputs; None: unknown.
         graph: whether the tokens are nodes of graphs.
-        weighted: whether the edges have weights, which no measure uses.
+        weight: of the edges, (E,); None: 1.
 
     Args:
         model: the model.
@@ -348,8 +360,8 @@ class Plan:
     def __init__(self, model: nn.Module, call: Call, options: Options) -> None:
         self.model, self.call, self.options = model, call, options
         edges = _or(options.edges, call.tensor("edge_index"))
-        self.edges, self.shapes = _pairs(edges), call.shapes()
-        self.weighted = _weighted(edges, call.tensor("edge_weight"))
+        weight = call.tensor("edge_weight") if options.edges is None else None
+        (self.edges, self.weight), self.shapes = _pairs(edges, weight), call.shapes()
         self.batch = options.batch
         if self.batch is None and (self.edges is not None or self._has_graphs()):
             self.batch = call.tensor("batch")
@@ -376,8 +388,8 @@ class Plan:
         if self.graph or x.dim() == 2:
             if self._graphs is None:
                 self._require_nodes(name, x)
-                batch, edges = (_on(x.device, y) for y in (self.batch, self.edges))
-                self._graphs = Graphs(x.shape[-2], batch, edges)
+                given = (_on(x.device, y) for y in (self.batch, self.edges, self.weight))
+                self._graphs = Graphs(x.shape[-2], *given)
             found: Sequences | Graphs = self._graphs
         else:
             keep = self.padding.keep(name, layer, x.shape[:2])
@@ -438,21 +450,17 @@ class Plan:
             )
 
 
-def _weighted(edges: Tensor | None, weights: Tensor | None) -> bool:
-    if edges is not None and edges.layout != torch.strided:
-        weights = edges.to_sparse_coo().coalesce().values()
-    return edges is not None and weights is not None and bool((weights != 1).any())
-
-
 def _or(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     return second if first is None else first
 
 
-def _pairs(edges: Tensor | None) -> Tensor | None:
-    """Returns the edges of a sparse adjacency matrix, whose rows are the targets, as (2, E)."""
+def _pairs(edges: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Returns edges (2, E) and weights (E,), also those of a sparse matrix with targets as rows."""
     if edges is None or edges.layout == torch.strided:
-        return edges
-    return edges.to_sparse_coo().coalesce().indices().flip(0)
+        fits = edges is not None and weight is not None and weight.numel() == edges.shape[1]
+        return edges, weight.flatten() if fits else None  # type: ignore[union-attr]
+    matrix = edges.to_sparse_coo().coalesce()
+    return matrix.indices().flip(0), matrix.values()
 
 
 def _on(device: torch.device, x: Tensor | None) -> Tensor | None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.blocks import find_blocks
 from oversmoothing.adapters.names import fits
-from oversmoothing.adapters.site import LAYOUTS, MEANING, to_tokens
+from oversmoothing.adapters.site import LAYOUTS, MEANING
 from oversmoothing.errors import InputError, meant
 
 Layers = str | nn.Module | Iterable[str | nn.Module] | None
@@ -75,7 +75,7 @@ def _matches(modules: dict[str, nn.Module], wanted: str | nn.Module) -> dict[str
 def find_tokens(
     name: str, layer: nn.Module, output: Any, layout: str | None, size: int | None, graph: bool
 ) -> tuple[Tensor, str]:
-    """Returns the tokens of a layer, (B, N, C), or nodes of a graph, (N, C), and their layout.
+    """Returns the tensor of a layer that holds its tokens or nodes, and its layout.
 
     Args:
         name: of the layer, for error messages.
@@ -99,7 +99,7 @@ def find_tokens(
         )
     _require_one_kind(name, output, dims)
     layout = layout or ("BNC" if graph and x.dim() == 3 else _certain(name, layer, x, size))
-    return to_tokens(x, layout), layout
+    return x, layout
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from oversmoothing.errors import InputError
 
+NOTHING: dict[Any, Any] = {}
 KEPT = (dict, OrderedDict, list)  # attributes of these types get their contents back
 
 
@@ -47,7 +48,8 @@ def same_attributes(model: nn.Module) -> Iterator[None]:
     """
     own = [vars(module) for module in model.modules()]
     before: list[tuple[Any, Any]] = [(attributes, dict(attributes)) for attributes in own]
-    before += [(v, v.copy()) for attributes in own for v in attributes.values() if type(v) in KEPT]
+    held = (v for attributes in own for v in attributes.values() if type(v) in KEPT)
+    before += [(v, v.copy() if v else NOTHING) for v in held]  # many copies wake the collector
     try:
         yield
     finally:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal
@@ -12,37 +12,70 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from oversmoothing.adapters.site import to_tokens
 from oversmoothing.diagnosis.calls import has_forward
 from oversmoothing.diagnosis.samples import Graphs, Plan, Sequences
 from oversmoothing.diagnosis.tokens import find_tokens
 from oversmoothing.diagnosis.unchanged import without_autocast
 from oversmoothing.errors import InputError, meant
-from oversmoothing.metrics import smoothness
+from oversmoothing.metrics import graphs, smoothness
+from oversmoothing.metrics.attention import MapSums, attention_gap
 
-ATTENTION = "attention_similarity"
-Of = Callable[[Tensor], Tensor]
+Of = Callable[[Any], Any]
 OF_TOKENS: dict[str, Of] = {
-    "cosine": smoothness.mean_cosine,
-    "effective_rank": smoothness.effective_rank,
-    "mean_share": smoothness.mean_share,
-    "norm": smoothness.mean_norm,
+    measure.__name__: measure
+    for measure in (
+        smoothness.cosine,
+        smoothness.effective_rank,
+        smoothness.mean_share,
+        smoothness.norm,
+        smoothness.stable_rank,
+        smoothness.max_norm_ratio,
+        smoothness.largest_token_share,
+        smoothness.largest_channel_share,
+        smoothness.effective_rank_without_outliers,
+        smoothness.mean_share_without_outliers,
+        smoothness.centered_stable_rank,
+        smoothness.rank,
+        smoothness.token_variance,
+    )
 }
-OF_EDGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "dirichlet_energy": smoothness.dirichlet_energy,
-    "mad": smoothness.mean_average_distance,
+OF_EDGES: dict[str, Callable[..., Tensor]] = {
+    measure.__name__: measure
+    for measure in (
+        graphs.dirichlet_energy,
+        graphs.mad,
+        graphs.rayleigh_quotient,
+        graphs.rayleigh_quotient_loops,
+    )
 }
-MEASURES = (*OF_TOKENS, *OF_EDGES, ATTENTION)
+OF_MAPS = ("attention_similarity", "attention_entropy", "attention_sink", "attention_gap")
+BESIDE = "attention_cosine"  # of the map of a layer and that of the layer before
+OF_SAMPLES: dict[str, Callable[[smoothness.Samples], Tensor]] = {
+    "sample_cosine": smoothness.Samples.cosine,
+    "rankme": smoothness.Samples.rank,
+}
+OF_GRADIENT: dict[str, Of] = {
+    f"gradient_{name}": OF_TOKENS[name] for name in ("norm", "cosine", "effective_rank")
+}
+MEASURES = (*OF_TOKENS, *OF_EDGES, *OF_MAPS, BESIDE, *OF_SAMPLES, *OF_GRADIENT)
+ON_REQUEST = {"centered_stable_rank", "rank", "token_variance", "attention_gap"}  # slow, or alike
+DEFAULT = tuple(name for name in MEASURES if name not in ON_REQUEST)
+SAMPLES = 8  # number of samples from which on measures across them are shown by default
 Metrics = str | Of | Iterable[str | Of] | None
 FUSED = F.scaled_dot_product_attention
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 OF_TORCH = F.multi_head_attention_forward
+WATCHED = {FUSED, OF_TORCH, *SOFTMAX}
 Rows = Callable[[int, Tensor], Iterator[Tensor]]  # some rows of a sample's map, (heads, n, N)
-ROWS = 16  # smallest number of rows of a piece
+ROWS = 16  # smallest number of rows of a piece, and largest one of the rows of a map that are kept
+KEPT = 1 << 14  # largest number of entries of the rows of a map that are kept by layer
+Seen = tuple[int, int, dict[str, Tensor]]  # samples B and tokens N of maps, and their measures
 Row = tuple[str, int]  # the name of a layer, and the number of its call from 0
 
 
 class OwnMeasure(str):
-    """The name of a function of the user, and the function: tokens (b, n, C) -> (b,)."""
+    """The name of a function of the user, and the function: tokens (b, n, C) -> (b,) or ()."""
 
     function: Of
 
@@ -53,9 +86,16 @@ class OwnMeasure(str):
         own.function = function
         return own
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Measures samples of one size. Raises InputError unless there is one number for each."""
-        found: Any = self.function(x)
+    def __call__(self, t: smoothness.Tokens) -> Tensor:
+        """Measures samples. Raises InputError unless there is one number for each."""
+        if t.keep is not None:
+            return torch.cat([self._of(x[keep][None]) for x, keep in zip(t.x, t.keep)])
+        return self._of(t.x)
+
+    def _of(self, x: Tensor) -> Tensor:
+        found: Any = torch.as_tensor(value) if _is_number(value := self.function(x)) else value
+        if isinstance(found, Tensor) and found.dim() == 0 and x.dim() == 3:
+            return torch.stack([found] if len(x) == 1 else [self._of(y[None])[0] for y in x])
         if not isinstance(found, Tensor) or found.shape != x.shape[:1]:
             got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise InputError(
@@ -65,6 +105,10 @@ class OwnMeasure(str):
         return found.double()
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
 def chosen_measures(metrics: Metrics) -> tuple[str, ...]:
     """Returns the names of the measures; None chooses all.
 
@@ -72,9 +116,11 @@ def chosen_measures(metrics: Metrics) -> tuple[str, ...]:
         InputError: an unknown name, something else, or two measures of one name.
     """
     if metrics is None:
-        return MEASURES
+        return DEFAULT
     single = isinstance(metrics, str) or not isinstance(metrics, Iterable)
-    wanted: tuple[Any, ...] = (metrics,) if single else tuple(metrics)  # type: ignore[arg-type]
+    listed: tuple[Any, ...] = (metrics,) if single else tuple(metrics)  # type: ignore[arg-type]
+    names = {function: name for name, function in (OF_TOKENS | OF_EDGES).items()}
+    wanted = tuple(names.get(one, one) if callable(one) else one for one in listed)
     for one in wanted:
         if not callable(one) and one not in MEASURES:
             way = meant(one, MEASURES) if isinstance(one, str) else "give names or functions"
@@ -82,44 +128,40 @@ def chosen_measures(metrics: Metrics) -> tuple[str, ...]:
     if not wanted:
         raise InputError(f"metrics: got an empty list; expected some of {', '.join(MEASURES)}")
     own = [OwnMeasure.of(one) for one in wanted if callable(one)]
-    if double := [n for i, n in enumerate(own) if n in (*MEASURES, *own[:i])]:
-        raise InputError(f"metrics: two are named {double[0]}; give the function another __name__")
+    if twice := [n for i, n in enumerate(own) if n in (*MEASURES, *own[:i])]:
+        raise InputError(f"metrics: two are named {twice[0]}; give the function another __name__")
     return (*(name for name in MEASURES if name in wanted), *own)
 
 
 def measure(
-    name: str, pieces: Iterable[tuple[Tensor, Tensor | None]], measures: Collection[str]
-) -> dict[str, Tensor]:
+    name: str, pieces: Iterable[tuple[smoothness.Tokens, Any]], measures: Mapping[str, Of]
+) -> dict[str, list[Tensor]]:
     """Measures the samples of a layer.
 
     Args:
         name: of the layer, for error messages.
-        pieces: tokens (b, n, C) of one or more samples, and the edges of a graph or None.
-        measures: names; those that need edges are skipped if there are none.
+        pieces: tokens of one or more samples, and the edges of a graph with their weights or None.
+        measures: by name; those of edges are skipped if there are none.
 
     Returns:
-        One value per sample for every measure, float64 on the CPU. Samples of one token are left
-        out.
+        One value per sample for every measure, float64 on the CPU, in parts.
 
     Raises:
         InputError: tokens are not finite.
     """
-    own = {str(m): m for m in measures if isinstance(m, OwnMeasure)}
-    wanted = {m: of_tokens for m, of_tokens in (OF_TOKENS | own).items() if m in measures}
-    found: dict[str, list[Tensor]] = {m: [] for m in wanted}
-    for x, edges in ((x, edges) for x, edges in pieces if x.shape[1] > 1):
-        if not x.isfinite().all():
+    found: dict[str, list[Tensor]] = {m: [] for m in measures if m not in OF_EDGES}
+    for tokens, edges in pieces:
+        if not tokens.size.isfinite().all():
             raise InputError(
                 f"{name}: returns values that are not finite, as the first layer that does; look "
                 "at the inputs and the weights, and run the model in float32 or bfloat16"
             )
-        for measured, of_tokens in wanted.items():
-            found[measured].append(of_tokens(x))
-        for measured, of_edges in OF_EDGES.items():
-            if measured in measures and edges is not None:
-                found.setdefault(measured, []).append(of_edges(x, edges))
-    none = [torch.empty(0, dtype=torch.float64)]
-    return {measured: torch.cat(values or none).cpu() for measured, values in found.items()}
+        for measured, function in measures.items():
+            if measured not in OF_EDGES:
+                found[measured].append(function(tokens).cpu())
+            elif edges is not None:
+                found.setdefault(measured, []).append(function(tokens, *edges).cpu())
+    return found
 
 
 class SeeMaps(TorchFunctionMode):
@@ -141,13 +183,16 @@ class SeeMaps(TorchFunctionMode):
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func not in WATCHED:
+            return func(*args, **kwargs)
         if func is FUSED:
             self._fused(*args, **kwargs)
         elif func is OF_TORCH:
             self._of_torch(inspect.signature(func).bind(*args, **kwargs).arguments)
         result = func(*args, **kwargs)
-        if func in SOFTMAX and result.dim() == 4 and result.shape[-1] == result.shape[-2]:
-            self._tell(result, result.shape[0], result.shape[-1], partial(_rows_of_map, result))
+        if func in SOFTMAX and result.dim() == 4 and result.shape[-1] - result.shape[-2] in (0, 1):
+            A = result[..., : result.shape[-2]]  # without a sink, a column of its own (gpt-oss)
+            self._tell(A, A.shape[0], A.shape[-1], partial(_rows_of_map, A))
         return result
 
     def _fused(
@@ -181,16 +226,42 @@ class SeeMaps(TorchFunctionMode):
             self.seen(batch, tokens, rows)
 
 
-def map_similarity(batch: int, tokens: int, rows: Rows, keep: Tensor | None) -> Tensor:
-    """Mean cosine of the rows i < j of a map, mean over heads, one value per sample.
+def of_maps(
+    batch: int, tokens: int, rows: Rows, keep: Tensor | None, measures: Collection[str]
+) -> dict[str, Tensor]:
+    """Measures the maps of a call, one value per sample, and keeps some rows of the first one.
 
     Args:
         batch, tokens, rows: as passed by ``SeeMaps``.
         keep: true for rows that are not padding, (B, N); None: all.
     """
-    everything = torch.arange(tokens)
-    wanted = (everything if keep is None else keep[b].nonzero()[:, 0] for b in range(batch))
-    return torch.stack([smoothness.mean_cosine_of(rows(b, i)).mean() for b, i in enumerate(wanted)])
+    found: dict[str, list[Tensor]] = {name: [] for name in OF_MAPS if name in measures}
+    kept: list[Tensor] = []
+    for b in range(batch):
+        which = torch.arange(tokens) if keep is None else keep[b].nonzero()[:, 0]
+        sums = MapSums(_keeping(rows(b, which), len(which), kept)).measures()
+        if "attention_gap" in found:
+            sums["attention_gap"] = attention_gap(torch.cat([*rows(b, which)], dim=-2)[None])[0]
+        for name, values in found.items():
+            values.append(sums[name])
+    measured = {name: torch.stack(values) for name, values in found.items()}
+    return measured | ({BESIDE: kept[0]} if BESIDE in measures else {})
+
+
+def _keeping(pieces: Iterator[Tensor], n: int, kept: list[Tensor]) -> Iterator[Tensor]:
+    """Yields the pieces (heads, ≤ n, N) of a map, and keeps a few of its n rows, evenly spaced."""
+    start, rows = 0, []
+    for piece in pieces:
+        width = piece.shape[0] * piece.shape[2]
+        few = max(1, min(ROWS, KEPT // width))
+        if not kept:
+            places = [round(i * (n - 1) / max(1, few - 1)) - start for i in range(few)]
+            inside = [place for place in places if 0 <= place < piece.shape[1]]
+            rows.append(piece[:, inside].float().cpu())
+        start += piece.shape[1]
+        yield piece
+    if rows:
+        kept.append(torch.cat(rows, dim=1))
 
 
 def _precise(x: Any) -> Any:
@@ -238,9 +309,11 @@ def _rows_of_fused(
     Keys and values may have fewer heads than queries (grouped-query attention).
     """
     q, k = _precise(query[sample]), _precise(key[sample])
-    k = k.repeat_interleave(q.shape[0] // k.shape[0], dim=0)
+    groups, every = q.shape[0] // k.shape[0], len(rows) == q.shape[1]
+    k = k.repeat_interleave(groups, dim=0) if groups > 1 else k
     for i in _few(rows.to(q.device), q.shape[0] * k.shape[1]):
-        scores = q[:, i] @ k.mT * scale
+        some = q[:, i[0] : i[-1] + 1] if every else q[:, i]  # a copy takes time
+        scores = (some * scale) @ k.mT
         if causal:
             columns = torch.arange(scores.shape[-1], device=i.device)
             scores.masked_fill_(columns > i[:, None], -torch.inf)
@@ -253,7 +326,7 @@ def _rows_of_fused(
 
 def _few(rows: Tensor, size: int) -> tuple[Tensor, ...]:
     """Splits indices of rows of ``size`` numbers, to limit the memory of float64 copies."""
-    return rows.split(max(ROWS, smoothness.AT_ONCE // size))
+    return rows.split(max(ROWS, 2 * smoothness.AT_ONCE // size))  # in float32
 
 
 class Watch:
@@ -263,6 +336,7 @@ class Watch:
         layers: by name.
         measures: names.
         layout: of the outputs; None: inferred if it is unambiguous.
+        loss: of the model's output, a number, for the measures of gradients; None: without.
 
     Attributes:
         values: one value per sample for every call of a layer, in their order, and every measure.
@@ -271,18 +345,28 @@ class Watch:
         left_out: the rows of ``values`` from which something is left out, by its description.
         isolated: number of nodes without neighbours, in the first layer.
         one_way, repeated: numbers of edges without a reverse, and of edges that are listed before.
-        weighted: whether edges have weights, which are ignored.
+        across: the samples of every row of ``values``, for measures across them.
+        maps: some rows of the map of the first sample for every row of ``values``, (heads, n, N).
         bounds: the largest possible effective rank of every row of ``values``.
         unit: what the tokens are.
     """
 
     def __init__(
-        self, layers: dict[str, nn.Module], measures: tuple[str, ...], layout: str | None
+        self,
+        layers: dict[str, nn.Module],
+        measures: tuple[str, ...],
+        layout: str | None,
+        loss: Of | None = None,
     ) -> None:
-        self.layers, self.measures, self.layout = layers, measures, layout
+        self.layers, self.measures, self.layout, self.loss = layers, measures, layout, loss
+        own = {str(m): m for m in measures if isinstance(m, OwnMeasure)}
+        known: dict[str, Any] = OF_TOKENS | OF_EDGES | own
+        self.of_layers = {m: function for m, function in known.items() if m in measures}
+        self.across: dict[Row, smoothness.Samples] = {}
+        self.maps: dict[Row, Tensor] = {}
         self.values: dict[Row, dict[str, list[Tensor]]] = {}
         self.sizes: list[int] = []
-        self.inputs, self.weighted = 0, False
+        self.inputs = 0
         self.isolated = self.one_way = self.repeated = 0
         self.bounds: dict[Row, int] = {}
         self.left_out: dict[str, set[Row]] = {}
@@ -297,13 +381,14 @@ class Watch:
         """
         self.plan = plan
         self.calls: Counter[str] = Counter()
-        self.running: list[tuple[str, list[tuple[int, Tensor]]]] = []  # layers, maps seen in them
+        self.running: list[tuple[str, list[Seen]]] = []  # layers, maps seen in them
+        self.outputs: list[tuple[Row, Tensor, str, Sequences | Graphs]] = []  # with gradients
         with ExitStack() as stack:
             for name, layer in self.layers.items():
                 stack.callback(layer.register_forward_pre_hook(self._begin(name)).remove)
                 stack.callback(layer.register_forward_hook(self._end).remove)
             stack.enter_context(plan.padding.followed(self.layers))
-            if ATTENTION in self.measures:
+            if {BESIDE, *OF_MAPS} & {*self.measures}:
                 stack.enter_context(SeeMaps(self._see))
             yield
         if silent := [name for name in self.layers if not self.calls[name]]:
@@ -325,8 +410,8 @@ class Watch:
         plan, row = self.plan, (name, self.calls[name])
         self.calls[name] += 1
         layout = self.layout or plan.layout(name, output)
-        x, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph)
-        x = x.detach()
+        output, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph)
+        x = to_tokens(output.detach(), layout)
         if not x.numel():
             raise InputError(f"{name}: returns {tuple(x.shape)}; the batch is empty, give samples")
         samples = plan.samples(name, layer, x, layout)
@@ -336,14 +421,45 @@ class Watch:
             self.left_out.setdefault(what, set()).add(row)
         bound = min(max(samples.sizes(x)), x.shape[-1])
         self.bounds[row] = max(bound, self.bounds.get(row, 0))
-        with without_autocast(x.device):
-            found = measure(name, samples.split(x), self.measures)
-        if x.dim() == 3:
-            fitting = [s for tokens, s in maps if (len(s), tokens) == x.shape[:2]]
-            found |= {ATTENTION: _of_samples(fitting[0], samples.parts)} if fitting else {}
+        if self.loss:
+            self.outputs.append((row, output.requires_grad_(), layout, samples))
+        with without_autocast(x.device), torch._C.DisableTorchFunction():  # which takes time
+            self._measure(row, samples.split(x))
+        fitting = [seen for seen in maps if x.dim() == 3 and seen[:2] == (*x.shape[:2],)]
+        self._keep_maps(row, fitting[0][2] if fitting else {}, samples.parts)
+
+    def _measure(self, row: Row, pieces: Iterable[tuple[smoothness.Tokens, Any]]) -> None:
+        across = self.across.setdefault(row, smoothness.Samples())
+        if any(name in self.measures for name in OF_SAMPLES):
+            pieces = ((across.add(tokens) and tokens, edges) for tokens, edges in pieces)
         values = self.values.setdefault(row, {})
-        for measured, numbers in found.items():
-            values.setdefault(measured, []).append(numbers)
+        for name, found in measure(row[0], pieces, self.of_layers).items():
+            values.setdefault(name, []).extend(found)
+
+    def _keep_maps(self, row: Row, found: dict[str, Tensor], parts: int) -> None:
+        """Keeps the numbers of the maps of a layer, and rows of its first one."""
+        if BESIDE in found:
+            self.maps.setdefault(row, found.pop(BESIDE))
+        for name, values in found.items():
+            self.values[row].setdefault(name, []).append(_of_samples(values, parts))
+
+    def backward(self, output: Any) -> None:
+        """Measures the gradients of the loss after a call, with respect to its layers' outputs."""
+        if self.loss is None:
+            return
+        with torch.enable_grad():
+            loss = self.loss(output)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise InputError(f"loss: expected a function that returns one number, got {loss!r:.80}")
+        outputs = [x for _, x, _, _ in self.outputs]
+        gradients = torch.autograd.grad(loss.sum(), outputs, allow_unused=True)
+        for (row, x, layout, samples), gradient in zip(self.outputs, gradients):
+            g = to_tokens(torch.zeros_like(x) if gradient is None else gradient, layout)
+            with torch.no_grad(), without_autocast(g.device):
+                found = measure(f"the gradient at {row[0]}", samples.split(g), OF_GRADIENT)
+            for name, values in found.items():
+                if name in self.measures:
+                    self.values[row].setdefault(name, []).extend(values)
 
     def _count(self, samples: Sequences | Graphs, x: Tensor, layout: str) -> None:
         """Counts the samples and edges of a call, in its first layer."""
@@ -352,7 +468,6 @@ class Watch:
         self.isolated += samples.isolated
         self.one_way += samples.one_way
         self.repeated += samples.repeated
-        self.weighted |= self.plan.weighted
         self.unit = samples.unit
 
     def _see(self, batch: int, tokens: int, rows: Rows) -> None:
@@ -361,7 +476,8 @@ class Watch:
             if not seen:
                 keep = self.plan.padding.keep(name, self.layers[name], (batch, tokens))
                 if keep is None or keep.shape == (batch, tokens):
-                    seen.append((tokens, map_similarity(batch, tokens, rows, keep)))
+                    found = of_maps(batch, tokens, rows, keep, self.measures)
+                    seen.append((batch, tokens, found))
 
 
 def _of_samples(similarity: Tensor, parts: int) -> Tensor:

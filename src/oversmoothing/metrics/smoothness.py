@@ -1,24 +1,262 @@
-"""Measures of oversmoothing: rank, effective rank, cosine, variance, Dirichlet energy, MAD.
+"""Measures of how alike tokens or nodes are: cosine, ranks, share of the mean, outliers.
 
-All functions take tokens x (..., N, C) with any leading dimensions, compute in float64 for inputs
-of any type, and return float64 (...). A matrix with a non-finite entry gives NaN, not an error.
-Edges (2, E) list both directions of every edge; self-loops are not counted.
-
-Tokens without entries, and edges that are not pairs of their nodes, raise InputError.
+All functions take tokens x (..., N, C) with any leading dimensions, or :class:`Tokens`, compute in
+float64 for inputs of any type, and return float64 (...). A matrix with a non-finite entry gives
+NaN, not an error. Tokens without entries raise InputError.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from oversmoothing.checks import check_edges
 from oversmoothing.errors import InputError
 
 GRAM_FLOOR = 1e-6  # relative size below which singular values of the Gram matrix are inaccurate
 AT_ONCE = 1 << 16  # entries of a piece in float64, or 1/PIECES of the matrix if that is more
 PIECES = 32
+TOGETHER = 1 << 14  # entries of several samples that are measured at a time
+OUTLIER = 5.0  # times the median norm; longer tokens are outliers
+
+
+class Tokens:
+    """Tokens and what several measures of them share, each computed once.
+
+    No float64 copy of more than a few samples is held at a time.
+
+    Args:
+        x: tokens (..., N, C).
+        keep: true for the tokens that count, (..., N); None: all.
+    """
+
+    def __init__(self, x: Tensor, keep: Tensor | None = None) -> None:
+        if x.dim() < 2 or 0 in x.shape[-2:]:
+            raise InputError(f"x: expected tokens (..., N, C), both above 0, got {tuple(x.shape)}")
+        self.x, self.keep = x, keep
+
+    @classmethod
+    def of(cls, x: "Tensor | Tokens") -> "Tokens":
+        """Returns tokens as they are, or a tensor as tokens."""
+        return x if isinstance(x, Tokens) else cls(x)
+
+    @cached_property
+    def count(self) -> Tensor:
+        """Number of tokens that count, (...)."""
+        N = self.size.new_full(self.x.shape[:-2], self.x.shape[-2])
+        return N if self.keep is None else self.keep.sum(dim=-1).to(N)
+
+    @property
+    def size(self) -> Tensor:
+        """The largest absolute value, (...); NaN if an entry is not finite."""
+        return self.sums[0]
+
+    def whole(self) -> Tensor:
+        """x / max |x| in float64, with zeros for tokens that do not count."""
+        x = double(self.x if self.keep is None else self.x.masked_fill(~self.keep[..., None], 0))
+        return x / nonzero(self.size)[..., None, None]
+
+    @cached_property
+    def sums(self) -> tuple[Tensor, ...]:
+        """max |x| (...), and of x / max |x|: ‖xᵢ‖ (..., N), Σ xᵢ/‖xᵢ‖, Σ xᵢ and Σ xᵢ² (..., C)."""
+        found = [_sums(x, keep) for x, keep in self._groups()]
+        joined = [torch.cat(of) if len(of) > 1 else of[0] for of in zip(*found)]
+        return tuple(of.view((*self.x.shape[:-2], *of.shape[1:])) for of in joined)
+
+    @cached_property
+    def median(self) -> Tensor:
+        """Median norm of the tokens of x / max |x|, (..., 1); of two in the middle the smaller."""
+        norms = self.sums[1]
+        norms = norms if self.keep is None else norms.masked_fill(~self.keep, torch.nan)
+        return norms.nanmedian(dim=-1, keepdim=True).values
+
+    @cached_property
+    def _inliers(self) -> "Tokens | None":
+        near = self.sums[1] <= OUTLIER * self.median
+        near = near if self.keep is None else near & self.keep
+        return None if near.sum() == self.count.sum() else Tokens(self.x, near.to(self.x.device))
+
+    def inliers(self) -> "Tokens":
+        """The tokens of at most ``OUTLIER`` times the median norm."""
+        return self._inliers or self  # a cached self would be a cycle, which lives on
+
+    @cached_property
+    def singular_values(self) -> Tensor:
+        """Singular values of x/‖x‖_F, descending, from the smaller Gram matrix."""
+        sizes = self.size.reshape(-1)
+        groups, start, found = self._groups(), 0, []
+        for x, keep in groups:
+            size = sizes[start : start + len(x)]
+            start += len(x)
+            found.append(torch.linalg.eigvalsh(_gram(x, keep, size)))
+        squares = torch.cat(found) if len(found) > 1 else found[0]
+        sigma = squares.clamp_min(0).sqrt().flip(-1).view((*self.x.shape[:-2], -1))
+        return sigma.masked_fill(self.size.isnan()[..., None], torch.nan)
+
+    def _groups(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Yields a few samples at a time, (m, N, C) and (m, N)."""
+        x = self.x.reshape(-1, *self.x.shape[-2:])
+        few = max(1, len(x) // PIECES, TOGETHER // x[0].numel())
+        keep = [None] * len(x) if self.keep is None else self.keep.reshape(len(x), -1).split(few)
+        return zip(x.split(few), keep)
+
+
+def _sums(x: Tensor, keep: Tensor | None) -> tuple[Tensor, ...]:
+    """See ``Tokens.sums``. Shapes: x (m, N, C), keep (m, N)."""
+    values = x.detach() if keep is None else x.detach().masked_fill(~keep[..., None], 0)
+    low, high = torch.aminmax(values.flatten(1), dim=1)  # without a copy, unlike abs()
+    size = torch.maximum(-double(low), double(high))
+    size = size.masked_fill(~size.isfinite(), torch.nan)
+    norms, total, squares = [], torch.zeros(()), torch.zeros(())
+    for y in _rows(x, keep, size):
+        norms.append(torch.linalg.vector_norm(y, dim=-1))
+        weights = torch.stack([1 / nonzero(norms[-1]), torch.ones_like(norms[-1])], dim=-2)
+        total, squares = total + weights @ y, squares + y.square().sum(dim=-2)
+    return size, torch.cat(norms, dim=-1), total[:, 0], total[:, 1], squares
+
+
+def _gram(x: Tensor, keep: Tensor | None, size: Tensor) -> Tensor:
+    """The smaller Gram matrix of x, over its trace; 0 if x is 0 or not finite."""
+    if x.shape[-2] > x.shape[-1]:
+        gram = sum((y.mT @ y for y in _rows(x, keep, size)), torch.zeros(()))
+    else:
+        y = torch.cat([*_rows(x, keep, size)], dim=-2)
+        gram = y @ y.mT
+    trace = gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1)[..., None, None]
+    return (gram / nonzero(trace)).nan_to_num(0.0) if size.isnan().any() else gram / nonzero(trace)
+
+
+def _rows(x: Tensor, keep: Tensor | None, size: Tensor) -> Iterator[Tensor]:
+    """Yields x / size in float64, all tokens or a few at a time if there are many."""
+    rows = at_once(x)
+    kept = [None] * x.shape[-2] if keep is None else keep.split(rows, dim=-1)
+    for piece, some in zip(x.split(rows, dim=-2), kept):
+        y = double(piece if some is None else piece.masked_fill(~some[..., None], 0))
+        yield y / nonzero(size)[:, None, None]
+
+
+Of = Tensor | Tokens
+
+
+def cosine(x: Of) -> Tensor:
+    """Mean cosine over the pairs i < j of tokens; a zero token has cosine 0, one token gives NaN.
+
+    Uses Σ_{i≠j} x̂ᵢ·x̂ⱼ = ‖Σ x̂ᵢ‖² − Σ ‖x̂ᵢ‖², so that no N×N matrix is formed. Some papers average
+    over all N² pairs, each token with itself included: ((N − 1) ours + 1) / N.
+
+    Shapes: x (..., N, C) -> (...).
+    """
+    t = Tokens.of(x)
+    _, norms, directions, *_ = t.sums
+    pairs = directions.square().sum(dim=-1) - (norms != 0).sum(dim=-1)
+    return (pairs / (t.count * (t.count - 1))).masked_fill(t.count < 2, torch.nan)
+
+
+def effective_rank(x: Of) -> Tensor:
+    """exp(H(p)), p = σ/Σσ (Roy, Vetterli 2007): 1 for rank one, N for N equal singular values.
+
+    The Gram matrix's noise (see :func:`singular_values`) adds at most 1e-4 at N = 100. There is no
+    gradient where a singular value is 0. Others take p = σ²/Σσ², which gives smaller numbers.
+
+    Shapes: x (..., N, C) -> (...); 0 for x = 0.
+    """
+    return effective_rank_of(Tokens.of(x).singular_values)
+
+
+def stable_rank(x: Of) -> Tensor:
+    """‖x‖_F² / σ₁², also called numerical rank; a long tail of small σ hardly counts.
+
+    Shapes: x (..., N, C) -> (...); 0 for x = 0.
+    """
+    first = Tokens.of(x).singular_values[..., 0].square()
+    return (1 / nonzero(first)).masked_fill(first == 0, 0.0)
+
+
+def centered_stable_rank(x: Of) -> Tensor:
+    """:func:`stable_rank` of x − 1x̄ᵀ, the tokens without their mean.
+
+    Shapes: x (..., N, C) -> (...); 0 for equal tokens.
+    """
+    t = Tokens.of(x)
+    mean = (t.sums[3] / t.count[..., None])[..., None, :]
+    return stable_rank(Tokens(t.whole() - mean, t.keep))
+
+
+def mean_share(x: Of) -> Tensor:
+    """N‖x̄‖² / Σ‖xᵢ‖², the share of the mean token in the second moment of the tokens.
+
+    It is 1 if all tokens are equal, 0 if their mean is 0, and about 1/N for independent random
+    tokens around 0. Unlike the mean cosine it weighs tokens by their norm. The relative distance
+    to the nearest matrix 1yᵀ in the Frobenius norm (Dong et al. 2021) is √(1 − mean_share).
+
+    Shapes: x (..., N, C) -> (...); NaN for x = 0.
+    """
+    t = Tokens.of(x)
+    _, norms, _, total, _ = t.sums
+    return total.square().sum(dim=-1) / (t.count * norms.square().sum(dim=-1))
+
+
+def norm(x: Of) -> Tensor:
+    """Mean 2-norm of the tokens. Shapes: x (..., N, C) -> (...)."""
+    t = Tokens.of(x)
+    return t.sums[1].sum(dim=-1) * t.size / t.count
+
+
+def token_variance(x: Of) -> Tensor:
+    """(1/N) Σ ‖xᵢ − x̄‖², the variance around the mean token (ContraNorm's paper).
+
+    Shapes: x (..., N, C) -> (...).
+    """
+    t = Tokens.of(x)
+    apart = t.whole() - (t.sums[3] / t.count[..., None])[..., None, :]
+    apart = apart if t.keep is None else apart.masked_fill(~t.keep[..., None], 0)
+    return apart.square().sum(dim=(-2, -1)) / t.count * t.size.square()
+
+
+def max_norm_ratio(x: Of) -> Tensor:
+    """Norm of the longest token, divided by the median norm (of two in the middle the smaller).
+
+    High-norm tokens: artifacts of vision models (Darcet et al. 2024), massive activations of
+    language models (Sun et al. 2024), who count entries above 100 and 1,000 times their median.
+
+    Shapes: x (..., N, C) -> (...); NaN for x = 0, infinite if most tokens are 0.
+    """
+    t = Tokens.of(x)
+    return t.sums[1].amax(dim=-1) / t.median[..., 0]
+
+
+def largest_token_share(x: Of) -> Tensor:
+    """maxᵢ ‖xᵢ‖² / Σ‖xᵢ‖², the share of one token in the energy; 1/N if all norms are equal.
+
+    Shapes: x (..., N, C) -> (...); NaN for x = 0.
+    """
+    energy = Tokens.of(x).sums[1].square()
+    return energy.amax(dim=-1) / energy.sum(dim=-1)
+
+
+def largest_channel_share(x: Of) -> Tensor:
+    """The share of one channel in the energy Σ‖xᵢ‖²; 1/C if all have the same.
+
+    Shapes: x (..., N, C) -> (...); NaN for x = 0.
+    """
+    energy = Tokens.of(x).sums[4]
+    return energy.amax(dim=-1) / energy.sum(dim=-1)
+
+
+def effective_rank_without_outliers(x: Of) -> Tensor:
+    """:func:`effective_rank` without tokens longer than 5 times the median norm.
+
+    Shapes: x (..., N, C) -> (...); 0 for x = 0.
+    """
+    return effective_rank(Tokens.of(x).inliers())
+
+
+def mean_share_without_outliers(x: Of) -> Tensor:
+    """:func:`mean_share` without tokens longer than 5 times the median norm.
+
+    Shapes: x (..., N, C) -> (...); NaN for x = 0.
+    """
+    return mean_share(Tokens.of(x).inliers())
 
 
 def singular_values(x: Tensor, exact: bool = False) -> Tensor:
@@ -34,15 +272,12 @@ def singular_values(x: Tensor, exact: bool = False) -> Tensor:
 
     Shapes: x (..., N, C) -> (..., min(N, C)).
     """
-    if len(_few_rows(x)) > 1 and x.shape[-2] > x.shape[-1] and not exact:
-        gram, finite = _gram(x)
-    else:
-        x, finite = _unit(x if x.shape[-2] <= x.shape[-1] else x.mT)
-        if exact:
-            return torch.linalg.svdvals(x).masked_fill(~finite[..., None], torch.nan)
-        gram = x @ x.mT
-    sigma = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt().flip(-1)
-    return sigma.masked_fill_(~finite[..., None], torch.nan)
+    t = Tokens(x)
+    if not exact:
+        return t.singular_values
+    unit = t.whole().masked_fill(t.size.isnan()[..., None, None], 0.0)
+    sigma = torch.linalg.svdvals(unit / nonzero(torch.linalg.matrix_norm(unit, keepdim=True)))
+    return sigma.masked_fill(t.size.isnan()[..., None], torch.nan)
 
 
 def rank(x: Tensor, eps: float = 1e-3) -> Tensor:
@@ -58,116 +293,60 @@ def rank_of(sigma: Tensor, eps: float = 1e-3) -> Tensor:
     return (sigma > eps).sum(dim=-1).double() + 0 * sigma[..., 0]  # keeps NaN
 
 
-def effective_rank(x: Tensor) -> Tensor:
-    """exp(H(p)), p = σ/Σσ (Roy, Vetterli 2007): 1 for rank one, N for N equal singular values.
-
-    The Gram matrix's noise (see :func:`singular_values`) adds at most 1e-4 at N = 100. There is no
-    gradient where a singular value is 0.
-
-    Shapes: x (..., N, C) -> (...); 0 for x = 0.
-    """
-    return effective_rank_of(singular_values(x))
-
-
 def effective_rank_of(sigma: Tensor) -> Tensor:
     """:func:`effective_rank` from the :func:`singular_values`. Shapes: (..., K) -> (...)."""
     total = sigma.sum(dim=-1, keepdim=True)
-    entropy = torch.special.entr(sigma / _nonzero(total)).sum(dim=-1)
+    entropy = torch.special.entr(sigma / nonzero(total)).sum(dim=-1)
     return entropy.exp().masked_fill(total[..., 0] == 0, 0.0)
 
 
-def mean_cosine(x: Tensor) -> Tensor:
-    """Mean cosine over the pairs i < j of tokens; a zero token has cosine 0, one token gives NaN.
+class Samples:
+    """Gathers the tokens of samples, for measures across them."""
 
-    Uses Σ_{i≠j} x̂ᵢ·x̂ⱼ = ‖Σ x̂ᵢ‖² − Σ ‖x̂ᵢ‖², so that no N×N matrix is formed.
+    def __init__(self) -> None:
+        self.pooled: list[Tensor] = []
+        self.total, self.squares, self.count = torch.zeros(()), torch.zeros(()), 0
 
-    Shapes: x (..., N, C) -> (...).
+    def add(self, x: Of) -> "Samples":
+        """Adds the samples (B, N, C)."""
+        t = Tokens.of(x)
+        size, _, directions, total, _ = t.sums
+        mean = directions / t.count[:, None]
+        self.total = self.total.to(mean) + mean.sum(dim=0)
+        self.squares = self.squares.to(mean) + mean.square().sum()
+        self.count += len(mean)
+        self.pooled.append((total * (size / t.count)[:, None]).float())
+        return self
+
+    def cosine(self) -> Tensor:
+        """See :func:`sample_cosine`."""
+        pairs = self.count * (self.count - 1)
+        return (self.total.square().sum() - self.squares) / (pairs or torch.nan)
+
+    def rank(self) -> Tensor:
+        """See :func:`rankme`."""
+        return effective_rank(torch.cat(self.pooled))
+
+
+def sample_cosine(x: Of) -> Tensor:
+    """Mean cosine of two tokens of different samples; 1: the output does not depend on the input.
+
+    For embeddings of words it is called anisotropy (Ethayarajh 2019).
+
+    Shapes: x (B, N, C) -> (); NaN for one sample.
     """
-    return mean_cosine_of(_few_rows(x))
+    return Samples().add(x).cosine()
 
 
-def mean_cosine_of(pieces: Iterable[Tensor]) -> Tensor:
-    """:func:`mean_cosine` of the tokens in several pieces. Shapes: each (..., n, C) -> (...)."""
-    N, total, squares = 0, torch.zeros(()), torch.zeros(())
-    for piece in pieces:
-        x_hat = _rows(piece)
-        N += piece.shape[-2]
-        total = total + x_hat.sum(dim=-2)
-        squares = squares + x_hat.square().sum(dim=(-2, -1))
-    pairs = total.square().sum(dim=-1) - squares
-    return pairs / (N * (N - 1)) if N > 1 else torch.full_like(pairs, torch.nan)
+def rankme(x: Of) -> Tensor:
+    """:func:`effective_rank` of the mean tokens of B samples (RankMe, Garrido et al. 2023).
 
-
-def token_variance(x: Tensor) -> Tensor:
-    """(1/N) Σ ‖xᵢ − x̄‖², the variance around the mean token (ContraNorm's paper).
-
-    Shapes: x (..., N, C) -> (...).
+    Shapes: x (B, N, C) -> (); at most min(B, C).
     """
-    _require_tokens(x)
-    return _double(x).var(dim=-2, correction=0).sum(dim=-1)
+    return Samples().add(x).rank()
 
 
-def mean_share(x: Tensor) -> Tensor:
-    """N‖x̄‖² / Σ‖xᵢ‖², the share of the mean token in the second moment of the tokens.
-
-    It is 1 if all tokens are equal, 0 if their mean is 0, and about 1/N for independent random
-    tokens around 0. Unlike the mean cosine it weighs tokens by their norm.
-
-    Shapes: x (..., N, C) -> (...); NaN for x = 0.
-    """
-    size = _nonzero(_largest(x))
-    total, squares = torch.zeros(()), torch.zeros(())
-    for piece in _few_rows(x):
-        scaled = _double(piece) / size
-        total = total + scaled.sum(dim=-2)
-        squares = squares + scaled.square().sum(dim=(-2, -1))
-    return total.square().sum(dim=-1) / (x.shape[-2] * squares)
-
-
-def mean_norm(x: Tensor) -> Tensor:
-    """Mean 2-norm of the tokens. Shapes: x (..., N, C) -> (...)."""
-    norms = [torch.linalg.vector_norm(_double(piece), dim=-1) for piece in _few_rows(x)]
-    return torch.cat(norms, dim=-1).mean(dim=-1) + _zeros(x)
-
-
-def dirichlet_energy(x: Tensor, edges: Tensor) -> Tensor:
-    """(1/N) Σᵢ Σ_{j∈N(i)} ‖xᵢ − xⱼ‖² (Rusch, Bronstein, Mishra 2023, Eq. 2): 0 on constants.
-
-    Shapes: x (..., N, C), edges (2, E) -> (...).
-    """
-    energy = _zeros(x)
-    for row, col in _pieces(edges.to(x.device), x):
-        difference = _double(x[..., row, :]) - _double(x[..., col, :])
-        energy += difference.square().sum(dim=(-2, -1))
-    return energy / x.shape[-2]
-
-
-def mean_average_distance(x: Tensor, edges: Tensor) -> Tensor:
-    """Mean over nodes of the mean cosine distance to their neighbours (MAD, Chen et al. 2020).
-
-    Chen et al. leave out pairs at distance exactly 0, so that rounding decides the result once
-    nodes are alike. Here every pair counts. Nodes without a neighbour are left out.
-
-    Shapes: x (..., N, C), edges (2, E) -> (...); NaN for a graph without edges.
-    """
-    norms = torch.cat([_norms(piece) for piece in _few_rows(x)], dim=-2)
-    total = torch.zeros_like(norms[..., 0]) + _zeros(x)[..., None]
-    degree = total.new_zeros(x.shape[-2])
-    for row, col in _pieces(edges.to(x.device), x):
-        ends = [_double(x[..., i, :]) / norms[..., i.to(norms.device), :] for i in (row, col)]
-        distance = 1 - (ends[0] * ends[1]).sum(dim=-1)
-        row = row.to(total.device)
-        total.index_add_(-1, row, distance)
-        degree.index_add_(-1, row, torch.ones_like(row, dtype=degree.dtype))
-    connected = degree > 0
-    return (total[..., connected] / degree[connected]).mean(dim=-1)
-
-
-OF_BLOCKS = {
-    "cosine": mean_cosine,
-    "effective_rank": effective_rank,
-    "token_variance": token_variance,
-}
+OF_BLOCKS = (cosine, effective_rank, token_variance)
 
 
 def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
@@ -179,87 +358,24 @@ def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
     Returns:
         ``cosine``, ``effective_rank`` and ``token_variance``, one value per block.
     """
-    found: dict[str, list[Tensor]] = {name: [] for name in OF_BLOCKS}
+    found: dict[str, list[Tensor]] = {measure.__name__: [] for measure in OF_BLOCKS}
     for blocks in batches:
-        each = zip(*([measure(x) for measure in OF_BLOCKS.values()] for x in blocks))
+        each = zip(*([measure(t) for measure in OF_BLOCKS] for t in map(Tokens, blocks)))
         for name, values in zip(found, each):
             found[name].append(torch.stack(values, dim=1))  # (B, depth)
     return {name: torch.cat(values).mean(dim=0).tolist() for name, values in found.items()}
 
 
-def _double(x: Tensor) -> Tensor:
+def double(x: Tensor) -> Tensor:
     """Converts x to float64; on Apple's GPUs, which have no float64, it is moved to the CPU."""
     return x.cpu().double() if x.device.type == "mps" else x.double()
 
 
-def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns x/‖x‖_F, or 0 if x is 0 or not finite, and whether x is finite; avoids overflow."""
-    x = _double(x)
-    finite = x.isfinite().all(dim=(-2, -1))
-    x = x.masked_fill(~finite[..., None, None], 0.0)
-    x = x / _nonzero(x.abs().amax(dim=(-2, -1), keepdim=True))
-    return x / _nonzero(torch.linalg.matrix_norm(x, keepdim=True)), finite
-
-
-def _gram(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes xᵀx / ‖x‖_F² of a long matrix in pieces; also returns whether x is finite."""
-    size = _largest(x)
-    finite = size.isfinite()
-    size = _nonzero(size.masked_fill(~finite, 0.0))
-    gram = torch.zeros(())
-    for piece in _few_rows(x):
-        scaled = (_double(piece) / size).masked_fill(~finite, 0.0)
-        gram = gram + scaled.mT @ scaled
-    trace = gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1)[..., None, None]
-    return gram / _nonzero(trace), finite[..., 0, 0]
-
-
-def _nonzero(size: Tensor) -> Tensor:
+def nonzero(size: Tensor) -> Tensor:
+    """Replaces 0 by 1."""
     return size.masked_fill(size == 0, 1.0)
 
 
-def _norms(x: Tensor) -> Tensor:
-    """Computes 2-norms of rows without overflow; 1 for zero rows. (..., C) -> (..., 1)."""
-    x = _double(x)
-    size = _nonzero(x.abs().amax(dim=-1, keepdim=True))
-    return _nonzero(size * torch.linalg.vector_norm(x / size, dim=-1, keepdim=True))
-
-
-def _rows(x: Tensor) -> Tensor:
-    """Divides rows by their 2-norm without overflow; zero rows stay zero."""
-    x = _double(x)
-    return F.normalize(x / _nonzero(x.abs().amax(dim=-1, keepdim=True)), dim=-1)
-
-
-def _few_rows(x: Tensor) -> tuple[Tensor, ...]:
-    """Splits tokens. Shapes: x (..., N, C) -> (..., n, C)."""
-    return x.split(_at_once(x), dim=-2)
-
-
-def _largest(x: Tensor) -> Tensor:
-    """Returns the largest absolute value of a matrix. Shapes: (..., N, C) -> (..., 1, 1)."""
-    _require_tokens(x)
-    x = x if x.is_floating_point() else _double(x)
-    return _double(torch.linalg.vector_norm(x, torch.inf, dim=(-2, -1), keepdim=True))
-
-
-def _zeros(x: Tensor) -> Tensor:
-    """0 for every matrix, NaN for one with a non-finite entry. Shapes: (..., N, C) -> (...)."""
-    return 0 * _largest(x.detach())[..., 0, 0]
-
-
-def _require_tokens(x: Tensor) -> None:
-    if x.dim() < 2 or 0 in x.shape[-2:]:
-        raise InputError(f"x: expected tokens (..., N, C), N and C above 0, got {tuple(x.shape)}")
-
-
-def _at_once(x: Tensor) -> int:
-    _require_tokens(x)
+def at_once(x: Tensor) -> int:
+    """Returns the number of tokens (..., N, C) whose float64 copies are formed at a time."""
     return max(1, AT_ONCE // x.shape[-1], x.shape[-2] // PIECES)
-
-
-def _pieces(edges: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields rows and columns of the edges in pieces, without self-loops."""
-    check_edges(edges, x.shape[-2])
-    for piece in edges[:, edges[0] != edges[1]].split(_at_once(x), dim=1):
-        yield piece[0], piece[1]

@@ -132,7 +132,7 @@ def test_layers_are_those_of_every_block_without_prefix() -> None:
     for id in evaluator.layer_ids():
         with torch.no_grad():
             x = vit.eval().layers(evaluator.data.image(id)[None].float() / 255)[-1]
-        expected.append(float(smoothness.mean_cosine(x[:, 1:])))
+        expected.append(float(smoothness.cosine(x[:, 1:])))
     assert found["cosine"][-1] == pytest.approx(sum(expected) / 3)
     assert {len(values) for values in found.values()} == {2}
     assert set(found) == {*smoothness.OF_BLOCKS, "attention_similarity"}

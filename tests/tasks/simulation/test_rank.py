@@ -20,7 +20,7 @@ from oversmoothing.lab.tasks.rank import Rank
 
 BACKBONE = partial(RandomTransformer, block="post_ln", depth=12, num_tokens=10, dim=10)
 CENTERED = [partial(Centered, gamma=-1.0), NoAggregator]
-NAMES = {"gamma", "depth", "rank", "effective_rank", "mean_cosine", "token_variance"}
+NAMES = {"gamma", "depth", "rank", "effective_rank", "cosine", "token_variance"}
 
 
 class Killed(Recorder):
@@ -59,7 +59,7 @@ def test_attention_collapses_and_centering_does_not(tmp_path: Path) -> None:
     assert saved["rank"].shape == (2, 12) and list(saved["depth"]) == list(range(1, 13))
     first = result["first_depth_of_rank_1"][1]
     assert (saved["rank"][1, : first - 1] > 1).all() and saved["rank"][1, first - 1] == 1
-    assert saved["mean_cosine"][1, -1] == pytest.approx(1)
+    assert saved["cosine"][1, -1] == pytest.approx(1)
 
 
 def test_resumes_to_the_same_bits(tmp_path: Path) -> None:

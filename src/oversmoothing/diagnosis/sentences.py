@@ -1,0 +1,144 @@
+"""What the numbers of a report show, in up to five sentences that are computed from them."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oversmoothing.diagnosis.report import Report
+
+MOST = 5  # sentences
+ALIKE = 0.95  # mean cosine from which on tokens are called nearly parallel
+CHANGE = 1.25  # ratio of two ranks from which on they are called different
+JUMP = 1.5  # ratio of the ranks of neighbouring layers from which on the change is told
+LONG = 5.0  # ratio to the median norm above which a token is an outlier
+SHARE = 0.5  # of the energy or of the attention, from which on it is told
+SHRUNK = 0.1  # ratio of norms or gradients of the first and the last layer
+
+
+def sentences(report: "Report") -> list[str]:
+    """Returns the most telling sentences first."""
+    parts = (_rank, _where, _outliers, _reference, _across, _gradient, _channel, _attention, _norm)
+    return [said for part in parts for said in part(report)][:MOST]
+
+
+def number(value: float | None) -> str:
+    """Three significant digits; a dash for None."""
+    return "–" if value is None else f"{value:#.3g}".rstrip(".")
+
+
+def _known(report: "Report", metric: str) -> list[tuple[str, float]]:
+    """The layers and their values, without layers where there is none."""
+    values = report.values.get(metric, [None] * len(report.layers))
+    return [(layer, v) for layer, v in zip(report.layers, values) if v is not None]
+
+
+def _rank(report: "Report") -> Iterator[str]:
+    if len(known := _known(report, "effective_rank")) < 2:
+        return
+    (first, a), (last, b) = known[0], known[-1]
+    most = f", of at most {max(report.bounds)}" if report.bounds else ""
+    if max(a, b) < CHANGE * min(a, b):
+        low, high = min(v for _, v in known), max(v for _, v in known)
+        yield f"The effective rank lies between {number(low)} and {number(high)}{most}."
+    else:
+        verb = "falls" if b < a else "rises"
+        yield (
+            f"The effective rank {verb} from {number(a)} after {first} to {number(b)} after "
+            f"{last}{most}."
+        )
+
+
+def _where(report: "Report") -> Iterator[str]:
+    known = _known(report, "cosine")
+    alike = [i for i, (_, v) in enumerate(known) if v >= ALIKE]
+    if alike:
+        run = [i for i in alike if all(j in alike for j in range(alike[0], i + 1))]
+        low = min(known[i][1] for i in run)
+        where = f"From {known[run[0]][0]} on" if run[-1] == len(known) - 1 else (
+            f"From {known[run[0]][0]} to {known[run[-1]][0]}" if len(run) > 1
+            else f"After {known[run[0]][0]}"
+        )  # fmt: skip
+        yield f"{where}, the mean cosine of two {report.unit} is {number(low)} or more."
+        return
+    ranks = _known(report, "effective_rank")
+    jumps = [(max(a, b) / max(min(a, b), 1e-9), i) for i, ((_, a), (_, b)) in
+             enumerate(zip(ranks, ranks[1:]))]  # fmt: skip
+    if jumps and max(jumps)[0] >= JUMP:
+        i = max(jumps)[1]
+        yield (
+            f"The largest change is at {ranks[i + 1][0]}: effective rank {number(ranks[i][1])} "
+            f"before it, {number(ranks[i + 1][1])} after it."
+        )
+
+
+def _outliers(report: "Report") -> Iterator[str]:
+    shares, ranks = dict(_known(report, "largest_token_share")), _known(report, "effective_rank")
+    long = [layer for layer, v in _known(report, "max_norm_ratio") if v > LONG and layer in shares]
+    if not long:
+        return
+    layer = max(long, key=lambda name: shares[name])
+    where = f"after {layer}" if len(long) == 1 else f"after {layer} (outliers in {len(long)} layers"
+    where += "" if len(long) == 1 else f", the first {long[0]})"
+    ratio = dict(_known(report, "max_norm_ratio"))[layer]
+    said = (
+        f"One token carries {100 * shares[layer]:.0f} % of the energy {where}, with "
+        f"{number(ratio)} times the median norm"
+    )
+    without = dict(_known(report, "effective_rank_without_outliers")).get(layer)
+    if without is not None and layer in dict(ranks):
+        said += (
+            f"; without such tokens the effective rank there is {number(without)} in place of "
+            f"{number(dict(ranks)[layer])}"
+        )
+    yield f"{said}."
+
+
+def _reference(report: "Report") -> Iterator[str]:
+    own = _known(report, "effective_rank")
+    if report.reference is None:
+        if len(own) > 1 and own[-1][1] * CHANGE < own[0][1]:
+            yield 'Whether training or the architecture does this, reference="random" tells.'
+        return
+    other = _known(report.reference, "effective_rank")
+    if len(own) < 2 or len(other) < 2:
+        return
+    (_, a), (_, b) = other[0], other[-1]
+    end = own[-1][1]
+    same = max(b, end) < CHANGE * min(b, end)
+    word = "about the same" if same else "another"
+    yield (f"{report.reference.model}: {word} rank in the end, {number(a)} to {number(b)}.")
+
+
+def _across(report: "Report") -> Iterator[str]:
+    cosine, rank = _known(report, "sample_cosine"), _known(report, "rankme")
+    if cosine and rank and (cosine[-1][1] >= ALIKE or rank[-1][1] < 1.5):
+        yield (
+            f"Tokens of different samples have a mean cosine of {number(cosine[-1][1])} after "
+            f"{cosine[-1][0]}, and the mean tokens of the {report.samples} samples an effective "
+            f"rank of {number(rank[-1][1])}: little of the input is left."
+        )
+
+
+def _gradient(report: "Report") -> Iterator[str]:
+    known = _known(report, "gradient_norm")
+    if known:
+        (first, a), (last, b) = known[0], known[-1]
+        yield f"The norm of the gradient is {number(b)} at {last} and {number(a)} at {first}."
+
+
+def _channel(report: "Report") -> Iterator[str]:
+    known = _known(report, "largest_channel_share")
+    if known and (largest := max(known, key=lambda of: of[1]))[1] >= SHARE:
+        yield f"One channel carries {100 * largest[1]:.0f} % of the energy after {largest[0]}."
+
+
+def _attention(report: "Report") -> Iterator[str]:
+    known = _known(report, "attention_sink")
+    if known and (largest := max(known, key=lambda of: of[1]))[1] >= SHARE:
+        yield f"One token gets {100 * largest[1]:.0f} % of the attention in {largest[0]}."
+
+
+def _norm(report: "Report") -> Iterator[str]:
+    known = _known(report, "norm")
+    if len(known) > 1 and known[-1][1] < SHRUNK * known[0][1]:
+        yield f"The mean norm falls from {number(known[0][1])} to {number(known[-1][1])}."

@@ -1,0 +1,149 @@
+"""Measures of nodes and their edges: Dirichlet energies, MAD, distances of groups.
+
+They take nodes x (..., N, C), compute in float64, and return float64 (...). Edges (2, E) list both
+directions of every edge; self-loops are not counted. A matrix with a non-finite entry gives NaN.
+
+Edges that are not pairs of their nodes raise InputError.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from oversmoothing.checks import check_edges
+from oversmoothing.metrics.smoothness import Of, Tokens, at_once, double, nonzero
+
+
+def dirichlet_energy(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
+    """(1/N) Σᵢ Σ_{j∈N(i)} wᵢⱼ ‖xᵢ − xⱼ‖² (Rusch, Bronstein, Mishra 2023, Eq. 2): 0 on constants.
+
+    With L = D − A this is 2 tr(xᵀLx)/N, as the sum has both directions of every edge; others print
+    tr(xᵀLx)/N or tr(xᵀLx). It falls with the norm of x; :func:`rayleigh_quotient` does not.
+
+    Args:
+        weight: of the edges, (E,); None: 1.
+
+    Shapes: x (..., N, C), edges (2, E) -> (...).
+    """
+    t = Tokens.of(x)
+    return _energy(t, edges, weight) * t.size.square() / t.x.shape[-2]
+
+
+def rayleigh_quotient(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
+    """tr(xᵀLx)/‖x‖_F² with L = I − D^{-½}AD^{-½}, the normalised Dirichlet energy: 0 to 2.
+
+    It is 0 on D^{½}1, not on constants. A node without neighbours adds 0 to tr(xᵀLx).
+
+    Shapes: x (..., N, C), edges (2, E), weight (E,) -> (...); NaN for x = 0.
+    """
+    return _quotient(x, edges, weight, 0.0)
+
+
+def rayleigh_quotient_loops(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
+    """:func:`rayleigh_quotient` with a self-loop of weight 1 at every node, as a GCN has: below 2.
+
+    Shapes: x (..., N, C), edges (2, E), weight (E,) -> (...); NaN for x = 0.
+    """
+    return _quotient(x, edges, weight, 1.0)
+
+
+def mad(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean over nodes of the mean cosine distance to their neighbours (MAD, Chen et al. 2020).
+
+    Chen et al. leave out pairs at distance exactly 0, so that rounding decides the result once
+    nodes are alike. Here every pair counts. Nodes without a neighbour are left out.
+
+    Args:
+        weight: of the edges, (E,), for a weighted mean over the neighbours; None: 1.
+
+    Shapes: x (..., N, C), edges (2, E) -> (...); NaN for a graph without edges.
+    """
+    t = Tokens.of(x)
+    norms = nonzero(t.sums[1] * t.size[..., None])
+    total, degree = torch.zeros_like(norms), norms.new_zeros(t.x.shape[-2])
+    for row, col, w in _pieces(edges, weight, t.x):
+        ends = [double(t.x[..., i, :]) / norms[..., i.to(norms.device), None] for i in (row, col)]
+        distance = 1 - (ends[0] * ends[1]).sum(dim=-1)
+        row, w = row.to(norms.device), w.to(norms)
+        total = total.index_add(-1, row, w * distance)
+        degree = degree.index_add(-1, row, w)
+    connected = degree != 0
+    return (total[..., connected] / degree[connected]).mean(dim=-1) + 0 * t.size
+
+
+def mad_gap(x: Of, edges: Tensor, near: int = 3, far: int = 8) -> Tensor:
+    """MAD of pairs at ``far`` or more hops less that of pairs at most ``near`` apart (Chen et al.).
+
+    Large and positive: near nodes are alike and far ones are not; about 0: all are alike. Nodes
+    that no path joins count as far. Forms matrices (N, N).
+
+    Shapes: x (..., N, C), edges (2, E) -> (...); NaN without such pairs.
+    """
+    t = Tokens.of(x)
+    N = t.x.shape[-2]
+    check_edges(edges, N)
+    adjacency = torch.eye(N).index_put_((edges[0].cpu(), edges[1].cpu()), torch.ones(()))
+    within = [torch.eye(N)]
+    for _ in range(far - 1):
+        within.append(((within[-1] @ adjacency) > 0).float())
+    unit = t.whole() / nonzero(t.sums[1])[..., None]
+    distance = 1 - unit @ unit.mT
+    pairs = [within[near].fill_diagonal_(0), 1 - within[far - 1]]
+    means = []
+    for mask in (of.to(distance) for of in pairs):
+        degree = mask.sum(dim=-1)
+        of_node = (distance * mask).sum(dim=-1)[..., degree > 0] / degree[degree > 0]
+        means.append(of_node.mean(dim=-1))
+    return means[1] - means[0]
+
+
+def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
+    """Mean distance of nodes of two classes, divided by that of nodes of one (Zhou et al. 2020).
+
+    Both are means over pairs of classes of the mean Euclidean distance over all pairs of their
+    nodes, a node with itself included. Large: classes lie apart; 1: all nodes mix.
+
+    Shapes: x (..., N, C), labels (N,) integers -> (...).
+    """
+    t = Tokens.of(x)
+    groups = [t.whole()[..., (labels == k).nonzero()[:, 0].to(t.size.device), :]
+              for k in labels.unique()]  # fmt: skip
+    means = [[torch.cdist(a, b).mean(dim=(-2, -1)) for b in groups] for a in groups]
+    own = sum(row[k] for k, row in enumerate(means)) / len(groups)
+    others = sum(d for k, row in enumerate(means) for j, d in enumerate(row) if j != k)
+    return others / (len(groups) * (len(groups) - 1)) / own
+
+
+def _energy(t: Tokens, edges: Tensor, weight: Tensor | None, by: Tensor | None = None) -> Tensor:
+    """Σᵢ Σ_{j∈N(i)} wᵢⱼ ‖xᵢ − xⱼ‖² of x / max |x|, whose rows are multiplied by ``by`` (N,)."""
+    energy, size = 0 * t.size, nonzero(t.size)[..., None, None]
+    for row, col, w in _pieces(edges, weight, t.x):
+        one, other = (double(t.x[..., i, :]) / size for i in (row, col))
+        if by is not None:
+            one, other = (x * by[i, None].to(x) for x, i in ((one, row), (other, col)))
+        energy = energy + ((one - other).square().sum(dim=-1) * w.to(energy)).sum(dim=-1)
+    return energy
+
+
+def _quotient(x: Of, edges: Tensor, weight: Tensor | None, loop: float) -> Tensor:
+    t = Tokens.of(x)
+    degree = torch.full(t.x.shape[-2:-1], loop, dtype=torch.float64, device=edges.device)
+    for row, _, w in _pieces(edges, weight, t.x):
+        degree = degree.index_add(0, row, w.double())
+    by = degree.clamp_min(0).rsqrt().masked_fill(degree <= 0, 0.0)
+    return _energy(t, edges, weight, by) / (2 * t.sums[1].square().sum(dim=-1))
+
+
+def _pieces(
+    edges: Tensor, weight: Tensor | None, x: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yields rows, columns and weights of the edges in pieces, without self-loops."""
+    edges = edges.to(x.device)
+    check_edges(edges, x.shape[-2])
+    weight = torch.ones(edges.shape[1]) if weight is None else weight
+    other = edges[0] != edges[1]
+    few = max(1, at_once(x) // 4)  # several copies of both ends are formed
+    for piece, w in zip(edges[:, other].split(few, dim=1),
+                        weight.to(x.device)[other].split(few)):  # fmt: skip
+        yield piece[0], piece[1], w
