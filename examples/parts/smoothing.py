@@ -20,7 +20,7 @@ class Smoothing(Task):
         metric: of the nodes' features.
     """
 
-    metric: Literal["mean_cosine", "effective_rank"] = "mean_cosine"
+    metric: Literal["cosine", "effective_rank"] = "cosine"
     needs: ClassVar[tuple[str, ...]] = ("data", "backbone", "trainer")
     seeds_together: ClassVar[bool] = True
     toy: ClassVar[Graph] = Nodes.toy

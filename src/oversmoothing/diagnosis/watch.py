@@ -62,6 +62,7 @@ MEASURES = (*OF_TOKENS, *OF_EDGES, *OF_MAPS, BESIDE, *OF_SAMPLES, *OF_GRADIENT)
 ON_REQUEST = {"centered_stable_rank", "rank", "token_variance", "attention_gap"}  # slow, or alike
 DEFAULT = tuple(name for name in MEASURES if name not in ON_REQUEST)
 SAMPLES = 8  # number of samples from which on measures across them are shown by default
+Pieces = Iterable[tuple[smoothness.Tokens, Any]]
 Metrics = str | Of | Iterable[str | Of] | None
 FUSED = F.scaled_dot_product_attention
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
@@ -133,9 +134,7 @@ def chosen_measures(metrics: Metrics) -> tuple[str, ...]:
     return (*(name for name in MEASURES if name in wanted), *own)
 
 
-def measure(
-    name: str, pieces: Iterable[tuple[smoothness.Tokens, Any]], measures: Mapping[str, Of]
-) -> dict[str, list[Tensor]]:
+def measure(name: str, pieces: Pieces, measures: Mapping[str, Of]) -> dict[str, list[Tensor]]:
     """Measures the samples of a layer.
 
     Args:
@@ -428,10 +427,10 @@ class Watch:
         fitting = [seen for seen in maps if x.dim() == 3 and seen[:2] == (*x.shape[:2],)]
         self._keep_maps(row, fitting[0][2] if fitting else {}, samples.parts)
 
-    def _measure(self, row: Row, pieces: Iterable[tuple[smoothness.Tokens, Any]]) -> None:
+    def _measure(self, row: Row, pieces: Pieces) -> None:
         across = self.across.setdefault(row, smoothness.Samples())
         if any(name in self.measures for name in OF_SAMPLES):
-            pieces = ((across.add(tokens) and tokens, edges) for tokens, edges in pieces)
+            pieces = _gathered(pieces, across)
         values = self.values.setdefault(row, {})
         for name, found in measure(row[0], pieces, self.of_layers).items():
             values.setdefault(name, []).extend(found)
@@ -478,6 +477,12 @@ class Watch:
                 if keep is None or keep.shape == (batch, tokens):
                     found = of_maps(batch, tokens, rows, keep, self.measures)
                     seen.append((batch, tokens, found))
+
+
+def _gathered(pieces: Pieces, across: smoothness.Samples) -> Pieces:
+    for tokens, edges in pieces:
+        across.add(tokens)
+        yield tokens, edges
 
 
 def _of_samples(similarity: Tensor, parts: int) -> Tensor:

@@ -109,10 +109,10 @@ def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
     t = Tokens.of(x)
     groups = [t.whole()[..., (labels == k).nonzero()[:, 0].to(t.size.device), :]
               for k in labels.unique()]  # fmt: skip
-    means = [[torch.cdist(a, b).mean(dim=(-2, -1)) for b in groups] for a in groups]
-    own = sum(row[k] for k, row in enumerate(means)) / len(groups)
-    others = sum(d for k, row in enumerate(means) for j, d in enumerate(row) if j != k)
-    return others / (len(groups) * (len(groups) - 1)) / own
+    d = torch.stack([torch.stack([torch.cdist(a, b).mean(dim=(-2, -1)) for b in groups])
+                     for a in groups])  # fmt: skip
+    own, others = d.diagonal().sum(dim=-1), d.sum(dim=(0, 1)) - d.diagonal().sum(dim=-1)
+    return others / ((len(groups) - 1) * own)
 
 
 def _energy(t: Tokens, edges: Tensor, weight: Tensor | None, by: Tensor | None = None) -> Tensor:

@@ -25,7 +25,7 @@ from oversmoothing.lab.tasks.base import (
     require_arguments,
 )
 from oversmoothing.lab.training.loop import compiled
-from oversmoothing.metrics import smoothness
+from oversmoothing.metrics import graphs, smoothness
 
 
 @dataclass(frozen=True)
@@ -228,14 +228,11 @@ class FullBatchLoop:
         hidden: list[Tensor] = []
         self.model(hidden)
         edges = self.graph.edges
-        measures = {
-            "effective_rank": smoothness.effective_rank,
-            "mean_cosine": smoothness.mean_cosine,
-            "token_variance": smoothness.token_variance,
-            "dirichlet_energy": partial(smoothness.dirichlet_energy, edges=edges),
-            "mad": partial(smoothness.mean_average_distance, edges=edges),
-        }
-        by_layer = [{name: m(h).tolist() for name, m in measures.items()} for h in hidden]
+        measures = {measure.__name__: measure for measure in smoothness.OF_BLOCKS}
+        for measure in (graphs.dirichlet_energy, graphs.mad):
+            measures[measure.__name__] = partial(measure, edges=edges)
+        tokens = (smoothness.Tokens(h) for h in hidden)
+        by_layer = [{name: m(t).tolist() for name, m in measures.items()} for t in tokens]
         seeds = range(len(self.recorder.seeds))
         return [{m: [layer[m][s] for layer in by_layer] for m in measures} for s in seeds]
 

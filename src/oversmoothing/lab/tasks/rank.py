@@ -57,7 +57,7 @@ class Rank(Task):
         """Simulates the networks and measures their outputs.
 
         Saves ``curves-seed{seed}.npz`` with gamma (G,), depth (D,), and rank, effective_rank,
-        mean_cosine, token_variance (G, D); a rank of −1 means not finite.
+        cosine, token_variance (G, D); a rank of −1 means not finite.
         """
         grid = gamma_grid(self.gammas)
         depths = measured_depths(network.depth, self.every)
@@ -233,7 +233,7 @@ def _measure(output: Tensor) -> dict[str, Tensor]:
     return {
         "rank": smoothness.rank_of(sigma),
         "effective_rank": smoothness.effective_rank_of(sigma),
-        "mean_cosine": smoothness.mean_cosine(output),
+        "cosine": smoothness.cosine(output),
         "token_variance": smoothness.token_variance(output),
     }
 
