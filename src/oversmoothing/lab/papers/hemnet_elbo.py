@@ -56,20 +56,26 @@ def main(argv: list[str]) -> int:
 def measure(
     e_step: dict[str, Any], step_size: float, spread: float, runs: int, iterations: int
 ) -> dict[str, int | float]:
-    """Counts the steps that lower the ELBO, and finds the deepest fall relative to the ELBO."""
-    falls = []
+    """Counts the steps, and the iterations, that lower the ELBO; finds the deepest fall."""
+    falls, of_iterations = [], []
     for seed in range(runs):
         generator = torch.Generator().manual_seed(seed)
         x, start = draw_tokens(spread, generator), draw(K, C, generator=generator)
         path = climb(x, start, step_size, e_step, iterations).flatten()  # E, N, E, N, …
         falls.append((path[:-1] - path[1:]) / path[1:].abs())
+        of_iterations.append(
+            (path[1:-2:2] - path[3::2]) / path[3::2].abs()
+        )  # from N-step to N-step
     n_steps, e_steps = torch.stack(falls)[:, 0::2], torch.stack(falls)[:, 1::2]
+    whole = torch.stack(of_iterations)
     deepest = e_steps.max().item()
     return {
         "n_steps": n_steps.numel(),
         "n_falls": int((n_steps > TOLERANCE).sum()),
         "e_steps": e_steps.numel(),
         "e_falls": int((e_steps > TOLERANCE).sum()),
+        "iterations": whole.numel(),
+        "iteration_falls": int((whole > TOLERANCE).sum()),
         "deepest_fall": float(f"{deepest:.3g}") if deepest > TOLERANCE else 0.0,
     }
 

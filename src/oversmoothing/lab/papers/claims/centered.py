@@ -18,13 +18,15 @@ from oversmoothing.lab.papers.claims.rules import (
     every,
     judged,
     partly,
+    pooled,
     share,
     span,
     tendency,
 )
-from oversmoothing.lab.report.verdict import Comparison, Measured, compare, paired
+from oversmoothing.lab.report.verdict import Comparison, compare, paired
 
 HALF = 50  # of the 100 tokens of Figure 1
+DEEPEST = 2000  # layers of Figure 1
 SINGLE_STAGE = ("rrm", "1stage", "afa", "slrnet", "toco")  # rows of Table 1
 Panel = tuple[str, str, str]  # block, weights, seed
 
@@ -138,6 +140,26 @@ def effective_rank_without(evidence: Evidence) -> Finding:
     return Finding(tendency(cases), text, "3 seeds, 2,000 layers")
 
 
+def similar_depths(evidence: Evidence, ratio: float) -> Finding:
+    """Claim: at γ = 0 the three blocks reach rank 1 at about the same depth, for all weights."""
+    first: dict[str, dict[str, int]] = {}
+    for line in _lines_by_depth(evidence, "fig1_rank", "fig1"):
+        if float(line["gamma"]) == 0:
+            depths = first.setdefault(line["weights"], {})
+            if int(line["rank"]) <= 1:
+                depths.setdefault(line["block"], int(line["depth_from"]))
+    cases, texts = [], []
+    for weights, depths in first.items():
+        found = {block: depths.get(block) for block in ("Pre-LN", "Post-LN", "ResiDual")}
+        known = [depth for depth in found.values() if depth is not None]
+        ends = [*known, *[DEEPEST] * (len(known) < len(found))]
+        cases.append(max(ends) <= ratio * min(ends))
+        each = ", ".join(f"{b} {d or f'more than {DEEPEST:,}'}" for b, d in found.items())
+        texts.append(f"{weights}: {each}")
+    text = f"within a factor of {ratio:g} for {share(cases, 'weights')}: {'; '.join(texts)}"
+    return Finding(partly(cases), text, "one seed, γ = 0")
+
+
 # Tables 1 to 4, as printed
 
 
@@ -239,24 +261,44 @@ def uniform_tokens(evidence: Evidence) -> Finding:
     return Finding(partly(cases), text, f"{lines[0]['seeds']} seeds")
 
 
-def tokens_apart(evidence: Evidence) -> Finding:
-    """Claim: with centering the mean cosine is lower and the effective rank higher."""
-    cells, scratch = evidence.measured("wsss_gamma"), evidence.measured("cls_depth_tokens")
-    pairs: dict[str, list[Measured]] = {}  # without centering, with it
-    for block, column in (("mean cosine", "token cosine"), ("effective rank", "token rank")):
-        for key, label in (("half", "γ = −0.5"), ("full", "γ = −1")):
-            pairs[f"pretrained, {label}, {block}"] = [
-                cells["", row, column] for row in ("none", key)
-            ]
-        for depth in (place[2] for place in scratch if place[:2] == (block, "full")):
-            pairs[f"from scratch on digits, {depth}, {block}"] = [
-                scratch[block, row, depth] for row in ("none", "full")
-            ]
-    lower_first = [pair if "cosine" in label else pair[::-1] for label, pair in pairs.items()]
-    cases = judged([compare(*pair) for pair in lower_first])
-    texts = [f"{label} {a.mean:.3g} → {b.mean:.3g} (n = {b.n})" for label, (a, b) in pairs.items()]
-    text = f"tokens differ more in {share(cases, 'comparisons')}: {'; '.join(texts)}"
+def tokens_from_scratch(evidence: Evidence) -> Finding:
+    """Claim: trained with centering, tokens have a lower mean cosine and a higher effective rank.
+
+    Each measure is pooled over the depths.
+    """
+    cells = evidence.measured("cls_depth_tokens")
+    cases, texts = [], []
+    for block in ("effective rank", "mean cosine"):
+        pairs = {
+            column: (cells[block, "none", column], own)
+            for (where, row, column), own in cells.items()
+            if (where, row) == (block, "full")
+        }
+        higher = pooled(compare(own, base) for base, own in pairs.values())
+        apart = higher.higher
+        if block == "mean cosine" and apart is not None:
+            apart = not apart
+        cases.append(apart)
+        each = ", ".join(f"{depth} {a.mean:.3g} → {b.mean:.3g}" for depth, (a, b) in pairs.items())
+        texts.append(f"{block} ({higher.text}): {each} (n = {next(iter(pairs.values()))[1].n})")
+    text = f"tokens differ more by {share(cases, 'measures')}: {'; '.join(texts)}"
     return Finding(tendency(cases), text, "n as given")
+
+
+def tokens_put_in(evidence: Evidence) -> Finding:
+    """Claim: the same where centering is put into weights that were trained without it."""
+    cells = evidence.measured("wsss_gamma")
+    cases, texts = [], []
+    for column, sign in (("token cosine", -1), ("token rank", 1)):
+        base = cells["", "none", column]
+        for row, label in (("half", "γ = −0.5"), ("full", "γ = −1")):
+            own = cells["", row, column]
+            ends = (own, base) if sign > 0 else (base, own)
+            cases.append(compare(*ends))
+            texts.append(f"{label}, {column}: {base.mean:.3g} → {own.mean:.3g}")
+    apart = judged(cases)
+    text = f"tokens differ more in {share(apart, 'comparisons')}: {'; '.join(texts)}"
+    return Finding(tendency(apart), text, f"{cells['', 'none', 'token rank'].n} seeds")
 
 
 Curve = dict[float, float]  # iteration -> percent

@@ -12,14 +12,16 @@ from scipy.stats import spearmanr
 from oversmoothing.lab.papers.claims.evidence import Evidence
 from oversmoothing.lab.papers.claims.rules import (
     Finding,
+    Pooled,
     above,
     below,
     every,
     higher_in,
-    judged,
     partly,
+    pooled,
     share,
     tendency,
+    weakest,
 )
 from oversmoothing.lab.report.verdict import Measured, compare
 from oversmoothing.lab.store.identity import short_name
@@ -151,21 +153,30 @@ def falling_rank(evidence: Evidence) -> Finding:
 
 
 def no_collapse(evidence: Evidence) -> Finding:
-    """Claim: with ContraNorm the effective rank is higher and does not halve with depth."""
+    """Claim: with ContraNorm the effective rank is higher and does not halve with depth.
+
+    Pooled over the networks; halved: in all seeds of a network, not decided in some of them.
+    """
     found = list(beside(evidence))
     last = [_after_last(ours, base, "effective_rank") for _, ours, base in found]
-    cases, texts = judged(compare(*ends) for ends in last), []
-    for i, ((label, seeds, _), (ours, base)) in enumerate(zip(found, last)):
+    test = pooled(compare(*ends) for ends in last)
+    kept, texts = [], []
+    for (label, seeds, _), (ours, base) in zip(found, last):
         ranks = [layers["effective_rank"] for layers in seeds.values()]
-        if len(ranks) > 1 and all(rank[-1] <= rank[0] / 2 for rank in ranks):
-            cases[i] = False
+        halved = [rank[-1] <= rank[0] / 2 for rank in ranks]
+        kept.append(None if len({*halved}) > 1 or ours.n < 2 else not halved[0])
         means = f"{fmean(rank[0] for rank in ranks):.1f} → {ours.text}, without {base.text}"
         texts.append(f"{label}: {means} ({_numbers(ours, base)})")
     text = (
-        f"effective rank after the last layer higher in {share(cases, 'networks')}; first → last "
-        f"layer: {'; '.join(texts)}"
+        f"effective rank after the last layer {_side(test)} ({test.text}), more than half of that "
+        f"after the first in {share(kept, 'networks')}; first → last layer: {'; '.join(texts)}"
     )
-    return Finding(tendency(cases), text, "a single seed decides nothing")
+    verdict = weakest([tendency([test.higher]), tendency(kept)])
+    return Finding(verdict, text, "n as given")
+
+
+def _side(test: Pooled) -> str:
+    return {True: "higher", False: "lower", None: "not significantly different"}[test.higher]
 
 
 def accuracy_by_depth(evidence: Evidence) -> Finding:
@@ -193,9 +204,10 @@ def spread_in_deep_bert(evidence: Evidence) -> Finding:
             spread = _after_last(ours, base, "token_variance")
             if all(measured.n for measured in spread):  # older runs do not have it
                 spreads[label] = spread
-    text = f"effective rank with and without: {_against(ranks)}; "
-    text += f"variance: {_against(spreads) or 'not recorded'}"
-    cases = judged(compare(*ends) for ends in (*ranks.values(), *spreads.values()))
+    rank, spread = (pooled(compare(*ends) for ends in of.values()) for of in (ranks, spreads))
+    text = f"effective rank {_side(rank)} ({rank.text}): {_against(ranks)}; variance "
+    text += f"{_side(spread)} ({spread.text}): {_against(spreads)}" if spreads else "not recorded"
+    cases = [rank.higher, *[spread.higher] * bool(spreads)]
     return Finding(tendency(cases), text, "n as given")
 
 

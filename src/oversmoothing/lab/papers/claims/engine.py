@@ -50,6 +50,7 @@ class Compare(Strict):
         pairs: label (which may be empty) -> ``first > second``. Each is ``row``, or ``row|column``.
         column: of the cells that name none.
         within: instead, whether the 95 % interval lies within ± these points.
+        open: why a difference decides nothing, such as a training that has not converged.
         text: of the finding, with ``{share}``, ``{each}`` and ``{means}``, those of the seconds.
         between: stands between a label and its numbers.
         n: text of the numbers of seeds, with ``{n}`` and ``{cells}`` (``5 seeds per cell``).
@@ -61,6 +62,7 @@ class Compare(Strict):
     reading: str = ""
     column: str = ""
     within: float | None = None
+    open: str = ""
     between: str = ": "
     n: str = "{n} seeds"
 
@@ -76,7 +78,10 @@ class Compare(Strict):
         bases = dict.fromkeys(f"{base.mean:.1f}" for _, base in sides.values())
         counted = share(cases, "comparisons")
         text = self.text.format(share=counted, each="; ".join(texts), means=", ".join(bases))
-        return Finding(tendency(cases), text, self._seeds(cells, [*found.values()]))
+        verdict = tendency(cases)
+        if self.open and verdict is not Verdict.HOLDS:
+            verdict, text = Verdict.UNDECIDED, f"{text}; {self.open}"
+        return Finding(verdict, text, self._seeds(cells, [*found.values()]))
 
     def _sides(self, cells: Cells, pair: str) -> list[Measured]:
         found = []

@@ -1,12 +1,16 @@
 """The rules that turn numbers into a verdict on a claim, and counts into words."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from scipy.stats import combine_pvalues
+
 from oversmoothing.lab.papers.claims.evidence import Cells
 from oversmoothing.lab.report.verdict import SIGNIFICANCE, Comparison, Measured, differ
 
+TINY = 1e-15  # instead of a p of 0, whose normal score is infinite
 UNCLEAR = "?: not significant by Welch's t-test"
 
 
@@ -91,6 +95,40 @@ def higher_in(comparison: Comparison, number: int) -> bool | None:
     """Whether the first is higher in one of ``number`` comparisons; None: not significant."""
     decided = comparison.n > 1 and comparison.p < SIGNIFICANCE / number
     return comparison.mean > 0 if decided else None
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Several comparisons of independent trainings as one test, by Stouffer's method.
+
+    z is the sum of the normal scores of the one-sided paired t-tests over √k; two-sided at 0.05. It
+    comes before the comparisons one by one, which a few seeds each cannot decide.
+
+    Args:
+        higher: whether the first is higher; None: not significant, or no comparison has two seeds.
+        p: two-sided.
+        number: k, the comparisons with two seeds or more.
+    """
+
+    higher: bool | None
+    p: float
+    number: int
+
+    @property
+    def text(self) -> str:
+        """``pooled over 9, p = 3.8e-04``."""
+        return f"pooled over {self.number}, p = {self.p:.1e}"
+
+
+def pooled(comparisons: Iterable[Comparison]) -> Pooled:
+    """Tests several comparisons as one."""
+    found = [c for c in comparisons if math.isfinite(c.p)]
+    if not found:
+        return Pooled(None, math.nan, 0)
+    sides = [max(c.p, TINY) / 2 if c.mean > 0 else 1 - max(c.p, TINY) / 2 for c in found]
+    z, one_sided = combine_pvalues(sides, method="stouffer")
+    p = 2 * min(float(one_sided), 1 - float(one_sided))
+    return Pooled(bool(z > 0) if p < SIGNIFICANCE else None, p, len(found))
 
 
 def little(comparison: Comparison, points: float) -> bool | None:

@@ -7,7 +7,7 @@ ContraNorm (Guo et al., ICLR 2023), 3.3 and 3.4: (1 + s)H − sĀH with Ā = sof
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from itertools import product
+from itertools import islice, product
 
 import torch
 from torch import Tensor
@@ -333,7 +333,40 @@ def contranorm_proposition2(square: bool) -> Finding:
 
 
 def small_steps() -> Finding:
-    """Claim: the update raises the effective rank for small s."""
+    """Claim: the update raises the effective rank for small s; equal singular values stay equal."""
     cases = rank_cases(square=True, step=1e-4)
-    text = f"with s = 0.0001 the effective rank grew in {share(cases, 'draws')}"
-    return Finding(every(cases), text, f"{len(cases)} draws of H")
+    equal = [ranks(torch.full((number,), 0.7, dtype=torch.float64), 1e-4) for number in (1, 3)]
+    grew = [after > before + ROUNDING for before, after in equal]
+    text = f"with s = 0.0001 the effective rank grew in {share(cases, 'draws')}; it stays as it is "
+    text += "for every s if H has rank 1, or equal singular values: "
+    text += ", ".join(f"{before:.0f} → {after:.0f}" for before, after in equal)
+    return Finding(partly([*cases, *grew]), text, f"{len(cases)} draws of H, 2 exact cases")
+
+
+def corrected_proposition2() -> Finding:
+    """Proposition 2 under 1 + (1 − 3 σ_max²) s ≥ 0: σ ↦ (1 + s)σ − sσ³ is then increasing on them,
+    and concave, so ratios of singular values come closer to 1.
+    """
+    cases = []
+    for H, s in draws():
+        sigma = torch.linalg.svdvals(H)
+        if 1 + (1 - 3 * sigma[0].square()) * s >= 0:
+            before, after = ranks(sigma, s)
+            cases.append(after >= before - ROUNDING)
+    text = f"the effective rank did not fall in {share(cases, 'draws')} that meet the condition"
+    return Finding(every(cases), text, f"{len(cases)} draws")
+
+
+def gradient_of_dimensions() -> Finding:
+    """Claim: the gradient of tr((I − HHᵀ)²)/4 is (I − HHᵀ)H; by automatic differentiation."""
+    cases, ratios = [], []
+    for H, _ in islice(draws(), MAPS):
+        H = H.clone().requires_grad_()
+        rest = torch.eye(len(H), dtype=H.dtype) - H @ H.mT
+        (gradient,) = torch.autograd.grad((rest @ rest).trace() / 4, H)
+        printed = (rest @ H).detach()
+        cases.append(bool(torch.allclose(gradient, printed)))
+        ratios.append(float((gradient * printed).sum() / printed.square().sum()))
+    text = f"the gradient is {span(ratios, '.4f')} times the printed one; equal in "
+    text += f"{share(cases, 'draws')}, so ContraNorm's step descends"
+    return Finding(every(cases), text, f"{MAPS} draws of H")

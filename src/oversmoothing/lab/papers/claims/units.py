@@ -116,11 +116,12 @@ def e_steps(evidence: Evidence) -> Finding:
     """Judges HEM's own E-step, Eq. 8 with free norms, and gives the others beside it."""
     totals: dict[str, list[int]] = {}
     for row in evidence.json("elbo")["rows"]:
-        counts = totals.setdefault(row["e_step"], [0, 0])
-        counts[0], counts[1] = counts[0] + row["e_falls"], counts[1] + row["e_steps"]
-    falls, steps = next(counts for name, counts in totals.items() if "Eq. 8" in name)
-    each = [f"{name}: {a} of {b:,}" for name, (a, b) in totals.items()]
-    text = f"E-steps that lower it: {'; '.join(each)}"
+        counts = totals.setdefault(row["e_step"], [0] * 4)
+        keys = ("e_falls", "e_steps", "iteration_falls", "iterations")
+        totals[row["e_step"]] = [count + row[key] for count, key in zip(counts, keys)]
+    falls, steps, *_ = next(counts for name, counts in totals.items() if "Eq. 8" in name)
+    each = [f"{name}: {a} of {b:,} ({c} of {d:,})" for name, (a, b, c, d) in totals.items()]
+    text = f"E-steps (whole iterations) that lower it: {'; '.join(each)}"
     return Finding(every([falls == 0]), text, f"{steps:,} steps each")
 
 
