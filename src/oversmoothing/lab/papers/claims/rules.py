@@ -116,8 +116,8 @@ class Pooled:
 
     @property
     def text(self) -> str:
-        """``pooled over 9, p = 3.8e-04``."""
-        return f"pooled over {self.number}, p = {self.p:.1e}"
+        """``pooled over 9, p = 0.00038``."""
+        return f"pooled over {self.number}, p = {self.p:.2g}"
 
 
 def pooled(comparisons: Iterable[Comparison]) -> Pooled:
