@@ -279,3 +279,14 @@ def test_names_are_those_of_the_functions() -> None:
         with pytest.warns(DeprecationWarning, match=f"metrics.{old} is "):
             found = getattr(osm.metrics, old)
         assert new is None or found is getattr(osm.metrics, new)
+
+
+def test_every_measure_by_name_is_that_of_its_function() -> None:
+    from oversmoothing.diagnosis.watch import OF_SAMPLES, OF_TOKENS
+
+    model, x = Blocks(), draw(4, 6, 8)
+    found = osm.diagnose(model, x, metrics=[*OF_TOKENS, *OF_SAMPLES])
+    hidden = model.blocks[1](x)
+    for name in found.values:
+        expected = getattr(osm.metrics, name)(hidden).mean().item()
+        assert found[name][1] == pytest.approx(expected, rel=1e-5), name

@@ -119,7 +119,7 @@ def test_the_summary_is_computed_from_the_numbers() -> None:
         rankme=[7.0, 3.0, 1.0],
     )
     assert "lies between 2.00 and 8.00" in said and "The largest change is at" in said
-    assert "One token carries 93 % of the energy after b" in said and "is 7.50 in place" in said
+    assert "One token carries 93.0 % of the energy after b" in said and "is 7.50 in place" in said
     assert "Tokens of different samples have a mean cosine of 0.999" in said
     assert said.count(". ") < 5 and not sentences(norm=[1.0, 1.0, 1.0])
 

@@ -81,7 +81,7 @@ def _outliers(report: "Report") -> Iterator[str]:
     where += "" if len(long) == 1 else f", the first {long[0]})"
     ratio = dict(_known(report, "max_norm_ratio"))[layer]
     said = (
-        f"One token carries {100 * shares[layer]:.0f} % of the energy {where}, with "
+        f"One token carries {number(100 * shares[layer])} % of the energy {where}, with "
         f"{number(ratio)} times the median norm"
     )
     without = dict(_known(report, "effective_rank_without_outliers")).get(layer)
@@ -129,13 +129,13 @@ def _gradient(report: "Report") -> Iterator[str]:
 def _channel(report: "Report") -> Iterator[str]:
     known = _known(report, "largest_channel_share")
     if known and (largest := max(known, key=lambda of: of[1]))[1] >= SHARE:
-        yield f"One channel carries {100 * largest[1]:.0f} % of the energy after {largest[0]}."
+        yield f"One channel carries {number(100 * largest[1])} % of the energy after {largest[0]}."
 
 
 def _attention(report: "Report") -> Iterator[str]:
     known = _known(report, "attention_sink")
     if known and (largest := max(known, key=lambda of: of[1]))[1] >= SHARE:
-        yield f"One token gets {100 * largest[1]:.0f} % of the attention in {largest[0]}."
+        yield f"One token gets {number(100 * largest[1])} % of the attention in {largest[0]}."
 
 
 def _norm(report: "Report") -> Iterator[str]:

@@ -6,7 +6,7 @@ NaN, not an error. Tokens without entries raise InputError.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
@@ -104,8 +104,9 @@ class Tokens:
 def _sums(x: Tensor, keep: Tensor | None) -> tuple[Tensor, ...]:
     """See ``Tokens.sums``. Shapes: x (m, N, C), keep (m, N)."""
     values = x.detach() if keep is None else x.detach().masked_fill(~keep[..., None], 0)
-    low, high = torch.aminmax(values.flatten(1), dim=1)  # without a copy, unlike abs()
-    size = torch.maximum(-double(low), double(high))
+    flat = values.flatten(1)  # aminmax makes no copy, unlike abs(), and is faster over all axes
+    low, high = torch.aminmax(flat, dim=1) if len(x) > 1 else torch.aminmax(flat)
+    size = torch.maximum(-double(low), double(high)).view(-1)
     size = size.masked_fill(~size.isfinite(), torch.nan)
     norms, total, squares = [], torch.zeros(()), torch.zeros(())
     for y in _rows(x, keep, size):
@@ -118,7 +119,7 @@ def _sums(x: Tensor, keep: Tensor | None) -> tuple[Tensor, ...]:
 def _gram(x: Tensor, keep: Tensor | None, size: Tensor) -> Tensor:
     """The smaller Gram matrix of x, over its trace; 0 if x is 0 or not finite."""
     if x.shape[-2] > x.shape[-1]:
-        gram = sum((y.mT @ y for y in _rows(x, keep, size)), torch.zeros(()))
+        gram = reduce(torch.add, (y.mT @ y for y in _rows(x, keep, size)))
     else:
         y = torch.cat([*_rows(x, keep, size)], dim=-2)
         gram = y @ y.mT
@@ -128,11 +129,11 @@ def _gram(x: Tensor, keep: Tensor | None, size: Tensor) -> Tensor:
 
 def _rows(x: Tensor, keep: Tensor | None, size: Tensor) -> Iterator[Tensor]:
     """Yields x / size in float64, all tokens or a few at a time if there are many."""
-    rows = at_once(x)
+    rows, by = at_once(x), nonzero(size)[:, None, None]
     kept = [None] * x.shape[-2] if keep is None else keep.split(rows, dim=-1)
     for piece, some in zip(x.split(rows, dim=-2), kept):
-        y = double(piece if some is None else piece.masked_fill(~some[..., None], 0))
-        yield y / nonzero(size)[:, None, None]
+        y = piece if some is None else piece.masked_fill(~some[..., None], 0)
+        yield _on_cpu_of_mps(y) / by  # in float64, as the sizes are
 
 
 Of = Tensor | Tokens
@@ -259,7 +260,7 @@ def mean_share_without_outliers(x: Of) -> Tensor:
     return mean_share(Tokens.of(x).inliers())
 
 
-def singular_values(x: Tensor, exact: bool = False) -> Tensor:
+def singular_values(x: Of, exact: bool = False) -> Tensor:
     """Singular values of x/‖x‖_F, descending; all 0 where x = 0.
 
     They are computed from the eigenvalues of the smaller Gram matrix, which is faster than an SVD.
@@ -272,7 +273,7 @@ def singular_values(x: Tensor, exact: bool = False) -> Tensor:
 
     Shapes: x (..., N, C) -> (..., min(N, C)).
     """
-    t = Tokens(x)
+    t = Tokens.of(x)
     if not exact:
         return t.singular_values
     unit = t.whole().masked_fill(t.size.isnan()[..., None, None], 0.0)
@@ -280,7 +281,7 @@ def singular_values(x: Tensor, exact: bool = False) -> Tensor:
     return sigma.masked_fill(t.size.isnan()[..., None], torch.nan)
 
 
-def rank(x: Tensor, eps: float = 1e-3) -> Tensor:
+def rank(x: Of, eps: float = 1e-3) -> Tensor:
     """Number of singular values of x/‖x‖_F above eps (Centered Self-Attention Layers, Sec. 4.1).
 
     Shapes: x (..., N, C) -> (...); 0 for x = 0.
@@ -368,7 +369,11 @@ def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
 
 def double(x: Tensor) -> Tensor:
     """Converts x to float64; on Apple's GPUs, which have no float64, it is moved to the CPU."""
-    return x.cpu().double() if x.device.type == "mps" else x.double()
+    return _on_cpu_of_mps(x).double()
+
+
+def _on_cpu_of_mps(x: Tensor) -> Tensor:
+    return x.cpu() if x.device.type == "mps" else x
 
 
 def nonzero(size: Tensor) -> Tensor:
