@@ -54,6 +54,7 @@ setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing torch and the other packages (several GB, minutes) …"
 	@$(INSTALL) -e '.[repro,dev]' 2>/dev/null || { $(INSTALL) -e '.[train,dev]' && \
 	  for extra in text digits metis search; do \
 	    $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \

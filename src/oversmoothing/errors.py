@@ -32,7 +32,7 @@ class InputError(ValueError):
 
     @property
     def key(self) -> str:
-        """Argument, key or file that the first line is about: what precedes its first colon."""
+        """What precedes the first colon of the first line, usually the argument, key or file."""
         return self.lines[0].partition(": ")[0]
 
 
