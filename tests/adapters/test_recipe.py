@@ -33,6 +33,7 @@ def test_a_recipe_makes_the_same_model_again(case: Case) -> None:
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
+    assert osm.recipe(torch.compile(again)) == recipe
     for made in (copy.deepcopy(model), torch.load(file, weights_only=False)):
         assert osm.recipe(made) == recipe
     osm.remove(model)

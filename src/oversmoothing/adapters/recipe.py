@@ -35,7 +35,7 @@ def recipe(model: nn.Module) -> Recipe:
         InputError: a method is a lambda, or an option is not of a type of JSON.
     """
     found: Recipe = []
-    for name, module in model.named_modules():
+    for name, module in getattr(model, "_orig_mod", model).named_modules():  # of torch.compile
         for call in vars(module).get(NOTE, []):
             if "unclear" in call:
                 raise InputError(f"recipe: {call['unclear']}")
@@ -80,7 +80,8 @@ def lost(model: nn.Module) -> str | None:
 
 
 def _is_configured(module: nn.Module) -> bool:
-    return hasattr(module, "save_pretrained") and hasattr(module, "config")
+    """Whether a module is a model of transformers."""
+    return hasattr(module, "save_pretrained") and hasattr(module.config, "to_diff_dict")
 
 
 def _described(factory: Factory) -> dict[str, Any]:

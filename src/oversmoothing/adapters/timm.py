@@ -28,7 +28,7 @@ NORMS = {
 }  # acted on in a block
 ADDS_INPUTS = True  # every block adds its input to its branches
 PLACES = tuple(NORMS)
-PARTS = ("attn", "norm1", "norm2", "mlp")
+PARTS = ("attn", "norm1", "norm2")
 SCALES = ("ls1", "ls2", "gamma_1", "gamma_2")  # factors of the branches (LayerScale)
 WHOLE = (  # attention classes that mix all tokens by torch's fused attention
     "timm.layers.attention.Attention",
@@ -119,7 +119,7 @@ def _branches(name: str, block: nn.Module, sites: Sites) -> tuple[nn.Module, nn.
             f"blocks: {name} ({type(block).__name__}) scales its branches already; create the "
             "model with init_values=None"
         )
-    return block.attn, block.mlp
+    return block.attn, getattr(block, "mlp", block.attn)
 
 
 def is_causal(model: nn.Module, part: nn.Module) -> bool:
