@@ -235,15 +235,7 @@ def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
     Raises:
         InputError: none of the metrics is available, or no sample of a layer has two tokens.
     """
-    several = {name for name, call in watch.values if call}
-    layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
-    rows = [{m: _joined(v) for m, v in row.items()} for row in watch.values.values()]
-    for layer, row in zip(layers, rows):
-        if any(not len(values) for values in row.values()):
-            raise InputError(
-                f"{layer}: every sample has fewer than two tokens that count, and similarity needs "
-                "two; choose other layers, inputs or mask, or prefix=0"
-            )
+    layers, rows = _rows_of(watch)
     matrix = _of_maps(watch)
     single = _across(watch, wanted is not None) | _beside(watch, matrix)
     names = [str(m) for m in watch.measures if m in single or any(m in row for row in rows)]
@@ -255,28 +247,51 @@ def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
     std = {m: [_none((v - v.mean()).square().mean().sqrt()) for v in finite[m]] for m in finite}
     counts = {m: [len(v) for v in finite[m]] for m in finite}
     values = {m: [_none(v.mean()) for v in finite[m]] for m in finite} | single
-    bounds = [*watch.bounds.values()]
+    of_all = {m: 1 if m == BESIDE else len(watch.sizes) for m in single}
     return Report(
         model=model,
         layers=layers,
         values={m: values[m] for m in names},
         std={m: std.get(m, [None] * len(layers)) for m in names},
-        counts={m: counts.get(m, [len(watch.sizes)] * len(layers)) for m in names},
+        counts={m: counts[m] if m in counts else [of_all[m]] * len(layers) for m in names},
         samples=len(watch.sizes),
         tokens=(min(watch.sizes), max(watch.sizes)),
         unit=watch.unit,
-        bounds=tuple(bounds),
+        bounds=tuple(watch.bounds.values()),
         shown=() if wanted is not None else tuple(m for m in COLUMNS if m in names),
         attention_matrix=matrix,
         notes=(
-            *_left_out(layers, watch),
-            *(_parts(layers, rows, watch.inputs) if watch.unit == "tokens" else ()),
-            *(_edges(watch) if any(m in names for m in OF_EDGES) else ()),
-            *(_bounds(layers, bounds) if "effective_rank" in names else ()),
-            *_zeros(layers, rows),
+            *_notes(layers, rows, watch, names),
             *(f"Not measured: {metric} ({why})." for metric in missing),
         ),
     )
+
+
+def _rows_of(watch: Watch) -> tuple[tuple[str, ...], list[dict[str, Tensor]]]:
+    """Returns the names of the layers, and what was measured in each, one value per sample."""
+    several = {name for name, call in watch.values if call}
+    layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
+    rows = [{m: _joined(v) for m, v in row.items()} for row in watch.values.values()]
+    for layer, row in zip(layers, rows):
+        if any(not len(values) for values in row.values()):
+            raise InputError(
+                f"{layer}: every sample has fewer than two tokens that count, and similarity needs "
+                "two; choose other layers, inputs or mask, or prefix=0"
+            )
+    return layers, rows
+
+
+def _notes(
+    layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]], watch: Watch, names: Sequence[str]
+) -> Iterator[str]:
+    yield from _left_out(layers, watch)
+    if watch.unit == "tokens":
+        yield from _parts(layers, rows, watch.inputs)
+    if any(m in names for m in OF_EDGES):
+        yield from _edges(watch)
+    if "effective_rank" in names:
+        yield from _bounds(layers, [*watch.bounds.values()])
+    yield from _zeros(layers, rows)
 
 
 def _joined(values: list[Tensor]) -> Tensor:

@@ -121,16 +121,16 @@ def _energy(t: Tokens, edges: Tensor, weight: Tensor | None, by: Tensor | None =
     for row, col, w in _pieces(edges, weight, t.x):
         one, other = (double(t.x[..., i, :]) / size for i in (row, col))
         if by is not None:
-            one, other = (x * by[i, None].to(x) for x, i in ((one, row), (other, col)))
+            one, other = (x * by[i.to(x.device), None] for x, i in ((one, row), (other, col)))
         energy = energy + ((one - other).square().sum(dim=-1) * w.to(energy)).sum(dim=-1)
     return energy
 
 
 def _quotient(x: Of, edges: Tensor, weight: Tensor | None, loop: float) -> Tensor:
     t = Tokens.of(x)
-    degree = torch.full(t.x.shape[-2:-1], loop, dtype=torch.float64, device=edges.device)
+    degree = t.size.new_full(t.x.shape[-2:-1], loop)
     for row, _, w in _pieces(edges, weight, t.x):
-        degree = degree.index_add(0, row, w.double())
+        degree = degree.index_add(0, row.to(degree.device), w.to(degree))
     by = degree.clamp_min(0).rsqrt().masked_fill(degree <= 0, 0.0)
     return _energy(t, edges, weight, by) / (2 * t.sums[1].square().sum(dim=-1))
 

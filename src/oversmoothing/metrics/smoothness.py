@@ -67,13 +67,14 @@ class Tokens:
     def median(self) -> Tensor:
         """Median norm of the tokens of x / max |x|, (..., 1); of two in the middle the smaller."""
         norms = self.sums[1]
-        norms = norms if self.keep is None else norms.masked_fill(~self.keep, torch.nan)
+        keep = None if self.keep is None else self.keep.to(norms.device)
+        norms = norms if keep is None else norms.masked_fill(~keep, torch.nan)
         return norms.nanmedian(dim=-1, keepdim=True).values
 
     @cached_property
     def _inliers(self) -> "Tokens | None":
         near = self.sums[1] <= OUTLIER * self.median
-        near = near if self.keep is None else near & self.keep
+        near = near if self.keep is None else near & self.keep.to(near.device)
         return None if near.sum() == self.count.sum() else Tokens(self.x, near.to(self.x.device))
 
     def inliers(self) -> "Tokens":
@@ -210,7 +211,8 @@ def token_variance(x: Of) -> Tensor:
     """
     t = Tokens.of(x)
     apart = t.whole() - (t.sums[3] / t.count[..., None])[..., None, :]
-    apart = apart if t.keep is None else apart.masked_fill(~t.keep[..., None], 0)
+    if t.keep is not None:
+        apart = apart.masked_fill(~t.keep[..., None].to(apart.device), 0)
     return apart.square().sum(dim=(-2, -1)) / t.count * t.size.square()
 
 
