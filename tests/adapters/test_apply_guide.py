@@ -1,4 +1,4 @@
-"""The code of docs/guides/apply.md runs from top to bottom."""
+"""The code of docs/guides/apply.md and faq.md runs from top to bottom."""
 
 import re
 from pathlib import Path
@@ -8,13 +8,17 @@ import torch
 from guide import ROOT
 
 
-def test_the_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page, count", [("apply", 13), ("faq", 6)])
+def test_the_code_of_a_guide_runs(
+    page: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # it saves a file
-    page = (ROOT / "docs/guides/apply.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) == 13
+    text = (ROOT / f"docs/guides/{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    assert len(blocks) == count
     torch.manual_seed(0)
     names: dict = {}
     for block in blocks:
-        exec(compile(block, "docs/guides/apply.md", "exec"), names)
-    assert not torch.equal(names["changed"], names["plain"])
+        exec(compile(block, f"docs/guides/{page}.md", "exec"), names)
+    if page == "apply":
+        assert not torch.equal(names["changed"], names["plain"])
