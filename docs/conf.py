@@ -33,7 +33,7 @@ autodoc_typehints_format = "short"
 napoleon_use_ivar = True  # attributes as one list
 napoleon_use_rtype = False
 nitpick_ignore_regex = [("py:.*", r"(torch|numpy|np|collections|pathlib)\..*|Tensor")]
-nitpick_ignore_regex += [("py:class", r".*\.(Neighbours|Tokens)")]  # no part of the reference
+nitpick_ignore_regex += [("py:class", r"(.*\.)?(Neighbours|Tokens)")]  # no part of the reference
 
 SIGNS = str.maketrans({"−": "-", "←": r"\leftarrow ", "·": r"\cdot ", "‖": r"\Vert "})
 
