@@ -16,6 +16,7 @@ from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.config import compose_config, plan
 from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.store.identity import short_name
+from oversmoothing.lab.train import FIRST
 
 PRINTING = [ROOT / "README.md", ROOT / "train.py", ROOT / "src/oversmoothing/lab/train.py"]
 PRINTING += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
@@ -32,7 +33,8 @@ SMALL = ["data=sbm", "data.num_nodes=500", "data.num_val=100", "logger=none"]
 
 def networks(words: list[str]) -> list[DictConfig]:
     """The configs of a command with the most layers; none if it trains no graph network."""
-    found = plan([word for word in words if word != "-m"], multirun=True).configs
+    words = [word for word in words if word != "-m"] or FIRST
+    found = plan(words, multirun=True).configs
     found = [config for config in found if short_name(config.task) == "nodes"]
     most = max((config.backbone.depth for config in found), default=0)
     return [config for config in found if config.backbone.depth == most]
@@ -61,7 +63,9 @@ def learns(config: DictConfig, outputs: Path) -> bool:
         config.trainer.update(num_parts=6, parts_per_batch=1)
     graph = build(config.data)
     largest = graph.y[graph.test].bincount().max() / graph.test.sum()
-    return execute(config)["seeds"]["0"]["test_accuracy"] > 100 * 1.3 * largest
+    result = execute(config)
+    assert result["chance"]["0"]["test_accuracy"] == pytest.approx(100 * largest)
+    return result["seeds"]["0"]["test_accuracy"] > 100 * 1.3 * largest
 
 
 @pytest.fixture(scope="session")

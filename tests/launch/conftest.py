@@ -1,6 +1,7 @@
 """Commands in an empty folder: in this process, or in a new one that finds a user's modules."""
 
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -12,11 +13,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 Train = Callable[..., tuple[int, list[str], list[str]]]
+BESIDE = re.compile(r"    |\S+: epoch \d+ of \d+: ")  # lines of the setting and of progress
 
 
 @pytest.fixture
 def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Train:
-    """Runs train.py in an empty folder; exit code, lines of stdout, lines of stderr."""
+    """Runs train.py in an empty folder; exit code, lines of stdout, lines of stderr.
+
+    Lines of progress, and those below a summary, are left out.
+    """
 
     def run(*words: str, path: str = "") -> tuple[int, list[str], list[str]]:
         if path:
@@ -31,7 +36,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
             for number, before in signals.items():
                 signal.signal(number, before)
         out, err = capfd.readouterr()
-        return left.value.code or 0, out.splitlines(), err.splitlines()
+        return left.value.code or 0, _lines(out), _lines(err)
 
     return run
 
@@ -47,4 +52,8 @@ def _elsewhere(folder: Path, path: str, words: tuple) -> tuple[int, list[str], l
         text=True,
         timeout=300,
     )
-    return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+    return done.returncode, _lines(done.stdout), _lines(done.stderr)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not BESIDE.match(line)]

@@ -42,6 +42,15 @@ def test_the_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     assert log_lines(tmp_path) == []
 
 
+def test_without_a_terminal_log_lines_are_printed(tmp_path: Path, capsys) -> None:
+    run = Recorder(tmp_path / "run", [0, 1])
+    run.log(epoch=1, loss=[9.0, 9.0])  # no training is shown
+    with run.progress(40, "run"):
+        run.log(epoch=20, loss=[1.0, 2.0], lr=0.1, layers=[{"cosine": [0.5]}] * 2)
+        run.log(epoch=40, loss=[0.0, 0.0])  # within a second
+    assert capsys.readouterr().err == "run/s0-1: epoch 20 of 40: loss 1.5, lr 0.1\n"
+
+
 def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
     """Some are stopped, others begin and end in between; also those that have seeds in common."""
     groups = ([0], [1], [0, 1], [1, 0], [0, 1, 2, 3, 4], [*range(0, 240, 2)], [*range(0, 242, 2)])

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -43,7 +44,7 @@ from oversmoothing.lab.processes import (
     in_processes,
 )
 from oversmoothing.lab.store.identity import may_decide
-from oversmoothing.lab.store.results import mean, summary
+from oversmoothing.lab.store.results import mean, setting, summary
 from oversmoothing.lab.store.run import Busy
 
 SWITCHES = (
@@ -275,7 +276,7 @@ def attempt(
         the error in one line.
     """
     try:
-        print(summary(*obtain(config, wait, start), swept), flush=True)
+        _show(config, *obtain(config, wait, start), swept)
         return None
     except Busy as other:
         print(f"{other}: {BUSY}", flush=True)
@@ -290,6 +291,16 @@ def attempt(
     print(f"error: {problem}", file=sys.stderr, flush=True)
     end_if_one_of_several()
     return problem
+
+
+def _show(config: DictConfig, result: dict[str, Any], already: bool, swept: str) -> None:
+    """Prints the numbers of a run, and below them its setting, chance level and folder."""
+    print(
+        summary(result, already, swept),
+        setting(config, result, run_folder(config)),
+        sep="\n",
+        flush=True,
+    )
 
 
 def _named(config: DictConfig, swept: str) -> str:
@@ -343,7 +354,7 @@ def _trial(config: DictConfig, chosen: str) -> float:
     try:
         _stop_at(name_problems([config]) or all_problems(config, {}))
         result, already = obtain(config, wait=True)
-        print(summary(result, already, chosen), flush=True)
+        _show(config, result, already, chosen)
         return mean(result, config.optimize, config.seeds, "optimize")
     except InputError as error:
         lines = [f"error: {_named(config, chosen)}: {line}" for line in error.lines]

@@ -5,7 +5,7 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,7 @@ def _with_seeds(
         "name": folder.name,
         "config": OmegaConf.to_container(config, resolve=False),
         "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0]))),
+        "chance": known.get("chance", {}) | _chance(start, fresh),
         "env": shared_environment(list(envs.values())),
         "envs": envs,  # of every seed
         "seconds": round(known.get("seconds", 0.0) + time.monotonic() - began, 2),
@@ -156,6 +157,12 @@ def _with_seeds(
         recorder.end()
         (folder / "error.txt").unlink(missing_ok=True)
     return result
+
+
+def _chance(start: Start, seeds: Iterable[int]) -> dict[str, dict[str, float]]:
+    """Returns the chance level of every seed's metrics; empty for a task without one."""
+    levels = {str(seed): start.task.chance(start.parts, seed) for seed in seeds}
+    return {seed: level for seed, level in levels.items() if level}
 
 
 def execute(config: DictConfig, wait: bool = False, start: Start | None = None) -> dict[str, Any]:

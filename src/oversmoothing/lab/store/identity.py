@@ -54,6 +54,29 @@ def run_name(config: DictConfig) -> str:
     return "-".join([*shown, run_id(config)])
 
 
+def described(config: DictConfig | Node) -> str:
+    """Returns data, backbone, depth and method of a run in words, with options that were set.
+
+    Example: ``cora, gcn, 8 layers, method centered (gamma=-0.5) + layernorm``.
+    """
+    nodes = identity(config)
+    methods = [_with_options(nodes[key]) for key in ("aggregator", "then")]
+    methods = [method for method in methods if method != "none"]
+    data, backbone = config["data"] or {}, config["backbone"] or {}
+    depth = backbone.get("depth")
+    words = [data.get("name") or short_name(data), short_name(backbone)]
+    words += [f"{depth} layers"] if depth else []
+    words += [f"method {' + '.join(methods)}" if methods else "no method"]
+    return ", ".join(word for word in words if word not in ("", "none"))
+
+
+def _with_options(node: Node) -> str:
+    """``centered (gamma=-0.5)`` of a part of an identity."""
+    options = {k: f"{v:g}" if isinstance(v, float) else v for k, v in node.items() if k != "_part_"}
+    plain = [f"{key}={v}" for key, v in options.items() if not isinstance(v, (dict, list))]
+    return f"{short_name(node)} ({', '.join(plain)})" if plain else short_name(node)
+
+
 def identity(config: DictConfig) -> Node:
     """Returns the part of a config that decides the numbers, in plain types.
 

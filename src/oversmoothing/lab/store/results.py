@@ -7,8 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.store.files import OUTPUTS, read_or_set_aside, write_text
+from oversmoothing.lab.store.identity import described
+
+NEAR = 1.02  # up to this multiple of the chance level, a network counts as no better
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -101,6 +106,19 @@ def summary(result: dict[str, Any], already: bool, swept: str = "") -> str:
     time = "already there" if already else f"{result['seconds']:.0f} s"
     name = f"{result['name']} {swept}".rstrip()
     return f"{name}: {', '.join(shown)} ({_counted(len(seeds), 'seed')}, {time})"
+
+
+def setting(config: DictConfig, result: dict[str, Any], folder: Path) -> str:
+    """Returns data, depth and method of a run, its chance level, and its folder, in one line."""
+    by_seed: dict[str, dict[str, float]] = result.get("chance", {})
+    levels = {key for own in by_seed.values() for key in own}
+    words = [described(config)]
+    for metric in sorted(levels):
+        level = statistics.fmean(own[metric] for own in by_seed.values())
+        reached = statistics.fmean(result["seeds"][seed][metric] for seed in by_seed)
+        verdict = "no better than chance" if reached < level * NEAR else "chance"
+        words.append(f"{verdict}: {metric} {level:.2f}")
+    return f"    {'; '.join(words)} -> {folder}"
 
 
 def _spread(values: list[float]) -> str:

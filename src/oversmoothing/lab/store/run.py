@@ -16,6 +16,8 @@ import hashlib
 import json
 import os
 import platform
+import statistics
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ from oversmoothing.lab.store.weights import load_tensors, save_tensors, weights_
 LOG, CHECKPOINT = "metrics.jsonl", "checkpoint.pt"
 LONGEST = 100  # characters of the name of a group's folder
 ROUND = 10.0  # seconds between two attempts to lock
+PAUSE = 1.0  # least seconds between two lines of progress without a terminal
 
 
 class Busy(Exception):
@@ -110,9 +113,11 @@ class Recorder:
         self.checkpoint = self.log_file.with_name(CHECKPOINT)
         self._interval, self._last_checkpoint = checkpoint_seconds, time.monotonic()
         self._sink, self._writes = sink, distributed.rank() == 0
+        self._bar: tqdm | None = None
+        self._told = -PAUSE
 
     def log(self, **metrics: Any) -> None:
-        """Appends one line to ``metrics.jsonl`` and sends it to the sink."""
+        """Appends one line to ``metrics.jsonl``, sends it to the sink and shows its numbers."""
         if not self._writes:
             return
         line = {"seeds": self.seeds, **metrics}
@@ -122,6 +127,20 @@ class Recorder:
                 file.write(json.dumps(line).encode() + b"\n")
         if self._sink:
             self._sink(line)
+        self._show(line)
+
+    def _show(self, line: dict[str, Any]) -> None:
+        """Shows a log line beside the progress bar, or without a terminal as a line of stderr."""
+        bar, now = self._bar, time.monotonic()
+        if bar is None:
+            return
+        *place, numbers = progress_words(line, bar.total)
+        if not bar.disable:
+            bar.set_postfix_str(numbers)
+        elif now - self._told >= PAUSE:
+            self._told = now
+            run = f"{self.folder.name}/{group_name(self.seeds)}"
+            print(": ".join([run, *place, numbers]), file=sys.stderr, flush=True)
 
     def checkpoint_due(self) -> bool:
         """Whether ``checkpoint_seconds`` have passed since the last checkpoint."""
@@ -213,9 +232,27 @@ class Recorder:
         return path
 
     def progress(self, total: int, desc: str) -> tqdm:
-        """Creates a progress bar; it is silent where stderr is not a terminal."""
+        """Creates a progress bar; without a terminal, log lines are printed instead."""
         silent = None if self._writes else True
-        return tqdm(total=total, desc=desc, disable=silent, leave=False, dynamic_ncols=True)
+        self._bar = tqdm(total=total, desc=desc, disable=silent, leave=False, dynamic_ncols=True)
+        return self._bar
+
+
+def progress_words(line: dict[str, Any], total: int) -> tuple[str, str]:
+    """A log line -> ``epoch 20 of 200`` and its numbers, each the mean over the seeds."""
+    axis = next((key for key in ("epoch", "step", "layer") if key in line), "")
+    place = f"{axis} {line[axis]} of {total}" if axis else ""
+    means = {
+        key: statistics.fmean(value) if isinstance(value, list) else value
+        for key, value in line.items()
+        if key not in ("seeds", axis) and _is_number_by_seed(value, len(line["seeds"]))
+    }
+    return place, ", ".join(f"{key} {value:.4g}" for key, value in means.items())
+
+
+def _is_number_by_seed(value: Any, seeds: int) -> bool:
+    values = value if isinstance(value, list) and len(value) == seeds else [value]
+    return all(isinstance(one, (int, float)) for one in values)
 
 
 def group_name(seeds: list[int]) -> str:

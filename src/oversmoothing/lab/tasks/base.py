@@ -117,6 +117,13 @@ class Task(ABC):
     def check(self, network: nn.Module, parts: Parts) -> None:  # noqa: B027 (most need no more)
         """Raises InputError unless the options fit the network and the parts."""
 
+    def chance(self, parts: Parts, seed: int) -> dict[str, float]:
+        """Metric of the result -> its value if every answer is the most frequent class.
+
+        Empty if the task has no such level.
+        """
+        return {}
+
     @abstractmethod
     def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
         """Trains and measures.

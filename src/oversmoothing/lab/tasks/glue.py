@@ -1,5 +1,6 @@
 """GLUE: BERT or ALBERT and a linear classifier, with GLUE's metrics in percent."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +67,13 @@ class GLUE(Task):
             **at_least(1, eval_batch=self.eval_batch),
         )
         return Network(bert, parts.data.num_classes, self.dropout).to(device)
+
+    def chance(self, parts: Parts, seed: int) -> dict[str, float]:
+        data = parts.data
+        if "accuracy" not in data.metrics:
+            return {}
+        counts = Counter(data.texts[id].label for id in data.val)
+        return {"val_accuracy": 100 * max(counts.values()) / counts.total()}
 
     def run(self, network: "Network", job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.

@@ -152,6 +152,10 @@ class Nodes(Task):
         if parts.trainer is not None:
             parts.trainer.fits(network)
 
+    def chance(self, parts: Parts, seed: int) -> dict[str, float]:
+        [test] = parts.data.masks([seed])["test"]
+        return {"test_accuracy": 100 * parts.data.y[test].bincount().max().item() / len(test)}
+
     def run(self, network: nn.Module, job: Job) -> dict[int, Result]:
         """Trains all networks at once.
 
