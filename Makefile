@@ -35,7 +35,12 @@ TO = $(if $(PUBLISH),--publish)
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 	@echo
-	@echo "  Tables: $(TABLES)" | fold -s -w 92
+	@echo "  Tables:"
+	@awk '/^  [a-z0-9_]+:$$/ {name = $$1} /^    title: / && name !~ /^cures/ \
+	  {sub(":", "", name); sub("^    title: *\"", ""); sub("\"$$", ""); sub(", not comparable[^)]*", ""); \
+	  printf "  make %-24s %s\n", name, $$0}' \
+	  results/expected/*.yaml
+	@echo
 	@echo "  Figures: $(FIGURES)"
 	@echo
 	@echo "  DATA=cora METHODS='centered layernorm' COLUMNS=L=16  narrow a table"

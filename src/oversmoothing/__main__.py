@@ -7,6 +7,12 @@ from oversmoothing import __version__
 from oversmoothing.errors import InputError, install, meant
 from oversmoothing.lab.launch.script import STOPPED, run_script
 
+USAGE = """usage: oversmoothing COMMAND …, or python -m oversmoothing COMMAND …
+       oversmoothing COMMAND --help
+       oversmoothing --version
+
+Measures oversmoothing in deep networks, and trains networks with methods against it.
+"""
 COMMANDS = {  # name -> module with the function main, and what it does
     "diagnose": ("launch.diagnose", "measure a model of timm, transformers or a run"),
     "train": ("train", "train and measure; the same as python train.py"),
@@ -22,11 +28,14 @@ COMMANDS = {  # name -> module with the function main, and what it does
 
 
 def main() -> int:
-    """Runs the command that the command line names; its packages are imported only then."""
-    name, *words = sys.argv[1:] or ["--help"]
-    if name in ("-h", "--help"):
-        print(__doc__, "", *(f"  {key:9} {what}" for key, (_, what) in COMMANDS.items()), sep="\n")
-        return 0
+    """Runs the command that the command line names; its packages are imported only then.
+
+    Without a command it prints its help and returns 1, as git does.
+    """
+    name, *words = sys.argv[1:] or [""]
+    if name in ("", "-h", "--help"):
+        print(USAGE, *(f"  {key:9} {what}" for key, (_, what) in COMMANDS.items()), sep="\n")
+        return 0 if name else 1
     if name == "--version":
         print(f"oversmoothing {__version__}")
         return 0

@@ -3,6 +3,13 @@
 import os
 import subprocess
 import sys
+import warnings
+
+import pytest
+
+from oversmoothing.__main__ import main
+from oversmoothing.errors import InputError
+from oversmoothing.lab.store.environment import device
 
 CALL = """
 from oversmoothing.errors import InputError
@@ -40,3 +47,24 @@ def test_a_reader_that_leaves_is_no_error_of_ours() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 1
+
+
+def test_a_command_line_without_a_command_prints_help_as_git_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    for words, code in (([], 1), (["--help"], 0)):
+        monkeypatch.setattr(sys, "argv", ["oversmoothing", *words])
+        assert main() == code
+        assert "usage: oversmoothing COMMAND" in capsys.readouterr().out
+
+
+def test_a_gpu_without_float64_is_refused_or_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.warns(UserWarning, match="^device=auto: runs on the CPU, not on MPS"):
+        assert device("auto").type == "cpu"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        device("auto")  # said once
+    with pytest.raises(InputError, match="^device: MPS is not supported"):
+        device("mps")

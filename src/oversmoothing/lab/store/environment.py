@@ -1,10 +1,12 @@
 """Describes the environment of a computation: device, versions, commit, the user's own code."""
 
+import functools
 import hashlib
 import os
 import platform
 import re
 import subprocess
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from oversmoothing.lab.store.files import CHECKOUT
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+NO_MPS = "torch has neither float64 nor sparse products there"
 CODE = ("src", "configs", "train.py", "pyproject.toml")  # paths that can change results
 
 
@@ -29,14 +32,24 @@ def device(name: str) -> torch.device:
         InputError: the device is unknown or not available.
     """
     if name == "auto":
+        if torch.backends.mps.is_available():
+            _tell_of_mps()
         return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         chosen = torch.device(name)
     except RuntimeError:
         raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
+    if chosen.type == "mps":
+        raise InputError(f"device: MPS is not supported, since {NO_MPS}; use device=cpu or auto")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device: torch sees no GPU for {name!r}; use device=cpu or auto")
     return _own(chosen)
+
+
+@functools.cache
+def _tell_of_mps() -> None:
+    """Warns once that a Mac's GPU is not used."""
+    warnings.warn(f"device=auto: runs on the CPU, not on MPS, since {NO_MPS}", stacklevel=3)
 
 
 def _own(chosen: torch.device) -> torch.device:
