@@ -37,6 +37,7 @@ from oversmoothing.lab.store.weights import load_tensors, save_tensors, weights_
 LOG, CHECKPOINT = "metrics.jsonl", "checkpoint.pt"
 LONGEST = 100  # characters of the name of a group's folder
 ROUND = 10.0  # seconds between two attempts to lock
+SHOWN = 8  # most numbers of a line of progress
 PAUSE = 1.0  # least seconds between two lines of progress without a terminal
 
 
@@ -247,7 +248,7 @@ def progress_words(line: dict[str, Any], total: int) -> tuple[str, str]:
         for key, value in line.items()
         if key not in ("seeds", axis) and _is_number_by_seed(value, len(line["seeds"]))
     }
-    return place, ", ".join(f"{key} {value:.4g}" for key, value in means.items())
+    return place, ", ".join(f"{key} {value:.4g}" for key, value in [*means.items()][:SHOWN])
 
 
 def _is_number_by_seed(value: Any, seeds: int) -> bool:
