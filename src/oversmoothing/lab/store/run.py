@@ -223,7 +223,7 @@ class Recorder:
     def picture(self, name: str, path: Path) -> None:
         """Sends a picture of the run folder to the sink."""
         if self._sink and hasattr(self._sink, "picture"):
-            self._sink.picture(name, path)
+            self._sink.picture(name, path, self.seeds)
 
     def save_arrays(self, name: str, **arrays: Any) -> Path:
         """Writes numpy arrays to ``<name>.npz``."""
