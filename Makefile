@@ -17,6 +17,8 @@ OTHERS = CONTRANORM DATA_ROOT EANET EMANET IMAGES JOBS N NAME OUT OVERRIDES PYTH
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(strip $(filter-out $(SWITCHES) $(VALUES) $(OTHERS),$(GIVEN)))
 $(if $(UNKNOWN),$(error $(UNKNOWN): no such option, so nothing was run; see `make help`))
+UNCLEAR := $(strip $(foreach name,$(filter $(SWITCHES),$(GIVEN)),$(if $(filter-out 1,$($(name))),$(name))))
+$(if $(UNCLEAR),$(error $(UNCLEAR): expected 1, or leave it out; nothing was run))
 
 lower = $(shell echo $(1) | tr A-Z a-z)
 FLAGS = $(foreach name,$(filter $(SWITCHES) $(VALUES),$(GIVEN)),$(if $($(name)),\

@@ -5,6 +5,7 @@ interrupted search continues with the same command, without a storage of its own
 plugins only from the namespace ``hydra_plugins``.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,6 +115,12 @@ def distribution(override: Override) -> Any:
     value = override.value()
     if not isinstance(value, IntervalSweep):
         return CategoricalDistribution([*override.sweep_string_iterator()])
+    lowest = 0 if "log" in value.tags else -math.inf
+    if not lowest < value.start <= value.end:
+        raise CompactHydraException(
+            f"error: {override.input_line}: expected interval(low, high) with low <= high, and low "
+            "above 0 with the tag log"
+        )
     whole = isinstance(value.start, int) and isinstance(value.end, int)
     kind = IntDistribution if whole else FloatDistribution
     return kind(value.start, value.end, log="log" in value.tags)

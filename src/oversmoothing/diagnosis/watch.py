@@ -325,7 +325,7 @@ def _rows_of_fused(
 
 def _few(rows: Tensor, size: int) -> tuple[Tensor, ...]:
     """Splits indices of rows of ``size`` numbers, to limit the memory of float64 copies."""
-    return rows.split(max(ROWS, 2 * smoothness.AT_ONCE // size))  # in float32
+    return rows.split(max(ROWS, 2 * smoothness.AT_ONCE // max(1, size)))  # in float32
 
 
 class Watch:

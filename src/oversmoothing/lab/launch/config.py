@@ -476,8 +476,8 @@ def _key_problem(override: Override, keys: Keys) -> str | None:
     node = keys[key]
     if value is None and "." in key and isinstance(node, dict) and "_target_" in node:
         return None  # null turns off a part of a part
-    if not any(isinstance(keys[name], dict) for name in names):
-        return None
+    if keys[key] == {} or not any(isinstance(keys.get(name), dict) for name in names):
+        return None  # an empty mapping takes any keys, in one mapping or one by one
     for place in keys["hydra.runtime.choices"]:
         if _node(place) == key:
             return f"{key}: choose its option by {place}=…, set its keys by {key}.…=…"

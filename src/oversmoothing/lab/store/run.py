@@ -273,6 +273,8 @@ def _parse(path: Path) -> dict[str, Any]:
     found = load_tensors(path)
     if not isinstance(found, dict) or not {"state", "logged_bytes"} <= found.keys():
         raise ValueError("it is not a checkpoint of a run")
+    if not isinstance(found["logged_bytes"], int) or found["logged_bytes"] < 0:
+        raise ValueError("it has no size of the log")
     return found
 
 

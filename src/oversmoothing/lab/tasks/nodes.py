@@ -293,8 +293,10 @@ class FullBatchLoop:
         state, here = self.recorder.load_checkpoint(), next(self.model.parameters()).device.type
         if state is None:
             return
-        if state["device"] != here:  # the generators of dropout differ
-            self.recorder.start_over(f"it was made on {state['device']}, not on {here}")
+        with self.recorder.restoring():
+            made_on = state["device"]
+        if made_on != here:  # the generators of dropout differ
+            self.recorder.start_over(f"it was made on {made_on}, not on {here}")
             return
         with self.recorder.restoring(self.optimizer):
             self.model.load_state_dict(state["model"])
