@@ -234,6 +234,8 @@ def of_maps(
         batch, tokens, rows: as passed by ``SeeMaps``.
         keep: true for rows that are not padding, (B, N); None: all.
     """
+    if not tokens:
+        raise InputError("inputs: the samples have no tokens; give samples with at least one")
     found: dict[str, list[Tensor]] = {name: [] for name in OF_MAPS if name in measures}
     kept: list[Tensor] = []
     for b in range(batch):
@@ -325,7 +327,7 @@ def _rows_of_fused(
 
 def _few(rows: Tensor, size: int) -> tuple[Tensor, ...]:
     """Splits indices of rows of ``size`` numbers, to limit the memory of float64 copies."""
-    return rows.split(max(ROWS, 2 * smoothness.AT_ONCE // max(1, size)))  # in float32
+    return rows.split(max(ROWS, 2 * smoothness.AT_ONCE // size))  # in float32
 
 
 class Watch:
@@ -412,7 +414,9 @@ class Watch:
         output, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph)
         x = to_tokens(output.detach(), layout)
         if not x.numel():
-            raise InputError(f"{name}: returns {tuple(x.shape)}; the batch is empty, give samples")
+            raise InputError(
+                f"{name}: returns {tuple(x.shape)}; there is nothing to measure; give samples with tokens"
+            )
         samples = plan.samples(name, layer, x, layout)
         if sum(self.calls.values()) == 1:
             self._count(samples, x, layout)
