@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from diagnosed import Blocks, draw, vit
+from diagnosed import Blocks, draw, encoder, vit
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -95,6 +95,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str]] = {  # 
     "called inside": (lambda: Direct(lambda x: x), (X,), {}, r"layers: .*blocks\.0\.inner$|"),
     "no inputs": (Blocks, (), {}, "inputs"),
     "no samples": (Blocks, (X[:0],), {}, "inputs"),
+    "samples without tokens": (encoder, (torch.zeros(2, 0, 16),), {}, "inputs"),
     "a dictionary": (Blocks, ({"x": X},), {}, r"inputs: .*diagnose\(model, \*\*inputs\)|"),
     "no batch": (Blocks, (), {"batches": []}, "batches"),
     "both": (Blocks, (X,), {"batches": [X]}, "batches"),

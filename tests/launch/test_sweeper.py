@@ -147,6 +147,9 @@ def test_distributions_of_swept_values() -> None:
     }
     for text, expected in cases.items():
         assert vars(distribution(parse(text))) | expected == vars(distribution(parse(text)))
+    for text in ("a=interval(1,0)", "a=tag(log,interval(0,1))"):
+        with pytest.raises(CompactHydraException, match="a="):
+            distribution(parse(text))
 
 
 @pytest.mark.parametrize(

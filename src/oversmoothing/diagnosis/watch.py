@@ -414,9 +414,7 @@ class Watch:
         output, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph)
         x = to_tokens(output.detach(), layout)
         if not x.numel():
-            raise InputError(
-                f"{name}: returns {tuple(x.shape)}; there is nothing to measure; give samples with tokens"
-            )
+            raise InputError(f"{name}: returns {tuple(x.shape)}; no tokens, give some")
         samples = plan.samples(name, layer, x, layout)
         if sum(self.calls.values()) == 1:
             self._count(samples, x, layout)
