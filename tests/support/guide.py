@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = ROOT / "examples/parts"
+PROGRESS = re.compile(r"^\S+/s\S*: epoch \d+ of \d+: .*\n", re.M)
 
 
 def section(title: str) -> str:
@@ -38,3 +39,8 @@ def run(words: list[str], folder: Path, *more: str) -> subprocess.CompletedProce
     own = ["-m", *words] if words[0] == "oversmoothing" else [str(ROOT / words[1]), *words[2:]]
     command = [sys.executable, *own, *more]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
+def errors(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command printed to stderr besides the progress of trainings."""
+    return PROGRESS.sub("", done.stderr)

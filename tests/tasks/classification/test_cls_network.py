@@ -135,5 +135,5 @@ def test_layers_are_those_of_every_block_without_prefix() -> None:
         expected.append(float(smoothness.cosine(x[:, 1:])))
     assert found["cosine"][-1] == pytest.approx(sum(expected) / 3)
     assert {len(values) for values in found.values()} == {2}
-    assert set(found) == {*smoothness.OF_BLOCKS, "attention_similarity"}
+    assert set(found) == {*(f.__name__ for f in smoothness.OF_BLOCKS), "attention_similarity"}
     assert evaluator.layers(host("cnn")) == {}
