@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock
 OSM = $(PY) -m oversmoothing
-JOBS ?= 1
+JOBS = 1
 TABLES := $(filter-out cures%,$(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml))
 FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix limits training
 

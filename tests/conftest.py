@@ -11,6 +11,8 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 if "OVERSMOOTHING_GPU_TESTS" not in os.environ:  # the numbers in the tests are those of a CPU
     os.environ.setdefault("OVERSMOOTHING_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # tests call make as a user does, also under make
+    os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True)
