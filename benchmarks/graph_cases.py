@@ -29,9 +29,9 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.aggregators.running_mean import RunningMean, measuring
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.backbones.gcn import GCN
+from oversmoothing.lab.backbones.running_mean import RunningMean, measuring
 from oversmoothing.lab.backbones.sparse import Adjacency
 from oversmoothing.lab.data import csbm
 from oversmoothing.lab.data.graph import Graph

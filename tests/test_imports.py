@@ -28,7 +28,7 @@ FLOORS = (  # a folder imports its own modules, those of its floor's parents, an
     {"lab.figure", "lab.train"},
     {"__main__"},
 )
-SHARED_BY_TASKS = {"lab.tasks.base", "lab.tasks.splits", "lab.tasks.rank"}
+SHARED_BY_TASKS = {f"lab.tasks.{name}" for name in ("base", "overlap", "rank", "splits")}
 
 
 def module(path: Path) -> str:

@@ -6,8 +6,8 @@ from every_aggregator import EVERY, C, apply, build
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
+from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.wsss.crf import dense_crf
-from oversmoothing.metrics.segmentation import Confusion
 
 N = 300
 

@@ -28,9 +28,9 @@ from oversmoothing.lab.store.identity import run_id
 from oversmoothing.lab.store.results import read_result
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.store.weights import SHARED, read_weights, share_weights
+from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.segmentation import Evaluator
 from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, look_at
-from oversmoothing.metrics.segmentation import Confusion
 
 
 @pytest.fixture(scope="module")

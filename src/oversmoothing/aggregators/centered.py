@@ -10,7 +10,7 @@ Where a token does not see all others (causal models, padding), 11ᵀ/n becomes 
 over the tokens that it sees. The paper has no such case.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +19,6 @@ from torch import Tensor
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
 from oversmoothing.aggregators.checks import PADDING, check_finite, like, number
 from oversmoothing.errors import InputError
-
-if TYPE_CHECKING:
-    from oversmoothing.aggregators.running_mean import RunningMean
 
 
 class Centered(Inside):
@@ -66,7 +63,7 @@ class Centered(Inside):
         self.gamma, self.warmup = gamma, warmup
         self.prefix_in_mean, self.row_sum = prefix_in_mean, row_sum
         self.progress = 0.0 if warmup else 1.0  # factor on γ during the warm-up
-        self.node_mean: RunningMean | None = None  # for training on parts of a graph
+        self.node_mean: Any = None  # on parts of a graph: a module v -> mean with settle()
 
     def advance(self, step: int) -> None:
         if self.warmup:

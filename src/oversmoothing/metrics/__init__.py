@@ -1,7 +1,6 @@
-"""Measures of oversmoothing, and of segmentations.
+"""Measures of oversmoothing: functions of tokens, nodes and attention maps.
 
-The measures of tokens, nodes and attention maps are functions of this package, the others of its
-modules. A measure has the name of its function in reports, files and logs.
+A measure has the name of its function in reports, files and logs.
 """
 
 import warnings

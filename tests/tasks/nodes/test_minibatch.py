@@ -16,7 +16,7 @@ from small_parts import N, graph, looped, networks, trained
 from torch import Tensor
 
 from oversmoothing.aggregators.base import settle
-from oversmoothing.aggregators.running_mean import measuring, use_running_means
+from oversmoothing.lab.backbones.running_mean import measuring, use_running_means
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.tasks import nodes_minibatch
 from oversmoothing.lab.tasks.nodes import FullBatchAdam

@@ -13,8 +13,13 @@ from torch import Tensor, nn
 
 from oversmoothing.checks import at_least, probability, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.image_set import ImageSet, read_mask, read_pil, to_tensor
-from oversmoothing.metrics.segmentation import IGNORE
+from oversmoothing.lab.data.image_set import (
+    IGNORE,
+    ImageSet,
+    read_mask,
+    read_pil,
+    to_tensor,
+)
 
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB; a network that subtracts it sees 0
 

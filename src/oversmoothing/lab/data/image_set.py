@@ -19,11 +19,11 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError, reason_of
 from oversmoothing.lab.store.files import short_sha256
-from oversmoothing.metrics.segmentation import IGNORE
 
 Labels = dict[str, tuple[int, ...]]  # id -> label values 1 … K in ascending order
 OnError = Literal["stop", "skip"]
 Zero = Literal["background", "ignored", "class"]
+IGNORE = 255  # in a mask: the pixel is not counted; in a prediction: no decision
 
 
 @dataclass(frozen=True, eq=False)

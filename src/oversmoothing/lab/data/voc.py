@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from oversmoothing.checks import require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import (
+    IGNORE,
     ImageSet,
     Labels,
     OnError,
@@ -30,7 +31,6 @@ from oversmoothing.lab.data.image_set import (
 from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.data.unpickle import load as unpickled
 from oversmoothing.lab.store.files import write_text, writing
-from oversmoothing.metrics.segmentation import IGNORE
 
 LISTS = "ImageSets/Segmentation"
 FETCH = "get VOC 2012 with oversmoothing data voc"

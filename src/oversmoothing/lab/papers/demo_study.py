@@ -23,7 +23,7 @@ from oversmoothing.lab.launch.command import configs, run_all
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
 from oversmoothing.lab.report.page import Section, write_page
-from oversmoothing.metrics.segmentation import Confusion
+from oversmoothing.lab.tasks.overlap import Confusion
 
 OUTPUTS = Path("outputs/demo")
 RANK = ["experiment=rank_fig1", "task.gammas=-1.5:1.5:0.25", "backbone.depth=100"]

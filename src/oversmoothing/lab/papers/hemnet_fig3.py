@@ -41,6 +41,7 @@ from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs, other_runs
 from oversmoothing.lab.launch.script import SEED, add_trust, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
+from oversmoothing.lab.papers.hemnet_elbo import elbo_by_step
 from oversmoothing.lab.store.environment import device, environment
 from oversmoothing.lab.store.files import write_text, writing
 from oversmoothing.lab.store.identity import short_name
@@ -48,7 +49,6 @@ from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation import PixelCrossEntropy
 from oversmoothing.lab.tasks.segmentation_network import Segmenter
 from oversmoothing.lab.training.loop import Batch, Objective, TrainingLoop, to_device
-from oversmoothing.metrics.elbo import elbo_by_step
 
 EMS = ("em", "hem", "em_gradient")
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)

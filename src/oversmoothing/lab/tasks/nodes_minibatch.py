@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import advance, settle
 from oversmoothing.aggregators.contranorm import begin_part
-from oversmoothing.aggregators.running_mean import measuring, use_running_means
 from oversmoothing.checks import Rule, at_least, of, require
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.running_mean import measuring, use_running_means
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.run import Recorder

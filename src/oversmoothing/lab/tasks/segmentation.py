@@ -17,7 +17,7 @@ from oversmoothing.checks import at_least, require, scales
 from oversmoothing.lab.backbones.cnn import CNN, synchronised
 from oversmoothing.lab.backbones.vit import TokenStream
 from oversmoothing.lab.data.augment import JointAugment, masked_crop
-from oversmoothing.lab.data.image_set import ImageSet, to_array, to_float
+from oversmoothing.lab.data.image_set import IGNORE, ImageSet, to_array, to_float
 from oversmoothing.lab.data.loading import evenly_spaced, train_batches
 from oversmoothing.lab.drawing.leave import leave
 from oversmoothing.lab.store.run import Recorder
@@ -30,11 +30,11 @@ from oversmoothing.lab.tasks.base import (
     require_kind,
     require_patches,
 )
+from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, multi_scale, upsampled
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
 from oversmoothing.lab.training.loop import Batch, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe
-from oversmoothing.metrics.segmentation import IGNORE, Confusion
 
 
 @dataclass(frozen=True)

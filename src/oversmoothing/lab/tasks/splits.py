@@ -13,7 +13,7 @@ from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.loading import evaluation_items, evenly_spaced
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import weights_of
-from oversmoothing.metrics.segmentation import Confusion, Overlap
+from oversmoothing.lab.tasks.overlap import Confusion, Overlap
 
 
 @dataclass(eq=False)

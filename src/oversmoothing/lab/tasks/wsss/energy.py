@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.lab.data.image_set import IGNORE
 from oversmoothing.lab.tasks.wsss.labels import inside
 from oversmoothing.lab.tasks.wsss.lattice import Lattice, position_and_colour
-from oversmoothing.metrics.segmentation import IGNORE
 
 Filter = Literal["lattice", "exact", "toco"]
 CPU_BLOCK = 2**20  # entries of A computed at once; they fit into the cache

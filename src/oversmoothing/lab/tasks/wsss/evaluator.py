@@ -16,14 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.lab.data.image_set import to_float
+from oversmoothing.lab.tasks.overlap import BoundaryIoU, Confusion, Overlap, ThresholdCurve
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
 from oversmoothing.lab.tasks.wsss.crf import dense_crf
 from oversmoothing.lab.tasks.wsss.labels import Labeller, resized, resized_labels, strongest
 from oversmoothing.lab.tasks.wsss.network import Present, present_classes, segmented
 from oversmoothing.lab.tasks.wsss.settings import Method
 from oversmoothing.metrics import smoothness
-from oversmoothing.metrics.boundary import BoundaryIoU
-from oversmoothing.metrics.segmentation import Confusion, Overlap, ThresholdCurve
 
 Item = dict[str, Any]
 TOKEN_IMAGES = 64  # for token similarity

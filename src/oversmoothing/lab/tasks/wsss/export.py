@@ -11,10 +11,10 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import ImageSet, class_names, with_palette
 from oversmoothing.lab.data.loading import evaluation_items
 from oversmoothing.lab.store.files import write_atomically, writing
+from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.wsss.crf import dense_crf
 from oversmoothing.lab.tasks.wsss.network import Network, segmented
 from oversmoothing.lab.tasks.wsss.settings import Evaluation
-from oversmoothing.metrics.segmentation import Confusion
 
 COMPETITION = "comp6"  # allows any training data, such as ImageNet; comp5 allows only VOC
 EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that equal predictions give equal files

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.lab.data.image_set import IGNORE
 from oversmoothing.lab.tasks.wsss.network import Network, Present, multi_scale_cams
 from oversmoothing.lab.tasks.wsss.settings import Method
-from oversmoothing.metrics.segmentation import IGNORE
 
 EPS = 1e-8
 W1, W2 = 0.3, 0.01  # width of both Gaussians, weight of the distance term

@@ -17,6 +17,7 @@ from oversmoothing.checks import require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.vit import TokenStream, ViT
 from oversmoothing.lab.data.augment import Augment, labelled_crop
+from oversmoothing.lab.data.image_set import IGNORE
 from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import (
@@ -36,7 +37,6 @@ from oversmoothing.lab.tasks.wsss.network import Network, present_classes
 from oversmoothing.lab.tasks.wsss.settings import Evaluation, Method
 from oversmoothing.lab.training.loop import Batch, Checks, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe
-from oversmoothing.metrics.segmentation import IGNORE
 
 if TYPE_CHECKING:
     from oversmoothing.lab.tasks.wsss.pictures import Viewer

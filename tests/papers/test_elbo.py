@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from oversmoothing.aggregators.em import EM
-from oversmoothing.metrics.elbo import elbo, elbo_by_step
+from oversmoothing.lab.papers.hemnet_elbo import elbo, elbo_by_step
 
 N, C, K = 60, 5, 4
 VARIANCE = 0.8

@@ -7,8 +7,7 @@ from scipy.ndimage import binary_erosion, gaussian_filter
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.metrics.boundary import BoundaryIoU
-from oversmoothing.metrics.segmentation import Confusion
+from oversmoothing.lab.tasks.overlap import BoundaryIoU, Confusion
 
 
 def square(low: int, high: int, side: int = 100) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from oversmoothing.errors import InputError
-from oversmoothing.metrics.segmentation import Confusion, ThresholdCurve
+from oversmoothing.lab.tasks.overlap import Confusion, ThresholdCurve
 
 C = 21
 
@@ -141,7 +141,7 @@ def test_bad_input_is_named_and_counts_nothing(
 
 PROCESS = """
 import sys, torch, torch.distributed as dist
-from oversmoothing.metrics.segmentation import Confusion
+from oversmoothing.lab.tasks.overlap import Confusion
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
 confusion = Confusion(3)
