@@ -271,7 +271,7 @@ def test_a_sink_that_has_a_column_of_its_own_is_left_out() -> None:
 
 
 def test_names_are_those_of_the_functions() -> None:
-    from oversmoothing.diagnosis.watch import MEASURES
+    from oversmoothing.diagnosis.measures import MEASURES
 
     named = {name.removeprefix("gradient_") for name in MEASURES}
     assert named <= {*osm.metrics.__all__}
@@ -282,7 +282,7 @@ def test_names_are_those_of_the_functions() -> None:
 
 
 def test_every_measure_by_name_is_that_of_its_function() -> None:
-    from oversmoothing.diagnosis.watch import OF_SAMPLES, OF_TOKENS
+    from oversmoothing.diagnosis.measures import OF_SAMPLES, OF_TOKENS
 
     model, x = Blocks(), draw(4, 6, 8)
     found = osm.diagnose(model, x, metrics=[*OF_TOKENS, *OF_SAMPLES])

@@ -17,12 +17,13 @@ from torch.utils.data import DataLoader, Dataset
 from oversmoothing.adapters.prefix import class_token_of
 from oversmoothing.adapters.site import check_layout
 from oversmoothing.diagnosis.calls import Call, calls, has_forward
+from oversmoothing.diagnosis.measures import OF_GRADIENT, Metrics, chosen_measures
+from oversmoothing.diagnosis.plan import Options, Plan
 from oversmoothing.diagnosis.reference import Drawn, draw, explained
 from oversmoothing.diagnosis.report import Report, gathered
-from oversmoothing.diagnosis.samples import Options, Plan
 from oversmoothing.diagnosis.tokens import Layers, choose_layers, readable
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers, unchanged
-from oversmoothing.diagnosis.watch import OF_GRADIENT, Metrics, Watch, chosen_measures
+from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError, described, meant
 
 ONE_AT_A_TIME = RLock()  # threads would take each other's hooks and weights for the model's own

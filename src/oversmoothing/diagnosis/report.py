@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from oversmoothing.diagnosis.figure import draw
+from oversmoothing.diagnosis.measures import BESIDE, OF_EDGES, OF_SAMPLES, SAMPLES, Metrics
 from oversmoothing.diagnosis.sentences import number, sentences
-from oversmoothing.diagnosis.watch import BESIDE, OF_EDGES, OF_SAMPLES, SAMPLES, Metrics, Watch
+from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError, meant
 
 LEGEND = {

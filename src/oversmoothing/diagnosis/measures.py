@@ -1,0 +1,142 @@
+"""The measures of a layer by name, those that the user chooses, and functions of the user."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oversmoothing.errors import InputError, meant
+from oversmoothing.metrics import graphs, smoothness
+
+Of = Callable[[Any], Any]
+OF_TOKENS: dict[str, Of] = {
+    measure.__name__: measure
+    for measure in (
+        smoothness.cosine,
+        smoothness.effective_rank,
+        smoothness.mean_share,
+        smoothness.norm,
+        smoothness.stable_rank,
+        smoothness.max_norm_ratio,
+        smoothness.largest_token_share,
+        smoothness.largest_channel_share,
+        smoothness.effective_rank_without_outliers,
+        smoothness.mean_share_without_outliers,
+        smoothness.centered_stable_rank,
+        smoothness.rank,
+        smoothness.token_variance,
+    )
+}
+OF_EDGES: dict[str, Callable[..., Tensor]] = {
+    measure.__name__: measure
+    for measure in (
+        graphs.dirichlet_energy,
+        graphs.mad,
+        graphs.rayleigh_quotient,
+        graphs.rayleigh_quotient_loops,
+    )
+}
+OF_MAPS = ("attention_similarity", "attention_entropy", "attention_sink", "attention_gap")
+BESIDE = "attention_cosine"  # of the map of a layer and that of the layer before
+OF_SAMPLES: dict[str, Callable[[smoothness.Samples], Tensor]] = {
+    "sample_cosine": smoothness.Samples.cosine,
+    "rankme": smoothness.Samples.rank,
+}
+OF_GRADIENT: dict[str, Of] = {
+    f"gradient_{name}": OF_TOKENS[name] for name in ("norm", "cosine", "effective_rank")
+}
+MEASURES = (*OF_TOKENS, *OF_EDGES, *OF_MAPS, BESIDE, *OF_SAMPLES, *OF_GRADIENT)
+ON_REQUEST = {"centered_stable_rank", "rank", "token_variance", "attention_gap"}  # slow, or alike
+DEFAULT = tuple(name for name in MEASURES if name not in ON_REQUEST)
+SAMPLES = 8  # number of samples from which on measures across them are shown by default
+Pieces = Iterable[tuple[smoothness.Tokens, Any]]
+Metrics = str | Of | Iterable[str | Of] | None
+
+
+class OwnMeasure(str):
+    """The name of a function of the user, and the function: tokens (b, n, C) -> (b,) or ()."""
+
+    function: Of
+
+    @classmethod
+    def of(cls, function: Of) -> "OwnMeasure":
+        """Names a function by its ``__name__``, or else by its class."""
+        own = cls(getattr(function, "__name__", type(function).__name__))
+        own.function = function
+        return own
+
+    def __call__(self, t: smoothness.Tokens) -> Tensor:
+        """Measures samples. Raises InputError unless there is one number for each."""
+        if t.keep is not None:
+            return torch.cat([self._of(x[keep][None]) for x, keep in zip(t.x, t.keep)])
+        return self._of(t.x)
+
+    def _of(self, x: Tensor) -> Tensor:
+        found: Any = torch.as_tensor(value) if _is_number(value := self.function(x)) else value
+        if isinstance(found, Tensor) and found.dim() == 0 and x.dim() == 3:
+            return torch.stack([found] if len(x) == 1 else [self._of(y[None])[0] for y in x])
+        if not isinstance(found, Tensor) or found.shape != x.shape[:1]:
+            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(
+                f"metrics: {self} returns {got} for tokens {tuple(x.shape)}; return one number "
+                f"for each sample, a tensor {tuple(x.shape[:1])}"
+            )
+        return found.double()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def chosen_measures(metrics: Metrics) -> tuple[str, ...]:
+    """Returns the names of the measures; None chooses all.
+
+    Raises:
+        InputError: an unknown name, something else, or two measures of one name.
+    """
+    if metrics is None:
+        return DEFAULT
+    single = isinstance(metrics, str) or not isinstance(metrics, Iterable)
+    listed: tuple[Any, ...] = (metrics,) if single else tuple(metrics)  # type: ignore[arg-type]
+    names = {function: name for name, function in (OF_TOKENS | OF_EDGES).items()}
+    wanted = tuple(names.get(one, one) if callable(one) else one for one in listed)
+    for one in wanted:
+        if not callable(one) and one not in MEASURES:
+            way = meant(one, MEASURES) if isinstance(one, str) else "give names or functions"
+            raise InputError(f"metrics: unknown {one!r}; {way}")
+    if not wanted:
+        raise InputError(f"metrics: got an empty list; expected some of {', '.join(MEASURES)}")
+    own = [OwnMeasure.of(one) for one in wanted if callable(one)]
+    if twice := [n for i, n in enumerate(own) if n in (*MEASURES, *own[:i])]:
+        raise InputError(f"metrics: two are named {twice[0]}; give the function another __name__")
+    return (*(name for name in MEASURES if name in wanted), *own)
+
+
+def measure(name: str, pieces: Pieces, measures: Mapping[str, Of]) -> dict[str, list[Tensor]]:
+    """Measures the samples of a layer.
+
+    Args:
+        name: of the layer, for error messages.
+        pieces: tokens of one or more samples, and the edges of a graph with their weights or None.
+        measures: by name; those of edges are skipped if there are none.
+
+    Returns:
+        One value per sample for every measure, float64 on the CPU, in parts.
+
+    Raises:
+        InputError: tokens are not finite.
+    """
+    found: dict[str, list[Tensor]] = {m: [] for m in measures if m not in OF_EDGES}
+    for tokens, edges in pieces:
+        if not tokens.size.isfinite().all():
+            raise InputError(
+                f"{name}: returns values that are not finite, as the first layer that does; look "
+                "at the inputs and the weights, and run the model in float32 or bfloat16"
+            )
+        for measured, function in measures.items():
+            if measured not in OF_EDGES:
+                found[measured].append(function(tokens).cpu())
+            elif edges is not None:
+                found.setdefault(measured, []).append(function(tokens, *edges).cpu())
+    return found

@@ -1,0 +1,167 @@
+"""Reads from the inputs of a call how the tokens of every layer are split into samples."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.adapters.prefix import parents_of, prefix_of, suffix_of
+from oversmoothing.diagnosis.calls import Call
+from oversmoothing.diagnosis.padding import Padding
+from oversmoothing.diagnosis.samples import Graphs, Sequences
+from oversmoothing.errors import InputError
+
+
+@dataclass(frozen=True)
+class Options:
+    """Properties of the inputs given by the user; None: taken from the model and its inputs.
+
+    Args:
+        edges: edges of a graph, (2, E).
+        mask: true for tokens, false for padding, (B, N).
+        batch: index of the graph of every node, (N,).
+        prefix: number of leading tokens to leave out, such as 1 for a class token.
+
+    Raises:
+        InputError: an option is not of its type.
+    """
+
+    edges: Tensor | None = None
+    mask: Tensor | None = None
+    batch: Tensor | None = None
+    prefix: int | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("edges", "mask", "batch"):
+            if not isinstance(value := getattr(self, option), Tensor | None):
+                raise InputError(f"{option}: expected a tensor, got {type(value).__name__}")
+        if isinstance(self.prefix, bool) or not isinstance(self.prefix, int | None):
+            raise InputError(f"prefix: expected a number of tokens, got {self.prefix!r}")
+
+
+class Plan:
+    """How the tokens of one call are split into samples.
+
+    Attributes:
+        size: B of the inputs; None: unknown.
+        graph: whether the tokens are nodes of graphs.
+        weight: of the edges, (E,); None: 1.
+
+    Args:
+        model: the model.
+        call: the arguments of the call.
+        options: given by the user.
+
+    Raises:
+        InputError: the batch is empty, or an option does not belong to a graph.
+    """
+
+    def __init__(self, model: nn.Module, call: Call, options: Options) -> None:
+        self.model, self.call, self.options = model, call, options
+        edges = _or(options.edges, call.tensor("edge_index"))
+        weight = call.tensor("edge_weight") if options.edges is None else None
+        (self.edges, self.weight), self.shapes = _pairs(edges, weight), call.shapes()
+        self.batch = options.batch
+        if self.batch is None and (self.edges is not None or self._has_graphs()):
+            self.batch = call.tensor("batch")
+        self.graph = self.edges is not None or self.batch is not None
+        if self.graph and (options.mask is not None or options.prefix):
+            option = "prefix" if options.mask is None else "mask"
+            raise InputError(f"{option}: nodes of a graph are all measured; leave it out")
+        self.size = next((shape[0] for shape in self.shapes), None)
+        if self.size == 0:
+            raise InputError("inputs: the batch is empty; give samples")
+        self.padding = Padding(model, options.mask)
+        self._graphs: Graphs | None = None
+
+    def samples(
+        self, name: str, layer: nn.Module, x: Tensor, layout: str | None
+    ) -> Sequences | Graphs:
+        """Returns how the tokens of a layer are split.
+
+        Args:
+            layout: of the layer's output before it became tokens.
+
+        Shapes: x (B, N, C) or (N, C).
+        """
+        if self.graph or x.dim() == 2:
+            if self._graphs is None:
+                self._require_nodes(name, x)
+                given = (_on(x.device, y) for y in (self.batch, self.edges, self.weight))
+                self._graphs = Graphs(x.shape[-2], *given)
+            found: Sequences | Graphs = self._graphs
+        else:
+            keep = self.padding.keep(name, layer, x.shape[:2])
+            found = self._sequences(name, x, layout, _on(x.device, keep))
+        found.check(name, x)
+        return found
+
+    def inputs(self, B: int, layout: str | None) -> int:
+        """Returns the number of inputs, for a layer with B samples; B if it is not certain."""
+        known = any(B in shape[:2] for shape in self.shapes)
+        if self.graph or layout == "NBC" or not self.shapes:
+            return B
+        return max(B * known, *(shape[0] for shape in self.shapes))  # images and their texts differ
+
+    def layout(self, name: str, output: Any) -> str | None:
+        """Returns BHWC if a layer returns a feature map in a timm model that says so; else None."""
+        around = parents_of(self.model, name).values()
+        last = any(getattr(module, "output_fmt", None) == "NHWC" for module in around)
+        return "BHWC" if last and isinstance(output, Tensor) and output.dim() == 4 else None
+
+    def _sequences(
+        self, name: str, x: Tensor, layout: str | None, keep: Tensor | None
+    ) -> Sequences:
+        (B, N, _), prefix = x.shape, self.options.prefix
+        shapes = self.padding.inputs_of(name)
+        size = max((shape[0] for shape in shapes), default=B)
+        parts = B // size if size and B % size == 0 else 1
+        if prefix is not None:
+            if not 0 <= prefix < N:
+                raise InputError(
+                    f"prefix: expected 0 to {N - 1}, below the tokens of {name}, got {prefix}"
+                )
+            return Sequences(prefix, 0, parts, keep)
+        frames = {shape[1] for shape in shapes if len(shape) == 5}  # of a video; each has a CLS
+        if layout in ("BCHW", "BHWC") or parts > 1 and parts not in frames:
+            return Sequences(0, 0, parts, keep)
+        return Sequences(prefix_of(self.model, name), suffix_of(self.model, name), parts, keep)
+
+    def _has_graphs(self) -> bool:
+        """Whether the model gets the graph of every node, without edges."""
+        batch = self.call.named.get("batch", self.call.data.get("batch"))
+        if not isinstance(batch, Tensor) or batch.dim() != 1 or batch.is_floating_point():
+            return False
+        nodes = next(iter(self.shapes), (len(batch), 0))
+        return tuple(nodes[:1]) == (len(batch),) and len(nodes) == 2
+
+    def _require_nodes(self, name: str, x: Tensor) -> None:
+        """Checks that a layer returns the nodes that the model's own inputs name."""
+        nodes, needed = x.shape[-2], 0
+        if self.batch is not None and self.options.batch is None:
+            needed = len(self.batch)
+        elif self.edges is not None and self.edges.numel() and self.options.edges is None:
+            needed = max(nodes, int(self.edges.max()) + 1)
+        if needed not in (0, nodes):
+            raise InputError(
+                f"layers: {name} returns {tuple(x.shape)}, {nodes} nodes, but the inputs have "
+                f"{needed} or more; choose layers that return all nodes, layers=…"
+            )
+
+
+def _or(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return second if first is None else first
+
+
+def _pairs(edges: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Returns edges (2, E) and weights (E,), also those of a sparse matrix with targets as rows."""
+    if edges is None or edges.layout == torch.strided:
+        fits = edges is not None and weight is not None and weight.numel() == edges.shape[1]
+        return edges, weight.flatten() if fits else None  # type: ignore[union-attr]
+    matrix = edges.to_sparse_coo().coalesce()
+    return matrix.indices().flip(0), matrix.values()
+
+
+def _on(device: torch.device, x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.to(device)
