@@ -118,3 +118,13 @@ def test_a_compiled_run_gives_the_same_losses(
 ) -> None:
     losses, _ = run(task, "compiled", f"device={device}", "trainer.compile=true")
     same(losses, on_cpu(task)[0], CLOSE)
+
+
+def test_steps_replayed_from_a_cuda_graph_give_the_eager_losses(run, device: str) -> None:
+    if device != "cuda":
+        pytest.skip("a CUDA graph needs a GPU; tests/tasks/nodes/test_replay.py has a stand-in")
+    words = (f"device={device}", "trainer.epochs=12", "trainer.eval_every=1")
+    eager, expected = run("nodes", "eager", *words, "trainer.cuda_graph=false")
+    replayed, result = run("nodes", "replayed", *words)
+    same(replayed, eager, 1e-5)
+    assert result["test_accuracy"] == pytest.approx(expected["test_accuracy"], abs=1.0)

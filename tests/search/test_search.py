@@ -14,10 +14,10 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import Start
-from oversmoothing.lab.search import stacked
 from oversmoothing.lab.search.files import Space, read_space, words_of
 from oversmoothing.lab.search.search import Search, divided, epochs, mean, work_of
 from oversmoothing.lab.search.stacked import DIVERGED, Member, Stack, Work, without_test
+from oversmoothing.lab.tasks.nodes import Update
 
 BASE = ["data=sbm", "data.num_nodes=310", "backbone.depth=2", "threads=1", "logger=none"]
 BASE += ["trainer.selection=best-val", "trainer.eval_every=1", "aggregator=centered"]
@@ -99,7 +99,7 @@ def test_labels_of_test_nodes_change_nothing() -> None:
 def test_a_killed_search_continues_bit_for_bit(
     steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, step, made = work(), stacked.step, []
+    own, step, made = work(), Update.__call__, []
 
     def counted(*given: object) -> torch.Tensor:
         made.append(1)
@@ -110,16 +110,16 @@ def test_a_killed_search_continues_bit_for_bit(
             raise KeyboardInterrupt
         return counted(*given)
 
-    monkeypatch.setattr(stacked, "step", counted)
+    monkeypatch.setattr(Update, "__call__", counted)
     whole = search(own)
     winner, number = whole.run(), len(made)
     made.clear()
-    monkeypatch.setattr(stacked, "step", killed)
+    monkeypatch.setattr(Update, "__call__", killed)
     with pytest.raises(KeyboardInterrupt):
         search(own, tmp_path, seconds=0).run()
     with (tmp_path / "study.log").open("ab") as log:
         log.write(b'{"half')  # a write that the kill has cut off
-    monkeypatch.setattr(stacked, "step", counted)
+    monkeypatch.setattr(Update, "__call__", counted)
     again = search(own, tmp_path)
     assert again.run() == winner and again.results == whole.results
     assert len(made) == number == 12
@@ -132,13 +132,13 @@ def test_a_killed_search_continues_bit_for_bit(
 def test_every_network_is_trained_to_the_end_of_its_last_rung(
     rungs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, trained, step = work(), Counter(), stacked.step
+    own, trained, step = work(), Counter(), Update.__call__
 
-    def counted(model: torch.nn.Module, *given: object) -> torch.Tensor:
-        trained.update(next(s.members for s in halved.stacks if s.members and s.model is model))
-        return step(model, *given)
+    def counted(update: Update, epoch: int) -> torch.Tensor:
+        trained.update(next(s.members for s in halved.stacks if s.members and s.update is update))
+        return step(update, epoch)
 
-    monkeypatch.setattr(stacked, "step", counted)
+    monkeypatch.setattr(Update, "__call__", counted)
     halved = Search(own, SPACE.model_copy(update={"rungs": rungs}), "centered")
     halved.run()
     for trial, config in enumerate(own.configs):

@@ -118,6 +118,11 @@ class Aggregator(nn.Module):
     tokenwise: ClassVar[bool] = False
     draws: bool = False
 
+    @property
+    def steady(self) -> bool:
+        """Whether all further steps compute the same, as CUDA graphs replay them; no warm-up."""
+        return True
+
     def advance(self, step: int) -> None:
         """Prepares for a training step, for example to warm up; does nothing by default.
 
@@ -199,6 +204,11 @@ def advance(model: nn.Module, step: int) -> None:
     for module in model.modules():
         if isinstance(module, Aggregator):
             module.advance(step)
+
+
+def steady(model: nn.Module) -> bool:
+    """Whether every aggregator in a model is ``steady``."""
+    return all(module.steady for module in model.modules() if isinstance(module, Aggregator))
 
 
 def settle(model: nn.Module) -> None:

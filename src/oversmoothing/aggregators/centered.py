@@ -69,6 +69,10 @@ class Centered(Inside):
         if self.warmup:
             self.progress = min(1.0, step / self.warmup)
 
+    @property
+    def steady(self) -> bool:
+        return self.progress == 1
+
     def settle(self) -> None:
         if self.node_mean is not None:
             self.node_mean.settle()

@@ -131,6 +131,11 @@ class Engine(Configured):
         return nn.ParameterList(torch.stack(layer).to(device) for layer in zip(*by_seed))
 
     @property
+    def replayable(self) -> bool:
+        """Whether a CUDA graph can replay a step, which excludes generators set in the step."""
+        return not any(own.random for layer in self.aggregators for own in layer)
+
+    @property
     def rate(self) -> float | Tensor | None:
         """The rate of dropout in the current mode; None: no dropout."""
         return self.options.dropout if self.training and self._drops else None

@@ -26,7 +26,7 @@ from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.execute import parts
 from oversmoothing.lab.tasks.base import Parts, Task
-from oversmoothing.lab.tasks.nodes import keep_freed_memory, step
+from oversmoothing.lab.tasks.nodes import Update, adam, keep_freed_memory, replayable
 
 DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
 BUILT = ("backbone", "aggregator", "then")
@@ -101,6 +101,9 @@ class Stack:
         _require_stackable(self.model, self.trainers)
         self.optimizer = StackedAdam(self.model, self.trainers)
         self.nodes = work.graph.masks(seeds)
+        one = self.trainers[0]
+        replays = one.cuda_graph and not one.compile and replayable(self.model, work.graph)
+        self.update = Update(self.model, self.optimizer, work.graph, self.nodes["train"], replays)
 
     def train(self, until: int, tick: Callable[[], None] = lambda: None) -> None:
         """Trains up to an epoch.
@@ -110,8 +113,8 @@ class Stack:
             tick: called after every epoch.
         """
         while self.members and self.epoch < until:
-            began, train = time.monotonic(), self.nodes["train"]
-            losses = step(self.model, self.optimizer, self.work.graph, train, self.epoch)
+            began = time.monotonic()
+            losses = self.update(self.epoch)
             self.epoch += 1
             often = self.epoch % self.trainers[0].eval_every == 0
             if often or any(self.epoch == trainer.epochs for trainer in self.trainers):
@@ -192,7 +195,7 @@ class StackedAdam:
             for group in groups:
                 own = [p for p in group["params"] if owners.get(id(p), i) == i]
                 group["params"] = [p if id(p) in owners else self._slice(p, i) for p in own]
-            self.each.append(torch.optim.Adam(groups, lr=trainer.lr, fused=True))
+            self.each.append(adam(groups, trainer.lr, self.parameters[0].device))
 
     def _slice(self, whole: nn.Parameter, i: int) -> nn.Parameter:
         """Returns the entry of a network, which shares its memory with the whole parameter."""
@@ -208,12 +211,12 @@ class StackedAdam:
         """Makes one step with the gradients; parameters without a gradient do not change."""
         for whole, i, own in self.slices:
             own.grad = None if whole.grad is None else whole.grad[i]
-        for adam in self.each:
-            adam.step()
+        for optimizer in self.each:
+            optimizer.step()
 
     def load(self, states: Sequence[dict[str, Any]]) -> None:
-        for adam, state in zip(self.each, states, strict=True):
-            adam.load_state_dict(state)
+        for optimizer, state in zip(self.each, states, strict=True):
+            optimizer.load_state_dict(state)
 
 
 def shape(config: DictConfig) -> str:

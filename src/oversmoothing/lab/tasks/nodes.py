@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import advance, settle
+from oversmoothing.aggregators.base import advance, settle, steady
 from oversmoothing.checks import above, at_least, of, require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.graph import Graph, to_csr
@@ -25,6 +26,7 @@ from oversmoothing.lab.tasks.base import (
     require_arguments,
 )
 from oversmoothing.lab.training.loop import compiled
+from oversmoothing.lab.training.replay import Replayed
 from oversmoothing.metrics import graphs, smoothness
 
 
@@ -48,6 +50,8 @@ class FullBatchAdam:
         dense_weight_decay: L2 penalty on the linear layers before and after the graph
             convolutions, as in GCNII's code; None: ``weight_decay``.
         compile: use torch.compile.
+        cuda_graph: on a GPU, replay steps and evaluations from a CUDA graph. Networks that are not
+            ``replayable``, aggregators that are not ``steady``, and compiled networks run without.
 
     Attributes:
         on_host: whether the graph stays in the host's memory, and parts of it move to the device.
@@ -65,6 +69,7 @@ class FullBatchAdam:
     patience: int | None = None
     dense_weight_decay: float | None = None
     compile: bool = False
+    cuda_graph: bool = True
 
     def __post_init__(self) -> None:
         rules = at_least(1, **of(self, "epochs", "eval_every")) | above(0, lr=self.lr)
@@ -170,6 +175,9 @@ class Nodes(Task):
         return dict(zip(job.seeds, loop.chosen))
 
 
+MASKS = ("test", "val", "train")
+
+
 class FullBatchLoop:
     """Trains a batch of networks, one per seed, on one graph.
 
@@ -193,7 +201,10 @@ class FullBatchLoop:
         self.model, self.graph, self.trainer, self.recorder = model, graph, trainer, recorder
         self.layer_metrics = layer_metrics
         self.nodes = graph.masks(recorder.seeds)
-        self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr, fused=True)
+        self.optimizer = adam(trainer.groups(model), trainer.lr, graph.y.device)
+        self.replays = trainer.cuda_graph and not trainer.compile and replayable(model, graph)
+        self.update = Update(model, self.optimizer, graph, self.nodes["train"], self.replays)
+        self._right = Replayed(self._shares) if self.replays else self._shares
         self.epoch = 0
         self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation
         if graph.y.device.type == "cpu":
@@ -245,20 +256,21 @@ class FullBatchLoop:
         return self.model().argmax(dim=-1)
 
     @torch.no_grad()
+    def _shares(self) -> Tensor:
+        """Returns the shares of nodes with the right class in each mask of each seed, (3, S)."""
+        right = (self._predictions() == self.graph.y).double()
+        means = [right[i, own].mean() for name in MASKS for i, own in enumerate(self.nodes[name])]
+        return torch.stack(means).view(len(MASKS), -1)
+
     def _accuracies(self) -> dict[str, list[float]]:
         """Returns accuracies in percent, per mask and seed."""
         self.model.eval()
-        right = (self._predictions() == self.graph.y).double()
-        return {
-            f"{name}_accuracy": [
-                100 * right[i, own].mean().item() for i, own in enumerate(self.nodes[name])
-            ]
-            for name in ("test", "val", "train")
-        }
+        percent = (100 * self._right()).tolist()
+        return {f"{name}_accuracy": own for name, own in zip(MASKS, percent)}
 
     def step(self) -> Tensor:
         """Makes one optimization step; returns the loss (S,) of every seed before it."""
-        return step(self.model, self.optimizer, self.graph, self.nodes["train"], self.epoch)
+        return self.update(self.epoch)
 
     def _record(self, losses: Tensor) -> None:
         measured = {**self._accuracies(), "train_loss": losses.tolist()}
@@ -304,24 +316,68 @@ class FullBatchLoop:
             self.epoch, self.chosen = int(state["epoch"]), state["chosen"]
 
 
-def step(model: nn.Module, optimizer: Any, graph: Graph, train: list[Tensor], epoch: int) -> Tensor:
-    """Makes one optimization step; returns the loss (S,) of every network before it.
+class Update:
+    """One optimization step of several networks.
 
     Args:
         model: S networks.
         optimizer: of their parameters.
+        graph: with the classes of the nodes.
         train: training nodes of each network.
-        epoch: the number of the step, from 0.
+        replays: whether steps are replayed from a CUDA graph.
     """
-    torch.manual_seed(mixed_seed("step", epoch))  # for aggregators with dropout
-    advance(model, epoch)
-    model.train()
-    losses = torch.stack([F.cross_entropy(o[own], graph.y[own]) for o, own in zip(model(), train)])
-    optimizer.zero_grad()
-    losses.sum().backward()  # networks share no parameter, so each gets its own gradient
-    optimizer.step()
-    settle(model)
-    return losses.detach()
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        graph: Graph,
+        train: Sequence[Tensor],
+        replays: bool = False,
+    ) -> None:
+        self.model, self.optimizer, self.train = model, optimizer, train
+        self.y = [graph.y[own] for own in train]
+        self.replayed = Replayed(self._update, model.seeds.generators) if replays else None
+
+    def __call__(self, epoch: int) -> Tensor:
+        """Makes a step; returns the loss (S,) of every network before it.
+
+        Args:
+            epoch: the number of the step, from 0.
+        """
+        torch.manual_seed(mixed_seed("step", epoch))  # for aggregators with dropout
+        advance(self.model, epoch)
+        self.model.train()
+        replays = self.replayed is not None and steady(self.model)
+        losses = self.replayed() if replays else self._update()
+        settle(self.model)
+        return losses
+
+    def _update(self) -> Tensor:
+        each = zip(self.model(), self.train, self.y)
+        losses = torch.stack([F.cross_entropy(logits[own], y) for logits, own, y in each])
+        self.optimizer.zero_grad()
+        losses.sum().backward()  # networks share no parameter, so each gets its own gradient
+        self.optimizer.step()
+        return losses.detach()
+
+
+def adam(groups: list[dict[str, Any]], lr: float, device: torch.device) -> torch.optim.Adam:
+    """Creates Adam, on a GPU in a form that CUDA graphs can capture."""
+    capturable = device.type == "cuda"
+    made = torch.optim.Adam(groups, lr=lr, fused=True, capturable=capturable)
+
+    def keep(optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:
+            group["capturable"] = capturable
+
+    made.register_load_state_dict_post_hook(keep)  # earlier checkpoints have it off
+    return made
+
+
+def replayable(model: nn.Module, graph: Graph) -> bool:
+    """Whether training of a network can be replayed from a CUDA graph."""
+    return graph.y.device.type == "cuda" and getattr(model, "replayable", False)
 
 
 def _held(parts: Parts, device: torch.device) -> Graph:

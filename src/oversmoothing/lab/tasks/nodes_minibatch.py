@@ -65,6 +65,7 @@ class MiniBatchAdam(FullBatchAdam):
     momentum: float = 0.1
     accumulate: int = 1
     compile: bool = field(default=False, init=False)  # batches have different sizes
+    cuda_graph: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
