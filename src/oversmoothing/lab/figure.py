@@ -24,6 +24,7 @@ FIGURES = {  # name -> module of lab/papers, and what it shows
     "training": ("wsss_training", "mIoU during a training of task=wsss"),
     "cures": ("cures", "which method at which depth"),
     "claims": ("claims", "what the papers claim, with verdicts"),
+    "hero": ("hero", "the figure of the first page: what collapses, and what helps"),
     "demo": ("demo_study", "a tour of five minutes"),
 }
 

@@ -1,0 +1,38 @@
+"""The figures of the first page follow from the committed results, and are small."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.lab.papers import RESULTS, hero
+
+FIGURES = RESULTS / "figures"
+
+
+def lines(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_the_command_draws_what_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """After new results: `oversmoothing figure hero --publish`."""
+    monkeypatch.chdir(tmp_path)
+    assert hero.main([]) == 0
+    folder = tmp_path / "outputs/figures"
+    assert lines(folder / "verdicts.csv") == lines(FIGURES / "verdicts.csv")
+    for new, old in zip(lines(folder / "hero.csv"), lines(FIGURES / "hero.csv"), strict=True):
+        assert new[:3] == old[:3]
+        if new[0] in hero.ENCODERS:
+            assert [*map(float, new[3:])] == pytest.approx([*map(float, old[3:])], rel=0.02)
+    for name in ("hero.png", "verdicts.png"):
+        assert (folder / name).stat().st_size < 150_000 > (FIGURES / name).stat().st_size
+
+
+def test_post_ln_collapses_and_pre_ln_keeps_most_directions() -> None:
+    """What README's alt text says, in every seed."""
+    rows = [row for row in lines(FIGURES / "hero.csv")[1:] if row[2] == str(hero.LAYERS)]
+    post, pre = ([float(row[4]) for row in rows if row[0] == name] for name in hero.ENCODERS)
+    assert max(post) < 2 and min(pre) > 15
