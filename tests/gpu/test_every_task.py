@@ -122,7 +122,7 @@ def test_a_compiled_run_gives_the_same_losses(
 
 def test_steps_replayed_from_a_cuda_graph_give_the_eager_losses(run, device: str) -> None:
     if device != "cuda":
-        pytest.skip("a CUDA graph needs a GPU; tests/tasks/nodes/test_replay.py has a stand-in")
+        pytest.skip("a CUDA graph needs a GPU; tests/training/test_replay.py has a stand-in")
     words = (f"device={device}", "trainer.epochs=12", "trainer.eval_every=1")
     eager, expected = run("nodes", "eager", *words, "trainer.cuda_graph=false")
     replayed, result = run("nodes", "replayed", *words)

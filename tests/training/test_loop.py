@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.training.loop import TrainingLoop, out_of_memory
+from oversmoothing.lab.training.loop import BaseObjective, TrainingLoop, out_of_memory
 from oversmoothing.lab.training.recipes import AdamWPoly
 
 
@@ -35,10 +35,7 @@ class Tiny(nn.Module):
         return [{"params": list(first), "lr": lr}, {"params": list(last), "lr": lr * head_factor}]
 
 
-class Squares:
-    def prepare(self, batch: dict[str, Any], step: int) -> dict[str, Any]:
-        return batch
-
+class Squares(BaseObjective):
     def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
         error = model(part["image"]) - part["label"]
         return {"square": error.square().sum() / part["batch_size"]}
@@ -122,8 +119,8 @@ def test_a_loss_that_is_not_finite_names_its_images(tmp_path: Path) -> None:
 
 def test_a_gpu_is_asked_before_it_logs_and_still_names_the_step(tmp_path: Path) -> None:
     class Late(TrainingLoop):
-        def _note(self, losses: dict[str, Tensor], part: dict) -> None:
-            self.unchecked.append((self.step, losses, part["name"]))
+        def _note(self, found: list[dict[str, Tensor]], batch: dict) -> None:
+            self.unchecked += [(self.step, losses, batch["name"]) for losses in found]
 
     run, recipe = Recorder(tmp_path, [0]), AdamWPoly(**RECIPE, log_every=5)
     training = Late(Tiny(), Bad(6), loader, recipe, run, torch.device("cpu"))

@@ -120,8 +120,11 @@ class Aggregator(nn.Module):
 
     @property
     def steady(self) -> bool:
-        """Whether all further steps compute the same, as CUDA graphs replay them; no warm-up."""
-        return True
+        """Whether all further steps compute the same on the device, as CUDA graphs replay them.
+
+        Without an own ``advance`` and numbers drawn on the host they do.
+        """
+        return not self.draws and type(self).advance is Aggregator.advance
 
     def advance(self, step: int) -> None:
         """Prepares for a training step, for example to warm up; does nothing by default.

@@ -106,6 +106,10 @@ class ContraNorm(After):
         if isinstance(self.scale, nn.Parameter):
             nn.init.constant_(self.scale, self.initial)
 
+    @property
+    def steady(self) -> bool:
+        return self.negatives is None
+
     def advance(self, step: int) -> None:
         if self.negatives is not None:
             self.negatives.advance(step)

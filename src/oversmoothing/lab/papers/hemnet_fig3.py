@@ -48,7 +48,7 @@ from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation import PixelCrossEntropy
 from oversmoothing.lab.tasks.segmentation_network import Segmenter
-from oversmoothing.lab.training.loop import Batch, Objective, TrainingLoop, to_device
+from oversmoothing.lab.training.loop import BaseObjective, Batch, TrainingLoop, to_device
 
 EMS = ("em", "hem", "em_gradient")
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)
@@ -220,7 +220,7 @@ def with_steps(network: Segmenter, step_size: float, iterations: int) -> Segment
     return network
 
 
-def profile(network: Segmenter, batches: Sequence[Batch], objective: Objective) -> Profile:
+def profile(network: Segmenter, batches: Sequence[Batch], objective: BaseObjective) -> Profile:
     """Measures gradients to X and the ELBO in training mode, without changing the network.
 
     Args:
@@ -246,7 +246,7 @@ def profile(network: Segmenter, batches: Sequence[Batch], objective: Objective) 
     return {key: mean.tolist() for key, mean in means.items()}
 
 
-def _of_batch(network: Segmenter, batch: Batch, objective: Objective) -> Profile:
+def _of_batch(network: Segmenter, batch: Batch, objective: BaseObjective) -> Profile:
     em = em_of(network)
     with em.recording() as record:
         losses = objective.losses(network, objective.prepare(batch, 0), 0)

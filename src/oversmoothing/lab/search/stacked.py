@@ -26,7 +26,8 @@ from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.execute import parts
 from oversmoothing.lab.tasks.base import Parts, Task
-from oversmoothing.lab.tasks.nodes import Update, adam, keep_freed_memory, replayable
+from oversmoothing.lab.tasks.nodes import Update, keep_freed_memory, replayable
+from oversmoothing.lab.training.replay import set_capturable
 
 DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
 BUILT = ("backbone", "aggregator", "then")
@@ -101,8 +102,9 @@ class Stack:
         _require_stackable(self.model, self.trainers)
         self.optimizer = StackedAdam(self.model, self.trainers)
         self.nodes = work.graph.masks(seeds)
-        one = self.trainers[0]
-        replays = one.cuda_graph and not one.compile and replayable(self.model, work.graph)
+        replays = replayable(self.model, work.graph, self.trainers[0])
+        for optimizer in self.optimizer.each:
+            set_capturable(optimizer, replays)
         self.update = Update(self.model, self.optimizer, work.graph, self.nodes["train"], replays)
 
     def train(self, until: int, tick: Callable[[], None] = lambda: None) -> None:
@@ -195,7 +197,7 @@ class StackedAdam:
             for group in groups:
                 own = [p for p in group["params"] if owners.get(id(p), i) == i]
                 group["params"] = [p if id(p) in owners else self._slice(p, i) for p in own]
-            self.each.append(adam(groups, trainer.lr, self.parameters[0].device))
+            self.each.append(torch.optim.Adam(groups, lr=trainer.lr, fused=True))
 
     def _slice(self, whole: nn.Parameter, i: int) -> nn.Parameter:
         """Returns the entry of a network, which shares its memory with the whole parameter."""

@@ -38,7 +38,7 @@ from oversmoothing.lab.tasks.classification_augment import (
     erased,
     labelled_image,
 )
-from oversmoothing.lab.training.loop import TrainingLoop
+from oversmoothing.lab.training.loop import BaseObjective, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe
 from oversmoothing.metrics import attention, smoothness
 from oversmoothing.metrics.uniformity import uniformity
@@ -215,7 +215,7 @@ class Classifier(OnBackbone):
 
 
 @dataclass(frozen=True)
-class Objective:
+class Objective(BaseObjective):
     """Mixes a batch and computes its losses.
 
     As in DeiT, each process mixes the images of its own slice of the batch. The pairs therefore
@@ -229,6 +229,7 @@ class Objective:
         uniformity: weight of the uniformity loss of the last tokens, each divided by its norm.
     """
 
+    prepares_on_host: ClassVar[bool] = True
     mix: Mix
     num_classes: int
     seed: int

@@ -26,7 +26,7 @@ from oversmoothing.lab.tasks.base import (
     require_kind,
     weights_of,
 )
-from oversmoothing.lab.training.loop import Batch, TrainingLoop, to_device
+from oversmoothing.lab.training.loop import BaseObjective, Batch, TrainingLoop, to_device
 from oversmoothing.lab.training.recipes import AdamWLinear
 from oversmoothing.metrics import smoothness
 
@@ -125,7 +125,7 @@ class Network(nn.Module):
 
 
 @dataclass(frozen=True)
-class Objective:
+class Objective(BaseObjective):
     """Cross-entropy for classes, mean squared error for scores.
 
     Args:
@@ -134,9 +134,8 @@ class Objective:
 
     num_classes: int
 
-    def prepare(self, batch: Batch, step: int) -> Batch:
-        """Returns the batch unchanged."""
-        return batch
+    def phase(self, batch: Batch, step: int) -> None:
+        """Returns None, since batches differ in length."""
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
         """Returns this part's share of the mean loss over the batch."""

@@ -26,7 +26,7 @@ from oversmoothing.lab.tasks.base import (
     require_arguments,
 )
 from oversmoothing.lab.training.loop import compiled
-from oversmoothing.lab.training.replay import Replayed
+from oversmoothing.lab.training.replay import Replayed, set_capturable
 from oversmoothing.metrics import graphs, smoothness
 
 
@@ -201,8 +201,9 @@ class FullBatchLoop:
         self.model, self.graph, self.trainer, self.recorder = model, graph, trainer, recorder
         self.layer_metrics = layer_metrics
         self.nodes = graph.masks(recorder.seeds)
-        self.optimizer = adam(trainer.groups(model), trainer.lr, graph.y.device)
-        self.replays = trainer.cuda_graph and not trainer.compile and replayable(model, graph)
+        self.optimizer = torch.optim.Adam(trainer.groups(model), lr=trainer.lr, fused=True)
+        self.replays = replayable(model, graph, trainer)
+        set_capturable(self.optimizer, self.replays)
         self.update = Update(model, self.optimizer, graph, self.nodes["train"], self.replays)
         self._right = Replayed(self._shares) if self.replays else self._shares
         self.epoch = 0
@@ -349,9 +350,7 @@ class Update:
         advance(self.model, epoch)
         self.model.train()
         replays = self.replayed is not None and steady(self.model)
-        losses = self.replayed() if replays else self._update()
-        settle(self.model)
-        return losses
+        return self.replayed() if replays else self._update()
 
     def _update(self) -> Tensor:
         each = zip(self.model(), self.train, self.y)
@@ -359,25 +358,14 @@ class Update:
         self.optimizer.zero_grad()
         losses.sum().backward()  # networks share no parameter, so each gets its own gradient
         self.optimizer.step()
+        settle(self.model)
         return losses.detach()
 
 
-def adam(groups: list[dict[str, Any]], lr: float, device: torch.device) -> torch.optim.Adam:
-    """Creates Adam, on a GPU in a form that CUDA graphs can capture."""
-    capturable = device.type == "cuda"
-    made = torch.optim.Adam(groups, lr=lr, fused=True, capturable=capturable)
-
-    def keep(optimizer: torch.optim.Optimizer) -> None:
-        for group in optimizer.param_groups:
-            group["capturable"] = capturable
-
-    made.register_load_state_dict_post_hook(keep)  # earlier checkpoints have it off
-    return made
-
-
-def replayable(model: nn.Module, graph: Graph) -> bool:
-    """Whether training of a network can be replayed from a CUDA graph."""
-    return graph.y.device.type == "cuda" and getattr(model, "replayable", False)
+def replayable(model: nn.Module, graph: Graph, trainer: FullBatchAdam) -> bool:
+    """Whether the training of a network is to be replayed from a CUDA graph, and can be."""
+    wanted = trainer.cuda_graph and not trainer.compile
+    return wanted and graph.y.device.type == "cuda" and getattr(model, "replayable", False)
 
 
 def _held(parts: Parts, device: torch.device) -> Graph:

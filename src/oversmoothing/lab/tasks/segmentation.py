@@ -33,7 +33,7 @@ from oversmoothing.lab.tasks.base import (
 from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, multi_scale, upsampled
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
-from oversmoothing.lab.training.loop import Batch, TrainingLoop
+from oversmoothing.lab.training.loop import BaseObjective, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe
 
 
@@ -164,7 +164,7 @@ class Segmentation(Task):
 
 
 @dataclass(frozen=True)
-class PixelCrossEntropy:
+class PixelCrossEntropy(BaseObjective):
     """Sum of the cross-entropy of the labelled pixels, divided by the number of all pixels.
 
     As in EMANet's code, the number includes padding. A mean over labelled pixels would give small
@@ -177,10 +177,6 @@ class PixelCrossEntropy:
 
     aux_weight: float
     aligned: bool = True
-
-    def prepare(self, batch: Batch, step: int) -> Batch:
-        """Returns the batch unchanged."""
-        return batch
 
     def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
         """Returns the losses of a part; summed over parts and processes they are the batch's.

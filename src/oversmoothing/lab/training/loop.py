@@ -8,20 +8,22 @@ processes together use the same batches as one process.
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from oversmoothing import distributed
-from oversmoothing.aggregators.base import advance, settle
+from oversmoothing.aggregators.base import advance, settle, steady
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.training.recipes import Recipe
+from oversmoothing.lab.training.replay import ReplayedBatches, set_capturable, set_rate
 
 Batch = dict[str, Any]
 
@@ -100,14 +102,36 @@ def compiled(network: nn.Module, wanted: bool = True) -> Iterator[None]:
             delattr(module, name)
 
 
-class Objective(Protocol):
-    """The loss that a task minimizes."""
+class BaseObjective:
+    """The loss that a task minimizes; subclasses implement ``losses``.
+
+    Attributes:
+        prepares_on_host: whether ``prepare`` draws or decides on the host, so that a CUDA graph has
+            only the rest of a step.
+    """
+
+    prepares_on_host: ClassVar[bool] = False
+
+    def phase(self, batch: Batch, step: int) -> Hashable | None:
+        """Returns what decides the operations of a step, beside the shapes of the batch.
+
+        None: a CUDA graph is not to replay the step.
+        """
+        return ()
 
     def prepare(self, batch: Batch, step: int) -> Batch:
         """Adds the inputs of the losses to a batch before it is split; runs without gradient."""
+        return batch
 
     def losses(self, model: nn.Module, part: Batch, step: int) -> dict[str, Tensor]:
         """Returns weighted losses by name; summed over parts and processes they are the batch's."""
+        raise NotImplementedError
+
+
+def replays(trainer: Recipe, device: torch.device) -> bool:
+    """Whether steps may be replayed from a CUDA graph."""
+    alone = distributed.world() == 1 and trainer.accumulate == 1
+    return trainer.cuda_graph and alone and not trainer.compile and device.type == "cuda"
 
 
 class Checks(NamedTuple):
@@ -144,7 +168,7 @@ class TrainingLoop:
     def __init__(
         self,
         network: nn.Module,
-        objective: Objective,
+        objective: BaseObjective,
         loader: Callable[..., Iterator[Batch]],
         trainer: Recipe,
         recorder: Recorder,
@@ -160,6 +184,10 @@ class TrainingLoop:
         self.step, self.before, self.checks = 0, before, checks
         self.history: list[dict[str, Any]] = []
         self.unchecked: list[tuple[int, dict[str, Tensor], list[str]]] = []
+        self.replays = replays(trainer, device)
+        set_capturable(self.optimizer, self.replays)
+        alone = {"prepare": not objective.prepares_on_host, "note": False}
+        self.replayed = ReplayedBatches(partial(self._update, network, **alone))
 
     def fit(self) -> None:
         """Trains to the last iteration, starting from the checkpoint if there is one."""
@@ -211,42 +239,58 @@ class TrainingLoop:
         self.network.train()
         advance(self.network, self.before + self.step)
         for group, rate in zip(self.optimizer.param_groups, self.rates):
-            group["lr"] = rate * trainer.factor(self.step)
-        self.optimizer.zero_grad()
+            set_rate(group, rate * trainer.factor(self.step))
         try:
-            losses = self._backward(model, to_device(batch, self.device))
+            parts = self._optimize(model, to_device(batch, self.device))
         except torch.OutOfMemoryError as error:
             raise InputError(out_of_memory(trainer, batch)) from error
-        self.optimizer.step()
-        settle(self.network)
-        return losses
+        return {name: sum(losses[name] for losses in parts) for name in parts[0]}
 
-    def _backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Accumulates the gradient over the parts of a batch."""
-        trainer, total = self.trainer, {}
-        batch["batch_size"] = trainer.batch_size
+    def _optimize(self, model: nn.Module, batch: Batch) -> list[dict[str, Tensor]]:
+        """Makes a step, replayed where possible; returns the losses of each part of the batch."""
+        batch["batch_size"] = self.trainer.batch_size
+        phase = self.objective.phase(batch, self.step) if self.replays else None
+        if phase is None or not steady(self.network):
+            return self._update(model, batch)
+        if self.objective.prepares_on_host:
+            batch = self._prepared(batch)
+        found = self.replayed(batch, phase)
+        self._note(found, batch)
+        return found
+
+    def _prepared(self, batch: Batch) -> Batch:
         with self._autocast():
-            batch = self.objective.prepare(batch, self.step)
-        parts = split(batch, trainer.accumulate)
+            return self.objective.prepare(batch, self.step)
+
+    def _update(
+        self, model: nn.Module, batch: Batch, prepare: bool = True, note: bool = True
+    ) -> list[dict[str, Tensor]]:
+        """Accumulates the gradient over the parts of a batch, and makes a step with it."""
+        self.optimizer.zero_grad()
+        batch = self._prepared(batch) if prepare else batch
+        parts, found = split(batch, self.trainer.accumulate), []
         for number, part in enumerate(parts, start=1):
             alone = distributed.world() == 1 or number == len(parts)
             with contextlib.nullcontext() if alone else model.no_sync():
                 with self._autocast():
                     losses = self.objective.losses(model, part, self.step)
                 loss = sum(losses.values())
-                losses = {name: value.detach() for name, value in losses.items()}
-                self._note(losses, part)
+                found.append({name: value.detach() for name, value in losses.items()})
                 (loss * distributed.world()).backward()  # DDP takes the mean over processes
-            total = {name: total.get(name, 0) + value for name, value in losses.items()}
-        return total
+        if note:
+            self._note(found, batch)
+        self.optimizer.step()
+        settle(self.network)
+        return found
 
     def _autocast(self) -> torch.autocast:
         bf16 = self.trainer.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
 
-    def _note(self, losses: dict[str, Tensor], part: Batch) -> None:
+    def _note(self, found: list[dict[str, Tensor]], batch: Batch) -> None:
         """Keeps losses for the next check, which is immediate on a CPU and deferred on a GPU."""
-        self.unchecked.append((self.step, losses, part.get("name", [])))
+        parts = split({"name": batch["name"]}, self.trainer.accumulate)
+        self.unchecked += [(self.step, own, part["name"]) for own, part in zip(found, parts)]
         if self.device.type == "cpu":
             self._check_finite()
 
@@ -272,7 +316,7 @@ class TrainingLoop:
         values = distributed.sum_over_processes([losses[name] for name in names])
         shown = {f"loss_{name}": [float(value)] for name, value in zip(names, values)}
         shown["examples_per_second"] = [round(speed, 2)]
-        self.recorder.log(step=self.step, lr=self.optimizer.param_groups[0]["lr"], **shown)
+        self.recorder.log(step=self.step, lr=float(self.optimizer.param_groups[0]["lr"]), **shown)
 
     def _measure(self) -> None:
         """Runs ``checks`` on the uncompiled network, since images have many sizes."""

@@ -28,6 +28,9 @@ class Recipe:
         lr: learning rate.
         precision: fp32, or bf16 for autocast.
         compile: compile the backbone for the training with ``torch.compile``.
+        cuda_graph: on a GPU, replay steps from a CUDA graph. A step runs without if it has several
+            processes or parts, is compiled, warms an aggregator up or draws nodes, or if its shapes
+            vary from batch to batch (GLUE).
         workers: processes that load data, per training process; None: one for each core.
         log_every: steps between two log lines.
 
@@ -41,6 +44,7 @@ class Recipe:
     lr: float = 6e-5
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
+    cuda_graph: bool = True
     workers: int | None = 2
     log_every: int = 50
 

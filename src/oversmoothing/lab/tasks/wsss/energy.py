@@ -71,10 +71,10 @@ def lattice(features: Tensor, values: Tensor) -> Tensor:
     Shapes: features (B, N, D), values (B, N, C) -> (B, N, C).
     """
     B, N, _ = features.shape
-    plan, ones = Lattice(features), values.new_ones(B, N, 1)
+    plan, ones = _plan(features), values.new_ones(B, N, 1)
     # multiples of the golden ratio spread the sample evenly over rows and columns
-    share = torch.arange(1, SAMPLE + 1, dtype=torch.float64) * (5**0.5 - 1) / 2 % 1
-    sample = (share * N).long().to(features.device)
+    every = torch.arange(1, SAMPLE + 1, dtype=torch.float64, device=features.device)
+    sample = (every * (5**0.5 - 1) / 2 % 1 * N).long()
     true = between(features[:, sample], features, ones).sum(dim=1, keepdim=True)
     filtered = plan(torch.cat([values, ones], dim=2))
     factor = true / filtered[:, sample, -1:].sum(dim=1, keepdim=True)
@@ -89,7 +89,11 @@ def toco(features: Tensor, values: Tensor) -> Tensor:
 
     Shapes: features (B, N, D), values (B, N, C) -> (B, N, C).
     """
-    return Lattice(features)(values) / (1 + 2.0 ** -features.shape[-1])
+    return _plan(features)(values) / (1 + 2.0 ** -features.shape[-1])
+
+
+def _plan(features: Tensor) -> Lattice:
+    return Lattice(features, fixed=features.device.type != "cpu")
 
 
 @contextlib.contextmanager

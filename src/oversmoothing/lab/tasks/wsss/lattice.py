@@ -27,24 +27,34 @@ class Lattice:
 
     Args:
         features: (B, N, D) in units of standard deviations; images of a batch are independent.
+        fixed: keep room for N (D+1) lattice points, so that no shape depends on the features and
+            nothing is copied to the host, as CUDA graphs need it. Values are the same; features
+            that are too far apart give NaN instead of an error.
 
     Raises:
-        InputError: features are so far apart that 63 bits cannot number the lattice points.
+        InputError: features are so far apart that 61 bits cannot number the lattice points.
     """
 
-    def __init__(self, features: Tensor) -> None:
+    def __init__(self, features: Tensor, fixed: bool = False) -> None:
         B, N, D = features.shape
         base, rank, self.weight = _simplices(features.reshape(B * N, D))
-        keys, radix = _keys(base, rank, B)
+        keys, radix, fits = _keys(base, rank, B)
+        if fixed:
+            self.weight = self.weight.where(fits, torch.nan)
+        elif not fits:
+            raise InputError(
+                "bilateral filter: the features span too many standard deviations to number the "
+                "lattice points; choose larger sigma_rgb and sigma_xy, or filter: exact"
+            )
         keys, order = keys.flatten().sort()
-        lattice, vertex, counts = keys.unique_consecutive(return_inverse=True, return_counts=True)
+        lattice, vertex, self.splat_start = _distinct(keys, fixed)
         self.vertex = torch.empty_like(order).scatter_(0, order, vertex).view_as(self.weight)
         self.splat_point = order.div(D + 1, rounding_mode="floor")
         self.splat_weight = self.weight.flatten()[order]
-        self.splat_start = counts.cumsum(0) - counts
         self.neighbours = [_neighbours(lattice, step) for step in _steps(radix)]
         self.nodes = len(lattice)
-        self.blur = features.new_tensor([1, 1 / 2, 1 / 2]).repeat(self.nodes + 1, 1)
+        self.blur = features.new_full((self.nodes + 1, 3), 1 / 2)
+        self.blur[:, 0] = 1
 
     def __call__(self, values: Tensor) -> Tensor:
         """Computes Σ_j exp(−½|f_i − f_j|²) v_j, j = i included, times a factor.
@@ -100,27 +110,48 @@ def _descending_rank(x: Tensor) -> Tensor:
     return rank
 
 
-def _keys(base: Tensor, rank: Tensor, B: int) -> tuple[Tensor, Tensor]:
+LARGEST = 2**61  # above all keys of lattice points; twice it stands for no point
+
+
+def _keys(base: Tensor, rank: Tensor, B: int) -> tuple[Tensor, Tensor, Tensor]:
     """Numbers the vertices of the simplices, linearly in their first D coordinates.
 
-    Shapes: (D+1, B·N) twice -> keys (B·N, D+1), radix (D,).
+    Shapes: (D+1, B·N) twice -> keys (B·N, D+1), radix (D,), whether keys are below LARGEST ().
     """
     D = len(base) - 1
     base = base[:D]
     low = base.amin(dim=1, keepdim=True) - 2 * (D + 1)  # room for other vertices and neighbours
-    extent = (base.amax(dim=1) - low[:, 0] + 2 * (D + 1)).tolist()
-    if math.prod(extent) * B >= 2**63:
-        raise InputError(
-            "bilateral filter: the features span too many standard deviations to number the "
-            "lattice points; choose larger sigma_rgb and sigma_xy, or filter: exact"
-        )
-    radix = base.new_tensor([math.prod(extent[i + 1 :]) for i in range(D)])
+    extent = base.amax(dim=1) - low[:, 0] + 2 * (D + 1)
+    products = F.pad(extent.flip(0), (1, 0), value=1).cumprod(0)
+    radix, whole = products[:-1].flip(0), products[-1]
     image = torch.arange(B, device=base.device).repeat_interleave(base.shape[1] // B)
-    lowest = ((base - low) * radix[:, None]).sum(dim=0) + image * math.prod(extent)
+    lowest = ((base - low) * radix[:, None]).sum(dim=0) + image * whole
     # to the next vertex: add 1 to all coordinates, subtract D+1 where the remaining rank is largest
     down = torch.zeros_like(rank).scatter_(0, rank[:D], radix[:, None].expand_as(base))
     steps = radix.sum() - (D + 1) * down[1:].flip(0)
-    return torch.cat([lowest[None], lowest + steps.cumsum(dim=0)]).T, radix
+    keys = torch.cat([lowest[None], lowest + steps.cumsum(dim=0)]).T
+    return keys, radix, extent.double().prod() * B < LARGEST
+
+
+def _distinct(keys: Tensor, fixed: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Finds the distinct ones of sorted keys.
+
+    Args:
+        keys: (m,).
+        fixed: return room for m keys; those that are not needed are 2 LARGEST and start at m.
+
+    Returns:
+        The distinct keys (n,), the index among them of every key (m,), and the position of the
+        first of each (n,).
+    """
+    m = len(keys)
+    first = F.pad(keys[1:] != keys[:-1], (1, 0), value=True)
+    index = first.cumsum(0) - 1
+    n = m if fixed else int(index[-1]) + 1
+    place = index.where(first, m)  # the last entry takes what is not the first of its kind
+    distinct = torch.full((m + 1,), 2 * LARGEST, device=keys.device).scatter_(0, place, keys)
+    start = torch.full_like(distinct, m).scatter_(0, place, torch.arange(m, device=keys.device))
+    return distinct[:n].contiguous(), index, start[:n].contiguous()
 
 
 def _steps(radix: Tensor) -> list[Tensor]:

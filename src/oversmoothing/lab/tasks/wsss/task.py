@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -35,7 +35,7 @@ from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
 from oversmoothing.lab.tasks.wsss.labels import Labeller
 from oversmoothing.lab.tasks.wsss.network import Network, present_classes
 from oversmoothing.lab.tasks.wsss.settings import Evaluation, Method
-from oversmoothing.lab.training.loop import Batch, Checks, TrainingLoop
+from oversmoothing.lab.training.loop import BaseObjective, Batch, Checks, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class WSSS(Task):
         return Viewer(network, self.method, self.evaluation, own, known)
 
 
-class Objective:
+class Objective(BaseObjective):
     """Computes the losses of a batch.
 
     .. math:: L = L_{cls} + L_{cls}^m + λ_{seg} L_{seg} + λ_{reg} L_{reg}
@@ -178,6 +178,11 @@ class Objective:
 
     def __init__(self, method: Method, network: Network) -> None:
         self.method, self.network, self.labeller = method, network, Labeller(network, method)
+
+    def phase(self, batch: dict[str, Any], step: int) -> Hashable:
+        """Returns which losses are joined, the layer of the labels, and the most classes."""
+        joined = self.joined(step)
+        return joined and (step < self.method.aux_labels_until, max(batch["num_present"]))
 
     def joined(self, step: int) -> bool:
         """Whether L_seg and L_reg are part of this step's loss."""
@@ -276,7 +281,7 @@ class Student(OnBackbone):
         return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
 
 
-class Imitation:
+class Imitation(BaseObjective):
     """Mean squared difference of the final tokens, which the last norm scales to unit variance."""
 
     def __init__(self, teacher: ViT) -> None:
