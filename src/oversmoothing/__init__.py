@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.skip_connections import Jumping as Jumping
     from oversmoothing.aggregators.skip_connections import Residual as Residual
     from oversmoothing.diagnosis.callbacks import LightningCallback as LightningCallback
+    from oversmoothing.diagnosis.callbacks import Monitor as Monitor
     from oversmoothing.diagnosis.callbacks import TrainerCallback as TrainerCallback
     from oversmoothing.diagnosis.callbacks import layer_metrics as layer_metrics
     from oversmoothing.diagnosis.diagnose import diagnose as diagnose
@@ -60,7 +61,7 @@ _HOMES = {  # where each public name is defined
     "aggregators.rezero": "ReZero",
     "aggregators.self_attention": "SelfAttention",
     "aggregators.skip_connections": "InitialResidual Jumping Residual",
-    "diagnosis.callbacks": "LightningCallback TrainerCallback layer_metrics",
+    "diagnosis.callbacks": "LightningCallback Monitor TrainerCallback layer_metrics",
     "diagnosis.diagnose": "diagnose",
     "diagnosis.report": "Report",
     "errors": "InputError",

@@ -4,6 +4,7 @@ import copy
 import pickle
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,46 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         osm.LightningCallback(IDS)
     with pytest.raises(osm.InputError, match="TrainerCallback: needs transformers .*pip install"):
         osm.TrainerCallback(None, IDS)
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["before the step", "before backward"])
+def test_a_monitor_changes_no_bit_of_the_training(between: bool) -> None:
+    """With dropout, running statistics and momentum, which a careless look would change."""
+
+    def trained(monitor: bool) -> tuple[dict[str, Tensor], list[dict], list[str]]:
+        torch.manual_seed(0)
+        block = partial(nn.TransformerEncoderLayer, 8, 2, 8, dropout=0.2, batch_first=True)
+        model = nn.Sequential(block(), block(), nn.Flatten(), nn.BatchNorm1d(40), nn.Linear(40, 3))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        lines: list[str] = []
+        options = {"layers": ["0", "1"], "reference": "random", "show": lines.append}
+        watched = osm.Monitor(model, every=2, **options) if monitor else lambda x: {}
+        rows = []
+        for _ in range(5):
+            x = torch.randn(4, 5, 8)
+            if not between:
+                rows.append(watched(x))
+            loss = model(x).square().mean()
+            if between:
+                rows.append(watched(x))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return model.state_dict(), rows, lines
+
+    expected, *_ = trained(False)
+    weights, rows, lines = trained(True)
+    assert all(torch.equal(weights[name], value) for name, value in expected.items())
+    assert [bool(row) for row in rows] == [True, False, True, False, True]
+    assert [line.split(":")[0] for line in lines] == ["step 0", "step 2", "step 4"]
+
+
+def test_report_file_callback_and_monitor_name_the_same_measures(tmp_path: Path) -> None:
+    model = bert()
+    report = osm.diagnose(model, input_ids=IDS)
+    report.to_csv(tmp_path / "layers.csv")
+    columns = (tmp_path / "layers.csv").read_text().splitlines()[0].split(",")
+    found = osm.Monitor(model, show=None)(input_ids=IDS)
+    assert found == osm.TrainerCallback(None, {"input_ids": IDS}).measured(model, 0)
+    assert {name.split("/")[1] for name in found} == {*report.values} <= {*columns}
+    assert all(report[key.split("/")[1]] for key in found)

@@ -172,6 +172,18 @@ def test_feature_maps_of_convolutions_and_channels_last() -> None:
     assert osm.diagnose(swin, images, layers="layers.*.blocks.*").values == blocks.values
 
 
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [("pit_ti_224", "BCHW"), ("volo_d1_224", "BHWC"), ("nest_tiny", "BCHW"),
+     ("samvit_base_patch16", "BHWC"), ("swinv2_cr_tiny_224", "BCHW")],
+)  # fmt: skip
+def test_layouts_that_the_widths_of_a_layer_show(name: str, layout: str) -> None:
+    model, images = timm.create_model(name, img_size=64), torch.rand(1, 3, 64, 64)
+    options: dict[str, Any] = {"metrics": ["cosine", "norm"]}
+    report = osm.diagnose(model, images, **options)
+    assert report.values == osm.diagnose(model, images, **options, layout=layout).values
+
+
 def test_compiled_parts_give_the_same_numbers() -> None:
     model, x = encoder(), torch.randn(2, 5, 16)
     expected = osm.diagnose(model, x)

@@ -1,6 +1,7 @@
 """Layer metrics during training: for plain loops, transformers' Trainer, and Lightning."""
 
 import warnings
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
@@ -9,13 +10,14 @@ from torch import nn
 
 from oversmoothing.diagnosis.calls import has_forward
 from oversmoothing.diagnosis.diagnose import diagnose
+from oversmoothing.diagnosis.report import Report
+from oversmoothing.diagnosis.sentences import line
+from oversmoothing.distributed import initialized, rank
 from oversmoothing.errors import InputError, meant
 
 
 def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, float]:
-    """Returns the results of ``diagnose`` as numbers to log.
-
-    For a plain loop: ``wandb.log(layer_metrics(model, images))``.
+    """Returns the results of ``diagnose`` as numbers to log, such as ``wandb.log(numbers)``.
 
     Args:
         model: see :func:`diagnose`.
@@ -28,21 +30,97 @@ def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, f
     Raises:
         InputError: a model or inputs that cannot be measured.
     """
-    report = diagnose(model, *inputs, **options)
+    return _numbers(diagnose(model, *inputs, **options))
+
+
+def _numbers(report: Report | None) -> dict[str, float]:
     return {
         f"oversmoothing/{metric}/{layer}": value
-        for metric, values in report.values.items()
+        for metric, values in (report.values.items() if report else ())
         for layer, value in zip(report.layers, values)
         if value is not None
     }
 
 
-class _Logged:
-    """Base class of both callbacks: measures the same inputs before training and in some steps.
+class _Steps:
+    """Measures a model in some steps of its training.
 
-    Inputs that cannot be measured raise before the first step. Later they only warn, so that
-    training goes on.
+    Inputs that cannot be measured raise at the first step. Later they only warn, so that training
+    goes on.
     """
+
+    def __init__(self, every: int, options: dict[str, Any]) -> None:
+        super().__init__()
+        if every < 1:
+            raise InputError(f"every: expected 1 or more steps, got {every}")
+        self.every, self.options = every, options
+        self.last: int | None = None  # step that was measured last
+
+    def report(self, step: int, model: nn.Module, *inputs: Any, **kwargs: Any) -> Report | None:
+        """Returns the report of a step; None at steps that are not measured."""
+        if step % self.every or step == self.last:
+            return None
+        first, self.last = self.last is None, step
+        try:
+            return diagnose(model, *inputs, **kwargs, **self.options)
+        except InputError as error:
+            if first:
+                raise
+            warnings.warn(f"step {step}: {error}", stacklevel=3)
+            return None
+
+
+class Monitor(_Steps):
+    """Measures the layers of a model in a plain training loop, and prints a line each time.
+
+    ``monitor = Monitor(model, every=100)`` before the loop, ``wandb.log(monitor(images))`` in it.
+    Each call is a step, and the first one is measured. It changes no bit of the training.
+
+    Args:
+        model: see :func:`diagnose`.
+        every: number of calls from one measurement to the next.
+        unit: what a call is in the printed line, such as ``epoch``.
+        show: gets the line, such as ``logger.info``; None: no line.
+        **options: of :func:`diagnose`.
+
+    Attributes:
+        step: number of calls so far; set it when a training goes on.
+
+    Raises:
+        InputError: ``every`` is below 1.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        every: int = 100,
+        unit: str = "step",
+        show: Callable[[str], Any] | None = print,
+        **options: Any,
+    ) -> None:
+        super().__init__(every, options)
+        self.model, self.unit, self.show, self.step = model, unit, show, 0
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> dict[str, float]:
+        """Returns the numbers of :func:`layer_metrics`; none if it is not their turn.
+
+        With several processes only the first one measures.
+
+        Args:
+            *inputs: of the model; the same in every call, if the numbers are to be compared.
+            **kwargs: of the model.
+        """
+        step, self.step = self.step, self.step + 1
+        if initialized() and rank():
+            return {}
+        report = self.report(step, self.model, *inputs, **kwargs)
+        if report and self.show:
+            self.show(f"{self.unit} {step}: {line(report)}")
+        return _numbers(report)
+
+
+class _Logged(_Steps):
+    """Base class of both callbacks: measures the same inputs before training and in some steps."""
 
     library: ClassVar[str]  # candidates, separated by spaces
     base: ClassVar[str]
@@ -51,11 +129,8 @@ class _Logged:
         return _blank(cls)
 
     def __init__(self, inputs: Any, every: int, **options: Any) -> None:
-        super().__init__()
-        if every < 1:
-            raise InputError(f"every: expected 1 or more steps, got {every}")
-        self.inputs, self.every, self.options = inputs, every, options
-        self.last: int | None = None  # step that was measured last
+        super().__init__(every, options)
+        self.inputs = inputs
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         """Pickles and copies by the public class, which can be imported."""
@@ -63,16 +138,7 @@ class _Logged:
 
     def measured(self, model: nn.Module, step: int) -> dict[str, float]:
         """Returns the numbers of a step; none at steps that are not measured."""
-        if step % self.every or step == self.last:
-            return {}
-        first, self.last = self.last is None, step
-        try:
-            return layer_metrics(model, batches=[self.inputs], **self.options)
-        except InputError as error:
-            if first:
-                raise
-            warnings.warn(f"step {step}: {error}", stacklevel=2)
-            return {}
+        return _numbers(self.report(step, model, batches=[self.inputs]))
 
 
 class TrainerCallback(_Logged):

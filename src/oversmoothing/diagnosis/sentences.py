@@ -12,6 +12,7 @@ CHANGE = 1.25  # ratio of two ranks from which on they are called different
 JUMP = 1.5  # ratio of the ranks of neighbouring layers from which on the change is told
 LONG = 5.0  # ratio to the median norm above which a token is an outlier
 SHARE = 0.5  # of the energy or of the attention, from which on it is told
+IN_LINE = 4  # metrics
 SHRUNK = 0.1  # ratio of norms or gradients of the first and the last layer
 
 
@@ -19,6 +20,15 @@ def sentences(report: "Report") -> list[str]:
     """Returns the most telling sentences first."""
     parts = (_rank, _where, _outliers, _reference, _across, _gradient, _channel, _attention, _norm)
     return [said for part in parts for said in part(report)][:MOST]
+
+
+def line(report: "Report") -> str:
+    """The first metrics of the table, from the first layer to the last."""
+    said = []
+    for metric in (report.shown or tuple(report.values))[:IN_LINE]:
+        if known := _known(report, metric):
+            said.append(f"{metric} {number(known[0][1])} → {number(known[-1][1])}")
+    return ", ".join(said)
 
 
 def number(value: float | None) -> str:

@@ -142,9 +142,7 @@ def _certain(name: str, layer: nn.Module, x: Tensor, size: int | None) -> str:
     if x.dim() == 2:
         return "NC"
     if x.dim() == 4:
-        if _is_convolutional(layer, x):
-            return "BCHW"
-        raise _unclear(name, x, "BCHW or BHWC")
+        return _of_image(name, layer, x)
     batch_first = _batch_first(layer)
     if isinstance(layer, (*TORCH_LAYERS, *SEQUENTIAL)):
         return "BNC" if batch_first else "NBC"
@@ -162,22 +160,31 @@ def _of_sequence(name: str, layer: nn.Module, x: Tensor) -> str:
     """Returns BCN for outputs of one-dimensional convolutions, else BNC."""
     channels = {getattr(m, "out_channels", getattr(m, "num_features", 0))
                 for m in layer.modules() if isinstance(m, TEMPORAL)}  # fmt: skip
-    widths = {m.out_features for m in layer.modules() if isinstance(m, nn.Linear)}
-    widths |= {m.normalized_shape[-1] for m in layer.modules() if isinstance(m, nn.LayerNorm)}
     if x.shape[1] not in channels:
         return "BNC"
-    if x.shape[2] in channels | widths and not isinstance(layer, TEMPORAL):
+    if x.shape[2] in channels | _widths(layer) and not isinstance(layer, TEMPORAL):
         raise _unclear(name, x, "BCN or BNC")
     return "BCN"
 
 
-def _is_convolutional(layer: nn.Module, x: Tensor) -> bool:
-    """Whether the second axis of a layer's output is certainly channels."""
+def _of_image(name: str, layer: nn.Module, x: Tensor) -> str:
+    """Returns the layout of a feature map by the widths of the modules that make it."""
     C, W = x.shape[1], x.shape[3]
     of_norms = {getattr(m, "num_features", getattr(m, "num_channels", 0))
                 for m in layer.modules() if isinstance(m, NORMS)}  # fmt: skip
     of_convolutions = {m.out_channels for m in layer.modules() if isinstance(m, nn.Conv2d)}
-    return C in of_norms or (C in of_convolutions and C != W)
+    if C in of_norms or (C in of_convolutions and C != W):
+        return "BCHW"
+    widths = of_norms | of_convolutions | _widths(layer)
+    if (C in widths) == (W in widths):
+        raise _unclear(name, x, "BCHW or BHWC")
+    return "BCHW" if C in widths else "BHWC"
+
+
+def _widths(layer: nn.Module) -> set[int]:
+    """The numbers of channels that the linear layers and layer norms of a layer return."""
+    widths = {m.out_features for m in layer.modules() if isinstance(m, nn.Linear)}
+    return widths | {m.normalized_shape[-1] for m in layer.modules() if isinstance(m, nn.LayerNorm)}
 
 
 def _unclear(name: str, x: Tensor, layouts: str) -> InputError:
