@@ -1,5 +1,6 @@
 """What ``apply`` and the models with aggregators refuse: each case names its argument."""
 
+import re
 from functools import partial
 
 import pytest
@@ -205,6 +206,14 @@ def test_calls_that_would_give_wrong_numbers_are_refused(why: str) -> None:
     build, inputs, key = CALLS[why]
     with pytest.raises(InputError, match=f"^{key}: "):
         build()(*inputs)
+
+
+def test_a_refusal_names_a_place_where_the_method_acts() -> None:
+    with pytest.raises(InputError) as error:
+        osm.apply(encoder(), "rezero")
+    [where] = re.findall("where='(.*)'", str(error.value))
+    model = osm.apply(encoder(), "rezero", where=where)
+    assert isinstance(model.layers[1].self_attn.after[0], osm.ReZero)
 
 
 def test_nothing_is_removed_while_a_forward_is_patched() -> None:

@@ -385,7 +385,7 @@ def one_process() -> Iterator[None]:
 @pytest.mark.usefixtures("one_process")
 def test_what_cannot_be_drawn_is_refused_with_the_way_out(build: Callable, what: str) -> None:
     model = build()
-    with pytest.raises(osm.InputError, match=f"^reference: .*{what}.*reference=<function>"):
+    with pytest.raises(osm.InputError, match=f"^reference: .*{what}.*give a function"):
         osm.diagnose(model, torch.randn(2, 4, 3), layers="*", reference="random")
 
 
@@ -395,6 +395,9 @@ def test_code_of_a_constructor_that_cannot_be_repeated_is_noted() -> None:
     assert "Constructed" in note and "reference=<function>" in note
     assert not osm.diagnose(model, x).notes
     assert not osm.diagnose(model, x, reference=Constructed).notes
+    torch.manual_seed(0)
+    (note,) = osm.diagnose(Constructed(), x, reference=Constructed).notes  # drawn alike
+    assert "equal those" in note and "seed=1" in note
 
 
 def test_a_function_builds_the_reference_with_the_seed() -> None:

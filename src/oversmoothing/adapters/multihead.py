@@ -3,6 +3,7 @@
 Its products are computed here, by torch's fused attention; its parameters, masks and dropout stay.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -14,7 +15,7 @@ from oversmoothing.adapters.blocks import Choice
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import Placed
-from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -118,29 +119,41 @@ def place(
             attention to itself.
     """
     if where is not None:
-        raise InputError(f"where: {where!r} matches no module; leave it out, or give a pattern")
+        raise InputError(
+            f"where: {where!r} matches no module; inside nn.MultiheadAttention leave it out, after "
+            "the mixing give a pattern such as 'layers.*.self_attn' or 'layers.*.linear2'"
+        )
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
-        attentions = [m for n, m in block.named_modules() if _is_self_attention(n, m)]
+        attentions = {n: m for n, m in block.named_modules() if _is_self_attention(n, m)}
         if not attentions:
             raise InputError(
                 f"model: {name} ({type(block).__name__}) has no nn.MultiheadAttention to itself; "
                 "give where= as a pattern of names of modules whose outputs are tokens"
             )
-        for attention in attentions:
+        for own, attention in attentions.items():
             if attention.bias_k is not None or attention.add_zero_attn:
                 raise InputError(
                     f"model: the attention of {name} has a token of its own (add_bias_kv, "
                     "add_zero_attn), which is no token of the input; build it without"
                 )
-            sites = Sites(factories, attention.embed_dim, HOST, ("inside",))
+            _require_inside(factories, attention.embed_dim, f"{name}.{own}".strip("."))
+            sites = Sites(factories, attention.embed_dim, type(block).__name__, ("inside",))
             inside = sites.build("inside", attention.head_dim)
             context = Context(prefix=prefix_of(model, name))
             placed.append(Placed(attention, InsideMultihead(inside, context)))
     return placed
 
 
-HOST = "nn.MultiheadAttention, without where= as a pattern of module names,"
+def _require_inside(factories: Sequence[Factory], dim: int, name: str) -> None:
+    """Checks that no method acts after the mixing, where only a pattern names the place."""
+    kinds = [kind_of(factory, dim) for factory in factories]
+    if after := [kind.__name__ for kind in kinds if kind.site == "after"]:
+        pattern = re.sub(r"\b\d+\b", "*", name)
+        raise InputError(
+            f"aggregator: {after[0]} acts on the outputs of layers, and which of them is not known "
+            f"outside of timm and transformers; name them, such as where={pattern!r}"
+        )
 
 
 def _is_self_attention(name: str, module: nn.Module) -> bool:

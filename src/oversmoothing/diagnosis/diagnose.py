@@ -19,7 +19,7 @@ from oversmoothing.adapters.site import check_layout
 from oversmoothing.diagnosis.calls import Call, calls, has_forward
 from oversmoothing.diagnosis.measures import OF_GRADIENT, Metrics, chosen_measures
 from oversmoothing.diagnosis.plan import Options, Plan
-from oversmoothing.diagnosis.reference import Drawn, draw, explained
+from oversmoothing.diagnosis.reference import Drawn, draw, explained, kept
 from oversmoothing.diagnosis.report import Report, gathered
 from oversmoothing.diagnosis.tokens import Layers, choose_layers, readable
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers, unchanged
@@ -40,12 +40,14 @@ class Subject:
         model: the model.
         watch: measures its layers.
         drawn: replaces its tensors during the measurement; None: its own.
+        notes: on how its weights were drawn.
     """
 
     name: str
     model: nn.Module
     watch: Watch
     drawn: Drawn | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -70,7 +72,8 @@ class Subject:
         if reference == "random":
             watch = Watch(own.layers, own.measures, own.layout, own.loss)
             name = f"{self.name} at random initialisation, seed {seed}"
-            return Subject(name, self.model, watch, draw(self.model, seed))
+            drawn = draw(self.model, seed)
+            return Subject(name, self.model, watch, drawn, drawn.notes)
         new = not isinstance(reference, nn.Module | str) and callable(reference)
         plain: Any = self._called(reference, seed) if new else reference
         if not isinstance(plain, nn.Module):
@@ -85,7 +88,11 @@ class Subject:
                 "same names"
             )
         beside = self.of(plain, list(own.layers), own.measures, own.layout, own.loss)
-        return replace(beside, name=f"{beside.name}, built with seed {seed}") if new else beside
+        if not new:
+            return beside
+        weights = (dict(m.named_parameters()) for m in (self.model, plain))
+        notes = tuple(kept(*weights, f"build the reference with another seed, seed={seed + 1}"))
+        return replace(beside, name=f"{beside.name}, built with seed {seed}", notes=notes)
 
     def _called(self, build: Any, seed: int) -> Any:
         """Returns what a function builds, on the device and in the precision of the model."""
@@ -204,7 +211,7 @@ def diagnose(
         stack.enter_context(ONE_AT_A_TIME)
         if reference is not None:
             subjects.append(other := subjects[0].beside(reference, seed))
-            notes += other.drawn.notes if other.drawn else ()
+            notes += other.notes
         stack.enter_context(observable([subject.model for subject in subjects]))
         stack.enter_context(same_random_numbers(model))
         for call in calls(model, inputs, kwargs, batches, batch, _device(model)):

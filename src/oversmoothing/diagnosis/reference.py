@@ -77,10 +77,10 @@ def draw(model: nn.Module, seed: int) -> Drawn:
         libraries.complete()
         _reset_lora(model)
         if missing := [n for n, p in model.named_parameters() if _undrawn([p])]:
-            raise InputError(f"reference: nothing draws {missing[0]} anew; {WAY_OUT}")
+            raise InputError(_undrawable(model, missing[0]))
         attributes = {m: {k: v for k, v in vars(m).items() if _tensors(v)} for m in model.modules()}
         notes = _notes([m for m in rest if m not in libraries.done])
-        return Drawn(attributes, (*notes, *_kept(own, dict(model.named_parameters()))))
+        return Drawn(attributes, (*notes, *kept(own, dict(model.named_parameters()), WAY_OUT)))
 
 
 @contextmanager
@@ -101,15 +101,32 @@ def _untouched(model: nn.Module) -> Iterator[None]:
         raise InputError(f"reference: methods of the model write into other tensors; {WAY_OUT}")
 
 
-def _kept(own: Mapping[str, Tensor], drawn: Mapping[str, Tensor]) -> Iterator[str]:
-    """Says if most weights are those of the model, as after a constructor that loads a file."""
-    varied = [n for n in own if n in drawn and own[n].numel() > 1 and bool(own[n].std() > 0)]
+def kept(own: Mapping[str, Tensor], drawn: Mapping[str, Tensor], way: str) -> Iterator[str]:
+    """Says if most weights are those of the model, as after a constructor that loads a file.
+
+    Args:
+        own: weights of the model, by name.
+        drawn: those of the reference.
+        way: out of it, if the model was trained.
+    """
+    alike = [n for n in own if n in drawn and own[n].shape == drawn[n].shape]
+    varied = [n for n in alike if own[n].numel() > 1 and bool(own[n].std() > 0)]
     same = sum(own[n].numel() for n in varied if torch.equal(own[n], drawn[n]))
     if 2 * same > sum(own[n].numel() for n in varied):
         yield (
             "Reference: most of its weights equal those of the model, which was drawn with the "
-            f"same seed, or has a constructor that loads weights. If it was trained, {WAY_OUT}."
+            f"same seed, or has a constructor that loads weights. If it was trained, {way}."
         )
+
+
+def _undrawable(model: nn.Module, name: str) -> str:
+    """Says why a parameter cannot be drawn, and what to give in place of ``random``."""
+    owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
+    return (
+        f"reference: only the constructor of {owner} sets the parameter {name}, and 'random' calls "
+        "no constructors; give a function that builds a new model, such as "
+        f"reference=lambda: {type(model).__name__}(…)"
+    )
 
 
 def _require_plain(name: str, parameter: nn.Parameter) -> None:
