@@ -1,16 +1,18 @@
 """Aggregators inside torch's own attention, attention over windows, and other kernels."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
-from applied_models import PADDED, WORDS, bert, gpt2, made, swin
+from applied_models import PADDED, WORDS, bert, gpt2, made, swin, windows
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 import oversmoothing as osm
+from oversmoothing.adapters.names import fits
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 X = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -88,31 +90,53 @@ def test_an_encoder_has_the_method_in_every_mode_and_loses_it() -> None:
     assert type(model.layers[0].self_attn) is nn.MultiheadAttention
 
 
+WINDOWED = {  # blocks, value and output projections; their names
+    "timm": (swin, "layers.*.blocks.*", "attn.qkv", "attn.proj"),
+    "Swin": (windows, "encoder.layers.*.blocks.*", "attention.v_proj", "attention.o_proj"),
+    "Swinv2": (partial(windows, "Swinv2"), "encoder.layers.*.blocks.*",
+               "attention.self.value", "attention.output.dense"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WINDOWED)
 @torch.no_grad()
-def test_in_windows_the_mean_runs_over_the_whole_image() -> None:
+def test_in_windows_the_mean_runs_over_the_whole_image(name: str) -> None:
     """Of every image apart, with and without the shift of the windows."""
-    model = swin().double().eval()
-    blocks = [block for layer in model.layers for block in layer.blocks]
-    assert [any(block.shift_size) for block in blocks] == [False, False, True]
-    for block in blocks:
-        nn.init.normal_(block.attn.qkv.bias)
-    given = [torch.randn(3, n, n, c, dtype=torch.float64) for n, c in ((8, 16), (4, 32), (4, 32))]
-    plain = [*map(_mixed, blocks, given)]
-    osm.apply(model, "centered", gamma=-0.7)
-    for block, x, without in zip(blocks, given, plain):
-        attn, C = block.attn, x.shape[-1]
-        v = F.linear(block.norm1(x), attn.qkv.weight, attn.qkv.bias)[..., 2 * C :]
-        shift = F.linear(v.mean((1, 2), keepdim=True), attn.proj.weight)
-        torch.testing.assert_close(_mixed(block, x), without - 0.7 * shift, **EXACT)
+    build, pattern, value, out = WINDOWED[name]
+    model = build().double().eval()
+    blocks = {n: m for n, m in model.named_modules() if fits(n, pattern)}
+    assert len(blocks) == 3 and any(torch.tensor(b.shift_size).any() for b in blocks.values())
+    images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)).double()
+    for block in blocks.values():
+        nn.init.normal_(block.get_submodule(value).bias)
+        given, layers = _inputs(model, block, images), [*map(block.get_submodule, (value, out))]
+        v, plain = _outputs(block, layers, given)
+        osm.apply(model, "centered", gamma=-0.7)
+        _, found = _outputs(block, layers, given)
+        osm.remove(model)
+        C = plain.shape[-1]
+        mean = v[..., -C:].view(3, -1, C).mean(1, keepdim=True)
+        shift = F.linear(mean, layers[1].weight).expand(3, len(v) // 3, C).reshape(-1, 1, C)
+        torch.testing.assert_close(found, plain - 0.7 * shift, **EXACT)
 
 
-def _mixed(block: nn.Module, x: Tensor) -> Tensor:
-    """What the attention of a block adds to x."""
-    found = []
-    handle = block.drop_path1.register_forward_hook(lambda m, args, out: found.append(out))
-    block(x)
+def _inputs(model: nn.Module, block: nn.Module, images: Tensor) -> tuple:
+    """The positional arguments that a block gets."""
+    seen: list[tuple] = []
+    handle = block.register_forward_pre_hook(lambda module, args: seen.append(args))
+    model(images)
     handle.remove()
-    return found[0]
+    return seen[0]
+
+
+def _outputs(block: nn.Module, layers: list[nn.Module], given: tuple) -> list[Tensor]:
+    """Outputs of layers in a call of the block."""
+    seen: list[Tensor] = []
+    hooks = [m.register_forward_hook(lambda m, args, out: seen.append(out)) for m in layers]
+    block(*given)
+    for hook in hooks:
+        hook.remove()
+    return seen
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 import torch_geometric.nn as pyg
 import transformers as hf
 from applied_convolutions import network
-from applied_models import Push, Scale, bert, everything, gpt2, swin, vit
+from applied_models import Push, Scale, bert, everything, gpt2, swin, vit, windows
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -67,11 +67,6 @@ def group_vit() -> nn.Module:
         image_size=32, patch_size=8, num_group_tokens=[4, 2, 0],
         num_output_groups=[4, 2, 0])  # fmt: skip
     return hf.GroupViTVisionModel(config)
-
-
-def windows() -> nn.Module:
-    sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "window_size": 4}
-    return hf.SwinModel(hf.SwinConfig(**sizes, depths=[2, 2], num_heads=[2, 2]))
 
 
 def sinks() -> nn.Module:
@@ -137,7 +132,8 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "patched": (patched, "centered", {}, "model"),
     "no attention in a block": (jamba, "centered", {}, "model"),
     "no norm": (group_vit, "layernorm", {}, "where"),
-    "windows": (windows, "centered", {}, "model"),
+    "a product, in windows": (windows, Scale, {}, "aggregator"),
+    "branches with norms, in windows": (partial(windows, "Swinv2"), "rezero", {}, "where"),
     "sinks": (sinks, "centered", {}, "model"),
     "instead in text": (bert, "em", {}, "aggregator"),
     "place in text": (bert, "pairnorm", {"where": "fnn"}, "where"),
@@ -191,6 +187,8 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
         ((torch.randn(7, 4).double(), torch.randn(5, 4).double()), EDGES), "model"),
     "masks that cannot be read": (
         lambda: later("flex_attention"), (torch.ones(1, 3, dtype=torch.long),), "model"),
+    "padded windows of transformers": (
+        lambda: osm.apply(windows("Swinv2"), "centered"), (torch.rand(1, 3, 20, 20),), "model"),
     "padded windows": (
         lambda: osm.apply(swin().layers[0].blocks, "centered", blocks=[0])[0],
         (torch.rand(1, 3, 4, 16),), "model"),

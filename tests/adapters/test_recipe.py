@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -55,22 +56,51 @@ def test_learned_methods_are_loaded_into_the_restored_model(case: Case, tmp_path
         osm.restore(case.model(), osm.recipe(model))
 
 
+@pytest.mark.parametrize("method", ["centered", "learned"])
+@pytest.mark.parametrize("name", ["bert", "llama", "windows"])
 @torch.no_grad()
-def test_a_model_of_transformers_carries_its_recipe(tmp_path: Path) -> None:
-    """A load without it is named at the next call."""
-    case = CASES["bert"]
-    model = case.model()
-    osm.apply(model, "centered", gamma=-0.5)
-    model.save_pretrained(tmp_path)
-    plain = hf.BertModel.from_pretrained(tmp_path).eval()
+def test_a_model_of_transformers_carries_its_recipe(
+    name: str, method: str, tmp_path: Path
+) -> None:
+    """A load without it is named; parameters of methods are read from the saved files."""
+    learned = Push if name == "windows" else Scale
+    case, own = CASES[name], [learned] if method == "learned" else []
+    model = osm.apply(case.model(), own or "centered", **({} if own else {"gamma": -0.5}))
+    for parameter in model.parameters():
+        parameter.add_(0.1)
+    model.save_pretrained(tmp_path, max_shard_size="10KB" if own else "1GB")
+    plain = type(model).from_pretrained(tmp_path).eval()
     assert not torch.equal(case.run(plain), case.run(model))
-    with pytest.warns(UserWarning, match="names centered"):
-        osm.remove(osm.apply(plain, "pairnorm"))
-    plain = hf.BertModel.from_pretrained(tmp_path).eval()
-    assert torch.equal(case.run(osm.restore(plain)), case.run(model))
+    says = f"names {learned.__name__ if own else 'centered'}"
+    assert any(says in note for note in osm.diagnose(plain, **case.inputs).notes)
+    for look in (osm.recipe, lambda model: osm.remove(osm.apply(model, "layernorm"))):
+        with pytest.warns(UserWarning, match=says):
+            look(plain)
+    plain = type(model).from_pretrained(tmp_path).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert torch.equal(case.run(osm.restore(plain, own=own)), case.run(model))
     osm.remove(plain).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="^recipe: "):
-        osm.restore(hf.BertModel.from_pretrained(tmp_path))
+        osm.restore(type(model).from_pretrained(tmp_path))
+
+
+@torch.no_grad()
+def test_a_head_has_the_parameters_of_the_model_inside_and_missing_ones_are_named(
+    tmp_path: Path,
+) -> None:
+    case = CASES["bert"]
+    model = osm.apply(case.model(), partial(Scale, start=3.0))
+    model.save_pretrained(tmp_path)
+    headed = hf.BertForSequenceClassification.from_pretrained(tmp_path).eval()
+    osm.restore(headed, own=[Scale])
+    assert headed.bert.encoder.layer[0].attention.self.inside[0].scale.eq(3).all()
+    headed.save_pretrained(tmp_path)
+    again, without = (hf.BertModel.from_pretrained(tmp_path).eval() for _ in range(2))
+    assert torch.equal(case.run(osm.restore(again, own=[Scale])), case.run(model))
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.warns(UserWarning, match="initial values"):
+        osm.restore(without, own=[Scale])
 
 
 def test_the_recipe_of_a_part_names_the_part() -> None:

@@ -57,6 +57,13 @@ def swin() -> nn.Module:
     return timm.create_model("swin_tiny_patch4_window7_224", **sizes, num_classes=3)
 
 
+def windows(kind: str = "Swin") -> nn.Module:
+    """A Swin or SwinV2 of transformers; the first stage has two blocks, the second one."""
+    sizes = {"image_size": 32, "window_size": 2, "embed_dim": 16, "depths": [2, 1]}
+    config = getattr(hf, f"{kind}Config")(**sizes, patch_size=4, num_heads=[2, 4])
+    return getattr(hf, f"{kind}Model")(config)
+
+
 def bert() -> nn.Module:
     return hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=32))
 
@@ -88,6 +95,7 @@ CASES = {
     "vit": Case(vit, IMAGE, ("branch", "norm2", "norms")),
     "rope": Case(rope, IMAGE, ()),
     "swin": Case(swin, IMAGE, ()),
+    "windows": Case(windows, {"pixel_values": IMAGE["x"]}, ()),
     "bert": Case(bert, TEXT, ("attention_sum", "context", "norms")),
     "gpt2": Case(gpt2, TEXT, ()),
     "llama": Case(llama, TEXT, ()),

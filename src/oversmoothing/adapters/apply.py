@@ -14,7 +14,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from oversmoothing.adapters.blocks import choose
 from oversmoothing.adapters.calls import Capture, Current, ungrouped
 from oversmoothing.adapters.names import factories, known, matching, place_after
-from oversmoothing.adapters.recipe import Recipe, forget, lost, note, noted
+from oversmoothing.adapters.recipe import Recipe, forget, load_saved, lost, note, noted
 from oversmoothing.adapters.site import Placed, Site, channels, check_layout, placed_in
 from oversmoothing.adapters.sites import Factory, kind_of
 from oversmoothing.errors import InputError, closest, meant
@@ -73,12 +73,24 @@ def apply(
             is causal and the aggregator is not, ``causal`` is False and the model is causal, or
             a name or an option is unknown. The model stays unchanged.
     """
+    if isinstance(model, nn.Module) and (missing := lost(model)):
+        warnings.warn(missing, stacklevel=2)
+    _put(model, factories(aggregator, options), blocks, where, layout, causal)
+    return model
+
+
+def _put(
+    model: nn.Module,
+    wanted: list[Factory],
+    blocks: str | Sequence[int] = "all",
+    where: str | None = None,
+    layout: str | None = None,
+    causal: bool | None = None,
+) -> None:
+    """Puts aggregators into a model and notes it; for the arguments see ``apply``."""
     plain = getattr(model, "_orig_mod", model)  # of torch.compile
     require_plain(plain)
-    if missing := lost(plain):
-        warnings.warn(missing, stacklevel=2)
     check_layout(layout)
-    wanted = factories(aggregator, options)
     placed = _placed(plain, wanted, blocks, where, layout, causal)
     require_attachable(placed)
     for place in placed:
@@ -87,7 +99,6 @@ def apply(
     given = {"blocks": blocks, "where": where, "layout": layout, "causal": causal}
     note(plain, wanted, {key: value for key, value in given.items() if value is not None})
     _forget_compiled()
-    return model
 
 
 def remove(model: nn.Module) -> nn.Module:
@@ -115,7 +126,10 @@ def remove(model: nn.Module) -> nn.Module:
 def restore(
     model: nn.Module, recipe: Recipe | None = None, own: Sequence[Factory] = ()
 ) -> nn.Module:
-    """Applies the methods of a recipe; they have their initial parameters, so load weights after.
+    """Applies the methods of a recipe.
+
+    Their parameters are the initial ones, so load weights afterwards. With the recipe in a model's
+    configuration, they are read from where ``from_pretrained`` loaded the model.
 
     Args:
         model: without methods; it is changed in place.
@@ -129,18 +143,19 @@ def restore(
         InputError: there is no recipe, it names a method that is not known, or what ``apply``
             raises. A recipe never imports code.
     """
-    if recipe is None:
-        recipe = noted(model)
-        if recipe is None:
-            raise InputError(
-                f"recipe: {type(model).__name__} has none in its configuration; give that of "
-                "oversmoothing.recipe(model), taken before the model was saved"
-            )
+    calls = noted(model) if recipe is None else recipe
+    if calls is None:
+        raise InputError(
+            f"recipe: {type(model).__name__} has none in its configuration; give that of "
+            "oversmoothing.recipe(model), taken before the model was saved"
+        )
     names: dict[str, Factory] = {**known(), **{factory.__name__: factory for factory in own}}
-    for call in recipe:
+    for call in calls:
         options = dict(call)
         part = model.get_submodule(options.pop("module", ""))
-        apply(part, [_made(dict(method), names) for method in options.pop("methods")], **options)
+        _put(part, [_made(dict(method), names) for method in options.pop("methods")], **options)
+    if recipe is None and (unread := load_saved(model)):
+        warnings.warn(unread, stacklevel=2)
     return model
 
 

@@ -17,10 +17,13 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.overrides import TorchFunctionMode
 
-from oversmoothing.adapters.site import Site, as_leaf
+from oversmoothing.adapters.site import Placed, Site, as_leaf
+from oversmoothing.adapters.sites import Chain
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
+VALUES = ("qkv", "v_proj", "value")  # names of layers that compute the values
+DROPOUTS = ("attn_drop", "attention_dropout", "dropout")  # names of those of an attention
 HIDDEN = -9e3  # additive masks hide a value with −10⁴ or less; biases by distance are above
 
 
@@ -75,21 +78,50 @@ class InsideWindows(SwappingSite):
 
     M is block-diagonal, and its rows sum to 1. So what an aggregator adds to all mixed tokens is
     added to the values instead: M V + γ 1 v̄ᵀ = M (V + γ 1 v̄ᵀ), with the mean v̄ over the image.
+
+    Attributes:
+        tokens: shape of those of the call, without channels.
     """
 
     name = "inside"
-    images = 1  # in the call
+    tokens = torch.Size([1, 1])
 
     def connect(self, module: nn.Module) -> None:
         module.__class__ = subclass(type(module), Windowed)
-        self.handles = [module.attn.qkv.register_forward_hook(self.shift)]
+        _, project = values_in(module)
+        self.handles = [project.register_forward_hook(self.shift)]
 
-    def shift(self, module: nn.Module, args: tuple, qkv: Tensor) -> Tensor:
-        """Shifts the values. Shapes: (B·windows, N, 3C) -> (B·windows, N, 3C)."""
-        *others, v = qkv.chunk(3, dim=-1)
-        of_image = v.unflatten(0, (self.images, -1)).flatten(1, 2)
-        shift = self(torch.zeros_like(of_image), of_image, self.context)
-        return torch.cat([*others, v + shift.view(v.shape)], dim=-1)
+    def shift(self, module: nn.Module, args: tuple, out: Tensor) -> Tensor:
+        """Shifts the values, the last C channels. Shapes: (B·windows, N, C or 3C) -> the same."""
+        C = args[0].shape[-1]
+        of_image = out[..., -C:].unflatten(0, (self.tokens[0], -1)).flatten(1, 2)
+        if of_image.shape[:2].numel() != self.tokens.numel():
+            raise InputError(
+                f"model: {self.tokens[1:].numel()} tokens of an image do not fill windows, and the "
+                "mean would count the padding; give images of another size"
+            )
+        shift = self(torch.zeros_like(of_image), of_image, self.context).view_as(out[..., -C:])
+        return out + F.pad(shift, (out.shape[-1] - C, 0))
+
+
+def in_windows(block: nn.Module, inside: Chain, context: Context) -> Placed:
+    """Builds the site of a block with attention over windows.
+
+    Raises:
+        InputError: an aggregator does more than add to M V what depends on V alone.
+    """
+    if unfit := [type(aggregator).__name__ for aggregator in inside if not aggregator.adds_mean]:
+        raise InputError(
+            f"aggregator {unfit[0]} needs the product of M and V, which attention over windows "
+            "does not show; choose centered, or a method after the mixing"
+        )
+    return Placed(block, InsideWindows(inside, context))
+
+
+def values_in(block: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Returns the attention of a block, and its layer that computes the values (the last)."""
+    found = ((m, getattr(m, n, None)) for m in block.modules() for n in VALUES)
+    return next((m, layer) for m, layer in found if isinstance(layer, nn.Linear))
 
 
 class InsteadOfAttention(SwappingSite):
@@ -153,18 +185,15 @@ class Windowed(Swapped):
     inside: InsideWindows
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        _, H, W, _ = x.shape
-        if H % self.window_size[0] or W % self.window_size[1]:
-            raise InputError(
-                f"model: {H} x {W} tokens do not fill windows of {self.window_size}, and the mean "
-                "would count the padding; give images of another size"
-            )
-        if self.training and self.attn.attn_drop.p:
+        attention, _ = values_in(self)
+        drops = [getattr(attention, name) for name in DROPOUTS if hasattr(attention, name)]
+        if self.training and any(getattr(drop, "p", drop) for drop in drops):
             raise InputError(
                 "model: with dropout of the attention its rows do not sum to 1, so values cannot "
-                "be shifted; create the model with attn_drop_rate=0"
+                "be shifted; create the model with attn_drop_rate=0 "
+                "(attention_probs_dropout_prob=0 in transformers)"
             )
-        self.inside.images = len(x)
+        self.inside.tokens = x.shape[:-1]
         return super().forward(x, *args, **kwargs)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import signature
 from numbers import Integral
 from typing import NamedTuple
 
@@ -209,8 +210,13 @@ WINDOWED = "timm.models.swin_transformer.SwinTransformerBlock"
 
 
 def windows(block: nn.Module) -> bool:
-    """Whether a block is timm's with attention over windows; stages have several of them."""
+    """Whether a block has attention over windows, as timm's Swin and transformers' Swin, SwinV2,
+    Donut and CLAP; stages have several of them."""
     kind = _class(block)
+    if kind.__module__.startswith("transformers."):
+        return "input_dimensions" in signature(kind.forward).parameters and hasattr(
+            block, "shift_size"
+        )
     return f"{kind.__module__}.{kind.__name__}" == WINDOWED
 
 

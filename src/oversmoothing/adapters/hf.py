@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, AttentionInterface, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from oversmoothing.adapters.attention import InsideAttention
-from oversmoothing.adapters.blocks import TEXT_LAYERS, Choice, Place
+from oversmoothing.adapters.attention import InsideAttention, in_windows
+from oversmoothing.adapters.blocks import TEXT_LAYERS, Choice, Place, windows
 from oversmoothing.adapters.calls import (
     Capture,
     Current,
@@ -206,7 +206,9 @@ def place(
         sites = Sites(factories, dim, type(model).__name__, ("inside", "after"))
         is_text = any(layout.fits(block) for layout in TEXT_LAYERS)  # begins with CLS
         context = Context(prefix=prefix_of(model, name) or int(is_text))
-        if sites.has("inside"):
+        if sites.has("inside") and windows(block):
+            placed.append(in_windows(block, sites.build("inside", dim or width(block)), context))
+        elif sites.has("inside"):
             for attention in _checked(attentions, name, choice):
                 inside = sites.build("inside", _head_channels(attention))
                 masked = all(aggregator.can_be_causal for aggregator in inside)
@@ -310,11 +312,6 @@ def _checked(attentions: list[nn.Module], name: str, choice: Choice) -> list[nn.
             * bool(others)
         )
     for attention in attentions:
-        if getattr(attention.config, "window_size", 0) and hasattr(attention.config, "patch_size"):
-            raise InputError(
-                f"model: {type(attention).__name__} mixes the tokens of each window apart; "
-                "aggregators inside need attention over all tokens, choose one that acts after it"
-            )
         if isinstance(getattr(attention, "sinks", None), Tensor):
             raise InputError(
                 f"model: {type(attention).__name__} has attention sinks, so the rows of its matrix "

@@ -5,17 +5,19 @@ Every call is noted at its model, and in the configuration of a model of transfo
 """
 
 import json
-from collections.abc import Sequence
+import warnings
+from collections.abc import Collection, Sequence
 from functools import partial
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from oversmoothing.adapters.names import known
-from oversmoothing.adapters.site import placed_in
+from oversmoothing.adapters.site import Site, placed_in
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 
 NOTE = "oversmoothing"  # attribute of a model and of its configuration
 Recipe = list[dict[str, Any]]
@@ -34,6 +36,8 @@ def recipe(model: nn.Module) -> Recipe:
     Raises:
         InputError: a method is a lambda, or an option is not of a type of JSON.
     """
+    if missing := lost(model):
+        warnings.warn(missing, stacklevel=2)
     found: Recipe = []
     for name, module in getattr(model, "_orig_mod", model).named_modules():  # of torch.compile
         for call in vars(module).get(NOTE, []):
@@ -70,13 +74,59 @@ def noted(model: nn.Module) -> Recipe | None:
 
 def lost(model: nn.Module) -> str | None:
     """Returns a sentence if a model was loaded without the methods in its configuration."""
-    methods = [method["name"] for call in noted(model) or [] for method in call["methods"]]
-    if not methods or placed_in(model):
+    if placed_in(model):
         return None
-    return (
-        f"the configuration of this {type(model).__name__} names {', '.join(methods)}, which it "
-        "lacks; oversmoothing.restore(model) puts them in"
-    )
+    for name, part in model.named_modules():
+        if calls := noted(part):
+            methods = ", ".join(method["name"] for call in calls for method in call["methods"])
+            return (
+                f"the configuration of this {type(part).__name__} names {methods}, which it "
+                f"lacks; oversmoothing.restore({f'model.{name}'.strip('.')}) puts them in"
+            )
+    return None
+
+
+def load_saved(model: nn.Module) -> str | None:
+    """Loads the parameters of a model's methods from the files that the model was loaded from.
+
+    Returns:
+        None, or a sentence on those that were not found.
+    """
+    sites = [name for name, module in model.named_modules() if isinstance(module, Site)]
+    own = {key for key in model.state_dict() if key.startswith(tuple(f"{n}." for n in sites))}
+    home = getattr(model.config, "_name_or_path", "")
+    try:
+        found = _saved(home, own) if own and home else {}
+    except (OSError, ValueError) as error:
+        return f"parameters of methods keep their initial values ({described(error)})"
+    model.load_state_dict(found, strict=False)
+    if missing := own - found.keys():
+        return f"{min(missing)} is not in {home or 'a file'} and keeps its initial values"
+    return None
+
+
+def _saved(home: str, wanted: Collection[str]) -> dict[str, Tensor]:
+    """Reads tensors from the safetensors of a folder or a repository of the hub.
+
+    A model with a head has its inner one's names behind a prefix, and the other way round.
+    """
+    from safetensors import safe_open
+    from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+
+    try:
+        files = {SAFE_WEIGHTS_NAME}
+        cached_file(home, SAFE_WEIGHTS_NAME)
+    except OSError:
+        index = json.loads(Path(cached_file(home, SAFE_WEIGHTS_INDEX_NAME)).read_text())
+        files = {*index["weight_map"].values()}
+    found: dict[str, Tensor] = {}
+    for file in files:
+        with safe_open(cached_file(home, file), "pt") as saved:
+            for name in saved.keys():
+                for key in wanted:
+                    if f".{name}".endswith(f".{key}") or f".{key}".endswith(f".{name}"):
+                        found[key] = saved.get_tensor(name)
+    return found
 
 
 def _is_configured(module: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch.nn.functional as F
 from torch import nn
 
-from oversmoothing.adapters.attention import InsideAttention, InsideWindows, InsteadOfAttention
+from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention, in_windows
 from oversmoothing.adapters.blocks import Choice, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
@@ -165,12 +165,7 @@ def _in_windows(name: str, block: nn.Module, sites: Sites, at: At) -> list[Place
             "where= as a pattern of module names, with layout=BHWC"
         )
     inside = sites.build("inside", block.attn.proj.in_features)
-    if unfit := [type(aggregator).__name__ for aggregator in inside if not aggregator.adds_mean]:
-        raise InputError(
-            f"aggregator {unfit[0]} needs the product of M and V, which attention over windows "
-            "does not show; choose centered, or a method after the mixing"
-        )
-    return [Placed(block, InsideWindows(inside, at.context))]
+    return [in_windows(block, inside, at.context)]
 
 
 def _in_attention(name: str, attn: nn.Module, sites: Sites, at: At) -> list[Placed]:

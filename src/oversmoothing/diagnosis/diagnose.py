@@ -15,6 +15,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import DataLoader, Dataset
 
 from oversmoothing.adapters.prefix import class_token_of
+from oversmoothing.adapters.recipe import lost
 from oversmoothing.adapters.site import check_layout
 from oversmoothing.diagnosis.calls import Call, calls, has_forward
 from oversmoothing.diagnosis.measures import OF_GRADIENT, Metrics, chosen_measures
@@ -201,7 +202,8 @@ def diagnose(
     _require_arguments(model, kwargs)
     if batch is not None and not _is_vector(batch) and "batch" in _parameters(model):
         kwargs, batch = {**kwargs, "batch": batch}, None  # the model's own, no graph of every node
-    notes = _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
+    notes = [f"Without its method: {missing}."] if (missing := lost(model)) else []
+    notes += _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
     _require_seed(seed)
     chosen, options = chosen_measures(metrics), Options(edges, mask, batch, prefix)
