@@ -74,6 +74,27 @@ class Stack(nn.Module):
         return x
 
 
+def test_concatenated_inputs_start_as_the_plain_network_and_learn_their_weights() -> None:
+    """As torch-geometric's, whose linear layer takes the place of the last convolution's."""
+    model, plain = osm.apply(gcn(), "jumping", mode="cat"), gcn()
+    torch.testing.assert_close(model(X, EDGES), plain(X, EDGES), **CLOSE)
+    weight = model.convs[-1].before[0].linear.weight
+    assert weight.shape == (16, 4 * 16)
+    weight.data = torch.randn(16, 64, generator=torch.Generator().manual_seed(1)).double()
+    inputs = [X]
+    for conv in plain.convs[:-1]:
+        inputs.append(conv(inputs[-1], EDGES).relu())
+    every = pyg.JumpingKnowledge("cat")(inputs[1:])
+    found = model(X, EDGES)
+    torch.testing.assert_close(found, plain.convs[-1](every @ weight.T, EDGES), **CLOSE)
+    found.square().sum().backward()
+    assert all(parameter.grad.abs().max() > 0 for parameter in model.parameters())
+    assert sum(isinstance(m, osm.Jumping) for m in model.modules()) == 1
+    alone = osm.Jumping("cat", channels=8, layers=2).double()
+    with pytest.raises(osm.InputError, match="^aggregator: "):
+        alone(X, osm.Context(inputs=(X,)))
+
+
 def test_propagation_with_an_initial_residual_and_identity_map_is_gcnii() -> None:
     options = {"alpha": 0.2, "theta": 0.5, "add_self_loops": False}
     theirs = Stack([pyg.GCN2Conv(8, layer=n, **options) for n in (1, 2, 3)]).double()
@@ -171,7 +192,7 @@ REFUSED = {
     "share": (gcn, "initial_residual", {"alpha": 2}, "aggregator.alpha"),
     "λ": (gcn, "initial_residual", {"lam": -1}, "aggregator.lam"),
     "interval": (gcn, "residual", {"interval": 0}, "aggregator.interval"),
-    "mode": (gcn, "jumping", {"mode": "cat"}, "aggregator.mode"),
+    "mode": (gcn, "jumping", {"mode": "sum"}, "aggregator.mode"),
     "rate": (gcn, "drop_edge", {"rate": 1.0}, "aggregator.rate"),
 }  # fmt: skip
 

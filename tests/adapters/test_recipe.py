@@ -59,9 +59,7 @@ def test_learned_methods_are_loaded_into_the_restored_model(case: Case, tmp_path
 @pytest.mark.parametrize("method", ["centered", "learned"])
 @pytest.mark.parametrize("name", ["bert", "llama", "windows"])
 @torch.no_grad()
-def test_a_model_of_transformers_carries_its_recipe(
-    name: str, method: str, tmp_path: Path
-) -> None:
+def test_a_model_of_transformers_carries_its_recipe(name: str, method: str, tmp_path: Path) -> None:
     """A load without it is named; parameters of methods are read from the saved files."""
     learned = Push if name == "windows" else Scale
     case, own = CASES[name], [learned] if method == "learned" else []

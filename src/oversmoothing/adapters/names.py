@@ -17,7 +17,7 @@ from oversmoothing.adapters.convolutions import AfterConvolution
 from oversmoothing.adapters.pyg import output_channels
 from oversmoothing.adapters.site import AfterModule, Placed, channels
 from oversmoothing.adapters.sites import Factory, Sites
-from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.aggregators.base import SIZES, Aggregator, Context
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, meant
 
@@ -64,7 +64,7 @@ def factories(
 def _require_options(
     factory: Factory, parameters: Mapping[str, Parameter], options: dict[str, Any]
 ) -> None:
-    known = {n: p for n, p in parameters.items() if n != "dim"}
+    known = {n: p for n, p in parameters.items() if n not in SIZES}
     for name in options:
         if name not in known:
             raise InputError(f"{name}: no option of {_name(factory)}; {meant(name, known)}")

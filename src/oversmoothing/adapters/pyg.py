@@ -212,7 +212,7 @@ def place(
             f"{where!r}"
         )
     placed: list[Placed] = []
-    last = [*choice.blocks.values()][-1]
+    last, before = [*choice.blocks.values()][-1], []
     for name, block in choice.blocks.items():
         convolutions = [module for module in block.modules() if hasattr(module, "propagate")]
         if not convolutions:
@@ -223,18 +223,25 @@ def place(
         acts_after = choice.named or block is not choice.last
         for conv in convolutions:
             layer = 1 + sum(isinstance(place.site, AfterConvolution) for place in placed)
-            at = AtConvolution(type(model).__name__, current, acts_after, block is last, layer)
+            before.append(_width(conv))
+            alike = before.count(before[-1]) if block is last else 0
+            at = AtConvolution(type(model).__name__, current, acts_after, alike, layer)
             placed += [Placed(conv, site) for site in _at(conv, factories, at)]
     return placed if any(len(place.site) for place in placed) else []
 
 
 class AtConvolution(NamedTuple):
-    """What the sites of a convolution know about it."""
+    """What the sites of a convolution know about it.
+
+    Args:
+        alike: number of convolutions with as many input channels, itself included, if it combines
+            their inputs; else 0.
+    """
 
     host: str
     current: Current
     acts_after: bool
-    combines: bool
+    alike: int
     layer: int
 
 
@@ -254,7 +261,8 @@ def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> lis
         context = Context(layer=at.layer)
         found.append(AfterConvolution(sites.build("after", out), context, current, dim=out))
     if sites.has("before"):  # the last one combines what the others only note
-        combining = sites.build("before", 0) if at.combines else []
+        sizes = {"channels": _width(conv), "layers": at.alike}
+        combining = sites.build("before", 0, **sizes) if at.alike else []
         found.append(BeforeConvolution(combining, current=current))
     if sites.has("edges"):
         found.append(EdgesOfConvolution(sites.build("edges", 0), current=current))
@@ -263,10 +271,7 @@ def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> lis
 
 def keeps_channels(conv: nn.Module) -> bool:
     """Whether the output of a convolution has the channels of its input."""
-    try:
-        size = _width(conv)
-    except StopIteration:
-        return False
+    size = _width(conv)
     out = _called(deepcopy(conv).eval())
     own = size[-1] if isinstance(size, tuple) else size
     return isinstance(out, Tensor) and out.shape[-1] == own
@@ -346,14 +351,15 @@ def _called(probe: nn.Module, width: int | None = None) -> Any:
     """Returns the output of a convolution for two nodes; None if an argument is missing."""
     try:
         with torch.random.fork_rng(devices=[]):  # the call initialises lazy parameters
-            return _call(probe, width or _width(probe))
+            return _call(probe, size) if (size := width or _width(probe)) else None
     except Exception:  # a convolution may raise any error
         return None
 
 
-def _width(conv: nn.Module) -> int | tuple[int, ...]:
+def _width(conv: nn.Module) -> Any:
+    """Returns the channels of a convolution's input (two in a bipartite graph); 0: unknown."""
     of_parts = (getattr(part, name, None) for part in conv.modules() for name in WIDTHS)
-    return next(size for size in of_parts if isinstance(size, int | tuple))
+    return next((size for size in of_parts if isinstance(size, int | tuple)), 0)
 
 
 @torch.no_grad()

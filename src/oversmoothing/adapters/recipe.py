@@ -117,12 +117,14 @@ def _saved(home: str, wanted: Collection[str]) -> dict[str, Tensor]:
         files = {SAFE_WEIGHTS_NAME}
         cached_file(home, SAFE_WEIGHTS_NAME)
     except OSError:
-        index = json.loads(Path(cached_file(home, SAFE_WEIGHTS_INDEX_NAME)).read_text())
+        index = json.loads(
+            Path(cached_file(home, SAFE_WEIGHTS_INDEX_NAME)).read_text(encoding="utf-8")
+        )
         files = {*index["weight_map"].values()}
     found: dict[str, Tensor] = {}
     for file in files:
         with safe_open(cached_file(home, file), "pt") as saved:
-            for name in saved.keys():
+            for name in saved.keys():  # noqa: SIM118 (no mapping)
                 for key in wanted:
                     if f".{name}".endswith(f".{key}") or f".{key}".endswith(f".{name}"):
                         found[key] = saved.get_tensor(name)

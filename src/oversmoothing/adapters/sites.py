@@ -84,9 +84,9 @@ class Sites:
         """Returns whether an aggregator acts at one of these sites."""
         return any(self.factories[site] for site in sites)
 
-    def build(self, site: str, dim: int) -> Chain:
-        """Builds the aggregators of a site for tokens of ``dim`` channels."""
-        return Chain(make(factory, dim) for factory in self.factories[site])
+    def build(self, site: str, dim: int, **sizes: int) -> Chain:
+        """Builds the aggregators of a site for tokens of ``dim`` channels; see ``make``."""
+        return Chain(make(factory, dim, **sizes) for factory in self.factories[site])
 
 
 def scale_branches(factories: Sequence[Factory], dim: int) -> bool:

@@ -27,7 +27,8 @@ Every aggregator keeps these rules:
 - ``forward`` accepts any leading dimensions and treats their entries independently.
 - The output has the shape of the first input. If the tokens are reordered, so is the output.
 - A constructor that has a parameter ``dim`` gets the number of channels C from the backbone. In a
-  multi-head attention, ``Inside`` acts on each head, so C is the number of channels of one head.
+  multi-head attention, ``Inside`` acts on each head, so C is the number of channels of one head,
+  and a parameter ``heads`` gets the number of heads H; tokens are then (..., H, N, C).
 - The site is a property of the class. Backbones read it before they build an instance.
 - Parameters and buffers belong to one network. A backbone that trains the networks of several
   seeds at once builds one instance for each seed.
@@ -85,6 +86,7 @@ class Context:
         return neighbours_of(self.edges, self.num_nodes)
 
 
+SIZES = ("dim", "heads", "channels", "layers")  # arguments that a network gives to constructors
 PLAIN = Context()  # dense mixing of tokens that all see each other
 
 
@@ -221,17 +223,19 @@ def settle(model: nn.Module) -> None:
             module.settle()
 
 
-def make(factory: Callable[..., Aggregator], dim: int) -> Aggregator:
+def make(factory: Callable[..., Aggregator], dim: int, **sizes: int) -> Aggregator:
     """Builds an aggregator.
 
     Args:
         factory: a class, a ``functools.partial`` of one, or a function.
-        dim: channels C of the tokens; passed on if the factory asks for it, see ``wants_dim``.
+        dim: channels C of the tokens; passed on if the factory asks for it, see ``wants``.
+        sizes: others of ``SIZES``, passed on in the same way.
 
     Raises:
         InputError: its ``forward`` is missing, or has other arguments.
     """
-    made = factory(dim=dim) if wants_dim(factory) else factory()
+    known = {"dim": dim, **sizes}
+    made = factory(**{name: size for name, size in known.items() if wants(factory, name)})
     if isinstance(made, Inside | After | Instead):
         _require_forward(made)
     return made
@@ -239,8 +243,13 @@ def make(factory: Callable[..., Aggregator], dim: int) -> Aggregator:
 
 def wants_dim(factory: Callable) -> bool:
     """Whether a factory has a parameter ``dim`` that no ``functools.partial`` has set."""
+    return wants(factory, "dim")
+
+
+def wants(factory: Callable, name: str) -> bool:
+    """Whether a factory has a parameter of this name that no ``functools.partial`` has set."""
     parameters = inspect.signature(factory).parameters
-    return "dim" in parameters and "dim" not in getattr(inspect.unwrap(factory), "keywords", {})
+    return name in parameters and name not in getattr(inspect.unwrap(factory), "keywords", {})
 
 
 def checked(aggregator: nn.Module, x: Tensor, result: Tensor) -> Tensor:

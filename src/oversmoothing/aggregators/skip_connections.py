@@ -9,7 +9,7 @@ width:
   .. math:: z = (1 − α) H_l + α X_1, \\quad (1 − β_l) z + β_l z W, \\quad β_l = \\log(λ/l + 1)
 
 - jumping knowledge (Xu et al., ICML 2018): the last layer gets the maximum or the mean of
-  X_1, …, X_L in each channel.
+  X_1, …, X_L in each channel, or W [X_1, …, X_L] with a learned W.
 """
 
 import math
@@ -23,7 +23,7 @@ from oversmoothing.aggregators.checks import check_counts, check_finite, number
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
-Combination = Literal["max", "mean"]
+Combination = Literal["max", "mean", "cat"]
 
 
 class Connection(Aggregator):
@@ -100,24 +100,41 @@ class Jumping(Connection):
     """Gives the last of several layers the inputs of all of them, combined in each channel.
 
     Args:
-        mode: ``max`` or ``mean``.
+        mode: ``max``, ``mean``, or ``cat``: all of them through a linear layer back to C channels,
+            which starts as the last input alone and so as the network without the connection.
+        channels: C; needed with ``cat``, where oversmoothing.apply gives it.
+        layers: L, as ``channels``.
 
     Raises:
-        InputError: another mode.
+        InputError: another mode, or a size is missing.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
     site = "before"
 
-    def __init__(self, mode: Combination = "max") -> None:
+    def __init__(self, mode: Combination = "max", channels: int = 0, layers: int = 0) -> None:
         super().__init__()
         check_choice("aggregator.mode", mode, get_args(Combination))
         self.mode = mode
+        if mode == "cat":
+            check_counts(channels=channels, layers=layers)
+            self.linear = nn.Linear(layers * channels, channels, bias=False)
+            with torch.no_grad():
+                self.linear.weight.zero_()[:, -channels:].fill_diagonal_(1)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        every = torch.stack(inputs_like(x, context))
-        return every.amax(dim=0) if self.mode == "max" else every.mean(dim=0)
+        every = inputs_like(x, context)
+        if self.mode == "cat":
+            if len(every) * x.shape[-1] != self.linear.in_features:
+                raise InputError(
+                    f"aggregator: {len(every)} layers have an input {tuple(x.shape)}, and jumping "
+                    f"knowledge was built for {self.linear.in_features} channels in all; call the "
+                    "whole model"
+                )
+            return self.linear(torch.cat(every, dim=-1))
+        stacked = torch.stack(every)
+        return stacked.amax(dim=0) if self.mode == "max" else stacked.mean(dim=0)
 
 
 def inputs_like(x: Tensor, context: Context) -> list[Tensor]:
