@@ -91,8 +91,8 @@ class Subject:
         beside = self.of(plain, list(own.layers), own.measures, own.layout, own.loss)
         if not new:
             return beside
-        weights = (dict(m.named_parameters()) for m in (self.model, plain))
-        notes = tuple(kept(*weights, f"build the reference with another seed, seed={seed + 1}"))
+        own, drawn = (dict(model.named_parameters()) for model in (self.model, plain))
+        notes = tuple(kept(own, drawn, f"build the reference with another seed, seed={seed + 1}"))
         return replace(beside, name=f"{beside.name}, built with seed {seed}", notes=notes)
 
     def _called(self, build: Any, seed: int) -> Any:
