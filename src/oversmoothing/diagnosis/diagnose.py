@@ -91,8 +91,9 @@ class Subject:
         beside = self.of(plain, list(own.layers), own.measures, own.layout, own.loss)
         if not new:
             return beside
-        own, drawn = (dict(model.named_parameters()) for model in (self.model, plain))
-        notes = tuple(kept(own, drawn, f"build the reference with another seed, seed={seed + 1}"))
+        weights, others = (dict(model.named_parameters()) for model in (self.model, plain))
+        way = f"build the reference with another seed, seed={seed + 1}"
+        notes = tuple(kept(weights, others, way))
         return replace(beside, name=f"{beside.name}, built with seed {seed}", notes=notes)
 
     def _called(self, build: Any, seed: int) -> Any:
