@@ -13,7 +13,8 @@ FIGURES = hero fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves 
 # or NAME, the host's.
 SWITCHES = ALL EARLIER FRESH LATEX PDF PLAN PUBLISH RECORDED REPLACE
 VALUES = COLUMNS DATA GRAPHS LAYERS METHODS NETWORKS ONLY RUN SEEDS
-OTHERS = CONTRANORM DATA_ROOT EANET EMANET IMAGES JOBS N NAME OUT OVERRIDES PYTHON SPLIT TOCO VENV
+OTHERS = CONTRANORM DATA_ROOT EANET EMANET IMAGES JOBS MINUTES N NAME OUT OVERRIDES \
+  PYTHON SPLIT TOCO VENV
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(strip $(filter-out $(SWITCHES) $(VALUES) $(OTHERS),$(GIVEN)))
 $(if $(UNKNOWN),$(error $(UNKNOWN): no such option, so nothing was run; see `make help`))
@@ -32,7 +33,7 @@ CASES = pyg contranorm centering em slopes generator cures search paper_sizes en
 TO = $(if $(PUBLISH),--publish)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims numbers cures figure fig1 fig2 report submission bench torture clean distclean
+.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims numbers cures figure fig1 fig2 report submission bench gpu torture clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -144,6 +145,9 @@ bench: setup  ## speed and memory, compared with reference implementations
 	$(BENCH) par $(TO) $(if $(TOCO),--toco $(TOCO))
 	$(BENCH) wsss_step $(TO) $(if $(TOCO),--toco $(TOCO))
 	$(if $(IMAGES),$(BENCH) loader $(TO) --images $(IMAGES))
+
+gpu: setup  ## what needs a GPU, most valuable first, for some minutes: make gpu MINUTES=12
+	$(PY) benchmarks/gpu.py --minutes $(or $(MINUTES),12)
 
 torture: setup  ## kills at random moments, a full disk, damaged files: make torture N=1000
 	@$(PY) -c 'import pytest' 2>/dev/null || $(INSTALL) -e '.[dev]'

@@ -117,11 +117,15 @@ def graphs(
         if official and method in GCN_NORMS:
             make = partial(OfficialGCN, Path(official), method, dropout=DROPOUT)
             peers["ContraNorm's code"] = make
+        own = partial(OneBatch, method, depth, run.place)
+        theirs = {peer: partial(plain, make, depth) for peer, make in peers.items()}
+        if run.place.type == "cuda":
+            theirs["ours without a CUDA graph"] = partial(own, "trainer.cuda_graph=false")
         quadratic = method == "contranorm"
         epoch = f"epoch of {len(SEEDS)} seeds on {graph.name}"
         yield Comparison(
-            {f"GCN, {method}, L = {depth}": partial(OneBatch, method, depth, run.place)},
-            {peer: partial(plain, make, depth) for peer, make in peers.items()},
+            {f"GCN, {method}, L = {depth}": own},
+            theirs,
             unit=f"CPU s per {epoch}",
             peak=f"peak MB per {epoch}" if quadratic else "",
             agree=logits_differ,
@@ -131,8 +135,8 @@ def graphs(
 class OneBatch:
     """Trains all seeds in one network, as train.py does."""
 
-    def __init__(self, method: str, depth: int, place: torch.device) -> None:
-        cell = ["experiment=gnn_table5", DATA, f"backbone.depth={depth}"]
+    def __init__(self, method: str, depth: int, place: torch.device, *more: str) -> None:
+        cell = ["experiment=gnn_table5", DATA, f"backbone.depth={depth}", *more]
         fixed = [f"backbone.hidden={HIDDEN}", f"backbone.dropout={DROPOUT}", f"device={place}"]
         self.loop = training([*cell, *fixed, *METHODS[method]], SEEDS)
 

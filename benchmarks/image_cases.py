@@ -339,14 +339,18 @@ def _convolution(
     return both
 
 
-WSSS = {  # form: aggregator, trainer.precision, trainer.compile
-    "plain": (NoAggregator, "fp32", False),
-    "centered": (partial(Centered, -1.0), "fp32", False),
-    "plain, compiled": (NoAggregator, "fp32", True),
-    "plain, bf16": (NoAggregator, "bf16", False),
-    "centered, bf16": (partial(Centered, -1.0), "bf16", False),
-    "plain, bf16, compiled": (NoAggregator, "bf16", True),
-    "centered, bf16, compiled": (partial(Centered, -1.0), "bf16", True),
+WSSS = {  # form: aggregator, options of the trainer
+    "plain": (NoAggregator, {}),
+    "centered": (partial(Centered, -1.0), {}),
+    "plain, compiled": (NoAggregator, {"compile": True}),
+    "plain, bf16": (NoAggregator, {"precision": "bf16"}),
+    "centered, bf16": (partial(Centered, -1.0), {"precision": "bf16"}),
+    "plain, bf16, compiled": (NoAggregator, {"precision": "bf16", "compile": True}),
+    "centered, bf16, compiled": (partial(Centered, -1.0), {"precision": "bf16", "compile": True}),
+    "centered, bf16, no CUDA graph": (
+        partial(Centered, -1.0),
+        {"precision": "bf16", "cuda_graph": False},
+    ),
 }
 
 
@@ -409,17 +413,17 @@ class WSSSStep:
 
     def __init__(self, form: str, name: str, batch: dict[str, Tensor], energy: bool) -> None:
         torch.manual_seed(0)
-        aggregator, precision, compiles = WSSS[form]
+        aggregator, options = WSSS[form]
         place, B = batch["image"].device, len(batch["image"])
         vit = ViT([aggregator, NoAggregator], name=name, weights="none")
         self.network, self.batch = Network(vit, num_classes=20).to(place), batch
         method = Method(start=0) if energy else Method(start=0, reg_weight=0.0)
-        trainer = AdamWPoly(batch_size=B, precision=precision)
+        trainer = AdamWPoly(batch_size=B, **options)
         recorder = Recorder(Path(), [0], checkpoint_seconds=math.inf)
         own = Objective(method, self.network)
         self.training = TrainingLoop(self.network, own, None, trainer, recorder, place)
         self.compiled = contextlib.ExitStack()  # open as long as the object exists
-        self.compiled.enter_context(compiled(self.network, compiles))
+        self.compiled.enter_context(compiled(self.network, trainer.compile))
 
     def __call__(self) -> dict[str, Tensor]:
         return self.training._step(self.network, self.batch)

@@ -1,0 +1,110 @@
+"""Uses a GPU for some minutes: runs the queue of gpu.yaml, the most valuable item first.
+
+    python benchmarks/gpu.py --minutes 12
+    python benchmarks/gpu.py --list
+
+An item that has ended without an error is not run again. What is not finished when the time is over
+gets an interrupt, as from Ctrl-C, and continues from its last checkpoint the next time. Logs and
+the list of finished items are in outputs/gpu, which can be copied from machine to machine.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from oversmoothing.errors import InputError
+from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.environment import device
+
+HERE = Path(__file__).parent
+GRACE = 30  # seconds in which an interrupted process may save its state
+Item = dict[str, Any]
+
+
+def queue() -> list[Item]:
+    """Returns the items: ``name``, ``why``, ``minutes``, ``commands`` (run side by side)."""
+    return yaml.safe_load((HERE / "gpu.yaml").read_text("utf-8"))
+
+
+def run(item: Item, folder: Path, until: float) -> bool:
+    """Runs the commands of an item side by side; returns whether all ended without an error."""
+    env = os.environ | {"OVERSMOOTHING_GPU_TESTS": "1"} if item.get("tests") else dict(os.environ)
+    started = []
+    for number, command in enumerate(item["commands"]):
+        words = [sys.executable if word == "python" else word for word in shlex.split(command)]
+        log = (folder / f"{item['name']}-{number}.log").open("ab")
+        started.append(
+            subprocess.Popen(words, cwd=HERE.parent, env=env, stdout=log, stderr=subprocess.STDOUT)
+        )
+    while any(p.poll() is None for p in started) and time.monotonic() < until:
+        time.sleep(0.2)
+    late = [p for p in started if p.poll() is None]
+    for process in late:
+        process.send_signal(signal.SIGINT)
+    for process in late:
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return not late and not any(p.returncode for p in started)
+
+
+def work(items: list[Item], folder: Path, minutes: float) -> None:
+    """Runs what has not been done yet, as long as there is time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "done.json"
+    done = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    until = time.monotonic() + 60 * minutes
+    for item in items:
+        left = (until - time.monotonic()) / 60
+        if done.get(item["name"]) == item["commands"]:
+            print(f"{item['name']}: done before", flush=True)
+        elif left < (needs := item.get("at_least", item["minutes"])):
+            print(f"{item['name']}: needs {needs} minutes, {left:.1f} are left", flush=True)
+        else:
+            began = time.monotonic()
+            good = run(item, folder, until)
+            taken = (time.monotonic() - began) / 60
+            print(
+                f"{item['name']}: {'done' if good else 'not finished'}, {taken:.1f} minutes; "
+                f"see {folder}/{item['name']}-0.log",
+                flush=True,
+            )
+            if good:
+                done[item["name"]] = item["commands"]
+                path.write_text(json.dumps(done, indent=1), "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=12, help="wall time for all (default: 12)")
+    parser.add_argument("--list", action="store_true", help="print the queue and run nothing")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="only these items")
+    parser.add_argument("--folder", type=Path, default=Path("outputs/gpu"))
+    args = parser.parse_args()
+    items = queue()
+    if unknown := set(args.only or ()) - {item["name"] for item in items}:
+        raise InputError(f"--only: no such item {', '.join(sorted(unknown))}; see --list")
+    if not args.minutes > 0:
+        raise InputError(f"--minutes: expected a number above 0, got {args.minutes:g}")
+    items = [item for item in items if not args.only or item["name"] in args.only]
+    if args.list:
+        for item in items:
+            print(f"{item['name']:12} {item['minutes']:4g} min  {item['why']}")
+        return
+    device("cuda")  # refused in one line where there is none
+    work(items, args.folder, args.minutes)
+
+
+if __name__ == "__main__":
+    run_script(main)
