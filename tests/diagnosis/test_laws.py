@@ -117,6 +117,48 @@ def test_weights_of_edges_count() -> None:
     equal(osm.diagnose(model, x, matrix), osm.diagnose(model, x, CYCLE, edge_weight=weight))
 
 
+def test_labels_give_the_distances_of_classes_for_nodes_and_tokens() -> None:
+    """A node with a negative label, padding and leading tokens have no class."""
+    model, labels, ratio = gcn(), torch.tensor([0, 1, 0, -1, 1]), osm.metrics.group_distance_ratio
+    report = osm.diagnose(model, NODES[:5], CYCLE, labels=labels)
+    hidden = [*captured(model, report.layers, NODES[:5], CYCLE)]
+    expected = [ratio(h, labels).item() for h in hidden]
+    assert report["group_distance_ratio"] == pytest.approx(expected, rel=1e-5)
+    assert "group_distance_ratio ↓" in str(report)
+    gap = osm.diagnose(model, NODES[:5], CYCLE, metrics="mad_gap")["mad_gap"]
+    assert gap == pytest.approx([osm.metrics.mad_gap(h, CYCLE).item() for h in hidden], rel=1e-5)
+    graphs = [pyg_data.Data(x=draw(n, 4, seed=n), edge_index=CYCLE) for n in (5, 6)]
+    every = torch.cat([labels, labels, labels[:1]])
+    found = osm.diagnose(model, pyg_data.Batch.from_data_list(graphs), labels=every)
+    alone = [osm.diagnose(model, g, labels=every[:n] if n == 5 else every[5:])
+             for n, g in zip((5, 6), graphs)]  # fmt: skip
+    pairs = zip(*(one["group_distance_ratio"] for one in alone))
+    assert found["group_distance_ratio"] == pytest.approx([sum(pair) / 2 for pair in pairs])
+
+    of_tokens, mask = torch.tensor([[0, 0, 1, 1, 0]] * 2), torch.ones(2, 5).bool()
+    mask[1, 4] = False
+    blocks = Blocks()
+    report = osm.diagnose(blocks, X, labels=of_tokens, mask=mask, prefix=1)
+    hidden = blocks.blocks[0](X)
+    expected = [ratio(hidden[0, 1:], of_tokens[0, 1:]), ratio(hidden[1, 1:4], of_tokens[1, 1:4])]
+    assert report["group_distance_ratio"][0] == pytest.approx(sum(expected).item() / 2, rel=1e-5)
+
+
+def test_labels_of_a_model_go_to_it() -> None:
+    class OfLabels(Blocks):
+        def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+            assert labels is not None
+            return super().forward(x)
+
+    labels = torch.arange(10).view(2, 5) % 2
+    assert "group_distance_ratio" not in osm.diagnose(OfLabels(), X, labels=labels).values
+    model = OfLabels()
+    found = osm.diagnose(model, X, labels=labels, metrics="group_distance_ratio")
+    expected = osm.metrics.group_distance_ratio(model.blocks[0](X)[0], labels[0])
+    other = osm.metrics.group_distance_ratio(model.blocks[0](X)[1], labels[1])
+    assert found["group_distance_ratio"][0] == pytest.approx((expected + other).item() / 2)
+
+
 def test_isolated_nodes_count_but_for_mad() -> None:
     model = gcn()
     report = osm.diagnose(model, NODES, CYCLE, layers="convs.0")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tokens import random_tokens as draw
 from torch import Tensor
+from torch_geometric.nn import DiffGroupNorm
 
 from oversmoothing.errors import InputError
 from oversmoothing.metrics import graphs, smoothness
@@ -274,7 +275,28 @@ def test_gaps_of_near_and_far_nodes_and_of_classes() -> None:
     near, far = (hops > 0) & (hops <= 3), hops >= 8
     expected = distance[far].mean() - distance[near].mean()
     assert graphs.mad_gap(x, edges).item() == pytest.approx(expected.item(), abs=1e-6)
-    labels = torch.tensor([0, 0, 1, 1])
-    apart = torch.tensor([[0.0], [1], [10], [11]])
+    labels = torch.tensor([5, 5, -1, 2, 2])
+    apart = torch.tensor([[0.0], [1], [99], [10], [11]])
     # within: (0 + 1 + 1 + 0) / 4 = 0.5 for both classes; between: (10 + 11 + 9 + 10) / 4 = 10
     assert graphs.group_distance_ratio(apart, labels).item() == pytest.approx(20)
+    order = torch.randperm(20)  # nodes have no order
+    moved = graphs.mad_gap(x[order], order.argsort()[edges])
+    assert moved.item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_the_group_distance_ratio_is_that_of_its_pairs() -> None:
+    x, labels = draw(2, 9, 4), torch.tensor([0, 2, 1, 1, 0, -1, 2, 1, 0])
+    pairs = [[(a, b) for a in range(9) for b in range(9) if (labels[a], labels[b]) == (i, j)]
+             for i in range(3) for j in range(3)]  # fmt: skip
+    means = [torch.stack([(x[:, a] - x[:, b]).norm(dim=-1) for a, b in of]).mean(0) for of in pairs]
+    own = (means[0] + means[4] + means[8]) / 3
+    between = (sum(means) - 3 * own) / 6
+    found = graphs.group_distance_ratio(x, labels)
+    torch.testing.assert_close(found, between / own)
+    order = torch.randperm(9)
+    torch.testing.assert_close(graphs.group_distance_ratio(x[:, order], labels[order]), found)
+    torch.testing.assert_close(graphs.group_distance_ratio(7e200 * x, labels), found)
+    assert graphs.group_distance_ratio(x, labels.clamp(max=0)).isnan().all()  # a single class
+    theirs = DiffGroupNorm.group_distance_ratio(x[0, :4], torch.tensor([0, 0, 1, 1]), eps=0)
+    ours = graphs.group_distance_ratio(x[0, :4], torch.tensor([0, 0, 1, 1])).item()
+    assert theirs == pytest.approx(2 * ours)  # the factor K / (K − 1) of two classes

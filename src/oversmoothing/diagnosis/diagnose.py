@@ -18,7 +18,7 @@ from oversmoothing.adapters.prefix import class_token_of
 from oversmoothing.adapters.recipe import lost
 from oversmoothing.adapters.site import check_layout
 from oversmoothing.diagnosis.calls import Call, calls, has_forward
-from oversmoothing.diagnosis.measures import OF_GRADIENT, Metrics, chosen_measures
+from oversmoothing.diagnosis.measures import OF_GRADIENT, OF_LABELS, Metrics, chosen_measures
 from oversmoothing.diagnosis.plan import Options, Plan
 from oversmoothing.diagnosis.reference import Drawn, draw, explained, kept
 from oversmoothing.diagnosis.report import Report, gathered
@@ -154,6 +154,7 @@ def diagnose(
     mask: Tensor | None = None,
     batch: Tensor | None = None,
     prefix: int | None = None,
+    labels: Tensor | None = None,
     batches: Iterable[Any] | None = None,
     reference: Reference | None = None,
     seed: int = 0,
@@ -178,6 +179,9 @@ def diagnose(
         batch: the graph of every node, (N,); None: ``batch``, if the model gets one.
         prefix: number of leading tokens that are left out, such as CLS; None: taken from
             the model, layer by layer, for timm, transformers and torchvision.
+        labels: the class of every node, (N,), or token, (B, N), for ``group_distance_ratio``;
+            negative: none. An argument ``labels`` of the model gets them as well; they are then
+            measured only if ``metrics`` names this measure.
         batches: an iterable of inputs, given instead of ``inputs``: tensors, tuples of positional
             arguments, dictionaries of keyword arguments, or torch-geometric data.
         reference: ``random``: the same model at random initialisation; or another model; or a
@@ -207,7 +211,11 @@ def diagnose(
     notes += _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
     _require_seed(seed)
-    chosen, options = chosen_measures(metrics), Options(edges, mask, batch, prefix)
+    chosen = chosen_measures(metrics)
+    if labels is not None and "labels" in _parameters(model):
+        kwargs = {**kwargs, "labels": labels}
+        labels = labels if metrics is not None and {*OF_LABELS} & {*chosen} else None
+    options = Options(edges, mask, batch, prefix, labels)
     _require_loss(loss, metrics is not None and chosen)
     subjects = [Subject.of(model, layers, chosen, layout, loss)]
     with ExitStack() as stack:

@@ -6,37 +6,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oversmoothing import metrics
+from oversmoothing.diagnosis.samples import Piece
 from oversmoothing.errors import InputError, meant
-from oversmoothing.metrics import graphs, smoothness
+from oversmoothing.metrics import smoothness
 
 Of = Callable[[Any], Any]
-OF_TOKENS: dict[str, Of] = {
-    measure.__name__: measure
-    for measure in (
-        smoothness.cosine,
-        smoothness.effective_rank,
-        smoothness.mean_share,
-        smoothness.norm,
-        smoothness.stable_rank,
-        smoothness.max_norm_ratio,
-        smoothness.largest_token_share,
-        smoothness.largest_channel_share,
-        smoothness.effective_rank_without_outliers,
-        smoothness.mean_share_without_outliers,
-        smoothness.centered_stable_rank,
-        smoothness.rank,
-        smoothness.token_variance,
-    )
-}
-OF_EDGES: dict[str, Callable[..., Tensor]] = {
-    measure.__name__: measure
-    for measure in (
-        graphs.dirichlet_energy,
-        graphs.mad,
-        graphs.rayleigh_quotient,
-        graphs.rayleigh_quotient_loops,
-    )
-}
+TOKENS = (
+    *("cosine", "effective_rank", "mean_share", "norm", "stable_rank", "max_norm_ratio"),
+    *("largest_token_share", "largest_channel_share", "effective_rank_without_outliers"),
+    *("mean_share_without_outliers", "centered_stable_rank", "rank", "token_variance"),
+)
+EDGES = ("dirichlet_energy", "mad", "rayleigh_quotient", "rayleigh_quotient_loops", "mad_gap")
+OF_TOKENS: dict[str, Of] = {name: getattr(metrics, name) for name in TOKENS}
+OF_EDGES: dict[str, Of] = {name: getattr(metrics, name) for name in EDGES}
+OF_LABELS: dict[str, Of] = {"group_distance_ratio": metrics.group_distance_ratio}
 OF_MAPS = ("attention_similarity", "attention_entropy", "attention_sink", "attention_gap")
 BESIDE = "attention_cosine"  # of the map of a layer and that of the layer before
 OF_SAMPLES: dict[str, Callable[[smoothness.Samples], Tensor]] = {
@@ -46,11 +30,13 @@ OF_SAMPLES: dict[str, Callable[[smoothness.Samples], Tensor]] = {
 OF_GRADIENT: dict[str, Of] = {
     f"gradient_{name}": OF_TOKENS[name] for name in ("norm", "cosine", "effective_rank")
 }
-MEASURES = (*OF_TOKENS, *OF_EDGES, *OF_MAPS, BESIDE, *OF_SAMPLES, *OF_GRADIENT)
-ON_REQUEST = {"centered_stable_rank", "rank", "token_variance", "attention_gap"}  # slow, or alike
+MEASURES = (*OF_TOKENS, *OF_EDGES, *OF_LABELS, *OF_MAPS, BESIDE, *OF_SAMPLES, *OF_GRADIENT)
+ON_REQUEST = {  # slow, or like another one
+    *("centered_stable_rank", "rank", "token_variance", "attention_gap", "mad_gap"),
+}
 DEFAULT = tuple(name for name in MEASURES if name not in ON_REQUEST)
 SAMPLES = 8  # number of samples from which on measures across them are shown by default
-Pieces = Iterable[tuple[smoothness.Tokens, Any]]
+Pieces = Iterable[Piece]
 Metrics = str | Of | Iterable[str | Of] | None
 
 
@@ -89,17 +75,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def chosen_measures(metrics: Metrics) -> tuple[str, ...]:
+def chosen_measures(given: Metrics) -> tuple[str, ...]:
     """Returns the names of the measures; None chooses all.
 
     Raises:
         InputError: an unknown name, something else, or two measures of one name.
     """
-    if metrics is None:
+    if given is None:
         return DEFAULT
-    single = isinstance(metrics, str) or not isinstance(metrics, Iterable)
-    listed: tuple[Any, ...] = (metrics,) if single else tuple(metrics)  # type: ignore[arg-type]
-    names = {function: name for name, function in (OF_TOKENS | OF_EDGES).items()}
+    single = isinstance(given, str) or not isinstance(given, Iterable)
+    listed: tuple[Any, ...] = (given,) if single else tuple(given)  # type: ignore[arg-type]
+    names = {of: name for name, of in (OF_TOKENS | OF_EDGES | OF_LABELS).items()}
     wanted = tuple(names.get(one, one) if callable(one) else one for one in listed)
     for one in wanted:
         if not callable(one) and one not in MEASURES:
@@ -118,8 +104,8 @@ def measure(name: str, pieces: Pieces, measures: Mapping[str, Of]) -> dict[str, 
 
     Args:
         name: of the layer, for error messages.
-        pieces: tokens of one or more samples, and the edges of a graph with their weights or None.
-        measures: by name; those of edges are skipped if there are none.
+        pieces: the samples, one or more at a time.
+        measures: by name; those of edges and labels are skipped if there are none.
 
     Returns:
         One value per sample for every measure, float64 on the CPU, in parts.
@@ -127,16 +113,26 @@ def measure(name: str, pieces: Pieces, measures: Mapping[str, Of]) -> dict[str, 
     Raises:
         InputError: tokens are not finite.
     """
-    found: dict[str, list[Tensor]] = {m: [] for m in measures if m not in OF_EDGES}
-    for tokens, edges in pieces:
+    found: dict[str, list[Tensor]] = {m: [] for m in measures}
+    for tokens, edges, labels in pieces:
         if not tokens.size.isfinite().all():
             raise InputError(
                 f"{name}: returns values that are not finite, as the first layer that does; look "
                 "at the inputs and the weights, and run the model in float32 or bfloat16"
             )
         for measured, function in measures.items():
-            if measured not in OF_EDGES:
-                found[measured].append(function(tokens).cpu())
+            values = found.setdefault(measured, [])
+            if measured in OF_LABELS:
+                values += [] if labels is None else _by_label(function, tokens, labels)
+            elif measured not in OF_EDGES:
+                values.append(function(tokens).cpu())
             elif edges is not None:
-                found.setdefault(measured, []).append(function(tokens, *edges).cpu())
-    return found
+                weighted = edges if measured != "mad_gap" else edges[:1]
+                values.append(function(tokens, *weighted).cpu())
+    return {m: values for m, values in found.items() if values or m not in OF_EDGES | OF_LABELS}
+
+
+def _by_label(function: Of, tokens: smoothness.Tokens, labels: Tensor) -> list[Tensor]:
+    """Measures one sample at a time, since classes differ; padding has no label."""
+    labels = labels if tokens.keep is None else labels.masked_fill(~tokens.keep, -1)
+    return [function(x, own)[None].cpu() for x, own in zip(tokens.x, labels)]

@@ -22,6 +22,7 @@ class Options:
         mask: true for tokens, false for padding, (B, N).
         batch: index of the graph of every node, (N,).
         prefix: number of leading tokens to leave out, such as 1 for a class token.
+        labels: classes of the tokens, (B, N), or of the nodes, (N,); negative: none.
 
     Raises:
         InputError: an option is not of its type.
@@ -31,13 +32,16 @@ class Options:
     mask: Tensor | None = None
     batch: Tensor | None = None
     prefix: int | None = None
+    labels: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for option in ("edges", "mask", "batch"):
+        for option in ("edges", "mask", "batch", "labels"):
             if not isinstance(value := getattr(self, option), Tensor | None):
                 raise InputError(f"{option}: expected a tensor, got {type(value).__name__}")
         if isinstance(self.prefix, bool) or not isinstance(self.prefix, int | None):
             raise InputError(f"prefix: expected a number of tokens, got {self.prefix!r}")
+        if self.labels is not None and self.labels.is_floating_point():
+            raise InputError(f"labels: expected integers, got {self.labels.dtype}")
 
 
 class Plan:
@@ -88,8 +92,8 @@ class Plan:
         if self.graph or x.dim() == 2:
             if self._graphs is None:
                 self._require_nodes(name, x)
-                given = (_on(x.device, y) for y in (self.batch, self.edges, self.weight))
-                self._graphs = Graphs(x.shape[-2], *given)
+                given = (self.batch, self.edges, self.weight, self.options.labels)
+                self._graphs = Graphs(x.shape[-2], *(_on(x.device, y) for y in given))
             found: Sequences | Graphs = self._graphs
         else:
             keep = self.padding.keep(name, layer, x.shape[:2])
@@ -114,6 +118,7 @@ class Plan:
         self, name: str, x: Tensor, layout: str | None, keep: Tensor | None
     ) -> Sequences:
         (B, N, _), prefix = x.shape, self.options.prefix
+        labels = _on(x.device, self.options.labels)
         shapes = self.padding.inputs_of(name)
         size = max((shape[0] for shape in shapes), default=B)
         parts = B // size if size and B % size == 0 else 1
@@ -122,11 +127,12 @@ class Plan:
                 raise InputError(
                     f"prefix: expected 0 to {N - 1}, below the tokens of {name}, got {prefix}"
                 )
-            return Sequences(prefix, 0, parts, keep)
+            return Sequences(prefix, 0, parts, keep, labels)
         frames = {shape[1] for shape in shapes if len(shape) == 5}  # of a video; each has a CLS
         if layout in ("BCHW", "BHWC") or parts > 1 and parts not in frames:
-            return Sequences(0, 0, parts, keep)
-        return Sequences(prefix_of(self.model, name), suffix_of(self.model, name), parts, keep)
+            return Sequences(0, 0, parts, keep, labels)
+        around = prefix_of(self.model, name), suffix_of(self.model, name)
+        return Sequences(*around, parts, keep, labels)
 
     def _has_graphs(self) -> bool:
         """Whether the model gets the graph of every node, without edges."""

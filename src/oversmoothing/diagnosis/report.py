@@ -34,6 +34,8 @@ LEGEND = {
     "rayleigh_quotient": "the energy of the normalised Laplacian over that of the nodes",
     "rayleigh_quotient_loops": "the same with self-loops",
     "mad": "mean cosine distance of neighbours; 0: all point the same way",
+    "mad_gap": "MAD of nodes 8 or more hops apart, less that of nodes at most 3 apart",
+    "group_distance_ratio": "distance between classes over that in a class; 1: classes mix",
     "attention_similarity": "mean cosine of two rows of an attention map; 1: all are equal",
     "attention_entropy": "of a row, divided by log N; 1: uniform",
     "attention_sink": "share of the attention that one token gets",
@@ -49,10 +51,10 @@ UP = {"cosine", "mean_share", "mean_share_without_outliers", "sample_cosine", "g
 UP |= {"attention_similarity", "attention_entropy"}
 DOWN = {"effective_rank", "effective_rank_without_outliers", "stable_rank", "centered_stable_rank"}
 DOWN |= {"rank", "token_variance", "dirichlet_energy", "rayleigh_quotient", "mad", "rankme"}
-DOWN |= {"rayleigh_quotient_loops", "gradient_effective_rank"}
+DOWN |= {"rayleigh_quotient_loops", "gradient_effective_rank", "mad_gap", "group_distance_ratio"}
 COLUMNS = (  # of the table, if the user names none
     *("cosine", "effective_rank", "mean_share", "norm", "max_norm_ratio", "dirichlet_energy"),
-    *("mad", "attention_similarity", "sample_cosine", "gradient_norm"),
+    *("mad", "group_distance_ratio", "attention_similarity", "sample_cosine", "gradient_norm"),
 )
 
 
@@ -241,7 +243,7 @@ def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
     single = _across(watch, wanted is not None) | _beside(watch, matrix)
     names = [str(m) for m in watch.measures if m in single or any(m in row for row in rows)]
     missing = [m for m in watch.measures if m not in names] if wanted is not None else []
-    why = "edges are not known, no attention map was seen, or there is one sample"
+    why = "edges or labels are not known, no attention map was seen, or there is one sample"
     if not names:
         raise InputError(f"metrics: cannot measure {', '.join(missing)}: {why}; give edges=")
     finite = {m: [_finite(row.get(m)) for row in rows] for m in names if m not in single}

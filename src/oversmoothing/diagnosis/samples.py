@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,19 @@ Edges = tuple[Tensor, Tensor | None]  # (2, E), and their weights (E,)
 MOST_SORTED = 10_000_000  # edges of a graph that are checked for their reverse, to save memory
 
 
+class Piece(NamedTuple):
+    """Tokens (b, n, C) of one or more samples, and what is known about them.
+
+    Args:
+        edges: of the one graph that it is; None: unknown.
+        labels: of the tokens, (b, n), negative for those without one; None: unknown.
+    """
+
+    tokens: Tokens
+    edges: Edges | None = None
+    labels: Tensor | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Sequences:
     """A batch of images or sentences with tokens (B, N, C).
@@ -23,6 +36,7 @@ class Sequences:
         prefix, suffix: numbers of leading and of trailing tokens that are left out.
         parts: number of parts of a sample, such as windows, that follow each other along B.
         keep: true for tokens that are not padding, (B, N); None: all.
+        labels: of the tokens, (B, N); None: unknown.
     """
 
     unit: ClassVar[Literal["tokens"]] = "tokens"
@@ -33,16 +47,18 @@ class Sequences:
     suffix: int = 0
     parts: int = 1
     keep: Tensor | None = None
+    labels: Tensor | None = None
 
-    def split(self, x: Tensor) -> Iterator[tuple[Tokens, None]]:
+    def split(self, x: Tensor) -> Iterator[Piece]:
         """Yields the tokens of the samples with two or more. Shapes: x (B, N, C) -> (b, n, C)."""
         x = self._joined(x)
         keep = x.new_ones(x.shape[:2], dtype=torch.bool) if self.keep is None else self.keep
         keep = keep if self.keep is None else self._joined(keep)
         several = keep.sum(dim=1) > 1
         x, keep = (x, keep) if several.all() else (x[several], keep[several])
+        labels = None if self.labels is None else self._joined(self.labels)[several]
         if len(x):
-            yield Tokens(x, None if keep.all() else keep), None
+            yield Piece(Tokens(x, None if keep.all() else keep), None, labels)
 
     def sizes(self, x: Tensor) -> list[int]:
         """Returns the number of tokens of every sample."""
@@ -62,12 +78,13 @@ class Sequences:
         return x.unflatten(0, (-1, self.parts)).flatten(1, 2)
 
     def check(self, name: str, x: Tensor) -> None:
-        """Raises InputError if the mask does not fit the tokens."""
-        if self.keep is not None and self.keep.shape != x.shape[:2]:
-            raise InputError(
-                f"mask: expected {tuple(x.shape[:2])}, the samples and tokens of {name}, got "
-                f"{tuple(self.keep.shape)}; give mask= with true for every token that counts"
-            )
+        """Raises InputError if the mask or the labels do not fit the tokens."""
+        for option, value in (("mask", self.keep), ("labels", self.labels)):
+            if value is not None and value.shape != x.shape[:2]:
+                raise InputError(
+                    f"{option}: expected {tuple(x.shape[:2])}, the samples and tokens of {name}, "
+                    f"got {tuple(value.shape)}; give {option}= with one entry for every token"
+                )
 
 
 class Graphs:
@@ -78,6 +95,7 @@ class Graphs:
         batch: the graph of every node, (N,); None: one graph.
         edges: (2, E), both directions of every edge; None: unknown.
         weight: of the edges, (E,); None: 1.
+        labels: of the nodes, (N,); None: unknown.
 
     Attributes:
         isolated: number of nodes without neighbours in graphs of several nodes, 0 if the edges are
@@ -86,7 +104,7 @@ class Graphs:
             in a graph of more than ``MOST_SORTED`` edges.
 
     Raises:
-        InputError: the batch vector or the edges do not fit the nodes.
+        InputError: the batch vector, the edges or the labels do not fit the nodes.
     """
 
     unit: ClassVar[Literal["nodes"]] = "nodes"
@@ -98,8 +116,11 @@ class Graphs:
         batch: Tensor | None,
         edges: Tensor | None,
         weight: Tensor | None = None,
+        labels: Tensor | None = None,
     ) -> None:
-        self.num_nodes = num_nodes
+        self.num_nodes, self.labels = num_nodes, labels
+        if labels is not None and labels.shape != (num_nodes,):
+            raise InputError(f"labels: expected ({num_nodes},), got {tuple(labels.shape)}")
         self.isolated = self.one_way = self.repeated = 0
         if edges is not None:
             check_edges(edges, num_nodes)
@@ -112,16 +133,18 @@ class Graphs:
         self.single = sum(nodes is not None and len(nodes) == 1 for nodes in self.nodes)
         self.isolated -= self.single if edges is not None else 0
 
-    def split(self, x: Tensor) -> Iterator[tuple[Tokens, Edges | None]]:
-        """Yields the nodes of one graph at a time, and its edges with their weights.
+    def split(self, x: Tensor) -> Iterator[Piece]:
+        """Yields the nodes of one graph at a time.
 
-        Shapes: x (N, C), or (B, N, C) for B features of the same nodes -> (1, n, C), (2, e), (e,).
+        Shapes: x (N, C), or (B, N, C) for B features of the same nodes -> (1, n, C).
         """
+        labels = self.labels
         for features in x if x.dim() == 3 else x[None]:
             for nodes, edges in zip(self.nodes, self.edges):
                 own = features if nodes is None else features[nodes]
+                some = labels if labels is None or nodes is None else labels[nodes]
                 if len(own) > 1:
-                    yield Tokens(own[None]), edges
+                    yield Piece(Tokens(own[None]), edges, None if some is None else some[None])
 
     def sizes(self, x: Tensor) -> list[int]:
         """Returns the number of nodes of every graph."""

@@ -15,6 +15,7 @@ from oversmoothing.diagnosis.measures import (
     BESIDE,
     OF_EDGES,
     OF_GRADIENT,
+    OF_LABELS,
     OF_MAPS,
     OF_SAMPLES,
     OF_TOKENS,
@@ -65,7 +66,7 @@ class Watch:
     ) -> None:
         self.layers, self.measures, self.layout, self.loss = layers, measures, layout, loss
         own = {str(m): m for m in measures if isinstance(m, OwnMeasure)}
-        known: dict[str, Any] = OF_TOKENS | OF_EDGES | own
+        known: dict[str, Any] = OF_TOKENS | OF_EDGES | OF_LABELS | own
         self.of_layers = {m: function for m, function in known.items() if m in measures}
         self.across: dict[Row, smoothness.Samples] = {}
         self.maps: dict[Row, Tensor] = {}
@@ -186,9 +187,9 @@ class Watch:
 
 
 def _gathered(pieces: Pieces, across: smoothness.Samples) -> Pieces:
-    for tokens, edges in pieces:
-        across.add(tokens)
-        yield tokens, edges
+    for piece in pieces:
+        across.add(piece.tokens)
+        yield piece
 
 
 def _of_samples(similarity: Tensor, parts: int) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.checks import check_edges
-from oversmoothing.metrics.smoothness import Of, Tokens, at_once, double, nonzero
+from oversmoothing.metrics.smoothness import AT_ONCE, Of, Tokens, at_once, double, nonzero
 
 
 def dirichlet_energy(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -76,22 +76,18 @@ def mad_gap(x: Of, edges: Tensor, near: int = 3, far: int = 8) -> Tensor:
     """MAD of pairs at ``far`` or more hops less that of pairs at most ``near`` apart (Chen et al.).
 
     Large and positive: near nodes are alike and far ones are not; about 0: all are alike. Nodes
-    that no path joins count as far. Forms matrices (N, N).
+    that no path joins count as far. Pairs at distance exactly 0 count, unlike in Chen et al., see
+    :func:`mad`. Forms matrices (N, N).
 
     Shapes: x (..., N, C), edges (2, E) -> (...); NaN without such pairs.
     """
     t = Tokens.of(x)
-    N = t.x.shape[-2]
-    check_edges(edges, N)
-    adjacency = torch.eye(N).index_put_((edges[0].cpu(), edges[1].cpu()), torch.ones(()))
-    within = [torch.eye(N)]
-    for _ in range(far - 1):
-        within.append(((within[-1] @ adjacency) > 0).float())
+    check_edges(edges, t.x.shape[-2])
+    within = _within(edges, t.x.shape[-2], max(near, far - 1))
     unit = t.whole() / nonzero(t.sums[1])[..., None]
     distance = 1 - unit @ unit.mT
-    pairs = [within[near].fill_diagonal_(0), 1 - within[far - 1]]
     means = []
-    for mask in (of.to(distance) for of in pairs):
+    for mask in (of.to(distance) for of in (within[near].fill_diagonal_(0), 1 - within[far - 1])):
         degree = mask.sum(dim=-1)
         of_node = (distance * mask).sum(dim=-1)[..., degree > 0] / degree[degree > 0]
         means.append(of_node.mean(dim=-1))
@@ -102,17 +98,38 @@ def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
     """Mean distance of nodes of two classes, divided by that of nodes of one (Zhou et al. 2020).
 
     Both are means over pairs of classes of the mean Euclidean distance over all pairs of their
-    nodes, a node with itself included. Large: classes lie apart; 1: all nodes mix.
+    nodes, a node with itself included. Large: classes lie apart; 1: all nodes mix. Zhou et al.
+    divide the sum over pairs of K classes by (K − 1)², not K(K − 1): K / (K − 1) times ours.
+    torch-geometric's ``DiffGroupNorm`` compares a class with all other nodes at once.
 
-    Shapes: x (..., N, C), labels (N,) integers -> (...).
+    Args:
+        labels: the class of every node; nodes with negative labels are left out.
+
+    Shapes: x (..., N, C), labels (N,) integers -> (...); NaN for one class.
     """
     t = Tokens.of(x)
-    groups = [t.whole()[..., (labels == k).nonzero()[:, 0].to(t.size.device), :]
-              for k in labels.unique()]  # fmt: skip
-    d = torch.stack([torch.stack([torch.cdist(a, b).mean(dim=(-2, -1)) for b in groups])
-                     for a in groups])  # fmt: skip
-    own, others = d.diagonal().sum(dim=-1), d.sum(dim=(0, 1)) - d.diagonal().sum(dim=-1)
-    return others / ((len(groups) - 1) * own)
+    x, labels = t.whole(), labels.to(t.size.device)
+    _, classes = labels[labels >= 0].unique(return_inverse=True)
+    x, of = x[..., labels >= 0, :], torch.nn.functional.one_hot(classes).to(x)  # (N, K)
+    N, K = of.shape
+    total, few = x.new_zeros(()), max(1, AT_ONCE // max(1, N))
+    for some, own in zip(x.split(few, dim=-2), of.split(few)):
+        exact = "donot_use_mm_for_euclid_dist"  # nodes that are alike have small distances
+        total = total + own.mT @ (torch.cdist(some, x, compute_mode=exact) @ of)
+    means = total / (of.sum(dim=0)[:, None] * of.sum(dim=0))
+    own = means.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    others = means.sum(dim=(-2, -1)) - own
+    return (others / ((K - 1 or torch.nan) * own)) + 0 * t.size
+
+
+def _within(edges: Tensor, N: int, hops: int) -> list[Tensor]:
+    """Returns 1 for pairs of nodes at most 0, 1, … hops apart, and 0 for others, (N, N) each."""
+    ones = torch.ones(edges.shape[1])
+    joined = torch.sparse_coo_tensor(edges.cpu(), ones, (N, N), check_invariants=True)
+    within = [torch.eye(N)]
+    for _ in range(hops):
+        within.append(((within[-1] + joined @ within[-1]) > 0).float())
+    return within
 
 
 def _energy(t: Tokens, edges: Tensor, weight: Tensor | None, by: Tensor | None = None) -> Tensor:
