@@ -11,7 +11,7 @@ from oversmoothing.diagnosis.samples import Piece
 from oversmoothing.errors import InputError, meant
 from oversmoothing.metrics import smoothness
 
-Of = Callable[[Any], Any]
+Of = Callable[..., Any]
 TOKENS = (
     *("cosine", "effective_rank", "mean_share", "norm", "stable_rank", "max_norm_ratio"),
     *("largest_token_share", "largest_channel_share", "effective_rank_without_outliers"),
