@@ -13,17 +13,37 @@ FIGURES = hero fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves 
 # or NAME, the host's.
 SWITCHES = ALL EARLIER FRESH LATEX PDF PLAN PUBLISH RECORDED REPLACE
 VALUES = COLUMNS DATA GRAPHS LAYERS METHODS NETWORKS ONLY RUN SEEDS
-OTHERS = CONTRANORM DATA_ROOT EANET EMANET IMAGES JOBS MINUTES N NAME OUT OVERRIDES \
-  PYTHON SPLIT TOCO VENV
+NAMED = plan tune table figure
+RUNNING = $(NAMED) $(TABLES) fig1 fig2 claims cures
+OF_data = DATA
+OF_bench = CONTRANORM EANET EMANET IMAGES PUBLISH TOCO
+OF_gpu = MINUTES
+OF_submission = OUT OVERRIDES RUN SPLIT
+OF_torture = N
+options_of = DATA_ROOT PYTHON VENV $(OF_$(1)) $(if $(filter $(1),$(NAMED)),NAME) \
+  $(if $(filter $(1),$(RUNNING)),JOBS OVERRIDES $(SWITCHES) $(VALUES))
+
+quoted = '$(subst ','\'',$(1))'
+TARGETS = help setup lock demo test lint docs data numbers report submission bench gpu torture clean \
+  distclean $(RUNNING)
+GOALS := $(or $(MAKECMDGOALS),help)
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-UNKNOWN := $(strip $(filter-out $(SWITCHES) $(VALUES) $(OTHERS),$(GIVEN)))
-$(if $(UNKNOWN),$(error $(UNKNOWN): no such option, so nothing was run; see `make help`))
+NO_TARGET := $(firstword $(filter-out $(TARGETS) $(VENV)/.installed,$(GOALS)))
+NEAREST = $(shell $(PYTHON) -c 'import difflib as d, sys; print(*d.get_close_matches(sys.argv[1], sys.argv, 2)[1:])' \
+  $(call quoted,$(NO_TARGET)) $(TARGETS))
+$(if $(NO_TARGET),$(error $(NO_TARGET): no such target, so nothing was run; \
+  $(if $(NEAREST),did you mean `make $(NEAREST)`?,see `make help`)))
+UNKNOWN := $(strip $(filter-out $(foreach goal,$(GOALS),$(call options_of,$(goal))),$(GIVEN)))
+$(if $(UNKNOWN),$(error $(UNKNOWN): no option of `make $(GOALS)`, so nothing was run; see `make help`))
 UNCLEAR := $(strip $(foreach name,$(filter $(SWITCHES),$(GIVEN)),$(if $(filter-out 1,$($(name))),$(name))))
 $(if $(UNCLEAR),$(error $(UNCLEAR): expected 1, or leave it out; nothing was run))
 
+# The shell reads the words of a value, so one with a space has quotes: COLUMNS="'mean IoU' CAM".
+# RUN, a path, has none.
+given = $(if $(filter RUN,$(1)),$(call quoted,$(RUN)),$($(1)))
 lower = $(shell echo $(1) | tr A-Z a-z)
 FLAGS = $(foreach name,$(filter $(SWITCHES) $(VALUES),$(GIVEN)),$(if $($(name)),\
-  --$(call lower,$(name)) $(if $(filter $(VALUES),$(name)),$($(name)))))
+  --$(call lower,$(name)) $(if $(filter $(VALUES),$(name)),$(call given,$(name)))))
 CHOSEN = $(if $(filter NAME,$(GIVEN)),$(NAME))
 SEVERAL = $(filter-out 1,$(JOBS))
 WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
@@ -33,7 +53,7 @@ CASES = pyg contranorm centering em slopes generator cures search paper_sizes en
 TO = $(if $(PUBLISH),--publish)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs data plan tune table $(TABLES) claims numbers cures figure fig1 fig2 report submission bench gpu torture clean distclean
+.PHONY: $(TARGETS)
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -95,7 +115,7 @@ lint: setup  ## format the code, check it and its types
 	$(PY) -m mypy
 
 data: setup  ## download and verify the graphs: make data DATA='cora squirrel'
-	$(OSM) data $(DATA) --root $(or $(DATA_ROOT),data)
+	$(OSM) data $(DATA) --root $(call quoted,$(or $(DATA_ROOT),data))
 
 plan: setup  ## list the runs that a table lacks, and estimate their time: make plan NAME=table5
 	$(OSM) table $(or $(CHOSEN),table5) --plan $(MORE)
@@ -132,7 +152,7 @@ report: setup  ## one page of all results: outputs/report.html
 	$(OSM) report
 
 submission: setup  ## zip for VOC's test server, of a trained run: make submission RUN=outputs/wsss-…
-	$(OSM) evaluate --run $(RUN) --split $(or $(SPLIT),test) --export $(or $(OUT),outputs/submission) $(OVERRIDES)
+	$(OSM) evaluate --run $(call quoted,$(RUN)) --split $(or $(SPLIT),test) --export $(call quoted,$(or $(OUT),outputs/submission)) $(OVERRIDES)
 
 bench: setup  ## speed and memory, compared with reference implementations
 	$(BENCH) graphs $(TO) --depths 2 8 32 $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)

@@ -151,11 +151,26 @@ def made(words: list[str]) -> None:
         known_flags(*shlex.split(line))
 
 
-@pytest.mark.parametrize("word", ["DTAA=cora", "data=cora", "SEED=0", "REPLACE=0", "PLAN=no"])
-def test_make_refuses_unknown_options_and_values_of_switches(word: str) -> None:
-    dry = subprocess.run(["make", "-n", "table5", word], cwd=ROOT, capture_output=True, text=True)
-    assert dry.returncode and f" {word.split('=')[0]}: " in dry.stderr
+REFUSED = {  # by make, in one line, before anything runs
+    **{f"table5 {word}": word.split("=")[0] for word in ("DTAA=cora", "data=cora", "SEED=0")},
+    **{f"table5 {word}": word.split("=")[0] for word in ("REPLACE=0", "PLAN=no", "NAME=table6")},
+    **{"report DATA=cora": "DATA", "bench OVERRIDES=device=cpu": "OVERRIDES"},
+    **{"tabel5": "tabel5", "report table9": "table9"},
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_make_refuses_targets_options_and_values_of_switches(words: str) -> None:
+    dry = subprocess.run(["make", "-n", *words.split()], cwd=ROOT, capture_output=True, text=True)
+    assert dry.returncode == 2 and f" {REFUSED[words]}: " in dry.stderr
     assert dry.stderr.count("\n") == 1 and not dry.stdout
+
+
+def test_make_keeps_the_words_of_its_values() -> None:
+    words = ["table5", "COLUMNS='mean IoU' L=2", "RUN=outputs/its own 'run'"]
+    dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
+    line = shlex.split(re.findall(RUN, dry.stdout)[0])
+    assert line == ["table", "table5", "--columns", "mean IoU", "L=2", "--run", words[2][4:]]
 
 
 def test_make_bench_measures_cases_that_exist() -> None:
