@@ -36,7 +36,7 @@ def test_whatever_can_change_a_run_is_refused() -> None:
     words += ["experiment=gnn_table6", "+logger@aggregator=none", "hydra.sweeper.params.seeds=3"]
     assert other_runs(["device=cpu", *words]) == words
     with pytest.raises(InputError, match="device, logger"):  # the keys that are accepted
-        same_runs(words)
+        same_runs(words, ["experiment=gnn_table5"])
 
 
 def test_words_that_say_how_are_accepted() -> None:
@@ -47,5 +47,12 @@ def test_words_that_say_how_are_accepted() -> None:
 
 def test_a_missing_folder_of_configs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
-        same_runs(as_override(str(tmp_path / "nowhere")))
-    same_runs(as_override(str(tmp_path)))
+        same_runs(as_override(str(tmp_path / "nowhere")), [])
+    same_runs(as_override(str(tmp_path)), [])
+
+
+def test_wrong_values_are_refused_before_a_plan() -> None:
+    for word in ("device=banana", "trainer.workers=x", "threads=0", "logger=wandbb"):
+        with pytest.raises(InputError, match=f"^{word.split('=')[0]}: "):
+            same_runs([word], ["experiment=wsss_voc"])
+    same_runs(["device=cuda", "trainer.workers=2"], ["experiment=wsss_voc"])

@@ -143,7 +143,7 @@ def test_a_recorded_seed_keeps_its_result(plan: Plan, records: Path) -> None:
     """20 seeds on record, two of them run here on another machine, with other results."""
     run_all([p.of_seeds([0, 1]).config for p in plan(seeds=20, first=True)])
     (here,) = plan(seeds=20, first=True)
-    assert "2 of 20 seeds so far" in here.so_far() and not here.measured
+    assert here.so_far.n == 2 and not here.measured
     seeds = {str(seed): {"test_accuracy": 38.01 + seed} for seed in range(20)}
     env = {**here.result["env"], "git": "881cc48c5962", "cpu_capability": "AVX2"}
     record = {**here.result, "seeds": seeds, "env": env, "seconds": 7.5}
@@ -151,7 +151,6 @@ def test_a_recorded_seed_keeps_its_result(plan: Plan, records: Path) -> None:
     known = read_records(records)
     (planned,) = plan(records, seeds=20, first=True)
     assert not planned.missing and planned.looked_up(known).result == record
-    assert not planned.so_far()
     write_records(records, [planned])
     (kept,) = read_records(records).values()
     assert all(kept[key] == record[key] for key in ("seeds", "env", "seconds"))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,16 @@ def test_without_a_terminal_log_lines_are_printed(tmp_path: Path, capsys) -> Non
         run.log(epoch=20, loss=[1.0, 2.0], lr=0.1, layers=[{"cosine": [0.5]}] * 2)
         run.log(epoch=40, loss=[0.0, 0.0])  # within a second
     assert capsys.readouterr().err == "run/s0-1: epoch 20 of 40: loss 1.5, lr 0.1\n"
+
+
+def test_without_a_terminal_there_is_no_long_silence(tmp_path: Path, capsys, monkeypatch) -> None:
+    run = Recorder(tmp_path / "run", [0])
+    clock = iter([100.0, 103.0, 110.0, 112.0, 119.0, 121.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    with run.progress(50, "val") as bar:
+        for _ in range(5):
+            bar.update(10)
+    assert capsys.readouterr().err == "run/s0: val: 20 of 50\nrun/s0: val: 50 of 50\n"
 
 
 def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:

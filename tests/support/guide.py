@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = ROOT / "examples/parts"
-PROGRESS = re.compile(r"^\S+/s\S*: epoch \d+ of \d+: .*\n", re.M)
+PROGRESS = re.compile(r"^\S+/s\S*: .* of \d+.*\n", re.M)
 
 
 def section(title: str) -> str:

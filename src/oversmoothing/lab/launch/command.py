@@ -375,11 +375,15 @@ def other_runs(overrides: list[str]) -> list[str]:
     return [override.input_line for override in parsed if not _says_how(override)]
 
 
-def same_runs(overrides: list[str]) -> None:
-    """Checks that overrides do not put other runs into a table or figure.
+def same_runs(overrides: list[str], example: Sequence[str]) -> None:
+    """Checks overrides for all runs of a table or figure, which stay the same runs.
+
+    Args:
+        example: overrides of one of the runs.
 
     Raises:
-        InputError: they do, or one is a sweep; the message names the allowed keys.
+        InputError: they may be other runs (the message names the allowed keys), one is a sweep, or
+            has a wrong value.
     """
     parsed = parse(overrides)[0]
     if absent := [path for path in search_path(parsed) if not path.is_dir()]:
@@ -393,6 +397,8 @@ def same_runs(overrides: list[str]) -> None:
             f"overrides {' '.join(other)}: they may change which runs these are, or their seeds; "
             f"give only {', '.join(allowed)}, and use train.py for other runs"
         )
+    made = plan([*example, *overrides], multirun=False)
+    _stop_at(made.problems or name_problems(made.configs))
 
 
 def _says_how(override: Override) -> bool:

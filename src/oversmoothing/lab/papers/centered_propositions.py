@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     words, overrides = split_words(argv)
     options = parser.parse_args(words)
-    same_runs(overrides)
+    same_runs(overrides, ["experiment=prop1"])
     chosen = {
         (number, name): configs([f"experiment=prop{number}", *weights, "logger=none", *overrides])
         for number in (1, 2)

@@ -137,7 +137,7 @@ def select(whole: Study, **wanted: Sequence[str | int]) -> list[Place]:
 
 def config_of(cell: Cell, candidate: Sequence[str], extra: Sequence[str] = ()) -> DictConfig:
     """Composes the config of a candidate of a cell."""
-    return compose_config([f"experiment={cell.experiment}", *cell.overrides, *candidate, *extra])
+    return compose_config([*cell.words, *candidate, *extra])
 
 
 def seeds_of(cell: Cell) -> list[int]:
@@ -284,7 +284,7 @@ def _run(
 def main(argv: list[str]) -> int:
     """Runs the missing cells, then writes CSV, table and figure; returns 1 if a run failed."""
     options = arguments(argv)
-    same_runs(options.overrides)
+    same_runs(options.overrides, next(iter(study().values())).words)
     names = {name: getattr(options, f"{name}s") for name in ("graph", "network", "method")}
     wanted = select(study(), **names, layers=options.layers)
     known = read(RESULTS / "cures.csv")

@@ -70,8 +70,13 @@ class Planned:
         If a seed is missing, a cell that is compared with a published number counts as not
         measured; a cell of a table of ours is averaged over the other seeds.
         """
+        return None if self.missing and not self.cell.about.ours else self.so_far
+
+    @property
+    def so_far(self) -> Measured | None:
+        """The cell's metric over the seeds with a result; None without any."""
         seeds = self._seeds(self.result)
-        if not seeds or (self.missing and not self.cell.about.ours):
+        if not seeds:
             return None
         run, first = self.result["id"], self.result["seeds"][str(seeds[0])]
         values = tuple(self._values(self.result).values())
@@ -157,15 +162,6 @@ class Planned:
         names = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
         return f"{_place(self.cell)}: {names} not in results/" if seeds else ""
 
-    def so_far(self) -> str:
-        """Returns a line about a cell that counts as missing while seeds are; empty for others."""
-        if self.config is None or self.result is None or self.measured:
-            return ""
-        values = self._values(self.result)
-        shown = ", ".join(f"seed {seed}: {value:.4g}" for seed, value in values.items())
-        found = f"{len(values)} of {len(self.config.seeds)} seeds so far; {shown}"
-        return f"{_place(self.cell)}: {found}" if values else ""
-
     def _values(self, result: Result) -> dict[int, float]:
         """Returns the cell's metric by seed."""
         where = f"run {result['id']}"
@@ -215,7 +211,7 @@ def collect_from(records: Records, cells: Sequence[Cell], extra: Sequence[str]) 
     runs: dict[tuple[str, ...], Planned] = {}  # a run often measures several cells
     planned = []
     for cell in cells:
-        words = (f"experiment={cell.experiment}", *cell.overrides, *extra)
+        words = (*cell.words, *extra)
         if cell.runnable and words not in runs:
             runs[words] = _planned(cell, [*words], records)
         planned.append(replace(runs[words], cell=cell) if cell.runnable else Planned(cell, None))
@@ -360,7 +356,8 @@ def describe(
     lines = [f"{_time(seconds):>9}  {command}" for seconds, command in zip(times, commands)]
     known = [seconds for seconds in times if seconds is not None]
     total = f"{_time(sum(known))} for {len(known)} of them" if known else "no run to estimate from"
-    return "\n".join([*lines, f"{len(missing)} runs are missing; {total}, one after the other"])
+    counted = "1 run is" if len(missing) == 1 else f"{len(missing)} runs are"
+    return "\n".join([*lines, f"{counted} missing; {total}, one after the other"])
 
 
 def estimate(wanted: Planned, planned: Sequence[Planned]) -> float | None:

@@ -16,6 +16,7 @@ run: `-- device=cpu threads=1`. --config-dir adds a folder of configs, as for tr
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -52,12 +53,13 @@ EPILOG = "Words after -- are overrides for every run, such as -- device=cpu thre
 
 def main() -> int:
     options = arguments()
-    same_runs(options.overrides)
     results = records_of(options.target)
     every = load(results / "expected")
     cells = select(every, options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
     path = results / f"{cells[0].table}.jsonl"
+    runnable = [cell for cell in cells if cell.runnable]
+    same_runs(options.overrides, runnable[0].words if runnable else ())
     planned = collect(cells, options.overrides, None if options.fresh else path)
     wanted = of_seeds([p for p in planned if p.cell in narrowed], options.seeds)
     missing = [p.remainder for p in wanted if p.missing or again(p, options)]
@@ -91,12 +93,12 @@ def written(planned: list[Planned], shown: list[Cell], options: argparse.Namespa
     entries = judge([p.pair for p in planned])
     paths = [options.target / name, *publish(entries, options.target, options.pdf)]
     if shown:
-        print(markdown([entry for entry in entries if entry.cell in shown]))
+        pairs = zip(entries, planned)
+        print(markdown([replace(e, so_far=p.so_far) for e, p in pairs if e.cell in shown]))
         paths += [write_latex(entries, options.out)] if options.latex else []
     for p in planned:
-        if not shown or p.cell in shown:
-            for line in filter(None, (p.beside(records), p.so_far() if shown else "")):
-                print(line)
+        if (not shown or p.cell in shown) and (line := p.beside(records)):
+            print(line)
     return paths
 
 
@@ -117,8 +119,7 @@ def of_seeds(planned: list[Planned], seeds: list[int]) -> list[Planned]:
 
 def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
     """Returns the checked configs of the missing runs."""
-    words = [[f"experiment={p.cell.experiment}", *p.cell.overrides, *overrides] for p in missing]
-    return [config for line in words for config in configs(line)]
+    return [config for p in missing for config in configs([*p.cell.words, *overrides])]
 
 
 def arguments() -> argparse.Namespace:

@@ -79,14 +79,18 @@ class Cell:
         return self.experiment is not None and self.metric is not None
 
     @property
+    def words(self) -> Names:
+        """The overrides of its run."""
+        return (f"experiment={self.experiment}", *self.overrides)
+
+    @property
     def command(self) -> str:
         """The command that runs it, quoted for a shell; empty if there is nothing to run.
 
         Of several overrides of a key, the last one counts and is shown.
         """
-        last = {word.split("=", 1)[0]: word for word in self.overrides}
-        words = ["python", "train.py", f"experiment={self.experiment}", *last.values()]
-        return shlex.join(words) if self.runnable else ""
+        last = {word.split("=", 1)[0]: word for word in self.words}
+        return shlex.join(["python", "train.py", *last.values()]) if self.runnable else ""
 
     @property
     def table(self) -> str:

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 def main() -> int:
     options = arguments()
-    same_runs(options.overrides)
-    searches = [own for own in searches_of(options) if options.fresh or not known(own, options)]
+    every = searches_of(options)
+    same_runs(options.overrides, every[0].words)
+    searches = [own for own in every if options.fresh or not known(own, options)]
     if not searches:
         print("nothing is missing")
         return 0
@@ -85,7 +86,7 @@ def searches_of(options: argparse.Namespace) -> list["CellSearch"]:
     return [
         CellSearch(
             *(c.table, c.block, c.key, c.column),
-            *((f"experiment={c.experiment}", *c.overrides), space, options.target / name, extra),
+            *(c.words, space, options.target / name, extra),
         )
         for c in cells
     ]

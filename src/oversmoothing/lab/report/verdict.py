@@ -209,6 +209,7 @@ class Entry:
     Args:
         baseline: the baseline's cell in the same block, column and reading, with its measurement.
         best: whether it has the highest mean of its block and column and is printed in bold.
+        so_far: of a missing cell: the measurement of the seeds that it has.
     """
 
     cell: Cell
@@ -216,6 +217,7 @@ class Entry:
     verdict: Verdict
     baseline: Pair | None = None
     best: bool = False
+    so_far: Measured | None = None
 
     @property
     def difference(self) -> float | None:
@@ -227,6 +229,8 @@ class Entry:
     @property
     def ours(self) -> str:
         """``mean ± std``, and n if it differs from the published number of runs."""
+        if self.measured is None and self.so_far is not None:
+            return f"so far {self.so_far.text}, n = {self.so_far.n}"
         if self.measured is None:
             return str(self.verdict)
         n = self.measured.n

@@ -35,15 +35,20 @@ def device(name: str) -> torch.device:
         if torch.backends.mps.is_available():
             _tell_of_mps()
         return _own(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    try:
-        chosen = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
+    chosen = named_device(name)
     if chosen.type == "mps":
         raise InputError(f"device: MPS is not supported, since {NO_MPS}; use device=cpu or auto")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device: torch sees no GPU for {name!r}; use device=cpu or auto")
     return _own(chosen)
+
+
+def named_device(name: str) -> torch.device:
+    """Returns the device of a name other than ``auto``; this machine may lack it."""
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
 
 
 @functools.cache

@@ -39,6 +39,7 @@ LONGEST = 100  # characters of the name of a group's folder
 ROUND = 10.0  # seconds between two attempts to lock
 SHOWN = 8  # most numbers of a line of progress
 PAUSE = 1.0  # least seconds between two lines of progress without a terminal
+SILENCE = 10.0  # most seconds without one, while there is progress
 
 
 class Busy(Exception):
@@ -114,8 +115,8 @@ class Recorder:
         self.checkpoint = self.log_file.with_name(CHECKPOINT)
         self._interval, self._last_checkpoint = checkpoint_seconds, time.monotonic()
         self._sink, self._writes = sink, distributed.rank() == 0
-        self._bar: tqdm | None = None
-        self._told = -PAUSE
+        self._bar: tqdm | Lines | None = None
+        self._told = 0.0  # when the last line of progress was printed
 
     def log(self, **metrics: Any) -> None:
         """Appends one line to ``metrics.jsonl``, sends it to the sink and shows its numbers."""
@@ -132,16 +133,21 @@ class Recorder:
 
     def _show(self, line: dict[str, Any]) -> None:
         """Shows a log line beside the progress bar, or without a terminal as a line of stderr."""
-        bar, now = self._bar, time.monotonic()
-        if bar is None:
+        if self._bar is None:
             return
-        *place, numbers = progress_words(line, bar.total)
-        if not bar.disable:
-            bar.set_postfix_str(numbers)
-        elif now - self._told >= PAUSE:
+        *place, numbers = progress_words(line, self._bar.total)
+        if self._bar.disable:
+            self._tell(": ".join([*place, numbers]), PAUSE)
+        else:
+            self._bar.set_postfix_str(numbers)
+
+    def _tell(self, words: str, pause: float) -> None:
+        """Prints a line of progress if the last one is ``pause`` seconds ago."""
+        now = time.monotonic()
+        if self._writes and now - self._told >= pause:
             self._told = now
             run = f"{self.folder.name}/{group_name(self.seeds)}"
-            print(": ".join([run, *place, numbers]), file=sys.stderr, flush=True)
+            print(f"{run}: {words}", file=sys.stderr, flush=True)
 
     def checkpoint_due(self) -> bool:
         """Whether ``checkpoint_seconds`` have passed since the last checkpoint."""
@@ -232,11 +238,39 @@ class Recorder:
             write_atomically(path, lambda file: np.savez_compressed(file, **arrays), OUTPUTS)
         return path
 
-    def progress(self, total: int, desc: str) -> tqdm:
-        """Creates a progress bar; without a terminal, log lines are printed instead."""
+    def progress(self, total: int, desc: str) -> "tqdm | Lines":
+        """Creates a progress bar; without a terminal, lines are printed instead.
+
+        These are the log lines, and how far it is after ten seconds without one.
+        """
         silent = None if self._writes else True
-        self._bar = tqdm(total=total, desc=desc, disable=silent, leave=False, dynamic_ncols=True)
+        bar = tqdm(total=total, desc=desc, disable=silent, leave=False, dynamic_ncols=True)
+        self._told = max(self._told, time.monotonic() - PAUSE)
+        self._bar = Lines(total, desc, self._tell) if bar.disable else bar
         return self._bar
+
+
+class Lines:
+    """Tells how far a loop is, where there is no terminal for a progress bar.
+
+    Args:
+        tell: prints words if the last line is some seconds ago.
+    """
+
+    disable = True
+
+    def __init__(self, total: int, desc: str, tell: Callable[[str, float], None]) -> None:
+        self.total, self.desc, self.tell, self.n = total, desc, tell, 0
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Prints nothing."""
+
+    def update(self, n: int = 1) -> None:
+        self.n += n
+        self.tell(f"{self.desc}: {self.n} of {self.total}", SILENCE)
 
 
 def progress_words(line: dict[str, Any], total: int) -> tuple[str, str]:

@@ -168,7 +168,8 @@ class Classification(Task):
         objective = Objective(self.mix, len(data.classes), seed, *of_noise, self.uniformity)
         TrainingLoop(network, objective, loader, trainer, job.recorder, job.device).fit()
         job.recorder.save_weights(network.state_dict())
-        results: Result = evaluator.accuracy(network)
+        with job.recorder.progress(len(data.val), "evaluation") as bar:
+            results: Result = evaluator.accuracy(network, bar.update)
         results |= {"train_loss": _last_loss(job.recorder)}
         results |= {"layers_before": before, "layers_after": evaluator.layers(host)}
         head = "last iteration, one crop, classifier from scratch"
@@ -272,8 +273,14 @@ class Evaluator:
     device: torch.device
 
     @torch.no_grad()
-    def accuracy(self, network: nn.Module) -> dict[str, float]:
-        """Returns ``val_acc1`` in percent, and ``val_acc5`` if there are more than 5 classes."""
+    def accuracy(
+        self, network: nn.Module, done: Callable[[int], object] = lambda images: None
+    ) -> dict[str, float]:
+        """Returns ``val_acc1`` in percent, and ``val_acc5`` if there are more than 5 classes.
+
+        Args:
+            done: called with the number of images after each batch.
+        """
         network.eval()
         top = self._top()
         right = torch.zeros(len(top), device=self.device)
@@ -285,6 +292,7 @@ class Evaluator:
             best = network(images).topk(max(top), dim=-1).indices
             hit = best == targets.to(self.device)[:, None]
             right += torch.stack([hit[:, :k].any(dim=-1).sum() for k in top])
+            done(len(images) * distributed.world())
         totals = distributed.sum_over_processes(list(right))
         count = len(self.data.val)
         return {f"val_acc{k}": 100 * float(n) / count for k, n in zip(top, totals)}
@@ -379,7 +387,8 @@ class Pretrained(Task):
         of_imagenet = isinstance(data, LabelledImages) and len(data.classes) == IMAGENET
         whole = classifier(job.parts.backbone, network) if of_imagenet else None
         if whole is not None:
-            results |= evaluator.accuracy(whole.to(job.device))
+            with job.recorder.progress(len(data.val), "evaluation") as bar:
+                results |= evaluator.accuracy(whole.to(job.device), bar.update)
             results["conditions"] = evaluator.conditions("no training, classifier of the weights")
         else:
             why = "no classifier in the weights" if of_imagenet else f"{len(data.classes)} classes"
