@@ -28,7 +28,7 @@ FLOORS = (  # a folder imports its own modules, those of its floor's parents, an
     {"lab.figure", "lab.train"},
     {"__main__"},
 )
-SHARED_BY_TASKS = {f"lab.tasks.{name}" for name in ("base", "overlap", "rank", "splits")}
+SHARED_BY_TASKS = {f"lab.tasks.{name}" for name in ("base", "layers", "overlap", "rank", "splits")}
 
 
 def module(path: Path) -> str:

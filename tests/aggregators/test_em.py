@@ -12,8 +12,9 @@ from tokens import random_tokens
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context, settle
-from oversmoothing.aggregators.em import EM, input_gradients
+from oversmoothing.aggregators.em import EM
 from oversmoothing.errors import InputError
+from oversmoothing.lab.papers.hemnet_fig3 import input_gradients
 
 N, C, K = 30, 6, 4
 HEM = {"step_size": 0.5, "temperature": "sqrt_dim", "l2": False, "gradients": True}

@@ -129,7 +129,6 @@ WRONG: dict[str, list] = {
     "batch": ["x", ...],
     "labels": [5, torch.ones(2, 17)],
     "prefix": ["x", True, -1],
-    "seed": ["a", 1.5, None, 2**70],
     "metrics": [5, [None], [lambda x: x[0]], [lambda x: x], [lambda x: 1, lambda x: 2]],
     "layout": [5],
     "reference": [5],

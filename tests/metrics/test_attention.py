@@ -11,7 +11,7 @@ from torch import Tensor
 from oversmoothing.aggregators.base import PLAIN
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.metrics import attention
-from oversmoothing.metrics.attention import attention_similarity, by_block
+from oversmoothing.metrics.attention import attention_similarity
 from oversmoothing.metrics.uniformity import uniformity
 
 
@@ -56,14 +56,6 @@ def test_entropy_sink_gap_and_cosine_of_two_layers() -> None:
     expected = (sigma[..., 0] / sigma[..., 1]).mean(1)
     assert torch.allclose(attention.attention_gap(A).float(), expected, rtol=1e-4)
     assert attention.attention_cosine(A, 3 * A).tolist() == pytest.approx([1, 1])
-
-
-def test_blocks_are_averaged_over_images_not_batches() -> None:
-    first, second = softmax_maps(2, 3, 5, 5), softmax_maps(1, 3, 4, 4)
-    batches = (iter(maps) for maps in ([first, None], [second, None]))
-    similarity, nothing = by_block(batches)
-    every = torch.cat([attention_similarity(first), attention_similarity(second)])
-    assert similarity == pytest.approx(every.mean().item(), abs=1e-12) and nothing is None
 
 
 N, C = 7, 5

@@ -11,7 +11,6 @@ from torch_geometric.nn import DiffGroupNorm
 
 from oversmoothing.errors import InputError
 from oversmoothing.metrics import graphs, smoothness
-from oversmoothing.metrics.smoothness import OF_BLOCKS, by_block
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 
@@ -126,15 +125,6 @@ def test_mean_average_distance() -> None:
     lonely = PATH[:, :4]
     assert graphs.mad(x, lonely).item() == pytest.approx(1)
     assert graphs.mad(x, PATH[:, :0]).isnan()
-
-
-def test_means_by_block_do_not_depend_on_the_batches() -> None:
-    blocks = [draw(5, 9, 4, seed=i) for i in range(3)]
-    whole = by_block([blocks])
-    parts = by_block([x[part] for x in blocks] for part in (slice(2), slice(2, None)))
-    for name, measure in ((measure.__name__, measure) for measure in OF_BLOCKS):
-        expected = [measure(x).mean().item() for x in blocks]
-        assert whole[name] == pytest.approx(expected) and parts[name] == pytest.approx(expected)
 
 
 def test_share_of_the_mean_token() -> None:

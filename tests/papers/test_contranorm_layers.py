@@ -8,7 +8,7 @@ import torch
 from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.launch.diagnose import Subject
 from oversmoothing.lab.papers.contranorm_layers import by_layer, layer_rows, near_zero
-from oversmoothing.metrics import smoothness
+from oversmoothing.lab.tasks.layers import measured
 
 
 def test_singular_values_below_a_tenth_of_the_largest_are_near_zero() -> None:
@@ -31,7 +31,7 @@ def test_layers_are_measured_without_the_class_token() -> None:
         seeds.append(by_layer(Subject(vit, images, "")))
         with torch.no_grad():
             tokens = [[x[:, 1:] for x in vit.layers(batch)] for batch in images]
-        expected = smoothness.by_block(tokens)
+        expected = measured(tokens)
         for name in ("cosine", "effective_rank"):
             assert seeds[-1][name] == pytest.approx(expected[name])
     rows = layer_rows("ViT", seeds)

@@ -8,14 +8,13 @@ means (HEMNet, Eq. 8, 13, 10). η = 1 is EM, η < 1 is HEM.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
 from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.base import PLAIN, Context, Instead
@@ -185,8 +184,8 @@ class EM(MovingBases):
     def recording(self) -> "Iterator[list[Iteration]]":
         """Context in which forward passes append their iterations to the list that it yields.
 
-        After a backward pass, ``input_gradients`` of that list gives the gradients that flowed to
-        x through each step (HEMNet, Fig. 3).
+        After a backward pass, the gradients of their ``x_e`` and ``x_n`` are those that flowed to x
+        through each step (HEMNet, Fig. 3).
         """
         record: list[Iteration] = []
         self.record = record
@@ -251,49 +250,12 @@ class Iteration:
     mu: Tensor
 
 
-@contextlib.contextmanager
-def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
-    """Context in which a network's EM aggregators evaluate with T iterations; None: their own."""
-    own = {module: module.eval_iterations for module in network.modules() if isinstance(module, EM)}
-    for module in own:
-        module.eval_iterations = T or module.eval_iterations
-    try:
-        yield
-    finally:
-        for module, iterations in own.items():
-            module.eval_iterations = iterations
-
-
 def branch(x: Tensor) -> Tensor:
     """Returns a view of x that keeps the gradient that flows to x through it."""
     x = x.view_as(x)
     if x.requires_grad:
         x.retain_grad()
     return x
-
-
-def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[float]]:
-    """Computes the mean of |∂L/∂X| after a backward pass, as in HEMNet's Fig. 3b to 3d.
-
-    Args:
-        iterations: of one forward pass within ``EM.recording``.
-
-    Returns:
-        ``n_steps`` and ``e_steps``: one value per iteration, for the gradient through that step
-        (the two terms of Eq. 17). ``total``: the value for the sum of all these gradients. A step
-        without gradient counts as 0.
-    """
-    n_steps = [_gradient(iteration.x_n) for iteration in iterations]
-    e_steps = [_gradient(iteration.x_e) for iteration in iterations]
-    return {
-        "n_steps": [gradient.abs().mean().item() for gradient in n_steps],
-        "e_steps": [gradient.abs().mean().item() for gradient in e_steps],
-        "total": reduce(torch.add, n_steps + e_steps).abs().mean().item(),
-    }
-
-
-def _gradient(x: Tensor) -> Tensor:
-    return torch.zeros_like(x) if x.grad is None else x.grad
 
 
 def _check_ranges(step_size: float, temperature: float | str, kernel: str) -> None:

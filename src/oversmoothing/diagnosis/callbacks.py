@@ -34,9 +34,11 @@ def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, f
 
 
 def _numbers(report: Report | None) -> dict[str, float]:
+    if report is None:
+        return {}
     return {
         f"oversmoothing/{metric}/{layer}": value
-        for metric, values in (report.values.items() if report else ())
+        for metric, values in report.values.items()
         for layer, value in zip(report.layers, values)
         if value is not None
     }

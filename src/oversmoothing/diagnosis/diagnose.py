@@ -1,11 +1,10 @@
 """Measures how alike tokens or nodes are after every layer of a model."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
-from numbers import Integral
 from threading import RLock
 from typing import Any
 
@@ -172,13 +171,12 @@ def diagnose(
         model: of timm, transformers, torch-geometric, or any other.
         inputs: positional arguments of the model, or one ``Data`` of torch-geometric.
         layers: names, globs such as ``convs.*``, or modules; None: the repeated blocks.
-        edges: of a graph, (2, E), both directions of every edge; None: ``edge_index``, if the model
-            gets one.
-        mask: true for every token that counts, (B, N); None: ``attention_mask`` or
-            ``src_key_padding_mask``, if the model or a module in it gets one.
-        batch: the graph of every node, (N,); None: ``batch``, if the model gets one.
-        prefix: number of leading tokens that are left out, such as CLS; None: taken from
-            the model, layer by layer, for timm, transformers and torchvision.
+        edges: of a graph, (2, E), both directions of every edge; None: the model's ``edge_index``.
+        mask: true for every token that counts, (B, N); None: the model's ``attention_mask`` or
+            ``src_key_padding_mask``.
+        batch: the graph of every node, (N,); None: the model's ``batch``.
+        prefix: number of leading tokens that are left out, such as CLS; None: as the model has it,
+            for timm, transformers and torchvision.
         labels: the class of every node, (N,), or token, (B, N), for ``group_distance_ratio``;
             negative: none. An argument ``labels`` of the model gets them as well; they are then
             measured only if ``metrics`` names this measure.
@@ -205,35 +203,47 @@ def diagnose(
     model = unwrapped(model)
     _require_model(model)
     _require_arguments(model, kwargs)
-    if batch is not None and not _is_vector(batch) and "batch" in _parameters(model):
-        kwargs, batch = {**kwargs, "batch": batch}, None  # the model's own, no graph of every node
+    kwargs, batch, labels = _shared(model, kwargs, batch, labels, metrics)
     notes = [f"Without its method: {missing}."] if (missing := lost(model)) else []
     notes += _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
-    _require_seed(seed)
-    chosen = chosen_measures(metrics)
-    if labels is not None and "labels" in _parameters(model):
-        kwargs = {**kwargs, "labels": labels}
-        labels = labels if metrics is not None and {*OF_LABELS} & {*chosen} else None
-    options = Options(edges, mask, batch, prefix, labels)
+    chosen, options = chosen_measures(metrics), Options(edges, mask, batch, prefix, labels)
     _require_loss(loss, metrics is not None and chosen)
     subjects = [Subject.of(model, layers, chosen, layout, loss)]
-    with ExitStack() as stack:
-        stack.enter_context(ONE_AT_A_TIME)
+    with ONE_AT_A_TIME:
         if reference is not None:
             subjects.append(other := subjects[0].beside(reference, seed))
             notes += other.notes
-        stack.enter_context(observable([subject.model for subject in subjects]))
-        stack.enter_context(same_random_numbers(model))
-        for call in calls(model, inputs, kwargs, batches, batch, _device(model)):
-            for subject in subjects:
-                own = call if subject is subjects[-1] else call.copied()
-                with _explained(model, own, batches is None):
-                    subject.run(own, options)
+        given = calls(model, inputs, kwargs, batches, batch, _device(model))
+        _run(subjects, given, options, batches is None)
     report, *others = (gathered(subject.name, subject.watch, metrics) for subject in subjects)
     notes += _counted(model, report, subjects[0].watch.layers) if prefix is None else []
     report = replace(report, notes=(*report.notes, *notes))
     return report.compare(others[0]) if others else report
+
+
+def _shared(
+    model: nn.Module, kwargs: dict[str, Any], batch: Any, labels: Any, metrics: Metrics
+) -> tuple[dict[str, Any], Any, Any]:
+    """Gives a model its own arguments ``batch`` and ``labels``; returns what else they are for."""
+    takes = _parameters(model)
+    if "batch" in takes and batch is not None and not _is_vector(batch):
+        kwargs, batch = {**kwargs, "batch": batch}, None  # no graph of every node
+    if "labels" in takes and labels is not None:
+        asked = metrics is not None and {*OF_LABELS} & {*chosen_measures(metrics)}
+        kwargs, labels = {**kwargs, "labels": labels}, labels if asked else None
+    return kwargs, batch, labels
+
+
+def _run(subjects: list[Subject], given: Iterable[Call], options: Options, single: bool) -> None:
+    """Calls every subject with the same arguments and random numbers."""
+    model = subjects[0].model
+    with observable([subject.model for subject in subjects]), same_random_numbers(model):
+        for call in given:
+            for subject in subjects:
+                own = call if subject is subjects[-1] else call.copied()
+                with _explained(model, own, single):
+                    subject.run(own, options)
 
 
 @contextmanager
@@ -314,15 +324,6 @@ def _require_loss(loss: Any, metrics: Any) -> None:
         raise InputError(f"loss: expected a function of the model's output, got {loss!r}")
     if loss is None and metrics and {*OF_GRADIENT} & {*metrics}:
         raise InputError("metrics: gradients need a loss; give loss=<function of the output>")
-
-
-def _require_seed(seed: Any) -> None:
-    if (
-        isinstance(seed, bool)
-        or not isinstance(seed, Integral)
-        or not -(2**63) <= int(seed) < 2**64
-    ):
-        raise InputError(f"seed: expected an integer, such as 0, got {seed!r}")
 
 
 def _require_arguments(model: nn.Module, kwargs: Mapping[str, Any]) -> None:

@@ -16,42 +16,37 @@ from oversmoothing.diagnosis.sentences import number, sentences
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError, meant
 
-LEGEND = {
-    "cosine": "mean cosine of two tokens; 1: all point the same way",
-    "effective_rank": "number of directions that the tokens take; 1: all lie on a line",
-    "stable_rank": "energy of the tokens over that of their first direction",
-    "centered_stable_rank": "the same of the tokens without their mean",
-    "rank": "number of singular values above 0.001 of the whole",
-    "mean_share": "share of the mean token in the tokens' second moment; 1: all are equal",
+LEGEND = {  # ↑: more alike if higher, ↓: if lower
+    "cosine": "↑ mean cosine of two tokens; 1: all point the same way",
+    "effective_rank": "↓ number of directions that the tokens take; 1: all lie on a line",
+    "stable_rank": "↓ energy of the tokens over that of their first direction",
+    "centered_stable_rank": "↓ the same of the tokens without their mean",
+    "rank": "↓ number of singular values above 0.001 of the whole",
+    "mean_share": "↑ share of the mean token in the tokens' second moment; 1: all are equal",
     "norm": "mean length of a token",
-    "token_variance": "mean squared distance from the mean token",
+    "token_variance": "↓ mean squared distance from the mean token",
     "max_norm_ratio": "length of the longest token over the median length",
     "largest_token_share": "share of one token in the energy of all",
     "largest_channel_share": "share of one channel in the energy of all",
-    "effective_rank_without_outliers": "without tokens above 5 times the median length",
-    "mean_share_without_outliers": "without tokens above 5 times the median length",
-    "dirichlet_energy": "mean over nodes of squared distances to neighbours; 0: all are equal",
-    "rayleigh_quotient": "the energy of the normalised Laplacian over that of the nodes",
-    "rayleigh_quotient_loops": "the same with self-loops",
-    "mad": "mean cosine distance of neighbours; 0: all point the same way",
-    "mad_gap": "MAD of nodes 8 or more hops apart, less that of nodes at most 3 apart",
-    "group_distance_ratio": "distance between classes over that in a class; 1: classes mix",
-    "attention_similarity": "mean cosine of two rows of an attention map; 1: all are equal",
-    "attention_entropy": "of a row, divided by log N; 1: uniform",
+    "effective_rank_without_outliers": "↓ without tokens above 5 times the median length",
+    "mean_share_without_outliers": "↑ without tokens above 5 times the median length",
+    "dirichlet_energy": "↓ mean over nodes of squared distances to neighbours; 0: all are equal",
+    "rayleigh_quotient": "↓ the energy of the normalised Laplacian over that of the nodes",
+    "rayleigh_quotient_loops": "↓ the same with self-loops",
+    "mad": "↓ mean cosine distance of neighbours; 0: all point the same way",
+    "mad_gap": "↓ MAD of nodes 8 or more hops apart, less that of nodes at most 3 apart",
+    "group_distance_ratio": "↓ distance between classes over that in a class; 1: classes mix",
+    "attention_similarity": "↑ mean cosine of two rows of an attention map; 1: all are equal",
+    "attention_entropy": "↑ of a row, divided by log N; 1: uniform",
     "attention_sink": "share of the attention that one token gets",
     "attention_gap": "first over second singular value of an attention map",
     "attention_cosine": "mean cosine of a row and that of the layer before",
-    "sample_cosine": "mean cosine of tokens of two samples; 1: the input does not count",
-    "rankme": "number of directions that the samples' mean tokens take",
+    "sample_cosine": "↑ mean cosine of tokens of two samples; 1: the input does not count",
+    "rankme": "↓ number of directions that the samples' mean tokens take",
     "gradient_norm": "mean length of a token's gradient",
-    "gradient_cosine": "mean cosine of the gradients of two tokens",
-    "gradient_effective_rank": "number of directions that the gradients take",
+    "gradient_cosine": "↑ mean cosine of the gradients of two tokens",
+    "gradient_effective_rank": "↓ number of directions that the gradients take",
 }
-UP = {"cosine", "mean_share", "mean_share_without_outliers", "sample_cosine", "gradient_cosine"}
-UP |= {"attention_similarity", "attention_entropy"}
-DOWN = {"effective_rank", "effective_rank_without_outliers", "stable_rank", "centered_stable_rank"}
-DOWN |= {"rank", "token_variance", "dirichlet_energy", "rayleigh_quotient", "mad", "rankme"}
-DOWN |= {"rayleigh_quotient_loops", "gradient_effective_rank", "mad_gap", "group_distance_ratio"}
 COLUMNS = (  # of the table, if the user names none
     *("cosine", "effective_rank", "mean_share", "norm", "max_norm_ratio", "dirichlet_energy"),
     *("mad", "group_distance_ratio", "attention_similarity", "sample_cosine", "gradient_norm"),
@@ -107,7 +102,7 @@ class Report:
         rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(_aligned(row, widths)) for row in rows]
-        legend = [f"{name}: {LEGEND[name]}." for name in self._shown() if name in LEGEND]
+        legend = [f"{m}: {LEGEND[m].lstrip('↑↓ ')}." for m in self._shown() if m in LEGEND]
         arrows = ["↑ more alike if higher, ↓ if lower."] * any(
             "↑" in c or "↓" in c for c in rows[0]
         )
@@ -211,13 +206,19 @@ class Report:
 
     def _rows(self) -> list[list[str]]:
         shown = self._shown()
-        heads = [name + " ↑" * (name in UP) + " ↓" * (name in DOWN) for name in shown]
+        heads = [f"{name} {_arrow(name)}".strip() for name in shown]
         cells = [[self._cell(metric, row) for metric in shown] for row in range(len(self.layers))]
         return [["layer", *heads], *([layer, *row] for layer, row in zip(self.layers, cells))]
 
     def _cell(self, metric: str, row: int) -> str:
         own = number(self.values[metric][row])
         return f"{own} ({number(self.reference.values[metric][row])})" if self.reference else own
+
+
+def _arrow(metric: str) -> str:
+    """Returns ↑ or ↓ for a metric that is higher or lower where tokens are more alike."""
+    first = LEGEND.get(metric, "")[:1]
+    return first if first in ("↑", "↓") else ""
 
 
 def _aligned(row: list[str], widths: list[int]) -> list[str]:

@@ -45,6 +45,8 @@ class MapSums:
 def attention_similarity(A: Tensor) -> Tensor:
     """Mean cosine of the rows i < j of a map, mean over heads; 1 if all rows are alike.
 
+    Over all N² pairs, as some papers have it, it is ((N − 1) ours + 1) / N.
+
     Shapes: A (B, heads, N, N) -> (B,).
     """
     return MapSums([A.double()]).measures()["attention_similarity"]
@@ -74,6 +76,8 @@ def attention_sink(A: Tensor) -> Tensor:
 def attention_gap(A: Tensor) -> Tensor:
     """σ₁/σ₂ of a map, mean over heads (Mind the Gap, ICML 2025); large: close to rank one.
 
+    The spectral gap of a Markov chain is 1 − |λ₂|, of its eigenvalues.
+
     Shapes: A (B, heads, N, N) -> (B,); infinite for maps of rank one.
     """
     sigma = torch.linalg.svdvals(A.double())
@@ -81,23 +85,10 @@ def attention_gap(A: Tensor) -> Tensor:
 
 
 def attention_cosine(A: Tensor, other: Tensor) -> Tensor:
-    """Mean cosine of a row of a map and the same row of another layer's (DeepViT, 2021).
+    """Mean cosine of a row of a map and the same row of another layer's.
+
+    DeepViT (2021) compares columns: what a token gives to the others.
 
     Shapes: A, other (B, heads, N, N) or some of their rows -> (B,).
     """
     return torch.cosine_similarity(A.double(), other.double(), dim=-1).mean(dim=(-2, -1))
-
-
-def by_block(batches: Iterable[Iterable[Tensor | None]]) -> list[float | None]:
-    """Mean :func:`attention_similarity` over images, for every block; holds one map at a time.
-
-    Args:
-        batches: for every batch of images, the maps of the blocks in order, each (B, heads, N, N),
-            or None for a block without attention, as from ``backbone.attention_maps(images)``.
-
-    Returns:
-        One value per block; None for a block without attention.
-    """
-    measured = [[None if A is None else attention_similarity(A) for A in maps] for maps in batches]
-    blocks = zip(*measured, strict=True)
-    return [None if of[0] is None else torch.cat(of).mean().item() for of in blocks]

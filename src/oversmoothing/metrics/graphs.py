@@ -33,7 +33,8 @@ def dirichlet_energy(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tens
 def rayleigh_quotient(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
     """tr(xᵀLx)/‖x‖_F² with L = I − D^{-½}AD^{-½}, the normalised Dirichlet energy: 0 to 2.
 
-    It is 0 on D^{½}1, not on constants. A node without neighbours adds 0 to tr(xᵀLx).
+    It is 0 on D^{½}1, not on constants. A node without neighbours adds 0 to tr(xᵀLx). Others halve
+    it, or take L = D − A.
 
     Shapes: x (..., N, C), edges (2, E), weight (E,) -> (...); NaN for x = 0.
     """

@@ -5,7 +5,7 @@ float64 for inputs of any type, and return float64 (...). A matrix with a non-fi
 NaN, not an error. Tokens without entries raise InputError.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, reduce
 
 import torch
@@ -199,13 +199,18 @@ def mean_share(x: Of) -> Tensor:
 
 
 def norm(x: Of) -> Tensor:
-    """Mean 2-norm of the tokens. Shapes: x (..., N, C) -> (...)."""
+    """Mean 2-norm of the tokens; others print ‖x‖_F, which grows with N.
+
+    Shapes: x (..., N, C) -> (...).
+    """
     t = Tokens.of(x)
     return t.sums[1].sum(dim=-1) * t.size / t.count
 
 
 def token_variance(x: Of) -> Tensor:
     """(1/N) Σ ‖xᵢ − x̄‖², the variance around the mean token (ContraNorm's paper).
+
+    ``x.var(dim=-2)`` of torch has N − 1, and one value per channel.
 
     Shapes: x (..., N, C) -> (...).
     """
@@ -286,6 +291,8 @@ def singular_values(x: Of, exact: bool = False) -> Tensor:
 def rank(x: Of, eps: float = 1e-3) -> Tensor:
     """Number of singular values of x/‖x‖_F above eps (Centered Self-Attention Layers, Sec. 4.1).
 
+    ``torch.linalg.matrix_rank`` compares them with the largest one.
+
     Shapes: x (..., N, C) -> (...); 0 for x = 0.
     """
     return rank_of(singular_values(x, exact=eps < GRAM_FLOOR), eps)
@@ -344,29 +351,11 @@ def sample_cosine(x: Of) -> Tensor:
 def rankme(x: Of) -> Tensor:
     """:func:`effective_rank` of the mean tokens of B samples (RankMe, Garrido et al. 2023).
 
+    Garrido et al. add 1e-7 to p.
+
     Shapes: x (B, N, C) -> (); at most min(B, C).
     """
     return Samples().add(x).rank()
-
-
-OF_BLOCKS = (cosine, effective_rank, token_variance)
-
-
-def by_block(batches: Iterable[Iterable[Tensor]]) -> dict[str, list[float]]:
-    """Means over samples of :data:`OF_BLOCKS`, for every block.
-
-    Args:
-        batches: for every batch of samples, the tokens after each block in order, each (B, N, C).
-
-    Returns:
-        ``cosine``, ``effective_rank`` and ``token_variance``, one value per block.
-    """
-    found: dict[str, list[Tensor]] = {measure.__name__: [] for measure in OF_BLOCKS}
-    for blocks in batches:
-        each = zip(*([measure(t) for measure in OF_BLOCKS] for t in map(Tokens, blocks)))
-        for name, values in zip(found, each):
-            found[name].append(torch.stack(values, dim=1))  # (B, depth)
-    return {name: torch.cat(values).mean(dim=0).tolist() for name, values in found.items()}
 
 
 def double(x: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ def uniformity(x: Tensor, temperature: float = 1.0) -> Tensor:
     It measures how close the tokens lie. For tokens of norm 1, it is 1/τ if all are equal, and it
     falls as they spread more evenly. It is differentiable and can be added to a training loss. Its
     gradient is (P + Pᵀ) x / (N τ) with P = softmax(x xᵀ/τ). Tokens in half precision are converted
-    to float32, in which the loss is returned.
+    to float32, in which the loss is returned. Wang and Isola 2020 take the logarithm of one mean
+    over all pairs, of exp(−2 ‖xᵢ − xⱼ‖²).
 
     Args:
         x: tokens; divide them by their norms to compare directions only.

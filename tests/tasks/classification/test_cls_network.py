@@ -15,6 +15,7 @@ from oversmoothing.lab.backbones.t2t import T2TViT
 from oversmoothing.lab.backbones.vit import MEAN, STD, ViT
 from oversmoothing.lab.data.image_set import InMemory, LabelledImages
 from oversmoothing.lab.tasks.classification import Classifier, Evaluation, Evaluator, classifier
+from oversmoothing.lab.tasks.layers import OF_BLOCKS
 from oversmoothing.metrics import smoothness
 
 TINY = {"name": "test_vit", "weights": "none", "freeze_pos_embed": False}
@@ -135,5 +136,5 @@ def test_layers_are_those_of_every_block_without_prefix() -> None:
         expected.append(float(smoothness.cosine(x[:, 1:])))
     assert found["cosine"][-1] == pytest.approx(sum(expected) / 3)
     assert {len(values) for values in found.values()} == {2}
-    assert set(found) == {*(f.__name__ for f in smoothness.OF_BLOCKS), "attention_similarity"}
+    assert set(found) == {*(f.__name__ for f in OF_BLOCKS), "attention_similarity"}
     assert evaluator.layers(host("cnn")) == {}

@@ -11,7 +11,7 @@ from fake_network import Fake, one_by_one
 from PIL import Image
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.em import EM, iterating
+from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN
@@ -19,7 +19,7 @@ from oversmoothing.lab.data import folders as in_folders
 from oversmoothing.lab.data import scenes
 from oversmoothing.lab.data.image_set import ImageSet, palette
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.segmentation import Evaluation, Evaluator
+from oversmoothing.lab.tasks.segmentation import Evaluation, Evaluator, iterating
 from oversmoothing.lab.tasks.segmentation_network import Segmenter, whole_image
 
 SS = {"ms_scales": [], "workers": 0}

@@ -18,7 +18,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from omegaconf import DictConfig
+from torch import Tensor
 
-from oversmoothing.aggregators.em import EM, input_gradients
+from oversmoothing.aggregators.em import EM, Iteration
 from oversmoothing.errors import InputError
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.augment import masked_crop
@@ -339,3 +340,27 @@ def _label(axes: Sequence[Axes], step: int) -> None:
         axes[3].set_ylim(bottom=0)
         axes[3].yaxis.set_major_formatter("{x:.0e}")
         axes[3].xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+
+
+def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[float]]:
+    """Computes the mean of |∂L/∂X| after a backward pass, as in HEMNet's Fig. 3b to 3d.
+
+    Args:
+        iterations: of one forward pass within ``EM.recording``.
+
+    Returns:
+        ``n_steps`` and ``e_steps``: one value per iteration, for the gradient through that step
+        (the two terms of Eq. 17). ``total``: the value for the sum of all these gradients. A step
+        without gradient counts as 0.
+    """
+    n_steps = [_gradient(iteration.x_n) for iteration in iterations]
+    e_steps = [_gradient(iteration.x_e) for iteration in iterations]
+    return {
+        "n_steps": [gradient.abs().mean().item() for gradient in n_steps],
+        "e_steps": [gradient.abs().mean().item() for gradient in e_steps],
+        "total": reduce(torch.add, n_steps + e_steps).abs().mean().item(),
+    }
+
+
+def _gradient(x: Tensor) -> Tensor:
+    return torch.zeros_like(x) if x.grad is None else x.grad

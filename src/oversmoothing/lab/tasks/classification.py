@@ -21,6 +21,7 @@ from oversmoothing.lab.backbones.vit import TokenStream, ViT, create_vit
 from oversmoothing.lab.data.image_set import ImageSet, LabelledImages, to_float, to_tensor
 from oversmoothing.lab.data.loading import evenly_spaced, mixed_seed, read_ahead, train_batches
 from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.tasks import layers
 from oversmoothing.lab.tasks.base import (
     Job,
     OnBackbone,
@@ -40,7 +41,6 @@ from oversmoothing.lab.tasks.classification_augment import (
 )
 from oversmoothing.lab.training.loop import BaseObjective, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe
-from oversmoothing.metrics import attention, smoothness
 from oversmoothing.metrics.uniformity import uniformity
 
 
@@ -310,11 +310,11 @@ class Evaluator:
         if not self.layer_ids() or not isinstance(backbone, TokenStream):
             return {}
         backbone.eval()
-        similarity = attention.by_block(backbone.attention_maps(x) for x in self._images())
+        similarity = layers.similarities(backbone.attention_maps(x) for x in self._images())
         tokens = (
             [x[:, backbone.prefix :] for x in backbone.layers(image)] for image in self._images()
         )
-        return smoothness.by_block(tokens) | {"attention_similarity": similarity}
+        return layers.measured(tokens) | {"attention_similarity": similarity}
 
     def layer_ids(self) -> list[str]:
         """Returns evenly spaced validation images for ``layers``, and so images of many classes."""

@@ -18,6 +18,7 @@ from oversmoothing.lab.data.glue import TextSet
 from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.store.files import offline
 from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.tasks import layers
 from oversmoothing.lab.tasks.base import (
     Job,
     Parts,
@@ -28,7 +29,6 @@ from oversmoothing.lab.tasks.base import (
 )
 from oversmoothing.lab.training.loop import BaseObjective, Batch, TrainingLoop, to_device
 from oversmoothing.lab.training.recipes import AdamWLinear
-from oversmoothing.metrics import smoothness
 
 Example = dict[str, Any]
 
@@ -199,7 +199,7 @@ class Evaluator:
             ``cosine``, ``effective_rank`` and ``token_variance``, one value per layer.
         """
         self.network.eval()
-        return smoothness.by_block(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
+        return layers.measured(map(self._tokens, self._batches(self.data.val[:SENTENCES], 1)))
 
     def _tokens(self, one: dict[str, Any]) -> list[Tensor]:
         """Returns the tokens of a sentence after every layer, without padding."""

@@ -25,6 +25,7 @@ from oversmoothing.lab.tasks.base import (
     Task,
     require_arguments,
 )
+from oversmoothing.lab.tasks.layers import OF_BLOCKS
 from oversmoothing.lab.training.loop import compiled
 from oversmoothing.lab.training.replay import Replayed, set_capturable
 from oversmoothing.metrics import graphs, smoothness
@@ -244,7 +245,7 @@ class FullBatchLoop:
         hidden: list[Tensor] = []
         self.model(hidden)
         edges = self.graph.edges
-        measures = {measure.__name__: measure for measure in smoothness.OF_BLOCKS}
+        measures = {measure.__name__: measure for measure in OF_BLOCKS}
         for measure in (graphs.dirichlet_energy, graphs.mad):
             measures[measure.__name__] = partial(measure, edges=edges)
         tokens = (smoothness.Tokens(h) for h in hidden)

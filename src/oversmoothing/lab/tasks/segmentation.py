@@ -1,5 +1,6 @@
 """Supervised semantic segmentation: masks in, masks out."""
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.em import EM, iterating
+from oversmoothing.aggregators.em import EM
 from oversmoothing.checks import at_least, require, scales
 from oversmoothing.lab.backbones.cnn import CNN, synchronised
 from oversmoothing.lab.backbones.vit import TokenStream
@@ -298,3 +299,16 @@ def _row(evaluator: Evaluator, id: str) -> tuple[np.ndarray, np.ndarray, np.ndar
     image, truth = evaluator.data.image(id), evaluator.data.mask(id)
     mask = evaluator.predict(to_float(image)).byte().cpu()
     return to_array(image), truth.numpy(), mask.numpy()
+
+
+@contextlib.contextmanager
+def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
+    """Context in which a network's EM aggregators evaluate with T iterations; None: their own."""
+    own = {module: module.eval_iterations for module in network.modules() if isinstance(module, EM)}
+    for module in own:
+        module.eval_iterations = T or module.eval_iterations
+    try:
+        yield
+    finally:
+        for module, iterations in own.items():
+            module.eval_iterations = iterations

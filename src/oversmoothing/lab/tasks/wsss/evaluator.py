@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.lab.data.image_set import to_float
+from oversmoothing.lab.tasks import layers
 from oversmoothing.lab.tasks.overlap import BoundaryIoU, Confusion, Overlap, ThresholdCurve
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
 from oversmoothing.lab.tasks.wsss.crf import dense_crf
 from oversmoothing.lab.tasks.wsss.labels import Labeller, resized, resized_labels, strongest
 from oversmoothing.lab.tasks.wsss.network import Present, present_classes, segmented
 from oversmoothing.lab.tasks.wsss.settings import Method
-from oversmoothing.metrics import smoothness
 
 Item = dict[str, Any]
 TOKEN_IMAGES = 64  # for token similarity
@@ -98,7 +98,7 @@ class Evaluator(SplitEvaluator):
         training = backbone.training
         backbone.eval()
         images = (to_float(self.data.image(id)) for id in self.data.val[:TOKEN_IMAGES])
-        found = smoothness.by_block(
+        found = layers.measured(
             [x[:, backbone.prefix :] for x in backbone.layers(self._squashed([image]))]
             for image in images
         )
