@@ -10,6 +10,9 @@ import math
 from collections.abc import Iterator
 from statistics import fmean, median
 
+import numpy as np
+from scipy.stats import spearmanr
+
 from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.lab.papers.claims.rules import (
     Finding,
@@ -259,6 +262,33 @@ def uniform_tokens(evidence: Evidence) -> Finding:
         texts.append(f"{moment} training {path}")
     text = f"mean cosine after the first block, the lowest, after the last: {'; '.join(texts)}"
     return Finding(partly(cases), text, f"{lines[0]['seeds']} seeds")
+
+
+def cam_and_cosine(evidence: Evidence) -> Finding:
+    """Claim: CAMs are worse where tokens are more alike.
+
+    The rank correlation over the seeds of one setting decides, after the setting's mean is
+    subtracted: over settings γ and the blocks that have it can change both.
+    """
+    found = {}  # the run of a setting -> cosine and mIoU, by seed; tables share runs
+    for table in ("wsss_gamma", "wsss_blocks", "wsss_tries"):
+        cells = evidence.measured(table)
+        for block, row, column in cells:
+            if column == "CAM":
+                both = [cells[block, row, name] for name in ("token cosine", "CAM")]
+                found[both[1].run_id] = np.array([own.values for own in both])
+    several = [own for own in found.values() if own.shape[1] > 1]
+    means = np.stack([own.mean(axis=1) for own in found.values()], axis=1)
+    within = np.concatenate([own - own.mean(axis=1, keepdims=True) for own in several], axis=1)
+    over, inside = spearmanr(*means), spearmanr(*within)
+    texts = [f"{own.statistic:.2f} (p = {own.pvalue:.2g})" for own in (over, inside)]
+    text = (
+        f"rank correlation of the last block's mean cosine and the CAM's mIoU: {texts[0]} over "
+        f"settings, {texts[1]} over the seeds of a setting"
+    )
+    case = bool(inside.statistic < 0) if inside.pvalue < 0.05 else None
+    n = f"{means.shape[1]} settings; {within.shape[1]} runs of {len(several)} settings"
+    return Finding(tendency([case]), text, n)
 
 
 def tokens_from_scratch(evidence: Evidence) -> Finding:

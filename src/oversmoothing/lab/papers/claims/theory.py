@@ -28,6 +28,7 @@ from oversmoothing.lab.papers.claims.rules import (
     tendency,
 )
 from oversmoothing.metrics.smoothness import (
+    cosine,
     effective_rank,
     rank,
     singular_values,
@@ -372,3 +373,19 @@ def gradient_of_dimensions() -> Finding:
     text = f"the gradient is {span(ratios, '.4f')} times the printed one; equal in "
     text += f"{share(cases, 'draws')}, so ContraNorm's step descends"
     return Finding(every(cases), text, f"{MAPS} draws of H")
+
+
+def dimensional_collapse() -> Finding:
+    """Claim: features in few dimensions have a low mean cosine, and a low effective rank."""
+    cosines, ranks, C = [], [], 64
+    for k, seed in product((1, 2, 4, 8, 16, 32), range(5)):
+        generator = torch.Generator().manual_seed(seed)
+        x = normal(256, k, generator) @ normal(k, C, generator)
+        cosines.append(cosine(x).item())
+        ranks.append(effective_rank(x).item() / k)
+    cases = [abs(own) < 0.05 and rank < 1.001 for own, rank in zip(cosines, ranks)]
+    text = (
+        f"256 random tokens of 64 channels in k = 1 to 32 dimensions: mean cosine "
+        f"{span(cosines, '.2f')}, effective rank {span(ranks, '.2f')} of k"
+    )
+    return Finding(every(cases), text, "30 draws")
