@@ -29,8 +29,8 @@ from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.wsss.energy import dense_energy
-from oversmoothing.lab.tasks.wsss.labels import PAR
 from oversmoothing.lab.tasks.wsss.network import Network
+from oversmoothing.lab.tasks.wsss.par import PAR
 from oversmoothing.lab.tasks.wsss.settings import Method
 from oversmoothing.lab.tasks.wsss.task import Objective
 from oversmoothing.lab.training.loop import TrainingLoop, compiled

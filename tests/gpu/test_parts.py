@@ -8,6 +8,7 @@ from torch import Tensor
 from oversmoothing.aggregators.base import Context
 from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.wsss.crf import dense_crf
+from oversmoothing.lab.tasks.wsss.par import PAR
 
 N = 300
 
@@ -52,3 +53,10 @@ def test_the_dense_crf_agrees_with_the_cpu(device: str) -> None:
     found = dense_crf(image, p.to(device))
     assert found.device.type == device
     torch.testing.assert_close(found.cpu(), dense_crf(image, p), atol=1e-4, rtol=0)
+
+
+def test_pixel_adaptive_refinement_agrees_with_the_cpu(device: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    images, masks = (torch.rand(2, C, 37, 41, generator=draw) for C in (3, 11))
+    found = PAR(iterations=3).to(device)(images.to(device), masks.to(device))
+    torch.testing.assert_close(found.cpu(), PAR(iterations=3)(images, masks), atol=1e-5, rtol=0)

@@ -7,13 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.lab.tasks.wsss.labels import PAR, Labeller, inside, pseudo_labels
+from oversmoothing.lab.tasks.wsss.labels import Labeller, inside, pseudo_labels
 from oversmoothing.lab.tasks.wsss.network import (
     Present,
     multi_scale_cams,
     multi_scale_probabilities,
     present_classes,
 )
+from oversmoothing.lab.tasks.wsss.par import PAR
 from oversmoothing.lab.tasks.wsss.settings import Method
 
 

@@ -1,6 +1,9 @@
 """Compares PAR with its formula in float64, and tests laws that follow from the formula."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from oversmoothing.lab.tasks.wsss.labels import PAR
+from oversmoothing.lab.tasks.wsss.par import PAR
 
 AROUND = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
 
@@ -83,3 +86,20 @@ def test_classes_commute_flips_and_batches(scene) -> None:
 def test_the_scale_of_colours_does_not_matter(scene) -> None:
     images, masks = scene
     torch.testing.assert_close(PAR()(images * 255, masks), PAR()(images, masks))
+
+
+KERNEL = """
+import torch
+from oversmoothing.lab.tasks.wsss.par import PAR
+from oversmoothing.lab.tasks.wsss.par_kernel import averaged
+images, masks = torch.rand(2, 3, 17, 21), torch.rand(2, 11, 17, 21).mT.contiguous().mT
+par = PAR(iterations=1)
+found = averaged(masks, par.affinity(images), par.shift)
+torch.testing.assert_close(found, par(images, masks), atol=1e-6, rtol=0)
+"""
+
+
+def test_the_kernel_of_a_gpu_computes_the_same() -> None:
+    pytest.importorskip("triton")
+    env = os.environ | {"TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", KERNEL], env=env, check=True)
