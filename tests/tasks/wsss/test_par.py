@@ -43,7 +43,7 @@ def scene():
 
 @pytest.mark.parametrize("toco_compat", [False, True])
 def test_equals_its_formula_in_chunks_of_rows(scene, toco_compat, monkeypatch) -> None:
-    monkeypatch.setattr("oversmoothing.lab.tasks.wsss.labels.CPU_CHUNK", 1)
+    monkeypatch.setattr("oversmoothing.lab.tasks.wsss.par.CPU_CHUNK", 1)
     images, masks = scene
     refined = PAR((1, 2, 4, 24), iterations=3, toco_compat=toco_compat)(images, masks)
     expected = explicit(images[1], masks[1], (1, 2, 4, 24), 3) / (1 if toco_compat else 1.01**3)
