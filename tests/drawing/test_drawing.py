@@ -16,7 +16,7 @@ from oversmoothing.lab.data.image_set import write_mask
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.lab.drawing.leave import leave
-from oversmoothing.lab.drawing.panels import COLOURS, colours_of
+from oversmoothing.lab.drawing.methods import METHODS, styles_of
 from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
 from oversmoothing.lab.store.run import Recorder
 
@@ -33,10 +33,28 @@ def test_colours_are_those_of_the_palette_png(tmp_path: Path) -> None:
     ]
 
 
-def test_a_colour_belongs_to_a_name_and_the_first_one_is_black() -> None:
-    assert colours_of("abab") == {"a": "#000000", "b": COLOURS[1]}
-    many = colours_of(map(str, range(9)))
-    assert len(many) == 9 and many["7"] == many["0"]
+def test_a_method_has_one_colour_and_marker_under_all_its_names() -> None:
+    names = {
+        "none": ["none", "Vanilla GCN", "plain", "without centering", "γ = 0"],
+        "centered": ["centered (w/ Ours)", "centered + LayerNorm", "centered, γ = −1", "γ = −1"],
+        "ContraNorm": ["w/ ContraNorm", "ContraNorm+LayerNorm"],
+        "residual": ["residual GCN (control)"],
+        "GCNII": ["GCNII (control)"],
+    }
+    for method, labels in names.items():
+        pairs = {(style["color"], style["marker"]) for style in styles_of(labels).values()}
+        assert pairs == {METHODS[method][:2]}, method
+    assert len({style[:2] for style in METHODS.values()}) == len(METHODS)
+
+
+def test_gamma_has_a_scale_and_variants_are_dashed() -> None:
+    found = styles_of(
+        ["γ = −0.25", "γ = −0.5", "γ = −1", "γ = −1, after 2,000 steps without labels"]
+    )
+    assert len({str(style["color"]) for style in found.values()}) == 3
+    assert ["linestyle" in style for style in found.values()] == [False, False, False, True]
+    one, other = styles_of(["of a user", "another"]).values()
+    assert one != other
 
 
 def grid() -> Figure:
@@ -87,7 +105,8 @@ def test_token_data_that_do_not_go_together_are_refused() -> None:
 def test_lines_of_tokens_are_dashed_before_training_and_solid_after_it() -> None:
     cosine, _ = draw_tokens(token_rows({"γ = 0": seeds(), "γ = −1": seeds()[:1]})).axes
     assert [line.get_linestyle() for line in cosine.lines] == ["--", "-"] * 2
-    assert [line.get_color() for line in cosine.lines] == [COLOURS[0]] * 2 + [COLOURS[1]] * 2
+    colours = [METHODS[name][0] for name in ("none", "none", "centered", "centered")]
+    assert [line.get_color() for line in cosine.lines] == colours
     assert list(cosine.lines[0].get_xdata()) == [1, 2, 3] and len(cosine.collections) == 2
 
 

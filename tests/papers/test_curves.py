@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from oversmoothing.lab.drawing.files import write_csv
 from oversmoothing.lab.papers import depth_curves, wsss_training
 from oversmoothing.lab.papers.depth_curves import curve_rows, draw_curves
 from oversmoothing.lab.report.results import collect
@@ -52,9 +51,9 @@ def test_replaced_attention_has_no_maps_and_missing_cells_no_curve() -> None:
 def test_columns_of_a_table_share_an_axis_and_metrics_do_not() -> None:
     low, high = (layers("after", cosine=[c], effective_rank=[30 * c]) for c in (0.1, 0.9))
     depths = curve_rows([planned("none", "L=2", low), planned("none", "L=4", high)])
-    a, b, c, d = (axis.get_ylim() for axis in draw_curves(depths, True).axes)
+    a, b, c, d = (axis.get_ylim() for axis in draw_curves(depths).axes)
     assert a == b and c == d and a[0] < 0.1 and a[1] > 0.9 and c[1] > 27
-    cosine, rank = draw_curves(curve_rows([planned("none", "L=2", high)]), True).axes
+    cosine, rank = draw_curves(curve_rows([planned("none", "L=2", high)])).axes
     assert cosine.get_ylim()[1] < 2 < rank.get_ylim()[0]
 
 
@@ -77,7 +76,7 @@ def numbers(path: Path) -> list[list[str]]:
 
 
 def same(name: str, rows: list[dict], folder: Path) -> bool:
-    again = write_csv(folder / "rows.csv", rows[0], (row.values() for row in rows))
+    again = depth_curves.write_rows(rows, folder / "rows")
     return numbers(RESULTS / f"figures/{name}.csv") == numbers(again)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from made_up import cell, entries, measured
-from matplotlib.container import ErrorbarContainer
 from matplotlib.lines import Line2D
 
 from oversmoothing.lab.report.depth_figure import _figure, by_depth, depth_of, draw
@@ -34,15 +33,22 @@ def test_files_and_data(tmp_path: Path) -> None:
         )
 
 
-def test_one_panel_a_block_with_means_and_bars() -> None:
+def test_one_panel_a_block_with_means_and_seeds() -> None:
     cora, squirrel = _figure(entries()).axes
-    assert (cora.get_title(loc="left"), squirrel.get_title(loc="left")) == ("Cora", "Squirrel")
-    base, ours = [c for c in cora.containers if isinstance(c, ErrorbarContainer)]
-    assert heights(base.lines[0]) == pytest.approx([80.1333, 60.1], abs=1e-3)
-    assert heights(ours.lines[0]) == pytest.approx([78.9333, 50.5333], abs=1e-3)
-    low, high = map(heights, ours.lines[1])
-    stds = [entry.measured.std for entry in entries()[2:4]]
-    assert [(b - a) / 2 for a, b in zip(low, high)] == pytest.approx(stds)
+    assert [axis.get_title(loc="left").split()[0] for axis in (cora, squirrel)] == [
+        "Cora",
+        "Squirrel",
+    ]
+    base, ours = cora.lines[1], cora.lines[3]  # each after its published line
+    assert heights(base) == pytest.approx([80.1333, 60.1], abs=1e-3)
+    assert heights(ours) == pytest.approx([78.9333, 50.5333], abs=1e-3)
+    seeds = [float(y) for _, y in cora.collections[1].get_offsets()]
+    assert seeds == [value for entry in entries()[2:4] for value in entry.measured.values]
+
+
+def test_the_title_names_the_highest_line_at_the_greatest_depth() -> None:
+    cora, _ = _figure(entries()).axes
+    assert "60.1" in cora.get_title(loc="left")
 
 
 def test_a_line_has_one_point_a_depth_or_there_is_no_figure() -> None:
@@ -57,8 +63,8 @@ def test_a_line_has_one_point_a_depth_or_there_is_no_figure() -> None:
     assert by_depth(entries())
     assert fits([4, 8], ["lr=1", "lr=2"]) and not fits([4, 8, 4], ["lr=1", "lr=1", "lr=2"])
     assert not fits([4], ["lr=1"]), "one depth"
-    assert fits([4, 8], ["a", "b"], "1234567"), "a colour for each line"
-    assert not fits([4, 8], ["a", "b"], "12345678")
+    assert fits([4, 8], ["a", "b"], "123456789ab"), "as many as colours"
+    assert not fits([4, 8], ["a", "b"], "123456789abc")
     assert not by_depth(judge([(cell(None, overrides=()), None)]))
 
 
@@ -72,5 +78,4 @@ def test_a_line_breaks_where_nothing_was_measured() -> None:
     line = [cell(50.0, column=f"L={depth}") for depth in (2, 4, 8)]
     found = judge([(line[0], measured(50.0)), (line[1], None), (line[2], measured(40.0))])
     (axis,) = _figure(found).axes
-    (container,) = axis.containers
-    assert [math.isnan(y) for y in container.lines[0].get_ydata()] == [False, True, False]
+    assert [math.isnan(y) for y in axis.lines[1].get_ydata()] == [False, True, False]

@@ -1,1 +1,1 @@
-"""Figures and pictures: one style, one order of colours, one way to save them."""
+"""Figures and pictures: one style, one colour for each method, one way to save them."""

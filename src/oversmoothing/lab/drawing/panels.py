@@ -1,6 +1,5 @@
 """The style of all figures, and figures of several panels with lines of mean ± std."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +16,6 @@ LINES = STYLE | {  # of panels with curves
     "axes.axisbelow": True,
     "figure.dpi": 200,
 }
-# Okabe and Ito's colours for the colour-blind; the first is for the baseline.
-COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-MARKERS = "osD^vPX"
 Size = tuple[float, float]  # width and height in inches
 
 
@@ -84,6 +80,8 @@ def handles(styles: Mapping[str, Mapping[str, Any]]) -> list[Line2D]:
     return [Line2D([], [], label=label, **style) for label, style in styles.items()]
 
 
-def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Returns a colour for each name, in the order of their first occurrence."""
-    return dict(zip(dict.fromkeys(names), itertools.cycle(COLOURS)))
+def extremes(what: str, values: Mapping[str, float], digits: int = 2) -> str:
+    """Returns a title that says which label has the highest and which the lowest value."""
+    high, low = (pick(values, key=values.__getitem__) for pick in (max, min))
+    shown = [f"{values[label]:.{digits}f} ({label})" for label in dict.fromkeys((high, low))]
+    return f"{what}: {', '.join(shown)}"

@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.drawing.panels import LINES, colours_of, draw_line, handles, panels
+from oversmoothing.lab.drawing.methods import styles_of
+from oversmoothing.lab.drawing.panels import LINES, draw_line, extremes, handles, panels
 
 MOMENTS = {"before": (0, (4, 2)), "after": "solid"}
-METRICS = {"cosine": "mean cosine of two patch tokens", "effective_rank": "effective rank"}
+METRICS = {"cosine": "cosine of two patch tokens", "effective_rank": "effective rank"}
 
 Results = Mapping[str, Sequence[Mapping[str, Any]]]  # label -> the results of its seeds
 
@@ -57,8 +58,8 @@ def _by_block(
 @matplotlib.rc_context(LINES)
 def draw_tokens(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draws the rows of ``token_rows`` by block: dashed before training, solid after it."""
-    colours = colours_of(row["label"] for row in rows)
-    figure, axes = panels(list(METRICS), 2, each=(3.6, 3.0), margin=(0.0, 0.0))
+    colours = {label: s["color"] for label, s in styles_of(row["label"] for row in rows).items()}
+    figure, axes = panels(list(METRICS), 2, each=(2.6, 2.4), margin=(0.0, 0.8))
     for metric, axis in axes.items():
         shown = [row for row in rows if row["metric"] == metric]
         for label, colour in colours.items():
@@ -68,7 +69,11 @@ def draw_tokens(rows: Sequence[Mapping[str, Any]]) -> Figure:
         axis.set(xlabel="block", ylabel=METRICS[metric])
         values = [row["mean"] + (row["std"] or 0.0) for row in shown]
         axis.set_ylim(min(0.0, *values), 1.08 * max(values))
-    figure.legend(handles=_handles(colours), loc="outside lower center", ncols=4, frameon=False,
+    named = {"" if label == "" else f"{label}, ": label for label in colours}
+    last = {f"{name}{row['moment']}": row["mean"] for name, label in named.items() for row in rows
+            if (row["label"], row["metric"]) == (label, "cosine")}  # fmt: skip
+    figure.suptitle(extremes("cosine after the last block", last), fontsize=9)
+    figure.legend(handles=_handles(colours), loc="outside lower center", ncols=2, frameon=False,
                   handlelength=2.6)  # fmt: skip
     return figure
 

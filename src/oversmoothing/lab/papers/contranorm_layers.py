@@ -1,7 +1,7 @@
 """Measures attention maps, tokens and singular values by layer (ContraNorm, Figure 2).
 
-oversmoothing figure contranorm_layers
-oversmoothing figure contranorm_layers --seeds 1 2 --samples 64
+oversmoothing figure layers
+oversmoothing figure layers --seeds 1 2 --samples 64
 
 The networks are the pretrained DeiT-Ti and a small BERT that a run of the table text_rates trained
 on SST-2, as BERT's pretrained weights were not available.
@@ -19,14 +19,14 @@ from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.data.loading import evenly_spaced
-from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.diagnose import Subject, of_run
 from oversmoothing.lab.launch.script import SEED, whole
 from oversmoothing.lab.papers import figure_parser
-from oversmoothing.lab.papers.depth_curves import draw_curves
+from oversmoothing.lab.papers.depth_curves import draw_curves, write_rows
 from oversmoothing.metrics.smoothness import singular_values
 
 DEIT = ["experiment=cls_eval", "aggregator=none"]
@@ -48,8 +48,7 @@ def main(argv: list[str]) -> int:
     found["small BERT, 12 layers"] = berts
     rows = [row for name, seeds in found.items() for row in layer_rows(name, seeds)]
     out = options.out or options.target / "figures/contranorm_layers"
-    print(*save(draw_curves(rows, titles=False), out, options.pdf), sep="\n")
-    print(write_csv(out.with_suffix(".csv"), rows[0], (row.values() for row in rows)))
+    print(*save(draw_curves(rows), out, options.pdf), write_rows(rows, out), sep="\n")
     return 0
 
 
@@ -103,9 +102,11 @@ def near_zero(x: Tensor) -> Tensor:
 
 
 def layer_rows(name: str, seeds: list[Layers]) -> list[dict[str, Any]]:
-    """Returns mean, std (ddof = 1) and number of seeds for each measure and layer."""
+    """Returns mean, std (ddof = 1), number and values of seeds for each measure and layer."""
     return [
-        {"row": name, "column": "", "metric": metric, "block": layer} | mean_and_std(values)
+        {"row": name, "column": "", "metric": metric, "block": layer}
+        | mean_and_std(values)
+        | {"values": values}
         for metric in seeds[0]
         for layer, values in enumerate(zip(*(seed[metric] for seed in seeds), strict=True), 1)
     ]

@@ -22,13 +22,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from omegaconf import DictConfig
 from scipy.stats import false_discovery_control
 
 from oversmoothing.errors import InputError, Problems, complain, meant
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import COLOURS, LINES, MARKERS, depth_axis, draw_line, panels
+from oversmoothing.lab.drawing.panels import LINES, extremes
 from oversmoothing.lab.launch.command import run_all, same_runs
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import known_result
@@ -44,8 +47,7 @@ from oversmoothing.lab.store.identity import run_id
 BASELINE = "none"
 RATE = 0.05  # of false discoveries
 SHOWN = (2, 8, 32, 64)  # depths of the summary
-ACROSS = 3  # panels of the figure
-SPREAD = 0.02  # octaves between neighbouring methods, so that their error bars do not overlap
+GAIN, STRONGEST = "PuOr", 65.0  # colours of the map, and the points of the darkest
 HEADING = "# Which method at which depth\n\n"
 NO_BREAK = "\u00a0"
 HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference", "p",
@@ -325,34 +327,46 @@ def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool)
     text = summary(whole, found, compared) + _earlier(whole, records, found)
     write_text(tables / "cures.md", f"{HEADING}{text}\n\n{_every_graph(whole, found, compared)}")
     paths.append(tables / "cures.md")
-    if found:
-        paths += save(draw(whole, found), results / "figures" / "cures", pdf)
+    if compared:
+        paths += save(draw(whole, compared), results / "figures" / "cures", pdf)
     print(text)
     return paths + update(results)
+
+
+def gains(whole: Study, compared: Compared) -> dict[str, dict[str, dict[int, list[Comparison]]]]:
+    """Returns the comparisons in the first network by group of graphs, method and depth."""
+    network = next(iter(whole)).network
+    own = [place for place in compared if place.network == network]
+    depths = [depth for depth in SHOWN if any(place.layers == depth for place in own)]
+    groups = {place.graph: cell.about.blocks[place.graph].group for place, cell in whole.items()}
+    methods = dict.fromkeys(place.method for place in whole if place.method != BASELINE)
+    found = {
+        group: {method: {depth: [] for depth in depths} for method in methods}
+        for group in dict.fromkeys(groups.values())
+    }
+    for place in own:
+        if place.layers in depths:
+            found[groups[place.graph]][place.method][place.layers].append(compared[place])
+    return found
 
 
 def summary(whole: Study, found: Found, compared: Compared) -> str:
     """Returns the gains of each method in the first network, by depth and group of graphs."""
     network = next(iter(whole)).network
-    own = [place for place in compared if place.network == network]
-    depths = [d for d in SHOWN if any(place.layers == d for place in own)]
     groups = {place.graph: cell.about.blocks[place.graph].group for place, cell in whole.items()}
     parts = []
-    for group in dict.fromkeys(groups.values()):
-        graphs = [graph for graph in groups if groups[graph] == group]
+    for group, by_method in gains(whole, compared).items():
+        depths = [*next(iter(by_method.values()), ())]
         plain = [
             ", ".join(
                 f"{place.graph} {measured.mean:.1f}"
                 for place, (_, measured) in found.items()
-                if place[1:] == (network, depth, BASELINE) and place.graph in graphs
+                if place[1:] == (network, depth, BASELINE) and groups[place.graph] == group
             )
             for depth in depths
         ]
         rows = [[f"{BASELINE}: accuracy", *(text or "missing" for text in plain)]]
-        for method in dict.fromkeys(place.method for place in whole if place.method != BASELINE):
-            cells = [place for place in own if place.method == method and place.graph in graphs]
-            by_depth = [[compared[c] for c in cells if c.layers == d] for d in depths]
-            rows.append([method, *map(_effect, by_depth)])
+        rows += [[method, *map(_effect, of.values())] for method, of in by_method.items()]
         parts.append(table([f"{group} graphs", *(f"L = {d}" for d in depths)], rows))
     done, every = len(found), len(whole)
     plan = f"; `make cures PLAN=1` lists the {every - done} others" if done < every else ""
@@ -365,10 +379,13 @@ def _effect(compared: Sequence[Comparison]) -> str:
         return "missing"
     better = sum(c.significant and c.difference > 0 for c in compared)
     worse = sum(c.significant and c.difference < 0 for c in compared)
-    mean = statistics.fmean(c.difference for c in compared)
-    text = f"{mean:+.1f}" if abs(mean) >= 0.05 else "0.0"
+    text = _points(statistics.fmean(c.difference for c in compared))
     counted = f"({better} ↑ {worse} ↓ of {len(compared)})".replace(" ", NO_BREAK)
-    return f"{text.replace('-', '−')} {counted}"
+    return f"{text} {counted}"
+
+
+def _points(mean: float) -> str:
+    return f"{mean:+.1f}".replace("-", "−") if abs(mean) >= 0.05 else "0.0"
 
 
 def _earlier(whole: Study, records: Sequence[Record], found: Found) -> str:
@@ -433,39 +450,57 @@ def _rows(whole: Study, found: Found, compared: Compared) -> list[list[object]]:
     return rows
 
 
-@matplotlib.rc_context(LINES)
-def draw(whole: Study, found: Found, network: str = "GCN") -> Figure:
-    """Draws the measured cells of a network on the graphs with more than one depth."""
-    own = [place for place in whole if place in found and place.network == network]
-    graphs = [g for g in dict.fromkeys(place.graph for place in own)
-              if len({place.layers for place in own if place.graph == g}) > 1]  # fmt: skip
-    figure, axes = panels(graphs, ACROSS, each=(3.0, 2.3), margin=(0.0, 1.1))
-    methods = [*dict.fromkeys(place.method for place in whole)]
-    for graph, axis in axes.items():
-        for number, method in enumerate(methods):
-            line = [p for p in own if (p.graph, p.method) == (graph, method)]
-            if line:
-                shift = 2 ** (SPREAD * (number - len(methods) / 2))
-                means = [found[place][1].mean for place in line]
-                stds = [found[place][1].std for place in line]
-                x = [place.layers * shift for place in line]
-                draw_line(axis, x, means, stds, **_style(number), label=method)
-        depth_axis(axis, {place.layers for place in whole})
-        axis.set_title(graph, fontsize=9)
-        axis.set(xlabel="layers", ylabel="test accuracy, %")
-    lines = {line.get_label(): line for a in figure.axes for line in a.containers}
-    ordered = [lines[method] for method in methods if method in lines]
-    figure.legend(handles=ordered, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+@matplotlib.rc_context(LINES | {"axes.grid": False})
+def draw(whole: Study, compared: Compared) -> Figure:
+    """Draws the mean gain of each method by depth, in points: a map for each group of graphs."""
+    found = gains(whole, compared)
+    methods = [*next(iter(found.values()))]
+    figure = Figure(figsize=(5.2, 1.2 + 0.24 * len(methods)), layout="constrained")
+    axes = figure.subplots(1, len(found), sharey=True, squeeze=False).flat
+    for (group, by_method), axis in zip(found.items(), axes):
+        _map(axis, by_method)
+        axis.set_title(f"{group} graphs", fontsize=9)
+    axes[0].set_yticks(range(len(methods)), [method.replace("+", " + ") for method in methods])
+    axes[0].tick_params(left=False)
+    figure.suptitle(_finding(found), fontsize=9)
+    figure.supxlabel("layers, and number of graphs; *: fewer graphs; hatched: missing", fontsize=8)
     return figure
 
 
-def _style(number: int) -> dict[str, object]:
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": "--" if number >= len(COLOURS) else "-",
-        **{"markersize": 3.5, "linewidth": 1.2, "elinewidth": 0.7, "capsize": 1.5},
+def _map(axis: Axes, by_method: Mapping[str, Mapping[int, Sequence[Comparison]]]) -> None:
+    """Draws a cell for each method and depth, with the mean difference from no method."""
+    depths = [*next(iter(by_method.values()))]
+    most = {depth: max(len(of[depth]) for of in by_method.values()) for depth in depths}
+    axis.set(xlim=(-0.5, len(depths) - 0.5), ylim=(len(by_method) - 0.5, -0.5))
+    for y, of in enumerate(by_method.values()):
+        for x, (depth, cells) in enumerate(of.items()):
+            corner = (x - 0.5, y - 0.5)
+            if not cells:
+                axis.add_patch(Rectangle(corner, 1, 1, fill=False, hatch="////", color="0.8", lw=0))
+                continue
+            mean = statistics.fmean(cell.difference for cell in cells)
+            colour = colormaps[GAIN](0.5 + mean / (2 * STRONGEST))
+            axis.add_patch(Rectangle(corner, 1, 1, color=colour, lw=0))
+            text = _points(mean) + "*" * (len(cells) < most[depth])
+            dark = abs(mean) > 0.7 * STRONGEST
+            axis.text(x, y, text, ha="center", va="center", color="w" if dark else "k", fontsize=8)
+    axis.set_xticks(range(len(depths)), [f"{d}\n{most[d]}" for d in depths])
+    axis.tick_params(bottom=False)
+    axis.spines[:].set_visible(False)
+
+
+def _finding(found: Mapping[str, Mapping[str, Mapping[int, Sequence[Comparison]]]]) -> str:
+    """Says which method gains most and least at the greatest depth, in the first group."""
+    group, by_method = next(iter(found.items()))
+    last = {
+        method: statistics.fmean(cell.difference for cell in [*of.values()][-1])
+        for method, of in by_method.items()
+        if of and [*of.values()][-1]
     }
+    depths = [*next(iter(by_method.values()))]
+    if not last:
+        return "gain over no method, in points"
+    return extremes(f"Points gained, {depths[-1]} layers, {group}", last, 1)
 
 
 def arguments(argv: list[str]) -> Namespace:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from oversmoothing.errors import InputError, complain
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import LINES, colours_of, handles, panels
-from oversmoothing.lab.drawing.tokens import draw_blocks, mean_and_std
+from oversmoothing.lab.drawing.methods import shown, styles_of
+from oversmoothing.lab.drawing.panels import LINES, extremes, handles, panels
+from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import Planned, collect
 from oversmoothing.lab.report.tables import load, select
@@ -22,10 +24,10 @@ from oversmoothing.lab.report.tables import load, select
 TABLES = ["cls_pretrained", "cls_depth", "text_depth", "text_rates"]
 ONE_RUN = ["cls_pretrained"]  # the columns of a row are metrics of one run
 METRICS = {
-    "cosine": "mean cosine of two tokens",
+    "cosine": "cosine of two tokens",
     "effective_rank": "effective rank",
-    "attention_similarity": "similarity of attention rows",
-    "near_zero": "share of small singular values",
+    "attention_similarity": "similarity of map rows",
+    "near_zero": "small singular values",
 }
 MOMENTS = ("layers_after", "layers_before")  # trained; else as the network is
 
@@ -39,8 +41,8 @@ def main(argv: list[str]) -> int:
     failed = False
     for name, own in cells.items():
         try:
-            stem, titles = options.target / "figures" / f"{name}_curves", name not in ONE_RUN
-            print(*write_curves(own, stem, titles, options.pdf), sep="\n")
+            stem = options.target / "figures" / f"{name}_curves"
+            print(*write_curves(own, stem, options.pdf), sep="\n")
         except InputError as error:
             complain(*error.lines)
             failed = True
@@ -59,15 +61,12 @@ def planned(name: str, extra: Sequence[str] = ()) -> list[Planned]:
     return list({(p.cell.row, name not in ONE_RUN and p.cell.column): p for p in runs}.values())
 
 
-def write_curves(
-    planned: Sequence[Planned], stem: Path, titles: bool = True, pdf: bool = False
-) -> list[Path]:
+def write_curves(planned: Sequence[Planned], stem: Path, pdf: bool = False) -> list[Path]:
     """Writes ``stem``.png and ``stem``.csv and returns their paths.
 
     Args:
         planned: cells of a table, one for each run, with methods as rows and depths as columns.
         stem: path of the figure, without suffix.
-        titles: whether to show the names of the columns.
         pdf: whether to save ``stem``.pdf, too.
 
     Raises:
@@ -76,19 +75,26 @@ def write_curves(
     rows = curve_rows(planned)
     if not rows:
         raise InputError(f"{stem.name}: nothing is measured yet; run its table first")
-    paths = save(draw_curves(rows, titles), stem, pdf)
-    data = (row.values() for row in rows)
-    return [*paths, write_csv(stem.with_name(f"{stem.name}.csv"), rows[0], data)]
+    paths = save(draw_curves(rows), stem, pdf)
+    return [*paths, write_rows(rows, stem)]
+
+
+def write_rows(rows: Sequence[dict[str, Any]], stem: Path) -> Path:
+    """Writes ``stem``.csv, without the values of single seeds, and returns its path."""
+    names = [name for name in rows[0] if name != "values"]
+    data = ([row[name] for name in names] for row in rows)
+    return write_csv(stem.with_name(f"{stem.name}.csv"), names, data)
 
 
 def curve_rows(planned: Sequence[Planned]) -> list[dict[str, Any]]:
-    """Returns mean, std (ddof = 1) and number of seeds for each measured cell, metric and block.
+    """Returns mean, std (ddof = 1), number and values of seeds by measured cell, metric and block.
 
     Blocks without attention have no similarity of attention rows.
     """
     return [
         {"row": cell.cell.row, "column": cell.cell.column, "metric": metric, "block": block}
         | mean_and_std(values)
+        | {"values": values}
         for cell in planned
         for metric in METRICS
         for block, values in enumerate(_by_block(cell, metric), start=1)
@@ -104,27 +110,50 @@ def _by_block(planned: Planned, metric: str) -> list[tuple[float | None, ...]]:
 
 
 @matplotlib.rc_context(LINES)
-def draw_curves(rows: Sequence[dict[str, Any]], titles: bool) -> Figure:
-    """Draws metrics down and columns of the table across; one column: metrics across."""
+def draw_curves(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Draws a line for each seed: metrics down and columns across; one column: metrics across."""
     columns = list(dict.fromkeys(row["column"] for row in rows))
     metrics = [m for m in METRICS if any(row["metric"] == m for row in rows)]
-    colours = colours_of(row["row"] for row in rows)
-    across = len(columns) if len(columns) > 1 else len(metrics)
-    share = "row" if len(columns) > 1 else False  # columns compare with each other
+    styles = styles_of(row["row"] for row in rows)
+    several = len(columns) > 1
+    across = len(columns) if several else min(2, len(metrics))
+    share = "row" if several else False  # columns compare with each other
     places = [(metric, column) for metric in metrics for column in columns]
-    figure, axes = panels(places, across, each=(2.5, 2.0), margin=(0.6, 0.7), sharey=share)
+    each = (5.0 / across, 1.6)
+    figure, axes = panels(places, across, each=each, margin=(0.3, 1.0), sharey=share)
     for (metric, column), axis in axes.items():
-        for name, colour in colours.items():
-            place = (metric, column, name)
-            line = [r for r in rows if (r["metric"], r["column"], r["row"]) == place]
-            draw_blocks(axis, line, first=1, color=colour, markersize=2)
-        if column == columns[0]:
+        own = [row for row in rows if (row["metric"], row["column"]) == (metric, column)]
+        for name, style in styles.items():
+            _draw_seeds(axis, [row for row in own if row["row"] == name], style)
+        axis.xaxis.get_major_locator().set_params(integer=True, nbins=4)
+        if not several or column == columns[0]:
             axis.set_ylabel(METRICS[metric])
-        if titles and metric == metrics[0]:
-            axis.set_title(column)
-        if metric == metrics[-1] or len(columns) == 1:
+        if several and metric == metrics[0]:
+            axis.set_title(column.replace("L=", "L = ").replace(", ", ",\nrate "), fontsize=9)
+        if metric == metrics[-1] or not several:
             axis.set_xlabel("block")
-    named = handles({name: {"color": colour} for name, colour in colours.items()})
-    figure.legend(handles=named, loc="outside lower center", frameon=False, fontsize=8,
-                  ncols=int(figure.get_figwidth() / 1.7))  # fmt: skip
+    figure.suptitle(_finding(rows), fontsize=9)
+    named = handles({shown(n): {k: v for k, v in s.items() if k != "marker"}
+                     for n, s in styles.items()})  # fmt: skip
+    longest = max(map(len, styles))
+    figure.legend(handles=named, loc="outside lower center", frameon=False,
+                  ncols=max(1, int(5.3 / (0.6 + 0.07 * longest))))  # fmt: skip
     return figure
+
+
+def _draw_seeds(axis: Axes, rows: Sequence[dict[str, Any]], style: dict[str, Any]) -> None:
+    """Draws the values of each seed by block; a mean would hide seeds that collapse."""
+    own = {key: value for key, value in style.items() if key != "marker"}
+    blocks = [row["block"] for row in rows]
+    for values in zip(*(row["values"] for row in rows)):
+        axis.plot(blocks, values, linewidth=1, alpha=0.85, **own)
+
+
+def _finding(rows: Sequence[dict[str, Any]]) -> str:
+    """Says where the first metric ends highest and lowest: among columns, or methods of one."""
+    metric, first = rows[0]["metric"], rows[0]["row"]
+    several = len({row["column"] for row in rows}) > 1
+    own = [r for r in rows if r["metric"] == metric and (r["row"] == first or not several)]
+    last = {r["column"] if several else shown(r["row"]): r["mean"] for r in own}  # last blocks
+    of = f"{first}: " * several
+    return extremes(f"{of}mean of the {METRICS[metric]}\nafter the last block", last)

@@ -1,7 +1,7 @@
 """Draws the mIoU of a training over its iterations, and that of its CAMs over thresholds.
 
-oversmoothing training
-oversmoothing training wsss_overnight --pdf
+oversmoothing figure training
+oversmoothing figure training wsss_overnight --pdf
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,15 @@ from matplotlib.figure import Figure
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import LINES, colours_of, draw_line, handles, panels
+from oversmoothing.lab.drawing.methods import styles_of
+from oversmoothing.lab.drawing.panels import LINES, draw_line, extremes, handles, panels
 from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import Planned, collect
 from oversmoothing.lab.report.tables import load, select
 
 CURVES = {"CAM": "val_cam_curve", "aux CAM": "val_aux_cam_curve"}  # threshold -> mIoU
+SHOWN = ("CAM", "pseudo label", "seg.", "seg. MS + CRF")  # of the columns of the table
 AXES = {"step": "iterations", "threshold": "threshold of the CAM"}
 
 
@@ -74,20 +76,25 @@ def _by_step(planned: Planned) -> dict[int, list[float]]:
 
 @matplotlib.rc_context(LINES)
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
-    """Draws a panel for each column of the table, with a line for each row."""
-    columns, key = list(dict.fromkeys(r["column"] for r in rows)), list(rows[0])[2]
-    colours = colours_of(r["row"] for r in rows)
-    across = min(3, len(columns))
-    size = {"each": (2.6, 2.1), "margin": (0.3, 0.5), "least": 7.0}  # the legend needs 7 inches
-    figure, axes = panels(columns, across, **size)
+    """Draws a panel for each shown column of the table, with a line for each row."""
+    every, key = list(dict.fromkeys(r["column"] for r in rows)), list(rows[0])[2]
+    columns = [column for column in every if column in SHOWN] or every
+    styles = styles_of(r["row"] for r in rows)
+    size = {"each": (2.6, 1.9), "margin": (0.0, 1.3), "least": 5.2}
+    figure, axes = panels(columns, min(2, len(columns)), **size)
     for column, axis in axes.items():
-        for label, colour in colours.items():
-            line = [r for r in rows if (r["column"], r["row"]) == (column, label)]
+        own = [row for row in rows if row["column"] == column]
+        for label, style in styles.items():
+            line = [row for row in own if row["row"] == label]
             values = ([r[name] for r in line] for name in (key, "mean", "std"))
-            draw_line(axis, *values, color=colour, marker="o", markersize=2.5, capsize=2)
-        axis.set(title=column, xlabel=AXES[key])
+            draw_line(axis, *values, **style, markersize=3, linewidth=1.2, capsize=2)
+        axis.set_title(column, fontsize=9)
+        axis.set_xlabel(AXES[key])
+        axis.locator_params(axis="x", nbins=4)
         if axis.get_subplotspec().is_first_col():
-            axis.set_ylabel("mIoU (%)")
-    named = handles({label: {"color": colour} for label, colour in colours.items()})
-    figure.legend(handles=named, loc="outside lower center", ncols=2, frameon=False)
+            axis.set_ylabel("mIoU, % (higher: better)")
+    best = {label: max(r["mean"] for r in rows if (r["row"], r["column"]) == (label, columns[0]))
+            for label in styles}  # fmt: skip
+    figure.suptitle(extremes(f"{columns[0]}: highest mIoU", best, 1), fontsize=9)
+    figure.legend(handles=handles(styles), loc="outside lower center", frameon=False)
     return figure

@@ -1,24 +1,17 @@
 """Draws accuracy by depth, with one panel per data set and one line per method."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import (
-    COLOURS,
-    LINES,
-    MARKERS,
-    depth_axis,
-    draw_line,
-    handles,
-    panels,
-)
+from oversmoothing.lab.drawing.methods import METHODS, shown, styles_of
+from oversmoothing.lab.drawing.panels import LINES, depth_axis, handles, panels
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Entry
 
@@ -30,14 +23,17 @@ QUANTITIES = {
     "layers_after.cosine.-1": "mean cosine of two tokens",
     "layers_after.effective_rank.-1": "effective rank",
 }
+CLASSES = {"Cora": 7, "CiteSeer": 6, "Chameleon": 5, "Squirrel": 5}
 GREY, HOLLOW = "#666666", {"markerfacecolor": "none", "linestyle": (0, (4, 2))}
-SPREAD = 0.035  # octaves between neighbouring methods, so that their error bars do not overlap
+CHANCE = {"color": GREY, "linestyle": ":", "linewidth": 1}
+SPREAD = 0.05  # octaves between neighbouring methods, so that their seeds do not overlap
+LEAST = 10  # points that the y-axis spans, so that small differences look small
 
 
 def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
     """Writes ``stem``.png and ``stem``.csv (the data) and returns their paths.
 
-    Solid lines: measured mean ± std over seeds. Dashed lines, hollow markers: published values.
+    Solid lines: measured means, with a dot for each seed. Dashed lines, hollow markers: published.
 
     Args:
         entries: cells of a table for which ``by_depth`` holds.
@@ -60,34 +56,29 @@ def depth_of(cell: Cell) -> int | None:
 def by_depth(entries: Sequence[Entry]) -> bool:
     """Whether a depth figure can show a table.
 
-    All cells of a line have different depths, there are several depths, and every line has a
-    colour of its own.
+    All cells of a line have different depths, there are several depths, and there are no more
+    lines than colours.
     """
     points = {(e.cell.block, e.cell.label, depth_of(e.cell)) for e in entries}
     depths, lines = {depth for *_, depth in points}, {label for _, label, _ in points}
-    fitting = len(depths) > 1 and len(lines) <= len(COLOURS)
+    fitting = len(depths) > 1 and len(lines) <= len(METHODS)
     return fitting and len(points) == len(entries) and None not in depths
 
 
 @matplotlib.rc_context(LINES)
 def _figure(entries: Sequence[Entry]) -> Figure:
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
-    labels = list(dict.fromkeys(entry.cell.label for entry in entries))
+    styles = styles_of(entry.cell.label for entry in entries)
     across = min(len(blocks), 2)
-    size = {"each": (4.3, 2.9), "margin": (0.0, 0.8), "least": 6.0}
+    size = {"each": (2.6, 2.2), "margin": (0.0, 0.9), "least": 4.6}
     figure, axes = panels(blocks, across, **size, sharex=True)
     for block, axis in axes.items():
-        _panel(axis, block, [entry for entry in entries if entry.cell.block == block], labels)
+        _panel(axis, [entry for entry in entries if entry.cell.block == block], styles)
         if axis.get_subplotspec().is_first_col():
             axis.set_ylabel(_quantity(entries))
     for axis in figure.axes[-across:]:
-        axis.set_xlabel("layers L")
-    published = any(entry.cell.target is not None for entry in entries)
-    shown = {entry.cell.label for entry in entries if _values(entry)}
-    measured = {entry.cell.label for entry in entries if entry.measured}
-    styles = {label: _style(i) for i, label in enumerate(labels) if label in shown}
-    styles |= {label: styles[label] | HOLLOW for label in styles if label not in measured}
-    _legend(figure, handles(styles), published)
+        axis.set_xlabel("layers")
+    _legend(figure, entries, styles)
     return figure
 
 
@@ -101,16 +92,43 @@ def _quantity(entries: Sequence[Entry]) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def _panel(axis: Axes, block: str, entries: Sequence[Entry], labels: Sequence[str]) -> None:
-    for i, label in enumerate(labels):
+def _panel(axis: Axes, entries: Sequence[Entry], styles: Mapping[str, dict[str, Any]]) -> None:
+    for i, (label, style) in enumerate(styles.items()):
         line = sorted((e for e in entries if e.cell.label == label), key=lambda e: depth_of(e.cell))
-        _draw_values(axis, line, 2 ** (SPREAD * (i - (len(labels) - 1) / 2)), _style(i))
+        _draw_values(axis, line, 2 ** (SPREAD * (i - (len(styles) - 1) / 2)), style)
     depth_axis(axis, {depth_of(entry.cell) for entry in entries if _values(entry)})
     axis.tick_params(labelbottom=True)
+    if chance := _chance(entries):
+        axis.axhline(chance, **CHANCE)
     values = [value for entry in entries for value in _values(entry)]
     if values and 0 <= min(values) < max(values) / 2:  # from 0, differences stay visible
         axis.set_ylim(bottom=0)
-    axis.set_title(block, loc="left", fontweight="bold", fontsize="medium")
+    elif values and min(values) > LEAST and (low := axis.get_ylim()[0]) + LEAST > max(values):
+        axis.set_ylim(low, low + LEAST)
+    axis.set_title(_finding(entries), loc="left", fontsize=8.5)
+
+
+def _finding(entries: Sequence[Entry]) -> str:
+    """Says which line is the highest at the greatest depth; of a single line, both its ends."""
+    block = entries[0].cell.block
+    known = sorted((e for e in entries if e.measured), key=lambda e: depth_of(e.cell))
+    if not known:
+        return block
+    depth = depth_of(known[-1].cell)
+    best = max((e for e in known if depth_of(e.cell) == depth), key=lambda e: e.measured.mean)
+    digits = 1 if max(entry.measured.mean for entry in known) > 2 else 2
+    end = f"{shown(best.cell.label)} {best.measured.mean:.{digits}f}"
+    if len({entry.cell.label for entry in known}) > 1:
+        return f"{block} at {depth}: {end}".strip()
+    start = f"{known[0].measured.mean:.{digits}f} with {depth_of(known[0].cell)} layers"
+    return f"{block} {end} with {depth}, {start}".strip()
+
+
+def _chance(entries: Sequence[Entry]) -> float | None:
+    """Returns the accuracy of guessing one of a graph's classes, in percent; None if unknown."""
+    cell = entries[0].cell
+    known = cell.metric == "test_accuracy" and cell.block in CLASSES
+    return 100 / CLASSES[cell.block] if known else None
 
 
 def _values(entry: Entry) -> list[float]:
@@ -119,31 +137,37 @@ def _values(entry: Entry) -> list[float]:
     return [value for value in (mean, entry.cell.target) if value is not None]
 
 
-def _draw_values(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, str]) -> None:
+def _draw_values(axis: Axes, line: Sequence[Entry], shift: float, style: dict[str, Any]) -> None:
     """Draws published and measured values; the line breaks at cells without a measurement."""
     x = [depth_of(entry.cell) * shift for entry in line]
     published = [entry.cell.target for entry in line]
-    axis.plot(x, published, **style, **HOLLOW, alpha=0.55, markersize=6.5, linewidth=0.9)
+    axis.plot(x, published, **style | HOLLOW, markersize=6.5, linewidth=0.8, zorder=3)
     means = [entry.measured.mean if entry.measured else math.nan for entry in line]
-    bars = [entry.measured.std if entry.measured else None for entry in line]
-    thin = {"markersize": 4.5, "linewidth": 1.5, "elinewidth": 1, "capsize": 2}
-    draw_line(axis, x, means, bars, **style, **thin)
+    axis.plot(x, means, **style, markersize=4, linewidth=1.4)
+    seeds = [(at, value) for at, e in zip(x, line) if e.measured for value in e.measured.values]
+    if seeds:
+        axis.scatter(*zip(*seeds), s=5, color=style["color"], alpha=0.5, linewidths=0)
 
 
-def _style(i: int) -> dict[str, str]:
-    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-
-
-def _legend(figure: Figure, methods: Sequence[Line2D], published: bool) -> None:
-    """Draws a legend of the methods above the panels, and of the line styles below them."""
-    longest = max((len(line.get_label()) for line in methods), default=0)
-    fitting = int(figure.get_figwidth() / (0.65 + 0.07 * longest))  # inches of handle and letters
-    columns = max(min(len(methods), fitting), 1)
-    figure.legend(handles=methods, frameon=False, loc="outside upper center", ncols=columns)
-    kinds = {"measured, mean ± std over seeds": {"color": GREY, "marker": "o"}}
-    if published:
+def _legend(figure: Figure, entries: Sequence[Entry], styles: Mapping[str, dict[str, Any]]) -> None:
+    """Draws a legend of the methods above the panels, and of the kinds of values below them."""
+    known = {entry.cell.label for entry in entries if _values(entry)}
+    measured = {entry.cell.label for entry in entries if entry.measured}
+    named = {
+        shown(label): style if label in measured else style | HOLLOW
+        for label, style in styles.items()
+        if label in known
+    }
+    longest = max(map(len, named), default=0)
+    fitting = int(figure.get_figwidth() / (0.55 + 0.07 * longest))  # inches of handle and letters
+    above = {"loc": "outside upper center", "ncols": max(min(len(named), fitting), 1)}
+    figure.legend(handles=handles(named), frameon=False, columnspacing=1, **above)
+    kinds = {"mean and seeds": {"color": GREY, "marker": "o", "markersize": 4}}
+    if any(entry.cell.target is not None for entry in entries):
         kinds["published"] = {"color": GREY, "marker": "o", **HOLLOW}
-    below = {"loc": "outside lower center", "ncols": 2, "frameon": False, "handlelength": 3}
+    if _chance(entries):
+        kinds["chance"] = CHANCE
+    below = {"loc": "outside lower center", "ncols": 3, "frameon": False}
     figure.legend(handles=handles(kinds), **below)
 
 

@@ -75,7 +75,8 @@ def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[
     paths = [results / "tables" / f"{name}.{kind}" for kind in ("md", "csv")]
     write_text(paths[0], markdown(entries) + "\n" + every_cell(entries))
     write_text(paths[1], to_csv(entries))
-    if any(entry.measured for entry in entries) and depth_figure.by_depth(entries):
+    wanted = entries[0].cell.about.figure and any(entry.measured for entry in entries)
+    if wanted and depth_figure.by_depth(entries):
         paths += depth_figure.draw(entries, results / "figures" / name, pdf)
     return paths
 

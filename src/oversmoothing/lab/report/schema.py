@@ -91,6 +91,7 @@ class Table(Level):
     Args:
         columns: in the order of printing.
         ours: whether the table is measured only here, so that no cell gets a verdict.
+        figure: whether a table by depth has a figure.
         of: name of the table whose fields this one inherits.
         tuned: folder, below the results, of the search for the settings of each cell.
         compared: key of a row that is compared with every other row.
@@ -107,6 +108,7 @@ class Table(Level):
     readings: tuple[Reading, ...] = ()
     baseline: str | None = None
     ours: bool = False
+    figure: bool = True
     of: str | None = None
     tuned: str | None = None
     compared: str | None = None
