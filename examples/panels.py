@@ -15,7 +15,8 @@ from matplotlib.ticker import MaxNLocator
 import oversmoothing as osm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.panels import COLOURS, LINES, MARKERS
+from oversmoothing.lab.drawing.methods import styles_of
+from oversmoothing.lab.drawing.panels import LINES, extremes
 from oversmoothing.lab.launch.script import add_publish
 
 Curve = tuple[Sequence[float], Sequence[float | None]]  # positions on the x axis, values
@@ -61,39 +62,38 @@ def draw(
     dashed: Sequence[str] = (),
     columns: int = 4,
 ) -> None:
-    """Saves ``<name>.png``.
+    """Saves ``<name>.png``. Its title says where the curves of the first panel end.
 
     Args:
         name: of the file.
-        panels: title -> label -> curve. A label has the same colour in all panels, as has the label
-            with ``, random`` appended.
+        panels: title -> label -> curve. A method has the same colour in all figures.
         xlabel: below the panels of the last row.
         log_x: use a logarithmic x axis, for depths of 2, 4, 8, …
         log_y: titles of the panels with a logarithmic y axis.
         dashed: labels with a dashed line, such as random networks.
         columns: number of panels in a row.
     """
-    labels = list(dict.fromkeys(label for curves in panels.values() for label in curves))
-    bases = list(dict.fromkeys(label.removesuffix(", random") for label in labels))
+    styles = styles_of(label for curves in panels.values() for label in curves)
+    for label in styles.keys() & {*dashed}:
+        styles[label]["linestyle"] = (0, (4, 2))
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure((2.9 * columns, 2.4 * rows + 0.4), layout="constrained")
+    figure = Figure((5.2, 1.7 * rows + 0.9), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis, (title, curves) in zip(axes.flat, panels.items()):
         for label, (x, y) in curves.items():
-            i = bases.index(label.removesuffix(", random"))
-            style = (0, (4, 2)) if label in dashed else "-"
-            axis.plot(x, y, color=COLOURS[i % 7], marker=MARKERS[i % 7], ms=3.5, lw=1.3,
-                      linestyle=style, label=label)  # fmt: skip
+            axis.plot(x, y, ms=3, lw=1.2, label=label, **styles[label])
         _scale(axis, x if log_x else None, title in log_y)
-        axis.set_title(title, fontsize=9)
+        axis.set_title(title.replace(": ", ":\n"), fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel(xlabel)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
+    first, curves = next(iter(panels.items()))
+    last = {label: y[-1] for label, (_, y) in curves.items()}
+    figure.suptitle(extremes(f"{first}, at the end", last), fontsize=9)
     handles = {h.get_label(): h for axis in figure.axes for h in axis.get_lines()}
-    figure.legend(handles.values(), handles, loc="outside lower center", frameon=False,
-                  ncols=min(len(labels), 2 * columns))  # fmt: skip
+    figure.legend(handles.values(), handles, loc="outside lower center", frameon=False, ncols=2)
     print(*save(figure, folder() / name))
 
 
@@ -127,10 +127,10 @@ def draw_layers(name: str, rows: list[Row]) -> None:
 def _scale(axis: Axes, depths: Sequence[float] | None, log_y: bool) -> None:
     """Sets the scales; depths to be equally far apart, None: the x axis is linear."""
     if depths is None:
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     else:
         axis.set_xscale("log", base=2)
-        axis.set_xticks(depths, list(map(str, depths)))
+        axis.set_xticks(depths[::2], list(map(str, depths[::2])))
         axis.minorticks_off()
     if log_y:
         axis.set_yscale("log")

@@ -72,12 +72,24 @@ def test_the_claim_in_a_table(rank: list, told: str, tmp_path: Path) -> None:
 def test_figures_leave_missing_panels_blank_and_repeat(tmp_path: Path) -> None:
     panels = [panel(tmp_path, "resi_dual", "normal"), panel(tmp_path), panel(tmp_path, seed=1)]
     files = fig1.draw_figures(panels, tmp_path / "out", pdf=True)
-    assert [path.suffix for path in files] == [".png", ".pdf", ".gz"] * 2
+    assert [path.suffix for path in files] == [".png", ".pdf"] * 2 + [".gz"] * 2
     first = [path.read_bytes() for path in files]
     again = fig1.draw_figures(panels, tmp_path / "out", pdf=True)
     assert [path.read_bytes() for path in again] == first
-    texts = fig1.heat_maps(panels, "rank").findobj(lambda artist: hasattr(artist, "get_text"))
+    texts = fig1.heat_maps(panels, ["rank"]).findobj(lambda artist: hasattr(artist, "get_text"))
     assert sum(text.get_text() == "not run" for text in texts) == 2
+
+
+def test_the_committed_files_are_drawn_again(tmp_path: Path) -> None:
+    """Panels read from the files of a figure give the same files, but for depths left out."""
+    panels = [panel(tmp_path), panel(tmp_path, "resi_dual", "normal")]
+    fig1.draw_figures(panels, tmp_path / "out")
+    again = fig1.read_figure(tmp_path / "out")
+    for old, new in zip(sorted(panels, key=lambda panel: panel.place), again, strict=True):
+        depths = np.searchsorted(old.depth, new.depth)
+        assert (old.block, old.weights, old.seed) == (new.block, new.weights, new.seed)
+        assert np.array_equal(old.rank[:, depths], new.rank)
+        assert np.allclose(old.effective_rank[:, depths], new.effective_rank, rtol=1e-4)
 
 
 def test_only_finished_seeds_that_are_asked_for_are_read(tmp_path: Path) -> None:

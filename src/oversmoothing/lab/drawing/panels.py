@@ -83,5 +83,8 @@ def handles(styles: Mapping[str, Mapping[str, Any]]) -> list[Line2D]:
 def extremes(what: str, values: Mapping[str, float], digits: int = 2) -> str:
     """Returns a title that says which label has the highest and which the lowest value."""
     high, low = (pick(values, key=values.__getitem__) for pick in (max, min))
-    shown = [f"{values[label]:.{digits}f} ({label})" for label in dict.fromkeys((high, low))]
+    shown = [
+        f"{values[label]:.{digits}f} ({label})".replace("-", "−")
+        for label in dict.fromkeys((high, low))
+    ]
     return f"{what}: {', '.join(shown)}"

@@ -3,6 +3,7 @@
 ``oversmoothing figure <name>`` calls it.
 """
 
+import re
 from argparse import ArgumentParser
 
 from oversmoothing.lab.launch.script import add_publish
@@ -11,19 +12,18 @@ from oversmoothing.lab.store.files import results
 RESULTS = results()
 
 
-def figure_parser(module: str, doc: str, pdf: bool = True, folder: bool = False) -> ArgumentParser:
+def figure_parser(doc: str, pdf: bool = True, folder: bool = False) -> ArgumentParser:
     """Returns a parser whose help is the first line of a module's docstring.
 
     Its ``target`` is the folder that the results are written to.
 
     Args:
-        module: its ``__name__``.
-        doc: its ``__doc__``.
+        doc: ``__doc__`` of the module, with its command.
         pdf: whether to add ``--pdf``.
         folder: whether to add ``--folder``, another folder of results.
     """
-    name = module.removeprefix(f"{__name__}.").split(".")[0]
-    parser = ArgumentParser(prog=f"oversmoothing figure {name}", description=doc.split("\n")[0])
+    command = re.search(r"oversmoothing figure \w+", doc)[0]
+    parser = ArgumentParser(prog=command, description=doc.split("\n")[0])
     add_publish(parser, "--folder" if folder else "")
     if pdf:
         parser.add_argument("--pdf", action="store_true", help="save PDFs, too")

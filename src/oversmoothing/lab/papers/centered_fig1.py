@@ -7,10 +7,12 @@ It runs the missing panels, draws all panels, and checks the paper's claim in ea
 for every γ > −1 and for no γ ≤ −1.
 """
 
+import csv
+import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -33,19 +35,21 @@ from oversmoothing.lab.store.results import read_result
 
 EXPERIMENT = "experiment=rank_fig1"
 BLOCKS = {"pre_ln": "Pre-LN", "post_ln": "Post-LN", "resi_dual": "ResiDual", "plain": "Plain"}
+QUANTITIES = {"rank": "rank", "effective_rank": "effective rank"}
 SAMPLES = 300  # depths, evenly spaced in the logarithm: 194 distinct ones of 2000
 COLOURS = "viridis"  # perceptually uniform
 TICKS = (1, 2, 5, 10, 20, 50, 100)
-LARGER = {"font.size": 11, "axes.titlesize": 12, "axes.labelsize": 11, "figure.dpi": 200}
+MAPS = STYLE | {"axes.titlesize": 9, "figure.dpi": 200}
 FAILURE = ("block", "weights", "seed", "gamma", "depth", "rank", "first_depth_of_rank_1",
            "how_the_claim_fails")  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
     """Draws the figure; returns 1 if a run failed, whose panel is left blank."""
-    parser = figure_parser(__name__, __doc__)
+    parser = figure_parser(__doc__)
     parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     parser.add_argument("--folder", type=Path, help="where the figure of another grid goes")
+    parser.add_argument("--draw", action="store_true", help="draw its files again, run nothing")
     words, overrides = split_words(argv)
     options = parser.parse_args(words)
     chosen = configs([EXPERIMENT, *overrides])
@@ -54,6 +58,10 @@ def main(argv: list[str]) -> int:
             "--publish: these overrides make another figure than the paper's; name a --folder"
         )
     folder = options.folder or options.target / "fig1"
+    if options.draw:
+        panels = read_figure(options.folder or RESULTS / "fig1")
+        print(*draw_maps(panels, folder, options.pdf), sep="\n")
+        return 0
     with writing(folder, "--folder"):  # before the runs
         folder.mkdir(parents=True, exist_ok=True)
     failed = run_all(chosen, options.jobs)
@@ -129,23 +137,68 @@ def read_panel(backbone: DictConfig, folder: Path, seed: int) -> Panel:
 
 
 def draw_figures(panels: Sequence[Panel], folder: Path, pdf: bool = False) -> list[Path]:
-    """Draws both heat maps, writes their data, and returns the paths.
+    """Draws the heat maps, writes their data, and returns the paths.
 
     Args:
         panels: of each network and seed; a panel that is missing is left blank.
-        folder: for ``fig1_rank`` and ``fig1_effective_rank``, each as .png and .csv.gz.
+        folder: for the pictures of ``draw_maps``, and ``fig1_<quantity>.csv.gz``.
 
     Raises:
         InputError: there are no panels, or panels have different grids of γ.
     """
     if not panels:
         raise InputError("figure 1: no finished run; run `python train.py experiment=rank_fig1`")
-    files = []
+    files = draw_maps(panels, folder, pdf)
     for quantity, write in (("rank", write_ranks), ("effective_rank", write_effective_ranks)):
-        stem = folder / f"fig1_{quantity}"
-        files += save(heat_maps(panels, quantity), stem, pdf)
-        files.append(write(panels, stem.with_suffix(".csv.gz")))
+        files.append(write(panels, folder / f"fig1_{quantity}.csv.gz"))
     return files
+
+
+def draw_maps(panels: Sequence[Panel], folder: Path, pdf: bool = False) -> list[Path]:
+    """Draws ``fig1_rank`` and ``fig1_effective_rank``; of one kind of weights, both in ``fig1``."""
+    groups = (
+        [[*QUANTITIES]] if len({p.place[1] for p in panels}) == 1 else [[q] for q in QUANTITIES]
+    )
+    names = ["fig1"] if len(groups) == 1 else [f"fig1_{quantity}" for quantity in QUANTITIES]
+    return [
+        path
+        for name, quantities in zip(names, groups)
+        for path in save(heat_maps(panels, quantities), folder / name, pdf)
+    ]
+
+
+def read_figure(folder: Path) -> list[Panel]:
+    """Reads the files of ``draw_figures``: panels with about 200 of the depths.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    ranks, effective = (_lines(folder / f"fig1_{quantity}.csv.gz") for quantity in QUANTITIES)
+    panels = []
+    for place in dict.fromkeys(tuple(line[:3]) for line in effective):
+        rows = [line for line in effective if tuple(line[:3]) == place]
+        own = [line for line in ranks if tuple(line[:3]) == place]
+        gammas = [*dict.fromkeys(line[3] for line in own)]
+        depth = np.array([int(row[3]) for row in rows])
+        rank = np.empty((len(gammas), len(depth)))
+        for line in own:  # valid from its depth on, until the next line of the same γ
+            rank[gammas.index(line[3]), depth >= int(line[4])] = int(line[5])
+        values = np.array([row[4:] for row in rows], dtype=float).T
+        gamma = np.array(gammas, dtype=float)
+        panels.append(Panel(place[0], place[1], int(place[2]), gamma, depth, rank, values))
+    return sorted(panels, key=lambda panel: (panel.place, panel.seed))
+
+
+def _lines(path: Path) -> list[list[str]]:
+    if not path.exists():
+        raise InputError(f"{path}: no such file; run the figure without --draw")
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        return [*csv.reader(file)][1:]
+
+
+def _sampled(deepest: int) -> np.ndarray:
+    """Returns depths that are evenly spaced in the logarithm."""
+    return np.unique(np.geomspace(1, deepest, SAMPLES).round().astype(int))
 
 
 def write_ranks(panels: Sequence[Panel], path: Path) -> Path:
@@ -170,7 +223,7 @@ def write_effective_ranks(panels: Sequence[Panel], path: Path) -> Path:
         raise InputError("task.gammas: one figure needs the same gammas in all its runs")
     rows = []
     for panel in panels:
-        for i in np.unique(np.geomspace(1, len(panel.depth), SAMPLES).round().astype(int)) - 1:
+        for i in _sampled(len(panel.depth)) - 1:
             values = (f"{value:.5g}" for value in panel.effective_rank[:, i])
             rows.append((panel.block, panel.weights, panel.seed, panel.depth[i], *values))
     names = (f"gamma={gamma:g}" for gamma in gammas)
@@ -263,31 +316,49 @@ def _span(values: list[float]) -> str:
 # The heat maps
 
 
-@matplotlib.rc_context(STYLE | LARGER)
-def heat_maps(panels: Sequence[Panel], quantity: Literal["rank", "effective_rank"]) -> Figure:
-    """Draws blocks as rows and weights as columns; colours are logarithmic means over seeds."""
+@matplotlib.rc_context(MAPS)
+def heat_maps(panels: Sequence[Panel], quantities: Sequence[str]) -> Figure:
+    """Draws blocks as rows, and weights and quantities as columns; means over seeds."""
     rows = {panel.place[0]: panel.block for panel in panels}
-    columns = sorted({panel.place[1] for panel in panels})
-    size = (1.7 + 2.9 * len(columns), 1.3 + 2.5 * len(rows))
+    columns = [(p, q) for p in sorted({panel.place[1] for panel in panels}) for q in quantities]
+    size = (max(4.6, 1.1 + 1.4 * len(columns)), 1.3 + 1.35 * len(rows))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
     norm = LogNorm(1, max(2, *(panel.rank.max() for panel in panels)))
     for i, row in enumerate(sorted(rows)):
-        axes[i, 0].set_ylabel(f"{rows[row]}\ndepth", linespacing=1.5)
-        for j, column in enumerate(columns):
+        axes[i, 0].set_ylabel(f"{rows[row]}\ndepth")
+        for j, (column, quantity) in enumerate(columns):
             here = [panel for panel in panels if panel.place == (row, column)]
             _draw(axes[i, j], here, quantity, norm)
-    for axis, (_, weights) in zip(axes[0], columns):
-        axis.set_title(weights)
+    for axis, ((_, weights), quantity) in zip(axes[0], columns):
+        axis.set_title(f"W: {weights}" if len(quantities) == 1 else QUANTITIES[quantity])
     _label(axes[0, 0], max(int(panel.depth[-1]) for panel in panels))
-    figure.supxlabel("offset γ (dashed line: γ = −1, centered rows)", fontsize=11)
+    weights = "" if len(quantities) == 1 else f"\nweights: {columns[0][0][1]}"
+    figure.supxlabel(f"offset γ (dashed: γ = −1, centered rows){weights}", fontsize=9)
     bar = figure.colorbar(ScalarMappable(norm, COLOURS), ax=axes, aspect=35, pad=0.02)
     ticks = [tick for tick in TICKS if tick <= norm.vmax]
     bar.set_ticks(ticks, labels=[str(tick) for tick in ticks])
     bar.minorticks_off()
-    what = {"rank": "rank (ε = 10⁻³)", "effective_rank": "effective rank"}[quantity]
-    bar.set_label(f"{what} of the output")
+    bar.set_label("dark: collapsed to one direction")
+    figure.suptitle("\n".join(_finding(panels, quantity) for quantity in quantities), fontsize=8.5)
     return figure
+
+
+def _finding(panels: Sequence[Panel], quantity: str) -> str:
+    """Returns the range of the quantity over the panels after the last layer, at γ = 0 and −1."""
+    parts = []
+    for gamma in (0, -1):
+        ends = [
+            getattr(panel, quantity)[i, -1]
+            for panel in panels
+            for i in np.flatnonzero(np.isclose(panel.gamma, gamma))
+            if panel.rank[i, -1] >= 0
+        ]
+        if ends:
+            sign = "−1" if gamma else "0"
+            parts.append(f"{min(ends):.3g} to {max(ends):.3g} at γ = {sign}")
+    depth = max(int(panel.depth[-1]) for panel in panels)
+    return f"{QUANTITIES[quantity]} after {depth} layers: {', '.join(parts)}"
 
 
 def _draw(axes: Axes, seeds: list[Panel], quantity: str, norm: LogNorm) -> None:
@@ -298,7 +369,7 @@ def _draw(axes: Axes, seeds: list[Panel], quantity: str, norm: LogNorm) -> None:
     values = np.mean([getattr(panel, quantity) for panel in seeds], axis=0, dtype=float)
     lost = np.any([panel.rank < 0 for panel in seeds], axis=0)
     values = np.ma.masked_where(lost, np.maximum(values, 1))  # a zero matrix is shown as rank 1
-    gamma, depth = _edges(seeds[0].gamma), np.append(seeds[0].depth - 0.5, seeds[0].depth[-1] + 0.5)
+    gamma, depth = _edges(seeds[0].gamma), _edges(seeds[0].depth)
     axes.pcolormesh(gamma, depth, values.T, norm=norm, cmap=COLOURS, rasterized=True)
     axes.axvline(-1, color="white", linewidth=1.2)
     axes.axvline(-1, color="black", linewidth=1.2, linestyle=(0, (3, 3)))
@@ -315,8 +386,8 @@ def _edges(centers: np.ndarray) -> np.ndarray:
 
 def _label(axes: Axes, deepest: int) -> None:
     """Sets the ticks, which all panels share."""
-    ticks = [tick for tick in (1, 3, 10, 30, 100, 300, 1000, 3000) if tick < 0.8 * deepest]
+    ticks = [tick for tick in (1, 10, 100, 1000) if tick < 0.4 * deepest]
     axes.set_yticks([*ticks, deepest], [str(tick) for tick in (*ticks, deepest)])
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(MultipleLocator(0.5))
+    axes.xaxis.set_major_locator(MultipleLocator(1))
     axes.xaxis.set_major_formatter("{x:g}")

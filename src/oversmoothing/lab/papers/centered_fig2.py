@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
     With another stem: ``<stem>.png``, ``<stem>_tokens.png`` and ``<stem>_tokens.csv``.
     """
-    parser = figure_parser(__name__, __doc__)
+    parser = figure_parser(__doc__)
     parser.add_argument("--with", dest="centered", help="run; default: the subset's, γ = −1")
     parser.add_argument("--without", help="run; default: the subset's without centering")
     parser.add_argument("--seed", type=SEED, help="default: the first trained; 0 without runs")

@@ -38,7 +38,7 @@ Layers = dict[str, list[float]]
 
 def main(argv: list[str]) -> int:
     """Writes ``contranorm_layers.png`` and ``.csv``."""
-    parser = figure_parser(__name__, __doc__)
+    parser = figure_parser(__doc__)
     parser.add_argument("--seeds", type=SEED, nargs="+", default=[1, 2], help="of the BERT")
     parser.add_argument("--samples", type=whole(2), default=64, help="images, sentences")
     parser.add_argument("--out", type=Path, help="path of the figure, without .png")

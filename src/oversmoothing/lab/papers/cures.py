@@ -461,7 +461,6 @@ def draw(whole: Study, compared: Compared) -> Figure:
         _map(axis, by_method)
         axis.set_title(f"{group} graphs", fontsize=9)
     axes[0].set_yticks(range(len(methods)), [method.replace("+", " + ") for method in methods])
-    axes[0].tick_params(left=False)
     figure.suptitle(_finding(found), fontsize=9)
     figure.supxlabel("layers, and number of graphs; *: fewer graphs; hatched: missing", fontsize=8)
     return figure
@@ -485,7 +484,7 @@ def _map(axis: Axes, by_method: Mapping[str, Mapping[int, Sequence[Comparison]]]
             dark = abs(mean) > 0.7 * STRONGEST
             axis.text(x, y, text, ha="center", va="center", color="w" if dark else "k", fontsize=8)
     axis.set_xticks(range(len(depths)), [f"{d}\n{most[d]}" for d in depths])
-    axis.tick_params(bottom=False)
+    axis.tick_params(bottom=False, left=False)
     axis.spines[:].set_visible(False)
 
 
@@ -505,7 +504,7 @@ def _finding(found: Mapping[str, Mapping[str, Mapping[int, Sequence[Comparison]]
 
 def arguments(argv: list[str]) -> Namespace:
     """Reads the command line."""
-    parser = figure_parser(__name__, __doc__)
+    parser = figure_parser(__doc__)
     for name in ("graphs", "networks", "methods"):
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {name}")
     parser.add_argument("--layers", nargs="*", type=whole(), default=[], help="only these depths")

@@ -1,4 +1,4 @@
-"""A five-minute tour: a small Figure 1, a depth study on a graph, segmentation, and one page.
+"""A five-minute tour: a depth study on a graph, a small Figure 1, segmentation, and one page.
 
 It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated graph.
 """
@@ -18,7 +18,8 @@ from omegaconf import DictConfig
 
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.drawing.files import save
-from oversmoothing.lab.drawing.panels import COLOURS, LINES, MARKERS, depth_axis, panels
+from oversmoothing.lab.drawing.methods import styles_of
+from oversmoothing.lab.drawing.panels import LINES, depth_axis, extremes, panels
 from oversmoothing.lab.launch.command import configs, run_all
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
@@ -32,6 +33,7 @@ METHODS = {
     "LayerNorm": ["aggregator=layernorm"],
     "ContraNorm + LayerNorm": ["aggregator=contranorm", "aggregator@then=layernorm"],
     "centered + LayerNorm": ["aggregator=centered", "aggregator@then=layernorm"],
+    "GCNII": ["backbone=gcnii"],
 }
 TRAINING = ["seeds=[0]", "trainer.epochs=60", "trainer.lr=0.01", "backbone.dropout=0.3"]
 SCENES = ["experiment=wsss_scenes"]
@@ -45,19 +47,19 @@ Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result of the
 def main(argv: list[str]) -> int:
     """Writes ``outputs/demo/index.html``; returns 1 if some run failed."""
     doc = __doc__.split("\n")[0]
-    ArgumentParser(prog="oversmoothing figure demo_study", description=doc).parse_args(argv)
+    ArgumentParser(prog="oversmoothing figure demo", description=doc).parse_args(argv)
     cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw"
     data = "cora" if cora.is_dir() else "sbm"
-    print(f"1/3 rank of random transformers: {' '.join(RANK)}", flush=True)
-    ranks = configs([*RANK, *COMMON])
-    print(f"2/3 GCNs of 2, 8 and 32 layers on {data}", flush=True)
+    print(f"1/3 GCNs of 2, 8 and 32 layers on {data}", flush=True)
     networks = {(m, d): _network(data, METHODS[m], d) for d in DEPTHS for m in METHODS}
+    print(f"2/3 rank of random transformers: {' '.join(RANK)}", flush=True)
+    ranks = configs([*RANK, *COMMON])
     print("3/3 segmentation from image-level labels, on generated scenes", flush=True)
     [scenes] = configs([*SCENES, *COMMON])
     if run_all([scenes, *networks.values(), *ranks], jobs=min(2, os.cpu_count() or 1)):
         return 1
     study = {m: {d: _result(networks[m, d]) for d in reversed(DEPTHS)} for m in METHODS}
-    _show([_rank(panels_of(ranks)), _graph(data, study), _segmentation(scenes)])
+    _show([_graph(data, study), _rank(panels_of(ranks)), _segmentation(scenes)])
     return 0
 
 
@@ -107,8 +109,10 @@ def _rank(panels: Sequence[Panel]) -> Section:
     failing = [[f"{p.block}, {p.weights}", f"{len(failures(p))} of {len(p.gamma)}"] for p in panels]
     return Section(
         "Rank of random transformers",
-        "The paper's claim: with depth the rank falls to 1 for every γ > −1 and for no γ ≤ −1. "
-        "Number of γ that contradict it with 100 layers:",
+        "Centered self-attention adds γ to the sum of every row of the attention map; γ = 0 is "
+        "plain attention. The claim of its paper: with depth the rank falls to 1 for every γ > −1 "
+        "and for no γ ≤ −1. Below, the number of γ that contradict it with 100 layers; the second "
+        "picture has the effective rank, which weighs the directions that the rank counts.",
         f"python train.py {' '.join(RANK)}",
         rows=[["", "γ that contradict the claim"], *failing],
         figures=[path for path in draw_figures(panels, OUTPUTS) if path.suffix == ".png"],
@@ -120,8 +124,10 @@ def _graph(data: str, study: Study) -> Section:
     lines = [[m, *(f"{r['test_accuracy']:.1f}" for r in of.values())] for m, of in study.items()]
     return Section(
         f"GCNs on {data}: test accuracy, %",
-        "One seed and 60 epochs, to be quick: an illustration, not a measurement. `make table5` "
-        "measures.",
+        "Every layer averages each node with its neighbours. After many layers all nodes can "
+        "become alike, so that no classifier tells them apart: oversmoothing. Below, which methods "
+        "keep a deep network accurate. One seed and 60 epochs, to be quick: an illustration, not a "
+        "measurement; `make cures` measures.",
         f"python train.py -m data={data} aggregator=centered aggregator@then=layernorm "
         f"backbone.depth=2,8,32 {' '.join(TRAINING)}",
         rows=[head, *lines],
@@ -137,21 +143,23 @@ def _aligned(table: Sequence[Sequence[str]]) -> str:
 @matplotlib.rc_context(LINES)
 def _draw(study: Study, data: str) -> Figure:
     """Draws accuracy by depth, and the effective rank by layer of the deepest network."""
-    titles = f"{data}: accuracy", f"Oversmoothing at work, {max(DEPTHS)} layers"
-    figure, axes = panels(titles, across=2, each=(4.3, 3.4), margin=(0.0, 0.0))
+    deepest = max(DEPTHS)
+    titles = f"{data}: accuracy by depth", f"rank in {deepest} layers"
+    figure, axes = panels(titles, across=2, each=(2.6, 2.3), margin=(0.0, 0.9))
     accuracy, ranks = axes.values()
-    for i, (method, by_depth) in enumerate(study.items()):
-        style = {"color": COLOURS[i], "marker": MARKERS[i], "label": method}
+    styles, last = styles_of(study), {}
+    for method, by_depth in [*study.items()][::-1]:  # the plain network on top
         values = [result["test_accuracy"] for result in by_depth.values()]
-        accuracy.plot([*by_depth], values, markersize=4, **style)
-        layers = by_depth[max(DEPTHS)]["layers"]["effective_rank"][:-1]  # the last are the classes
-        ranks.plot(range(1, len(layers) + 1), layers, markersize=2, **style)
+        accuracy.plot([*by_depth], values, markersize=4, label=method, **styles[method])
+        layers = by_depth[deepest]["layers"]["effective_rank"][:-1]  # the last are the classes
+        ranks.plot(range(1, len(layers) + 1), layers, markersize=2, **styles[method])
+        last[method] = by_depth[deepest]["test_accuracy"]
     accuracy.set(xlabel="layers of the network", ylabel="test accuracy, %")
     ranks.set(xlabel="layer", ylabel="effective rank of nodes")
     depth_axis(accuracy, DEPTHS)
     for title, axis in axes.items():
         axis.set_title(title, fontsize=9)
         axis.set_ylim(bottom=0)
-    named = accuracy.get_legend_handles_labels()
-    figure.legend(*named, loc="outside lower center", ncols=len(study), frameon=False)
+    figure.suptitle(extremes(f"{deepest} layers: accuracy", last, 0), fontsize=9)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure

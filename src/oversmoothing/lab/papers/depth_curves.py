@@ -34,7 +34,7 @@ MOMENTS = ("layers_after", "layers_before")  # trained; else as the network is
 
 def main(argv: list[str]) -> int:
     """Writes ``<table>_curves.png`` and ``.csv`` of each table; returns 1 if one has no results."""
-    parser = figure_parser(__name__, __doc__)
+    parser = figure_parser(__doc__)
     parser.add_argument("tables", nargs="*", default=TABLES, help=f"default: {' '.join(TABLES)}")
     options = parser.parse_args(argv)
     cells = {name: planned(name) for name in options.tables}  # raises before anything is drawn

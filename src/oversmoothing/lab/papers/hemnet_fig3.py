@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
-    parser = figure_parser(__name__, __doc__, folder=True)
+    parser = figure_parser(__doc__, folder=True)
     parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
     parser.add_argument("--experiment", default="seg_voc_subset")
     parser.add_argument("--seed", type=SEED, default=0)

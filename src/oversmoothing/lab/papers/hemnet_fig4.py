@@ -41,7 +41,7 @@ ROBUST = (0.01, 0.99)  # quantiles of X and X̃ that the colours span
 
 def main(argv: list[str]) -> int:
     """Writes ``hem_fig4.png``."""
-    parser = figure_parser(__name__, __doc__)
+    parser = figure_parser(__doc__)
     parser.add_argument("image", nargs="?", help="id of the run's data set")
     parser.add_argument("--run", help="of task=segmentation with EM; default: the subset's, HEM")
     parser.add_argument("--seed", type=SEED, default=0)

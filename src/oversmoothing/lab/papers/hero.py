@@ -43,7 +43,7 @@ Row = tuple[str, int, int, float, float]  # encoder, seed, layer, cosine, effect
 
 def main(argv: list[str]) -> int:
     """Writes ``hero`` and ``verdicts`` to ``figures``, each as .png and .csv."""
-    options = figure_parser(__name__, __doc__).parse_args(argv)
+    options = figure_parser(__doc__).parse_args(argv)
     rows, counts, folder = encoder_rows(), verdicts(RESULTS), options.target / "figures"
     print(*save(draw(rows, graph_rows()), folder / "hero", options.pdf), sep="\n")
     print(write_csv(folder / "hero.csv", ("encoder", "seed", "layer", *MEASURES), rows))

@@ -152,7 +152,7 @@ def _step(forward: Callable[[], Tensor]) -> float:
 
 def main(argv: list[str]) -> int:
     """Writes ``matrix.json`` and ``tables/matrix.md``."""
-    parser = figure_parser(__name__, __doc__, pdf=False)
+    parser = figure_parser(__doc__, pdf=False)
     parser.add_argument("--rounds", type=whole(), default=5, help="timed steps of each pair")
     parser.add_argument("--draw", action="store_true", help="write what is known, measure nothing")
     parser.add_argument("--columns", nargs="*", help="beginnings of titles; default: all columns")

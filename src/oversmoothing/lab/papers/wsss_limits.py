@@ -26,7 +26,7 @@ Row = dict[str, float | int | str]
 
 def main(argv: list[str]) -> int:
     """Writes ``wsss_limits.csv``."""
-    parser = figure_parser(__name__, __doc__, pdf=False)
+    parser = figure_parser(__doc__, pdf=False)
     parser.add_argument("--run", help="default: γ = 0 of the table wsss_overnight")
     parser.add_argument("--seed", type=SEED, default=0)
     parser.add_argument("--sizes", type=whole(16), nargs="+", default=[160, 224, 320])

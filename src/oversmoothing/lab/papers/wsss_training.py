@@ -26,7 +26,7 @@ AXES = {"step": "iterations", "threshold": "threshold of the CAM"}
 
 def main(argv: list[str]) -> int:
     """Writes PNG and CSV of ``<table>_training`` and, if measured, of ``<table>_thresholds``."""
-    parser = figure_parser(__name__, __doc__)
+    parser = figure_parser(__doc__)
     parser.add_argument("table", nargs="?", default="wsss_overnight", help="default: %(default)s")
     options = parser.parse_args(argv)
     cells = select(load(RESULTS / "expected"), options.table)

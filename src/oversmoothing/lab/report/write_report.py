@@ -28,7 +28,7 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
      "The paper's claim, checked cell by cell: with depth the rank falls to 1 for every γ > −1 "
      "and for no γ ≤ −1.",
      "fig1/fig1_claim.md fig1/fig1_rank.png fig1/fig1_effective_rank.png "
-     "fig1_fan_in/fig1_rank.png"),
+     "fig1_fan_in/fig1.png"),
     ("figure NAME=propositions", "Propositions 1 and 2",
      "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
      "propositions/propositions.md"),
