@@ -172,15 +172,64 @@ def test_feature_maps_of_convolutions_and_channels_last() -> None:
     assert osm.diagnose(swin, images, layers="layers.*.blocks.*").values == blocks.values
 
 
+def test_a_stage_with_one_token_and_a_layer_that_is_not_called_leave_the_others() -> None:
+    swin = partial(timm.create_model, "swin_tiny_patch4_window7_224", img_size=32, window_size=2)
+    model, images = swin(), torch.rand(8, 3, 32, 32)  # as many samples as are measured across
+    report = osm.diagnose(model, images, layers="layers.*", reference="random")
+    before = osm.diagnose(model, images, layers=["layers.0", "layers.1", "layers.2"])
+    assert all(report[metric][:3] == values for metric, values in before.values.items())
+    assert all(values[3] is None for values in report.values.values()) and "rankme" in report.values
+    assert "Not measured: layers.3, with fewer than two tokens" in " ".join(report.notes)
+    gcn = pyg.GCN(4, 8, 3, norm="PairNorm").eval()
+    inputs = torch.randn(5, 4), torch.tensor([[0, 1], [1, 0]])
+    report = osm.diagnose(gcn, *inputs, layers="norms.*")
+    assert report.layers == ("norms.0", "norms.1") and "norms.2, which" in " ".join(report.notes)
+    assert report["norm"] == osm.diagnose(gcn, *inputs, layers=["norms.0", "norms.1"])["norm"]
+
+
+def test_pairs_of_tokens_have_a_cosine_of_their_own() -> None:
+    torch.manual_seed(0)
+    build, kwargs, *_ = MODELS["distilled"]
+    model = build()
+    report = osm.diagnose(model, **kwargs, pairs={"cls-dist": (0, 1), "cls-last": (0, -1)})
+    for i, x in enumerate(captured(model, report.layers, **kwargs)):
+        for name, other in (("cls-dist", 1), ("cls-last", -1)):
+            expected = torch.cosine_similarity(x[:, 0].double(), x[:, other].double(), dim=-1)
+            assert report[name][i] == pytest.approx(expected.mean().item())
+            assert report.std[name][i] == pytest.approx(expected.std(correction=0).item())
+    assert "cls-last" in str(report) and report.tokens == (4, 4)
+    only = osm.diagnose(model, **kwargs, metrics="norm", pairs={"cls-dist": (0, 1)})
+    assert only.values == {name: report[name] for name in ("norm", "cls-dist")}
+
+
+def test_models_without_attention_maps_and_with_a_sink() -> None:
+    """Mamba has blocks and no maps; rows of gpt-oss' maps lack what goes to the sink."""
+    torch.manual_seed(0)
+    mamba = hf_model("Mamba", **SMALL, state_size=4)
+    report = osm.diagnose(mamba, input_ids=IDS)
+    tokens = captured(mamba, report.layers, input_ids=IDS)
+    expected = [smoothness.effective_rank(x).mean().item() for x in tokens]
+    assert report["effective_rank"] == pytest.approx(expected) and len(expected) == 3
+    assert report.notes == ("No attention maps: these layers compute none that can be seen.",)
+    sizes = {**LLAMA, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}
+    model = hf_model("GptOss", **sizes).eval()
+    report = osm.diagnose(model, input_ids=IDS)
+    with torch.no_grad():
+        maps = model(input_ids=IDS, output_attentions=True).attentions
+    assert all(A.sum(dim=-1).max() < 1 for A in maps) and "sink" in " ".join(report.notes)
+    expected = [attention.attention_similarity(A).mean().item() for A in maps]
+    assert report["attention_similarity"] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [("pit_ti_224", "BCHW"), ("volo_d1_224", "BHWC"), ("nest_tiny", "BCHW"),
+    [("pit_ti_distilled_224", "BCHW"), ("volo_d1_224", "BHWC"), ("nest_tiny", "BCHW"),
      ("samvit_base_patch16", "BHWC"), ("swinv2_cr_tiny_224", "BCHW")],
 )  # fmt: skip
 def test_layouts_that_the_widths_of_a_layer_show(name: str, layout: str) -> None:
     model, images = timm.create_model(name, img_size=64), torch.rand(1, 3, 64, 64)
     options: dict[str, Any] = {"metrics": ["cosine", "norm"]}
-    report = osm.diagnose(model, images, **options)
+    report = osm.diagnose(model, images, **options)  # the last stage of PiT has 2 × 2 and 2 tokens
     assert report.values == osm.diagnose(model, images, **options, layout=layout).values
 
 

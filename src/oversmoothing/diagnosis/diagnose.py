@@ -160,6 +160,7 @@ def diagnose(
     layout: str | None = None,
     metrics: Metrics = None,
     loss: Callable[[Any], Tensor] | None = None,
+    pairs: Mapping[str, tuple[int, int]] | None = None,
     **kwargs: Any,
 ) -> Report:
     """Measures how alike tokens or nodes are after every layer of a model.
@@ -192,6 +193,8 @@ def diagnose(
             single number gets one sample at a time. None: all that are available and fast.
         loss: of the model's output, a number, such as ``lambda out: out.loss``; with it the
             gradients of the loss with respect to the tokens are measured as well.
+        pairs: names and places of two tokens, such as ``{"cls-dist": (0, 1)}``, whose cosine is
+            measured under this name; prefix tokens count.
         kwargs: keyword arguments of the model.
 
     Returns:
@@ -207,7 +210,7 @@ def diagnose(
     notes = [f"Without its method: {missing}."] if (missing := lost(model)) else []
     notes += _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
-    chosen, options = chosen_measures(metrics), Options(edges, mask, batch, prefix, labels)
+    chosen, options = chosen_measures(metrics, pairs), Options(edges, mask, batch, prefix, labels)
     _require_loss(loss, metrics is not None and chosen)
     subjects = [Subject.of(model, layers, chosen, layout, loss)]
     with ONE_AT_A_TIME:
@@ -217,7 +220,8 @@ def diagnose(
         given = calls(model, inputs, kwargs, batches, batch, _device(model))
         _run(subjects, given, options, batches is None)
     report, *others = (gathered(subject.name, subject.watch, metrics) for subject in subjects)
-    notes += _counted(model, report, subjects[0].watch.layers) if prefix is None else []
+    counted = subjects[0].watch.layers.keys() - subjects[0].watch.images
+    notes += _counted(model, report, sorted(counted)) if prefix is None else []
     report = replace(report, notes=(*report.notes, *notes))
     return report.compare(others[0]) if others else report
 

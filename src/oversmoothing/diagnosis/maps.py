@@ -34,11 +34,14 @@ class SeeMaps(TorchFunctionMode):
     Args:
         seen: gets the number of samples B and of tokens N, and a function from a sample and
             indices of rows (n,) to those rows in pieces, (heads, ≤ n, N).
+
+    Attributes:
+        sinks: whether a part of the rows goes to no token.
     """
 
     def __init__(self, seen: Callable[[int, int, Rows], None]) -> None:
         super().__init__()
-        self.seen = seen
+        self.seen, self.sinks = seen, False
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -53,6 +56,7 @@ class SeeMaps(TorchFunctionMode):
         result = func(*args, **kwargs)
         if func in SOFTMAX and result.dim() == 4 and result.shape[-1] - result.shape[-2] in (0, 1):
             A = result[..., : result.shape[-2]]  # without a sink, a column of its own (gpt-oss)
+            self.sinks |= A.shape != result.shape
             self._tell(A, A.shape[0], A.shape[-1], partial(_rows_of_map, A))
         return result
 

@@ -71,18 +71,51 @@ class OwnMeasure(str):
         return found.double()
 
 
+class Pair(str):
+    """The name of a pair of tokens, and their places in the outputs of the layers."""
+
+    places: tuple[int, int]
+
+    @classmethod
+    def all(cls, pairs: Any) -> "list[Pair]":
+        """Reads the pairs that a user names. Raises InputError if they have another form."""
+        found = []
+        for name, places in pairs.items() if isinstance(pairs, Mapping) else [(pairs, ())]:
+            if not isinstance(places, tuple) or [type(i) for i in places] != [int, int]:
+                raise InputError(
+                    'pairs: expected a name and two places, such as {"cls-dist": (0, 1)}, got '
+                    f"{pairs!r}"
+                )
+            found.append(pair := cls(name))
+            pair.places = places
+        return found
+
+    def __call__(self, name: str, x: Tensor) -> Tensor:
+        """Cosine of the two tokens, prefix or not. Shapes: (B, N, C) or (N, C) -> (B,)."""
+        if not all(-x.shape[-2] <= i < x.shape[-2] for i in self.places):
+            raise InputError(
+                f"pairs: {self} is {self.places}, but {name} has {x.shape[-2]} tokens; choose "
+                "other tokens or layers"
+            )
+        i, j = (x[..., place, :].double() for place in self.places)
+        return torch.cosine_similarity(i, j, dim=-1).reshape(-1)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def chosen_measures(given: Metrics) -> tuple[str, ...]:
-    """Returns the names of the measures; None chooses all.
+def chosen_measures(given: Metrics, pairs: Any = None) -> tuple[str, ...]:
+    """Returns the names of the measures, None chooses all, and those of pairs of tokens.
 
     Raises:
         InputError: an unknown name, something else, or two measures of one name.
     """
+    of_pairs = Pair.all({} if pairs is None else pairs)
+    if twice := [name for name in of_pairs if name in MEASURES]:
+        raise InputError(f"pairs: {twice[0]} is a metric; give the pair another name")
     if given is None:
-        return DEFAULT
+        return (*DEFAULT, *of_pairs)
     single = isinstance(given, str) or not isinstance(given, Iterable)
     listed: tuple[Any, ...] = (given,) if single else tuple(given)  # type: ignore[arg-type]
     names = {of: name for name, of in (OF_TOKENS | OF_EDGES | OF_LABELS).items()}
@@ -94,9 +127,9 @@ def chosen_measures(given: Metrics) -> tuple[str, ...]:
     if not wanted:
         raise InputError(f"metrics: got an empty list; expected some of {', '.join(MEASURES)}")
     own = [OwnMeasure.of(one) for one in wanted if callable(one)]
-    if twice := [n for i, n in enumerate(own) if n in (*MEASURES, *own[:i])]:
+    if twice := [n for i, n in enumerate(own) if n in (*MEASURES, *of_pairs, *own[:i])]:
         raise InputError(f"metrics: two are named {twice[0]}; give the function another __name__")
-    return (*(name for name in MEASURES if name in wanted), *own)
+    return (*(name for name in MEASURES if name in wanted), *own, *of_pairs)
 
 
 def measure(name: str, pieces: Pieces, measures: Mapping[str, Of]) -> dict[str, list[Tensor]]:

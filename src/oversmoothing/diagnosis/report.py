@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from oversmoothing.diagnosis.figure import draw
-from oversmoothing.diagnosis.measures import BESIDE, OF_EDGES, OF_SAMPLES, SAMPLES, Metrics
+from oversmoothing.diagnosis.measures import (
+    BESIDE,
+    OF_EDGES,
+    OF_MAPS,
+    OF_SAMPLES,
+    SAMPLES,
+    Metrics,
+    Pair,
+)
 from oversmoothing.diagnosis.sentences import number, sentences
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError, meant
@@ -251,6 +259,7 @@ def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
     std = {m: [_none((v - v.mean()).square().mean().sqrt()) for v in finite[m]] for m in finite}
     counts = {m: [len(v) for v in finite[m]] for m in finite}
     values = {m: [_none(v.mean()) for v in finite[m]] for m in finite} | single
+    columns = (*COLUMNS, *(str(m) for m in watch.measures if isinstance(m, Pair)))
     of_all = {m: 1 if m == BESIDE else len(watch.sizes) for m in single}
     return Report(
         model=model,
@@ -262,10 +271,10 @@ def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
         tokens=(min(watch.sizes), max(watch.sizes)),
         unit=watch.unit,
         bounds=tuple(watch.bounds.values()),
-        shown=() if wanted is not None else tuple(m for m in COLUMNS if m in names),
+        shown=() if wanted is not None else tuple(m for m in columns if m in names),
         attention_matrix=matrix,
         notes=(
-            *_notes(layers, rows, watch, names),
+            *_notes(layers, rows, watch, names, wanted is None),
             *(f"Not measured: {metric} ({why})." for metric in missing),
         ),
     )
@@ -276,19 +285,32 @@ def _rows_of(watch: Watch) -> tuple[tuple[str, ...], list[dict[str, Tensor]]]:
     several = {name for name, call in watch.values if call}
     layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
     rows = [{m: _joined(v) for m, v in row.items()} for row in watch.values.values()]
-    for layer, row in zip(layers, rows):
-        if any(not len(values) for values in row.values()):
-            raise InputError(
-                f"{layer}: every sample has fewer than two tokens that count, and similarity needs "
-                "two; choose other layers, inputs or mask, or prefix=0"
-            )
+    if len(_single(layers, rows)) == len(layers):
+        raise InputError(
+            f"{layers[0]}: every sample has fewer than two tokens that count, and similarity needs "
+            "two; choose other layers, inputs or mask, or prefix=0"
+        )
     return layers, rows
 
 
+def _single(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> list[str]:
+    """Returns the layers whose samples have fewer than two tokens."""
+    return [n for n, row in zip(layers, rows) if any(not len(values) for values in row.values())]
+
+
 def _notes(
-    layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]], watch: Watch, names: Sequence[str]
+    layers: Sequence[str],
+    rows: Sequence[Mapping[str, Tensor]],
+    watch: Watch,
+    names: Sequence[str],
+    of_all: bool,
 ) -> Iterator[str]:
     yield from _left_out(layers, watch)
+    yield from _missing(layers, rows, watch)
+    for pair in (m for m in watch.measures if isinstance(m, Pair)):
+        yield f"{pair}: the cosine of tokens {pair.places[0]} and {pair.places[1]}."
+    if watch.sinks:
+        yield "A part of the attention goes to a sink, which is no token: rows of the maps lack it."
     if watch.unit == "tokens":
         yield from _parts(layers, rows, watch.inputs)
     if any(m in names for m in OF_EDGES):
@@ -296,6 +318,20 @@ def _notes(
     if "effective_rank" in names:
         yield from _bounds(layers, [*watch.bounds.values()])
     yield from _zeros(layers, rows)
+    sequences = watch.unit == "tokens" and watch.layers.keys() - watch.images
+    if of_all and sequences and not any(m in names for m in OF_MAPS):
+        yield "No attention maps: these layers compute none that can be seen."
+
+
+def _missing(
+    layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]], watch: Watch
+) -> Iterator[str]:
+    """Says which layers have no values, or no row."""
+    if single := _single(layers, rows):
+        yield f"Not measured: {', '.join(single)}, with fewer than two tokens in each sample."
+    if silent := watch.layers.keys() - {name for name, _ in watch.values}:
+        names = ", ".join(name for name in watch.layers if name in silent)
+        yield f"Not measured: {names}, which the model's forward does not call."
 
 
 def _joined(values: list[Tensor]) -> Tensor:
@@ -306,9 +342,11 @@ def _across(watch: Watch, asked: bool) -> dict[str, list[float | None]]:
     """Measures across samples, if there are enough or the user asks for them."""
     least = 2 if asked else SAMPLES
     found = {name: of for name, of in OF_SAMPLES.items() if name in watch.measures}
-    if not found or min(len(s.pooled) and s.count for s in watch.across.values()) < least:
+    several = [len(s.pooled) > 0 and s.count >= least for s in watch.across.values()]
+    if not found or not any(several):
         return {}
-    return {n: [_none(of(s)) for s in watch.across.values()] for n, of in found.items()}
+    rows = [*zip(watch.across.values(), several)]
+    return {n: [_none(of(s)) if many else None for s, many in rows] for n, of in found.items()}
 
 
 def _of_maps(watch: Watch) -> tuple[tuple[float | None, ...], ...]:

@@ -118,7 +118,8 @@ def _tensors(output: Any) -> Iterator[Tensor]:
 
 def _is_map(x: Tensor, others: Iterable[Tensor]) -> bool:
     """Whether x is an attention map (B, heads, N, N) beside tokens (B, N, C)."""
-    return any(x.dim() == 4 and y.dim() == 3 and x.shape[2:] == (y.shape[1],) * 2 for y in others)
+    tokens = [y.shape[1:] for y in others if y.dim() == 3]
+    return x.dim() == 4 and any(x.shape[2:] == (N, N) and x.shape[1] != C for N, C in tokens)
 
 
 def _has_batch(layer: nn.Module, x: Tensor, layout: str | None, size: int | None) -> bool:

@@ -21,6 +21,7 @@ from oversmoothing.diagnosis.measures import (
     OF_TOKENS,
     Of,
     OwnMeasure,
+    Pair,
     Pieces,
     measure,
 )
@@ -54,6 +55,8 @@ class Watch:
         across: the samples of every row of ``values``, for measures across them.
         maps: some rows of the map of the first sample for every row of ``values``, (heads, n, N).
         bounds: the largest possible effective rank of every row of ``values``.
+        images: names of layers that return feature maps.
+        sinks: whether a part of the attention goes to no token.
         unit: what the tokens are.
     """
 
@@ -76,6 +79,8 @@ class Watch:
         self.isolated = self.one_way = self.repeated = 0
         self.bounds: dict[Row, int] = {}
         self.left_out: dict[str, set[Row]] = {}
+        self.images: set[str] = set()
+        self.sinks = False
         self.unit: Literal["tokens", "nodes"] = "tokens"
 
     @contextmanager
@@ -83,7 +88,7 @@ class Watch:
         """Context that measures the call of the model in it.
 
         Raises:
-            InputError: a layer was not called, or its outputs cannot be measured.
+            InputError: no layer was called, or its outputs cannot be measured.
         """
         self.plan = plan
         self.calls: Counter[str] = Counter()
@@ -94,17 +99,20 @@ class Watch:
                 stack.callback(layer.register_forward_pre_hook(self._begin(name)).remove)
                 stack.callback(layer.register_forward_hook(self._end).remove)
             stack.enter_context(plan.padding.followed(self.layers))
+            maps = SeeMaps(self._see)
             if {BESIDE, *OF_MAPS} & {*self.measures}:
-                stack.enter_context(SeeMaps(self._see))
+                stack.enter_context(maps)
             yield
-        if silent := [name for name in self.layers if not self.calls[name]]:
+        self.sinks |= maps.sinks
+        if not self.calls:
+            name, layer = next(iter(self.layers.items()))
             inside = [
-                f", such as {silent[0]}.{part}"
-                for part, module in self.layers[silent[0]].named_children()
+                f", such as {name}.{part}"
+                for part, module in layer.named_children()
                 if has_forward(module)
             ]
             raise InputError(
-                f"layers: {silent[0]} is not called by the model's forward; choose other layers"
+                f"layers: {name} is not called by the model's forward; choose other layers"
                 f"{''.join(inside[:1])}"
             )
 
@@ -131,6 +139,11 @@ class Watch:
             self.outputs.append((row, output.requires_grad_(), layout, samples))
         with without_autocast(x.device), torch._C.DisableTorchFunction():  # which takes time
             self._measure(row, samples.split(x))
+        if layout in ("BCHW", "BHWC"):
+            self.images.add(name)
+        for pair in (m for m in self.measures if isinstance(m, Pair)):
+            found = _of_samples(pair(name, x), samples.parts)
+            self.values[row].setdefault(str(pair), []).append(found)
         fitting = [seen for seen in maps if x.dim() == 3 and seen[:2] == (*x.shape[:2],)]
         self._keep_maps(row, fitting[0][2] if fitting else {}, samples.parts)
 
