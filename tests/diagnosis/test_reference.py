@@ -391,7 +391,7 @@ def test_what_cannot_be_drawn_is_refused_with_the_way_out(build: Callable, what:
 
 def test_code_of_a_constructor_that_cannot_be_repeated_is_noted() -> None:
     model, x = Constructed(), torch.randn(2, 4, 3)
-    (note,) = osm.diagnose(model, x, reference="random", metrics="norm").notes
+    (note,) = osm.diagnose(model, x, reference="random").notes
     assert "Constructed" in note and "reference=<function>" in note
     assert not osm.diagnose(model, x).notes
     assert not osm.diagnose(model, x, reference=Constructed).notes

@@ -65,7 +65,7 @@ class Padding:
             return self.mask
         unfit = None
         for module in reversed(self._around(name, layer)):
-            inner = module is not self.model and not _is_model(module)
+            inner = module is not self.model and not is_model(module)
             masks = [*self._masks(name, module)]
             for which, mask in masks:
                 if which == "patch_valid":  # without the tokens before the patches
@@ -85,7 +85,7 @@ class Padding:
         Its windows and other parts of a sample follow each other along the first axis.
         """
         around = reversed(parents_of(self.model, name).values())
-        models = (module for module in around if _is_model(module) or _is_of_timm(module))
+        models = (module for module in around if is_model(module) or _is_of_timm(module))
         return next((self._shapes[module] for module in models if module in self._shapes), [])
 
     def _around(self, name: str, layer: nn.Module) -> list[nn.Module]:
@@ -113,10 +113,11 @@ class Padding:
         """Whether masks of the modules around a module do not apply to its tokens."""
         if isinstance(module, nn.TransformerDecoder | nn.TransformerDecoderLayer):
             return True
-        return module in self._given and _is_model(module)
+        return module in self._given and is_model(module)
 
 
-def _is_model(module: nn.Module) -> bool:
+def is_model(module: nn.Module) -> bool:
+    """Whether a module is a model of transformers."""
     return any(kind.__name__ == "PreTrainedModel" for kind in type(module).__mro__)
 
 

@@ -20,6 +20,7 @@ from oversmoothing.diagnosis.measures import (
     Metrics,
     Pair,
 )
+from oversmoothing.diagnosis.padding import is_model
 from oversmoothing.diagnosis.sentences import number, sentences
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError, meant
@@ -285,12 +286,16 @@ def _rows_of(watch: Watch) -> tuple[tuple[str, ...], list[dict[str, Tensor]]]:
     several = {name for name, call in watch.values if call}
     layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
     rows = [{m: _joined(v) for m, v in row.items()} for row in watch.values.values()]
-    if len(_single(layers, rows)) == len(layers):
+    single = _single(layers, rows)
+    if len(single) == len(layers):
         raise InputError(
             f"{layers[0]}: every sample has fewer than two tokens that count, and similarity needs "
             "two; choose other layers, inputs or mask, or prefix=0"
         )
-    return layers, rows
+    return layers, [
+        {m: v[:0] for m, v in row.items()} if layer in single else row
+        for layer, row in zip(layers, rows)
+    ]
 
 
 def _single(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> list[str]:
@@ -318,8 +323,8 @@ def _notes(
     if "effective_rank" in names:
         yield from _bounds(layers, [*watch.bounds.values()])
     yield from _zeros(layers, rows)
-    sequences = watch.unit == "tokens" and watch.layers.keys() - watch.images
-    if of_all and sequences and not any(m in names for m in OF_MAPS):
+    known = of_all and any(is_model(module) for module in watch.plan.model.modules())
+    if known and watch.layers.keys() - watch.images and not any(m in names for m in OF_MAPS):
         yield "No attention maps: these layers compute none that can be seen."
 
 
