@@ -101,6 +101,7 @@ docs: setup  ## build the documentation into site/
 	@$(PY) -c 'import sphinx, myst_parser, furo, sphinx_copybutton' 2>/dev/null || $(INSTALL) -e '.[docs]'
 	$(PY) docs/sources.py .site/pages
 	$(PY) -m sphinx -q -W --keep-going -n -c docs -d .site/doctrees .site/pages site
+	$(OSM) report --runs site/runs.html
 	@echo "open site/index.html"
 
 demo: setup  ## five minutes: a small Figure 1, a depth study and segmentation, on one page
@@ -148,7 +149,7 @@ fig1 fig2 claims cures:
 numbers: setup  ## write the measured numbers, tables and claims of results/ into the pages
 	$(PY) -m oversmoothing.lab.report.numbers
 
-report: setup  ## one page of all results: outputs/report.html
+report: setup  ## all results: outputs/report.html, and every run: outputs/runs.html
 	$(OSM) report
 
 submission: setup  ## zip for VOC's test server, of a trained run: make submission RUN=outputs/wsss-…

@@ -73,6 +73,23 @@ def test_a_table_of_a_new_data_set(tmp_path: Path) -> None:
     assert len((results / "rings.jsonl").read_text().splitlines()) == 2
 
 
+def test_the_template_of_a_submission_is_run_whole(tmp_path: Path) -> None:
+    """On a tiny graph for all of its graphs, and two seeds."""
+    results = parts(tmp_path) / "results"
+    table = results / "expected/submission.yaml"
+    text = re.sub(r"\[data=[^]]*\]", "[data=sbm, data.num_nodes=400]", table.read_text("utf-8"))
+    text = text.replace("trainer.lr=0.01]", 'trainer.lr=0.01, trainer.epochs=5, "seeds=[0,1]"]')
+    table.write_text(text.replace("L=32: [backbone.depth=32", "L=32: [backbone.depth=4"), "utf-8")
+    plan, make = commands(section("Submit a method"))
+    assert "12 runs are missing" in run(plan, tmp_path).stdout
+    done = run(make, tmp_path, "--", "threads=1")
+    assert (done.returncode, errors(done)) == (0, "")
+    records = (results / "submission.jsonl").read_text("utf-8").splitlines()
+    assert len(records) == 12 and all('"1": {' in record for record in records)
+    found = (results / "tables/submission.md").read_text("utf-8")
+    assert "48 of 48 cells measured" in found and "Cora: mean shift against GCNII" in found
+
+
 def test_mistakes_in_options_of_a_new_task_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

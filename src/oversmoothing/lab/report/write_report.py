@@ -1,5 +1,6 @@
-"""Writes one self-contained page of everything under results/: ``oversmoothing report``.
+"""Writes two self-contained pages of everything under results/: ``oversmoothing report``.
 
+The first has tables, figures and claims, the second, ``runs.html`` beside it, every recorded run.
 What only outputs/ has is shown beside it, and the page says so.
 """
 
@@ -12,6 +13,7 @@ from oversmoothing.lab.launch.script import OUTPUTS
 from oversmoothing.lab.report.claims import read_claims
 from oversmoothing.lab.report.page import Section, in_short, papers, write_page
 from oversmoothing.lab.report.results import Planned, Records, collect_from, records_beside
+from oversmoothing.lab.report.runs import write_runs
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.report.verdict import Entry, judge
 from oversmoothing.lab.store.files import results as results_folder
@@ -52,8 +54,12 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
+    parser.add_argument("--runs", type=Path, help="write only the page of all runs, to this file")
     parser.add_argument("--results", type=Path, default=None, help="folder of all results")
     page, results = (options := parser.parse_args()).page, options.results or results_folder()
+    if options.runs:
+        write_runs(options.runs, results)
+        return 0
     with writing(page, "--page"):
         page.parent.mkdir(parents=True, exist_ok=True)
         existed = page.exists()
@@ -75,6 +81,7 @@ def main() -> int:
     overview = [replace(paper, in_short=in_short(results, paper.name)) for paper in counted]
     sections = [_claims(claims)] * bool(claims) + sections + tables
     write_page(page, "Oversmoothing: published and measured", sections, overview)
+    write_runs(page.with_name("runs.html"), results)
     print(page.resolve().as_uri())
     return 0
 

@@ -100,6 +100,12 @@ def short_name(node: Node | DictConfig) -> str:
     return name.split("/")[-1] if "/" in name else ".".join(name.split(".")[-2:-1])
 
 
+def option(node: Node, key: str) -> Any:
+    """Returns an option of a part of an identity, which leaves out frozen defaults."""
+    frozen = _table()["parts"].get(part_name(node), {}).get("defaults", {})
+    return node.get(key, frozen.get(key))
+
+
 def current(node: Any) -> Any:
     """Replaces former paths of parts in a config, in plain types, by the current ones."""
     if isinstance(node, list):

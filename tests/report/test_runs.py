@@ -1,0 +1,67 @@
+"""The page of all runs has each recorded run once, with the numbers of its record."""
+
+import csv
+import json
+import re
+import shlex
+import statistics
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.report.runs import Run, recorded_runs, write_runs
+from oversmoothing.lab.store.identity import ids
+from oversmoothing.lab.store.results import look_up
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    return recorded_runs(RESULTS)
+
+
+def recorded() -> dict[tuple[str, str], dict[str, dict]]:
+    """Source and id of every recorded run -> its seeds, read anew."""
+    found: dict[tuple[str, str], dict[str, dict]] = {}
+    for path in RESULTS.glob("*.jsonl"):
+        for record in map(json.loads, path.read_text("utf-8").splitlines()):
+            found.setdefault(("table", record["id"]), {}).update(record["seeds"])
+    with (RESULTS / "cures.csv").open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            numbers = {key: float(line[key]) for key in ("test_accuracy", "val_accuracy")}
+            found.setdefault(("cures", line["run"]), {})[line["seed"]] = numbers
+    return found
+
+
+def test_each_recorded_run_is_there_once_with_its_numbers(runs: list[Run]) -> None:
+    known = recorded()
+    assert Counter(run.id for run in runs) == Counter(id for _, id in known)
+    for (_, id), seeds in known.items():
+        (run,) = [run for run in runs if run.id == id]
+        values = [look_up(seeds[seed], run.metric, id) for seed in run.values]
+        assert {*run.values} == {*seeds} and run.n == len(seeds)
+        assert [*run.values.values()] == pytest.approx(values, abs=6e-5)
+        assert run.mean == pytest.approx(statistics.fmean(values), abs=6e-5)
+        if run.n > 1:
+            assert run.std == pytest.approx(statistics.stdev(values), abs=6e-5)
+
+
+def test_its_command_is_of_that_run(runs: list[Run]) -> None:
+    for run in runs[::60]:
+        python, script, *words = shlex.split(run.command)
+        config = compose_config(words)
+        assert run.id in ids(config) and [*map(str, config.seeds)] == [*run.values]
+        depth = (config.backbone or {}).get("depth")
+        assert run.depth == (int(depth) if depth else None)
+
+
+def test_the_page_needs_no_network_and_holds_the_rows(tmp_path: Path, runs: list[Run]) -> None:
+    write_runs(tmp_path / "runs.html", RESULTS)
+    text = (tmp_path / "runs.html").read_text("utf-8")
+    rows = json.loads(re.search(r"^const RUNS = (.*);$", text, re.M)[1])
+    assert [row["id"] for row in rows] == [run.id for run in runs]
+    assert not re.search(r"https?://|src=|@import", re.sub(r"^const RUNS.*$", "", text, flags=re.M))
+    assert len(text.encode()) < 1_500_000
