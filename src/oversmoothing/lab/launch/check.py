@@ -27,7 +27,7 @@ from oversmoothing.errors import InputError, lack
 from oversmoothing.lab.arguments import argument_problems, build
 from oversmoothing.lab.launch.config import one_line
 from oversmoothing.lab.launch.execute import Start, finished, known_result, missing_seeds
-from oversmoothing.lab.store.environment import device, named_device
+from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.tasks.base import Parts, Task
 
@@ -105,11 +105,6 @@ def _out_of_range(plain: dict[str, Any]) -> list[str]:
     if threads is not None and not 1 <= threads <= THREADS:
         expected = f"1 to {THREADS:,}, or null for torch's choice"
         problems.append(f"threads: expected {expected}, got {threads}")
-    if plain["device"] != "auto":
-        try:
-            named_device(plain["device"])
-        except InputError as error:
-            problems += error.lines
     if least < 0:
         problems.append(f"checkpoint_seconds: expected 0 or more, got {least}")
     for name, path in plain["paths"].items():

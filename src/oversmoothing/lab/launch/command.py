@@ -43,6 +43,7 @@ from oversmoothing.lab.processes import (
     follow_parent,
     in_processes,
 )
+from oversmoothing.lab.store.environment import named_device
 from oversmoothing.lab.store.identity import may_decide
 from oversmoothing.lab.store.results import mean, setting, summary
 from oversmoothing.lab.store.run import Busy
@@ -399,6 +400,7 @@ def same_runs(overrides: list[str], example: Sequence[str]) -> None:
         )
     made = plan([*example, *overrides], multirun=False)
     _stop_at(made.problems or name_problems(made.configs))
+    named_device(made.configs[0].device)
 
 
 def _says_how(override: Override) -> bool:

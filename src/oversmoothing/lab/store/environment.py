@@ -44,9 +44,9 @@ def device(name: str) -> torch.device:
 
 
 def named_device(name: str) -> torch.device:
-    """Returns the device of a name other than ``auto``; this machine may lack it."""
+    """Returns the device of a name, which this machine may lack; for ``auto`` the CPU."""
     try:
-        return torch.device(name)
+        return torch.device("cpu" if name == "auto" else name)
     except RuntimeError:
         raise InputError(f"device: expected auto, cpu, cuda or cuda:1, got {name!r}") from None
 
