@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from oversmoothing.adapters.blocks import choose
+from oversmoothing.adapters.blocks import Asked, choose
 from oversmoothing.adapters.calls import Capture, Current, ungrouped
 from oversmoothing.adapters.names import factories, known, matching, place_after
 from oversmoothing.adapters.recipe import Recipe, forget, load_saved, lost, note, noted
@@ -206,7 +206,7 @@ def _placed(
         library = require_library(model, choice.blocks.values(), wanted)
         require_order(library, model, choice.blocks.values(), wanted, causal)
         require_place(library, choice.blocks.values(), wanted, where)
-        placed = library.place(model, choice, wanted, where, current)
+        placed = library.place(Asked(model, choice, wanted, where, current))
         require_some(placed, where)
     require_prefix(model, placed)
     # A module that blocks share has one site.

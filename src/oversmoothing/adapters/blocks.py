@@ -11,7 +11,9 @@ from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from oversmoothing.adapters.attention import Swapped
+from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.site import Site
+from oversmoothing.adapters.sites import Factory
 from oversmoothing.errors import InputError
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
@@ -237,6 +239,24 @@ class Choice(NamedTuple):
     def last(self) -> nn.Module:
         """The model's last block."""
         return [*self.every.values()][-1]
+
+
+class Asked(NamedTuple):
+    """What ``apply`` asks of the ``place`` of a library's adapter.
+
+    Args:
+        model: the model.
+        choice: of its blocks.
+        factories: of the aggregators.
+        where: place of those that act after the mixing; None: the usual one.
+        current: groups of tokens, for the new sites.
+    """
+
+    model: nn.Module
+    choice: Choice
+    factories: Sequence[Factory]
+    where: str | None
+    current: Current
 
 
 def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:

@@ -8,7 +8,7 @@ calls the previous function. The model's own configuration does not change.
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -18,7 +18,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, AttentionInterface, PreTra
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from oversmoothing.adapters.attention import InsideAttention, in_windows
-from oversmoothing.adapters.blocks import TEXT_LAYERS, Choice, Place, windows
+from oversmoothing.adapters.blocks import TEXT_LAYERS, Asked, Choice, Place, windows
 from oversmoothing.adapters.calls import (
     Capture,
     Current,
@@ -29,7 +29,7 @@ from oversmoothing.adapters.calls import (
 )
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, channels, width
-from oversmoothing.adapters.sites import Factory, Sites, scale_branches
+from oversmoothing.adapters.sites import Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -181,13 +181,7 @@ def _require_readable(mask: Any) -> None:
         )
 
 
-def place(
-    model: nn.Module,
-    choice: Choice,
-    factories: Sequence[Factory],
-    where: str | None,
-    current: Current,
-) -> list[Placed]:
+def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the blocks.
 
     Args:
@@ -198,6 +192,7 @@ def place(
     Raises:
         InputError: the blocks lack such a place.
     """
+    model, choice, factories, where, current = asked
     dim = channels(next(iter(choice.blocks.values())), factories)
     where = where or ("branches" if scale_branches(factories, dim) else None)
     placed: list[Placed] = []

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import InsideAttention, Swapped, subclass
-from oversmoothing.adapters.blocks import Choice
+from oversmoothing.adapters.blocks import Asked
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import Placed
@@ -105,19 +105,14 @@ def _unfused(module: nn.Module, args: tuple) -> None:
     """Does nothing."""
 
 
-def place(
-    model: nn.Module,
-    choice: Choice,
-    factories: Sequence[Factory],
-    where: str | None,
-    current: Current,
-) -> list[Placed]:
+def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the blocks.
 
     Raises:
         InputError: an aggregator acts after the mixing, ``where`` is given, or a block has no
             attention to itself.
     """
+    model, choice, factories, where, current = asked
     if where is not None:
         raise InputError(
             f"where: {where!r} matches no module; inside nn.MultiheadAttention leave it out, after "

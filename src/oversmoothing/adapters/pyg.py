@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import Swapped, subclass
-from oversmoothing.adapters.blocks import Choice
+from oversmoothing.adapters.blocks import Asked
 from oversmoothing.adapters.calls import Capture, Current, Graphs
 from oversmoothing.adapters.convolutions import (
     AfterConvolution,
@@ -191,13 +191,7 @@ def _values(conv: nn.Module, kwargs: Mapping[str, Any], mixed: Tensor) -> Tensor
     return v
 
 
-def place(
-    model: nn.Module,
-    choice: Choice,
-    factories: Sequence[Factory],
-    where: str | None,
-    current: Current,
-) -> list[Placed]:
+def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the convolutions.
 
     Aggregators of the site after act after every convolution except the last, whose output is often
@@ -206,6 +200,7 @@ def place(
     Raises:
         InputError: ``where`` is given.
     """
+    model, choice, factories, where, current = asked
     if where is not None:
         raise InputError(
             f"where: at graph convolutions, leave it out, or give a pattern of module names, got "

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention, in_windows
-from oversmoothing.adapters.blocks import Choice, windows
+from oversmoothing.adapters.blocks import Asked, Choice, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
@@ -40,13 +40,7 @@ WHOLE = (  # attention classes that mix all tokens by torch's fused attention
 )
 
 
-def place(
-    model: nn.Module,
-    choice: Choice,
-    factories: Sequence[Factory],
-    where: str | None,
-    current: Current,
-) -> list[Placed]:
+def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the blocks.
 
     Args:
@@ -60,6 +54,7 @@ def place(
     Raises:
         InputError: the blocks lack such a place.
     """
+    model, choice, factories, where, current = asked
     dim = _channels(*next(iter(choice.blocks.items())))
     where = where or ("branches" if scale_branches(factories, dim) else "branch")
     if where not in NORMS:
