@@ -7,10 +7,8 @@ T iterations start at the bases μ⁽⁰⁾. The result X̃ = γ⁽ᵀ⁾ μ⁽�
 means (HEMNet, Eq. 8, 13, 10). η = 1 is EM, η < 1 is HEM.
 """
 
-import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -149,7 +147,6 @@ class EM(MovingBases):
         self.step_size, self.kernel, self.l2 = step_size, kernel, l2
         self.variance = dim**0.5 if temperature == "sqrt_dim" else float(temperature)
         self.passes_gradient = gradients
-        self.record: list[Iteration] | None = None
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         T = self.iterations if self.training else self.eval_iterations
@@ -158,9 +155,8 @@ class EM(MovingBases):
             torch.autocast(x.device.type, enabled=False),
             torch.set_grad_enabled(learns and self.passes_gradient),
         ):
-            for last in self._iterate(x, T):
-                if self.record is not None:
-                    self.record.append(last)
+            for iteration in self._iterate(x, T):
+                last = iteration  # the others need no memory
             x_tilde = product(last.gamma, last.mu)
         if self.training and learns:
             self.remember(last.mu.detach())
@@ -180,20 +176,6 @@ class EM(MovingBases):
             T = self.eval_iterations if iterations is None else iterations
             return list(self._iterate(x, T))
 
-    @contextlib.contextmanager
-    def recording(self) -> "Iterator[list[Iteration]]":
-        """Context in which forward passes append their iterations to the list that it yields.
-
-        After a backward pass, the gradients of their ``x_e`` and ``x_n`` are those that flowed to x
-        through each step (HEMNet, Fig. 3).
-        """
-        record: list[Iteration] = []
-        self.record = record
-        try:
-            yield record
-        finally:
-            self.record = None
-
     def _iterate(self, x: Tensor, T: int) -> "Iterator[Iteration]":
         """Yields T iterations on x, computed in float32 or wider."""
         *lead, N, C = x.shape
@@ -206,19 +188,18 @@ class EM(MovingBases):
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         mu = self.bases.to(x.dtype).expand(*lead, K, C)
         for _ in range(T):
-            x_e, x_n = (x, x) if self.record is None else (branch(x), branch(x))
-            gamma = self._e_step(x_e, mu)
-            before, mu = mu, self._n_step(x_n, gamma, mu)
-            yield Iteration(x_e, x_n, before, gamma, mu)
+            gamma = self.e_step(x, mu)
+            before, mu = mu, self.n_step(x, gamma, mu)
+            yield Iteration(before, gamma, mu)
 
-    def _e_step(self, x: Tensor, mu: Tensor) -> Tensor:
+    def e_step(self, x: Tensor, mu: Tensor) -> Tensor:
         """Computes the responsibilities γ. Shapes: x (..., N, C), mu (..., K, C) -> (..., N, K)."""
         scores = product(x, mu.mT)
         if self.kernel == "distance":  # ‖x‖² cancels in the softmax
             scores = scores - mu.square().sum(dim=-1).unsqueeze(-2) / 2
         return softmax(scores if self.variance == 1 else scores / self.variance, dim=-1)
 
-    def _n_step(self, x: Tensor, gamma: Tensor, mu: Tensor) -> Tensor:
+    def n_step(self, x: Tensor, gamma: Tensor, mu: Tensor) -> Tensor:
         """Takes a Newton step on the bases (HEMNet, Eq. 13). Shapes: -> (..., K, C)."""
         N_k = gamma.sum(dim=-2).unsqueeze(-1)
         mean = product(x.mT, gamma).mT / (EPS + N_k)
@@ -231,31 +212,18 @@ class EM(MovingBases):
         return f"num_bases={len(self.bases)}, step_size={self.step_size}, variance={self.variance}"
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """An E-step and an N-step (Newton step) on N tokens of C channels with K bases.
 
     Args:
-        x_e: the input tokens of the E-step, (..., N, C).
-        x_n: the same tokens, as input of the N-step.
         before: the bases μ that the E-step uses, (..., K, C).
         gamma: the responsibilities γ, (..., N, K); rows sum to 1.
         mu: the bases after the N-step, (..., K, C).
     """
 
-    x_e: Tensor
-    x_n: Tensor
     before: Tensor
     gamma: Tensor
     mu: Tensor
-
-
-def branch(x: Tensor) -> Tensor:
-    """Returns a view of x that keeps the gradient that flows to x through it."""
-    x = x.view_as(x)
-    if x.requires_grad:
-        x.retain_grad()
-    return x
 
 
 def _check_ranges(step_size: float, temperature: float | str, kernel: str) -> None:

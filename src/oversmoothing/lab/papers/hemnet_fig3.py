@@ -12,12 +12,14 @@ X are the tokens that enter the EM (Song, Kim, Shim, AAAI 2021, 5.2).
 """
 
 import argparse
+import contextlib
 import copy
 import itertools
 import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from matplotlib.ticker import MaxNLocator
 from omegaconf import DictConfig
 from torch import Tensor
 
-from oversmoothing.aggregators.em import EM, Iteration
+from oversmoothing.aggregators.em import EM
 from oversmoothing.errors import InputError
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.augment import masked_crop
@@ -249,7 +251,7 @@ def profile(network: Segmenter, batches: Sequence[Batch], objective: BaseObjecti
 
 def _of_batch(network: Segmenter, batch: Batch, objective: BaseObjective) -> Profile:
     em = em_of(network)
-    with em.recording() as record:
+    with recording(em) as record:
         losses = objective.losses(network, objective.prepare(batch, 0), 0)
         sum(losses.values()).backward()
     x = record[0].x_n.detach()
@@ -342,11 +344,62 @@ def _label(axes: Sequence[Axes], step: int) -> None:
         axes[3].xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
 
 
-def input_gradients(iterations: Sequence[Iteration]) -> dict[str, float | list[float]]:
+@dataclass(frozen=True)
+class Recorded:
+    """An iteration of EM, with the tokens that each of its steps got.
+
+    Args:
+        x_e, x_n: input tokens of the E-step and of the N-step, (..., N, C).
+        before, gamma, mu: see ``Iteration`` of the aggregator.
+    """
+
+    x_e: Tensor
+    x_n: Tensor
+    before: Tensor
+    gamma: Tensor
+    mu: Tensor
+
+
+@contextlib.contextmanager
+def recording(em: EM) -> Iterator[list[Recorded]]:
+    """Context in which forward passes append their iterations to the list that it yields.
+
+    Every step gets its own view of x. After a backward pass, ``input_gradients`` gives the
+    gradients that flowed to x through each step.
+    """
+    record: list[Recorded] = []
+    e_step, n_step = em.e_step, em.n_step
+
+    def recorded_e(x: Tensor, mu: Tensor) -> Tensor:
+        x = branch(x)
+        record.append(Recorded(x, x, mu, gamma := e_step(x, mu), mu))
+        return gamma
+
+    def recorded_n(x: Tensor, gamma: Tensor, mu: Tensor) -> Tensor:
+        x = branch(x)
+        record[-1] = replace(record[-1], x_n=x, mu=(mu := n_step(x, gamma, mu)))
+        return mu
+
+    vars(em).update(e_step=recorded_e, n_step=recorded_n)
+    try:
+        yield record
+    finally:
+        del em.e_step, em.n_step
+
+
+def branch(x: Tensor) -> Tensor:
+    """Returns a view of x that keeps the gradient that flows to x through it."""
+    x = x.view_as(x)
+    if x.requires_grad:
+        x.retain_grad()
+    return x
+
+
+def input_gradients(iterations: Sequence[Recorded]) -> dict[str, float | list[float]]:
     """Computes the mean of |∂L/∂X| after a backward pass, as in HEMNet's Fig. 3b to 3d.
 
     Args:
-        iterations: of one forward pass within ``EM.recording``.
+        iterations: of one forward pass within ``recording``.
 
     Returns:
         ``n_steps`` and ``e_steps``: one value per iteration, for the gradient through that step

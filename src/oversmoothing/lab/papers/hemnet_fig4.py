@@ -21,7 +21,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from oversmoothing.aggregators.em import Iteration
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import ImageSet, to_array, to_float
 from oversmoothing.lab.data.voc import IGNORE
@@ -31,7 +30,7 @@ from oversmoothing.lab.drawing.panels import STYLE
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser
-from oversmoothing.lab.papers.hemnet_fig3 import em_of
+from oversmoothing.lab.papers.hemnet_fig3 import Recorded, em_of, recording
 from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, whole_image
 
 RUN = ["experiment=seg_voc_subset", "aggregator=hem"]
@@ -132,7 +131,7 @@ def maps_of(network: Segmenter, image: Tensor, number: int = 3) -> Maps:
             f"number of maps: expected 1 to {min(em.bases.shape)} bases and as many channels, "
             f"got {number}"
         )
-    with em.recording() as record:
+    with recording(em) as record:
         mask = whole_image(network, image).argmax(0).byte()
     size = image.shape[-2:]
     x, gamma = record[0].x_n[0], torch.stack([step.gamma[0] for step in record])
@@ -151,7 +150,7 @@ def maps_of(network: Segmenter, image: Tensor, number: int = 3) -> Maps:
     )
 
 
-def _entropy(step: Iteration) -> float:
+def _entropy(step: Recorded) -> float:
     return torch.special.entr(step.gamma[0]).sum(-1).mean().item() / math.log(step.gamma.shape[-1])
 
 
