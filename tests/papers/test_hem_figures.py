@@ -87,6 +87,7 @@ def test_measuring_disturbs_nothing() -> None:
     profile(network, [batch()], LOSS)
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(network.state_dict()[k], v) for k, v in before.items())
+    assert not network.training and "e_step" not in vars(em_of(network))
     assert em_of(network).pending is None
     assert all(p.requires_grad and p.grad is None for p in network.parameters())
 
