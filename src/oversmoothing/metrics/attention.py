@@ -76,7 +76,7 @@ def attention_sink(A: Tensor) -> Tensor:
 def attention_gap(A: Tensor) -> Tensor:
     """σ₁/σ₂ of a map, mean over heads (Mind the Gap, ICML 2025); large: close to rank one.
 
-    The spectral gap of a Markov chain is 1 − |λ₂|, of its eigenvalues.
+    The spectral gap of a Markov chain is ``1 − |λ₂|``, of its eigenvalues.
 
     Shapes: A (B, heads, N, N) -> (B,); infinite for maps of rank one.
     """
