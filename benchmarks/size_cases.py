@@ -1,4 +1,4 @@
-"""What a training of a paper's size costs."""
+"""What a training of a paper's size costs, and what measuring a model costs."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import timm
 import torch
 from bench import Comparison, Item, Run, row
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModel
 
+import oversmoothing as osm
+from oversmoothing.diagnosis.measures import DEFAULT, OF_GRADIENT
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import parts
@@ -104,6 +108,65 @@ WORKS = [
     Work("external attention, EAMLP-7, ImageNet, 384 px, batch 512: one row", EAMLP,
          partial(_pixels, 512, 384), 750600),
 ]  # fmt: skip
+
+
+WITHOUT_MAPS = ("attention_similarity", "attention_entropy", "attention_sink", "attention_cosine")
+WITHOUT_RANKS = ("effective_rank", "stable_rank", "effective_rank_without_outliers")
+
+
+def diagnose(
+    run: Run, deit: str = "", minilm: str = "", batch: int = 8, tokens: int = 64
+) -> Iterator[Comparison]:
+    """``osm.diagnose``, beside a forward pass of the same model without gradients.
+
+    DeiT-Ti gets images of noise, and MiniLM random words. ``all`` are the measures that are shown
+    by default; the other forms leave some out with ``metrics=``. Options are weights: --deit a file
+    for timm's deit_tiny_patch16_224, random ones without it; --minilm the folder of
+    all-MiniLM-L6-v2.
+    """
+    torch.manual_seed(0)
+    models = {f"DeiT-Ti, {batch} × 224²": partial(_deit, deit, batch)}
+    if minilm:
+        models[f"MiniLM, {batch} × {tokens} words"] = partial(_minilm, minilm, batch, tokens)
+    for name, load in models.items():
+        model, given = load()
+        model.to(run.place).eval()
+        given = {key: x.to(run.place) for key, x in given.items()}
+        forms = {
+            "all": None,
+            "no attention maps": [m for m in DEFAULT if m not in (*WITHOUT_MAPS, *OF_GRADIENT)],
+            "no ranks": [m for m in DEFAULT if m not in (*WITHOUT_RANKS, *OF_GRADIENT)],
+            "neither": ["cosine", "mean_share", "norm"],
+        }
+        yield Comparison(
+            {f"{name}, {form}": partial(_diagnosis, model, given, metrics)
+             for form, metrics in forms.items()},
+            {"forward pass": partial(_forward, model, given)},
+            overhead=("forward pass",),
+        )  # fmt: skip
+
+
+def _deit(weights: str, batch: int) -> tuple[nn.Module, dict[str, Tensor]]:
+    model = timm.create_model("deit_tiny_patch16_224")
+    if weights:
+        model.load_state_dict(torch.load(weights, weights_only=True))
+    return model, {"x": torch.randn(batch, 3, 224, 224)}
+
+
+def _minilm(folder: str, batch: int, tokens: int) -> tuple[nn.Module, dict[str, Tensor]]:
+    words = torch.randint(1000, 30000, (batch, tokens))
+    return AutoModel.from_pretrained(folder), {
+        "input_ids": words,
+        "attention_mask": torch.ones_like(words),
+    }
+
+
+def _diagnosis(model: nn.Module, given: dict[str, Tensor], metrics: Any) -> Callable[[], Any]:
+    return lambda: osm.diagnose(model, metrics=metrics, **given)
+
+
+def _forward(model: nn.Module, given: dict[str, Tensor]) -> Callable[[], Any]:
+    return torch.no_grad()(lambda: model(**given))
 
 
 def paper_steps(run: Run, works: tuple[str, ...] = ("",)) -> Iterator[Item]:

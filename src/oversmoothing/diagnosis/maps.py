@@ -1,7 +1,7 @@
 """Attention maps in a running model: what is computed from them, a few rows at a time."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ FUSED = F.scaled_dot_product_attention
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 OF_TORCH = F.multi_head_attention_forward
 WATCHED = {FUSED, OF_TORCH, *SOFTMAX}
-Rows = Callable[[int, Tensor], Iterator[Tensor]]  # some rows of a sample's map, (heads, n, N)
+Rows = Callable[[int, Tensor | None], Iterator[Tensor]]  # some or all rows of a sample's map
 ROWS = 16  # smallest number of rows of a piece, and largest one of the rows of a map that are kept
 KEPT = 1 << 14  # largest number of entries of the rows of a map that are kept by layer
 
@@ -33,7 +33,7 @@ class SeeMaps(TorchFunctionMode):
 
     Args:
         seen: gets the number of samples B and of tokens N, and a function from a sample and
-            indices of rows (n,) to those rows in pieces, (heads, ≤ n, N).
+            indices of rows (n,), or None for all, to those rows in pieces, (heads, ≤ n, N).
 
     Attributes:
         sinks: whether a part of the rows goes to no token.
@@ -102,16 +102,18 @@ def of_maps(
     """
     if not tokens:
         raise InputError("inputs: the samples have no tokens; give samples with at least one")
-    found: dict[str, list[Tensor]] = {name: [] for name in OF_MAPS if name in measures}
+    names = [name for name in OF_MAPS if name in measures]
     kept: list[Tensor] = []
-    for b in range(batch):
-        which = torch.arange(tokens) if keep is None else keep[b].nonzero()[:, 0]
-        sums = MapSums(_keeping(rows(b, which), len(which), kept)).measures()
-        if "attention_gap" in found:
-            sums["attention_gap"] = attention_gap(torch.cat([*rows(b, which)], dim=-2)[None])[0]
-        for name, values in found.items():
-            values.append(sums[name])
-    measured = {name: torch.stack(values) for name, values in found.items()}
+    sums, gaps = [], []
+    for b in range(batch if names else 1):
+        which = None if keep is None else keep[b].nonzero()[:, 0]
+        pieces, n = rows(b, which), tokens if which is None else len(which)
+        sums.append(MapSums.of(pieces if b else _keeping(pieces, n, kept)))
+        if "attention_gap" in names:
+            gaps.append(attention_gap(torch.cat([*rows(b, which)], dim=-2)[None])[0])
+    found = MapSums(*map(torch.stack, zip(*sums))).measures()
+    found |= {"attention_gap": torch.stack(gaps)} if gaps else {}
+    measured = {name: found[name] for name in names}
     return measured | ({BESIDE: kept[0]} if BESIDE in measures else {})
 
 
@@ -121,14 +123,12 @@ def _keeping(pieces: Iterator[Tensor], n: int, kept: list[Tensor]) -> Iterator[T
     for piece in pieces:
         width = piece.shape[0] * piece.shape[2]
         few = max(1, min(ROWS, KEPT // width))
-        if not kept:
-            places = [round(i * (n - 1) / max(1, few - 1)) - start for i in range(few)]
-            inside = [place for place in places if 0 <= place < piece.shape[1]]
-            rows.append(piece[:, inside].float().cpu())
+        places = [round(i * (n - 1) / max(1, few - 1)) - start for i in range(few)]
+        inside = [place for place in places if 0 <= place < piece.shape[1]]
+        rows.append(piece[:, inside].float().cpu())
         start += piece.shape[1]
         yield piece
-    if rows:
-        kept.append(torch.cat(rows, dim=1))
+    kept.append(torch.cat(rows, dim=1))
 
 
 def _precise(x: Any) -> Any:
@@ -136,13 +136,13 @@ def _precise(x: Any) -> Any:
     return x.float() if isinstance(x, Tensor) and x.dtype in (torch.half, torch.bfloat16) else x
 
 
-def _rows_of_map(A: Tensor, sample: int, rows: Tensor) -> Iterator[Tensor]:
+def _rows_of_map(A: Tensor, sample: int, rows: Tensor | None) -> Iterator[Tensor]:
     """Yields rows of a given map. Shapes: A (B, heads, N, N), rows (n,) -> (heads, ≤ n, N)."""
-    for i in _few(rows.to(A.device), A.shape[1] * A.shape[-1]):
+    for i in _few(rows, A[sample]):
         yield A[sample, :, i]
 
 
-def _rows_of_torch(given: dict[str, Any], sample: int, rows: Tensor) -> Iterator[Tensor]:
+def _rows_of_torch(given: dict[str, Any], sample: int, rows: Tensor | None) -> Iterator[Tensor]:
     """Computes the map of one sample with torch's function, whose tokens are (N, B, C)."""
     own = dict(given, need_weights=True, average_attn_weights=False)
     for name in ("query", "key", "value"):
@@ -169,21 +169,20 @@ def _rows_of_fused(
     causal: bool,
     scale: float,
     sample: int,
-    rows: Tensor,
+    rows: Tensor | None,
 ) -> Iterator[Tensor]:
     """Yields rows of softmax(Q Kᵀ · scale), in float32 or wider. Shapes: as ``_rows_of_map``.
 
     Keys and values may have fewer heads than queries (grouped-query attention).
     """
-    q, k = _precise(query[sample]), _precise(key[sample])
-    groups, every = q.shape[0] // k.shape[0], len(rows) == q.shape[1]
+    q, k = _precise(query[sample]) * scale, _precise(key[sample])
+    groups = q.shape[0] // k.shape[0]
     k = k.repeat_interleave(groups, dim=0) if groups > 1 else k
-    for i in _few(rows.to(q.device), q.shape[0] * k.shape[1]):
-        some = q[:, i[0] : i[-1] + 1] if every else q[:, i]  # a copy takes time
-        scores = (some * scale) @ k.mT
-        if causal:
-            columns = torch.arange(scores.shape[-1], device=i.device)
-            scores.masked_fill_(columns > i[:, None], -torch.inf)
+    places = torch.arange(k.shape[1], device=q.device) if causal else None
+    for i in _few(rows, q[..., :1].expand(-1, -1, k.shape[1])):
+        scores = q[:, i] @ k.mT
+        if places is not None:
+            scores.masked_fill_(places > places[i][:, None], -torch.inf)
         if mask is not None:
             of_rows = mask[sample, :, i]
             hidden = of_rows.dtype == torch.bool
@@ -191,6 +190,10 @@ def _rows_of_fused(
         yield scores.softmax(dim=-1)
 
 
-def _few(rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Splits indices of rows of ``size`` numbers, to limit the memory of float64 copies."""
-    return rows.split(max(ROWS, 2 * smoothness.AT_ONCE // size))  # in float32
+def _few(rows: Tensor | None, A: Tensor) -> Iterable[Tensor | slice]:
+    """Yields some rows of a map (heads, N, N) at a time, to limit the memory of copies."""
+    heads, N, width = A.shape
+    few = max(ROWS, 2 * smoothness.AT_ONCE // (heads * width))  # in float32
+    if rows is not None and len(rows) < N:
+        return rows.to(A.device).split(few)
+    return (slice(start, start + few) for start in range(0, N, few))

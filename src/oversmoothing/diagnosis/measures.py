@@ -148,7 +148,7 @@ def measure(name: str, pieces: Pieces, measures: Mapping[str, Of]) -> dict[str, 
     """
     found: dict[str, list[Tensor]] = {m: [] for m in measures}
     for tokens, edges, labels in pieces:
-        if not tokens.size.isfinite().all():
+        if not tokens.scale.isfinite().all():
             raise InputError(
                 f"{name}: returns values that are not finite, as the first layer that does; look "
                 "at the inputs and the weights, and run the model in float32 or bfloat16"

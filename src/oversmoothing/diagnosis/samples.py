@@ -52,18 +52,23 @@ class Sequences:
     def split(self, x: Tensor) -> Iterator[Piece]:
         """Yields the tokens of the samples with two or more. Shapes: x (B, N, C) -> (b, n, C)."""
         x = self._joined(x)
-        keep = x.new_ones(x.shape[:2], dtype=torch.bool) if self.keep is None else self.keep
-        keep = keep if self.keep is None else self._joined(keep)
+        labels = None if self.labels is None else self._joined(self.labels)
+        if self.keep is None:
+            yield from [Piece(Tokens(x), None, labels)] * (x.shape[1] > 1)
+            return
+        keep = self._joined(self.keep)
         several = keep.sum(dim=1) > 1
         x, keep = (x, keep) if several.all() else (x[several], keep[several])
-        labels = None if self.labels is None else self._joined(self.labels)[several]
+        labels = None if labels is None else labels[several]
         if len(x):
             yield Piece(Tokens(x, None if keep.all() else keep), None, labels)
 
     def sizes(self, x: Tensor) -> list[int]:
         """Returns the number of tokens of every sample."""
-        keep = torch.ones(x.shape[:2], dtype=torch.bool) if self.keep is None else self.keep
-        return self._joined(keep).sum(1).tolist()
+        if self.keep is None:
+            B, n = self._joined(x[..., 0]).shape
+            return [n] * B
+        return self._joined(self.keep).sum(1).tolist()
 
     def left_out(self) -> list[str]:
         """Describes which tokens are left out."""

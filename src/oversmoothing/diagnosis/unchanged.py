@@ -4,6 +4,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from operator import is_
 from typing import Any
 
 import numpy
@@ -73,7 +74,7 @@ def same_random_numbers(model: nn.Module) -> Iterator[None]:
         stack.callback(random.setstate, random.getstate())
         stack.callback(numpy.random.set_state, numpy.random.get_state())
         held = (value for module in model.modules() for value in vars(module).values())
-        for generator in {g for g in held if isinstance(g, torch.Generator)}:
+        for generator in {g for g in held if type(g) is torch.Generator}:
             stack.callback(generator.set_state, generator.get_state())
         for kind, indices in devices.items():
             if kind == "mps":  # fork_rng passes a device, which older torch.mps does not accept
@@ -116,6 +117,8 @@ def _put_back(before: list[tuple[Any, Any]]) -> None:
     for holder, values in before:
         if isinstance(holder, list):
             holder[:] = values
+            continue
+        if [*holder] == [*values] and all(map(is_, holder.values(), values.values())):
             continue
         holder.update(values)
         for name in [*(holder.keys() - values.keys())]:

@@ -9,37 +9,52 @@ All functions compute in float64; prefix tokens have rows as well.
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+TINY = 1e-30  # above 0, and below the numbers of a softmax that count
 
-class MapSums:
-    """Sums over the rows of maps, which come in pieces (..., heads, n, N), in their precision."""
 
-    def __init__(self, pieces: Iterable[Tensor]) -> None:
-        self.rows, self.entropy, total = 0, torch.zeros(()), torch.zeros(())
+class MapSums(NamedTuple):
+    """Sums over the rows of a map, in its precision.
+
+    Attributes:
+        rows: their number n, ().
+        entropy: Σᵢ H(aᵢ), (..., heads).
+        columns: Σᵢ aᵢ/‖aᵢ‖ and Σᵢ aᵢ, (..., heads, 2, N).
+    """
+
+    rows: Tensor
+    entropy: Tensor
+    columns: Tensor
+
+    @classmethod
+    def of(cls, pieces: Iterable[Tensor]) -> "MapSums":
+        """Adds the rows of pieces (..., heads, ≤ n, N)."""
+        rows, entropy, columns = 0, torch.zeros(()), torch.zeros(())
         for A in pieces:
-            norms = torch.linalg.vector_norm(A, dim=-1)
-            weights = torch.stack(
-                [1 / norms.masked_fill(norms == 0, 1), torch.ones_like(norms)], -2
-            )
-            total = total + weights @ A
-            logs = A.clamp_min(1e-30).log_()
-            self.entropy = self.entropy - logs.mul_(A).sum(dim=(-2, -1))
-            self.rows += A.shape[-2]
-        self.directions, self.mass = total[..., 0, :].double(), total[..., 1, :].double()
+            inverse = torch.linalg.vector_norm(A, dim=-1).clamp_min(TINY).reciprocal()
+            columns = columns + torch.stack([inverse, torch.ones_like(inverse)], dim=-2) @ A
+            entropy = entropy - A.clamp_min(TINY).log_().mul_(A).sum(dim=(-2, -1))
+            rows += A.shape[-2]
+        return cls(torch.tensor(rows), entropy, columns)
 
     def measures(self) -> dict[str, Tensor]:
         """The means over heads, by the names of the functions below, each (...)."""
-        n = self.rows
-        similarity = (self.directions.square().sum(dim=-1) - n) / (n * (n - 1) or math.nan)
+        n = self.rows.to(self.columns.device, torch.float64)[..., None]
+        directions, mass = self.columns.double().unbind(dim=-2)
         found = {
-            "attention_similarity": similarity,
-            "attention_entropy": self.entropy.double() / (n * math.log(n) or math.nan),
-            "attention_sink": self.mass.amax(dim=-1) / n,
+            "attention_similarity": (directions.square().sum(dim=-1) - n) / (n * (n - 1)),
+            "attention_entropy": self.entropy.double() / (n * n.log()),
+            "attention_sink": mass.amax(dim=-1) / n,
         }
-        return {name: value.mean(dim=-1) for name, value in found.items()}
+        single = (n == 1)[..., 0]
+        means = {name: value.mean(dim=-1) for name, value in found.items()}
+        for name in ("attention_similarity", "attention_entropy"):
+            means[name] = means[name].masked_fill(single, math.nan)
+        return means
 
 
 def attention_similarity(A: Tensor) -> Tensor:
@@ -49,7 +64,7 @@ def attention_similarity(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,).
     """
-    return MapSums([A.double()]).measures()["attention_similarity"]
+    return MapSums.of([A.double()]).measures()["attention_similarity"]
 
 
 def attention_entropy(A: Tensor) -> Tensor:
@@ -59,7 +74,7 @@ def attention_entropy(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,).
     """
-    return MapSums([A.double()]).measures()["attention_entropy"]
+    return MapSums.of([A.double()]).measures()["attention_entropy"]
 
 
 def attention_sink(A: Tensor) -> Tensor:
@@ -70,7 +85,7 @@ def attention_sink(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,).
     """
-    return MapSums([A.double()]).measures()["attention_sink"]
+    return MapSums.of([A.double()]).measures()["attention_sink"]
 
 
 def attention_gap(A: Tensor) -> Tensor:

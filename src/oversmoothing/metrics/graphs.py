@@ -27,7 +27,7 @@ def dirichlet_energy(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tens
     Shapes: x (..., N, C), edges (2, E) -> (...).
     """
     t = Tokens.of(x)
-    return _energy(t, edges, weight) * t.size.square() / t.x.shape[-2]
+    return _energy(t, edges, weight) * t.scale.square() / t.x.shape[-2]
 
 
 def rayleigh_quotient(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -61,7 +61,7 @@ def mad(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
     Shapes: x (..., N, C), edges (2, E) -> (...); NaN for a graph without edges.
     """
     t = Tokens.of(x)
-    norms = nonzero(t.sums[1] * t.size[..., None])
+    norms = nonzero(t.sums[1] * t.scale[..., None])
     total, degree = torch.zeros_like(norms), norms.new_zeros(t.x.shape[-2])
     for row, col, w in _pieces(edges, weight, t.x):
         ends = [double(t.x[..., i, :]) / norms[..., i.to(norms.device), None] for i in (row, col)]
@@ -70,7 +70,7 @@ def mad(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
         total = total.index_add(-1, row, w * distance)
         degree = degree.index_add(-1, row, w)
     connected = degree != 0
-    return (total[..., connected] / degree[connected]).mean(dim=-1) + 0 * t.size
+    return (total[..., connected] / degree[connected]).mean(dim=-1) + 0 * t.scale
 
 
 def mad_gap(x: Of, edges: Tensor, near: int = 3, far: int = 8) -> Tensor:
@@ -109,7 +109,7 @@ def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
     Shapes: x (..., N, C), labels (N,) integers -> (...); NaN for one class.
     """
     t = Tokens.of(x)
-    x, labels = t.whole(), labels.to(t.size.device)
+    x, labels = t.whole(), labels.to(t.scale.device)
     _, classes = labels[labels >= 0].unique(return_inverse=True)
     x, of = x[..., labels >= 0, :], torch.nn.functional.one_hot(classes).to(x)  # (N, K)
     N, K = of.shape
@@ -120,7 +120,7 @@ def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
     means = total / (of.sum(dim=0)[:, None] * of.sum(dim=0))
     own = means.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
     others = means.sum(dim=(-2, -1)) - own
-    return (others / ((K - 1 or torch.nan) * own)) + 0 * t.size
+    return (others / ((K - 1 or torch.nan) * own)) + 0 * t.scale
 
 
 def _within(edges: Tensor, N: int, hops: int) -> list[Tensor]:
@@ -134,10 +134,10 @@ def _within(edges: Tensor, N: int, hops: int) -> list[Tensor]:
 
 
 def _energy(t: Tokens, edges: Tensor, weight: Tensor | None, by: Tensor | None = None) -> Tensor:
-    """Σᵢ Σ_{j∈N(i)} wᵢⱼ ‖xᵢ − xⱼ‖² of x / max |x|, whose rows are multiplied by ``by`` (N,)."""
-    energy, size = 0 * t.size, nonzero(t.size)[..., None, None]
+    """Σᵢ Σ_{j∈N(i)} wᵢⱼ ‖xᵢ − xⱼ‖² of x / scale, whose rows are multiplied by ``by`` (N,)."""
+    energy, scale = 0 * t.scale, t.scale[..., None, None]
     for row, col, w in _pieces(edges, weight, t.x):
-        one, other = (double(t.x[..., i, :]) / size for i in (row, col))
+        one, other = (double(t.x[..., i, :]) / scale for i in (row, col))
         if by is not None:
             one, other = (x * by[i.to(x.device), None] for x, i in ((one, row), (other, col)))
         energy = energy + ((one - other).square().sum(dim=-1) * w.to(energy)).sum(dim=-1)
@@ -146,7 +146,7 @@ def _energy(t: Tokens, edges: Tensor, weight: Tensor | None, by: Tensor | None =
 
 def _quotient(x: Of, edges: Tensor, weight: Tensor | None, loop: float) -> Tensor:
     t = Tokens.of(x)
-    degree = t.size.new_full(t.x.shape[-2:-1], loop)
+    degree = t.scale.new_full(t.x.shape[-2:-1], loop)
     for row, _, w in _pieces(edges, weight, t.x):
         degree = degree.index_add(0, row.to(degree.device), w.to(degree))
     by = degree.clamp_min(0).rsqrt().masked_fill(degree <= 0, 0.0)

@@ -5,10 +5,11 @@ float64 for inputs of any type, and return float64 (...). A matrix with a non-fi
 NaN, not an error. Tokens without entries raise InputError.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, reduce
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.errors import InputError
@@ -18,6 +19,7 @@ AT_ONCE = 1 << 16  # entries of a piece in float64, or 1/PIECES of the matrix if
 PIECES = 32
 TOGETHER = 1 << 14  # entries of several samples that are measured at a time
 OUTLIER = 5.0  # times the median norm; longer tokens are outliers
+TINY = 1e-300  # above 0 and below the norms of all other tokens
 
 
 class Tokens:
@@ -28,12 +30,13 @@ class Tokens:
     Args:
         x: tokens (..., N, C).
         keep: true for the tokens that count, (..., N); None: all.
+        which: indices of the samples that are meant, if these are only some of B, (b,); None: all.
     """
 
-    def __init__(self, x: Tensor, keep: Tensor | None = None) -> None:
+    def __init__(self, x: Tensor, keep: Tensor | None = None, which: Tensor | None = None) -> None:
         if x.dim() < 2 or 0 in x.shape[-2:]:
             raise InputError(f"x: expected tokens (..., N, C), both above 0, got {tuple(x.shape)}")
-        self.x, self.keep = x, keep
+        self.x, self.keep, self.which = x, keep, which
 
     @classmethod
     def of(cls, x: "Tensor | Tokens") -> "Tokens":
@@ -43,98 +46,130 @@ class Tokens:
     @cached_property
     def count(self) -> Tensor:
         """Number of tokens that count, (...)."""
-        N = self.size.new_full(self.x.shape[:-2], self.x.shape[-2])
-        return N if self.keep is None else self.keep.sum(dim=-1).to(N)
+        if self.keep is None:
+            return torch.full_like(self.scale, self.x.shape[-2])
+        keep = self.keep if self.which is None else self.keep[self.which]
+        return keep.sum(dim=-1).to(self.scale)
 
     @property
-    def size(self) -> Tensor:
-        """The largest absolute value, (...); NaN if an entry is not finite."""
+    def scale(self) -> Tensor:
+        """What x is divided by so that its squares fit into float64, (...): max |x|, often just 1.
+
+        NaN if an entry is not finite.
+        """
         return self.sums[0]
 
     def whole(self) -> Tensor:
-        """x / max |x| in float64, with zeros for tokens that do not count."""
+        """x / scale in float64, with zeros for tokens that do not count."""
         x = double(self.x if self.keep is None else self.x.masked_fill(~self.keep[..., None], 0))
-        return x / nonzero(self.size)[..., None, None]
+        return x / self.scale[..., None, None]
 
     @cached_property
     def sums(self) -> tuple[Tensor, ...]:
-        """max |x| (...), and of x / max |x|: ‖xᵢ‖ (..., N), Σ xᵢ/‖xᵢ‖, Σ xᵢ and Σ xᵢ² (..., C)."""
-        found = [_sums(x, keep) for x, keep in self._groups()]
-        joined = [torch.cat(of) if len(of) > 1 else of[0] for of in zip(*found)]
-        return tuple(of.view((*self.x.shape[:-2], *of.shape[1:])) for of in joined)
+        """The scale (...), and of x / scale: ‖xᵢ‖ (..., N), Σ xᵢ/‖xᵢ‖, Σ xᵢ, Σ xᵢ² (..., C)."""
+        joined = _joined([_sums(x, keep) for x, keep in self._groups()])
+        finite = joined[1].sum(dim=-1).isfinite()
+        if not finite.all():
+            joined = [of.masked_fill(~finite.view(-1, *[1] * (of.dim() - 1)), torch.nan)
+                      for of in joined]  # fmt: skip
+        shape = self.x.shape[:-2] if self.which is None else self.which.shape
+        return tuple(of.view((*shape, *of.shape[1:])) for of in joined)
 
     @cached_property
     def median(self) -> Tensor:
-        """Median norm of the tokens of x / max |x|, (..., 1); of two in the middle the smaller."""
+        """Median norm of the tokens of x / scale, (..., 1); of two in the middle the smaller."""
         norms = self.sums[1]
         keep = None if self.keep is None else self.keep.to(norms.device)
         norms = norms if keep is None else norms.masked_fill(~keep, torch.nan)
         return norms.nanmedian(dim=-1, keepdim=True).values
 
     @cached_property
-    def _inliers(self) -> "Tokens | None":
+    def inliers(self) -> "tuple[Tensor, Tokens] | None":
+        """Which samples have outliers (...), and their other tokens; None without outliers."""
         near = self.sums[1] <= OUTLIER * self.median
         near = near if self.keep is None else near & self.keep.to(near.device)
-        return None if near.sum() == self.count.sum() else Tokens(self.x, near.to(self.x.device))
-
-    def inliers(self) -> "Tokens":
-        """The tokens of at most ``OUTLIER`` times the median norm."""
-        return self._inliers or self  # a cached self would be a cycle, which lives on
+        some = (near.sum(dim=-1) < self.count) & self.scale.isfinite()
+        if not some.any():
+            return None
+        which = some.flatten().nonzero()[:, 0].to(self.x.device)
+        x, near = self.x.reshape(-1, *self.x.shape[-2:]), near.reshape(-1, near.shape[-1])
+        return some, Tokens(x, near.to(x.device), which)
 
     @cached_property
     def singular_values(self) -> Tensor:
         """Singular values of x/‖x‖_F, descending, from the smaller Gram matrix."""
-        sizes = self.size.reshape(-1)
-        groups, start, found = self._groups(), 0, []
-        for x, keep in groups:
-            size = sizes[start : start + len(x)]
+        _, norms, *_ = self.sums
+        scales, bad = self.scale.reshape(-1), bool(self.scale.isnan().any())
+        start, found = 0, []
+        for x, keep in self._groups():
+            gram = _gram(x, keep, scales[start : start + len(x)])
             start += len(x)
-            found.append(torch.linalg.eigvalsh(_gram(x, keep, size)))
-        squares = torch.cat(found) if len(found) > 1 else found[0]
-        sigma = squares.clamp_min(0).sqrt().flip(-1).view((*self.x.shape[:-2], -1))
-        return sigma.masked_fill(self.size.isnan()[..., None], torch.nan)
+            squares = torch.linalg.eigvalsh(gram.nan_to_num(0.0, 0.0, 0.0) if bad else gram)
+            missing = min(x.shape[-2:]) - squares.shape[-1]  # those of tokens that do not count
+            found.append((F.pad(squares, (missing, 0)) if missing else squares,))
+        squares = _joined(found)[0].view((*norms.shape[:-1], -1)).flip(-1)
+        energy = norms.square().sum(dim=-1, keepdim=True)
+        sigma = (squares / nonzero(energy)).clamp_min(0).sqrt()
+        return sigma.masked_fill(self.scale.isnan()[..., None], torch.nan) if bad else sigma
 
     def _groups(self) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yields a few samples at a time, (m, N, C) and (m, N)."""
         x = self.x.reshape(-1, *self.x.shape[-2:])
         few = max(1, len(x) // PIECES, TOGETHER // x[0].numel())
+        if self.which is not None:
+            return ((x[i], self.keep[i]) for i in self.which.split(few))  # type: ignore[index]
         keep = [None] * len(x) if self.keep is None else self.keep.reshape(len(x), -1).split(few)
         return zip(x.split(few), keep)
 
 
+def _joined(groups: list[tuple[Tensor, ...]]) -> list[Tensor]:
+    return [torch.cat(of) if len(of) > 1 else of[0] for of in zip(*groups)]
+
+
 def _sums(x: Tensor, keep: Tensor | None) -> tuple[Tensor, ...]:
     """See ``Tokens.sums``. Shapes: x (m, N, C), keep (m, N)."""
-    values = x.detach() if keep is None else x.detach().masked_fill(~keep[..., None], 0)
-    flat = values.flatten(1)  # aminmax makes no copy, unlike abs(), and is faster over all axes
-    low, high = torch.aminmax(flat, dim=1) if len(x) > 1 else torch.aminmax(flat)
-    size = torch.maximum(-double(low), double(high)).view(-1)
-    size = size.masked_fill(~size.isfinite(), torch.nan)
+    scale = _scale(x, keep)
     norms, total, squares = [], torch.zeros(()), torch.zeros(())
-    for y in _rows(x, keep, size):
+    for y in _rows(x, keep, scale):
         norms.append(torch.linalg.vector_norm(y, dim=-1))
-        weights = torch.stack([1 / nonzero(norms[-1]), torch.ones_like(norms[-1])], dim=-2)
-        total, squares = total + weights @ y, squares + y.square().sum(dim=-2)
-    return size, torch.cat(norms, dim=-1), total[:, 0], total[:, 1], squares
+        inverse = norms[-1].clamp_min(TINY).reciprocal()
+        total = total + torch.stack([inverse, torch.ones_like(inverse)], dim=-2) @ y
+        squares = squares + torch.linalg.vector_norm(y, dim=-2).square()
+    of_tokens = torch.cat(norms, dim=-1) if len(norms) > 1 else norms[0]
+    return scale, of_tokens, total[:, 0], total[:, 1], squares
 
 
-def _gram(x: Tensor, keep: Tensor | None, size: Tensor) -> Tensor:
-    """The smaller Gram matrix of x, over its trace; 0 if x is 0 or not finite."""
+def _scale(x: Tensor, keep: Tensor | None) -> Tensor:
+    """Returns max |x| in float64, and else 1, since squares of float32 fit into float64. (m,)."""
+    if x.dtype != torch.float64:
+        device = "cpu" if x.device.type == "mps" else x.device
+        return torch.ones(len(x), dtype=torch.float64, device=device)
+    values = x.detach() if keep is None else x.detach().masked_fill(~keep[..., None], 0)
+    low, high = torch.aminmax(values.flatten(1), dim=1)
+    return nonzero(torch.maximum(-low, high))
+
+
+def _gram(x: Tensor, keep: Tensor | None, scale: Tensor) -> Tensor:
+    """The smaller Gram matrix of x / scale; of a single sample, without tokens that do not count.
+
+    Shapes: x (m, N, C), keep (m, N) -> (m, n, n), n ≤ min(N, C).
+    """
+    if keep is not None and len(x) == 1:
+        x, keep = x[:, keep[0]], None
     if x.shape[-2] > x.shape[-1]:
-        gram = reduce(torch.add, (y.mT @ y for y in _rows(x, keep, size)))
-    else:
-        y = torch.cat([*_rows(x, keep, size)], dim=-2)
-        gram = y @ y.mT
-    trace = gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1)[..., None, None]
-    return (gram / nonzero(trace)).nan_to_num(0.0) if size.isnan().any() else gram / nonzero(trace)
+        return reduce(torch.add, (y.mT @ y for y in _rows(x, keep, scale)))
+    rows = [*_rows(x, keep, scale)]
+    y = torch.cat(rows, dim=-2) if len(rows) > 1 else rows[0]
+    return y @ y.mT
 
 
-def _rows(x: Tensor, keep: Tensor | None, size: Tensor) -> Iterator[Tensor]:
-    """Yields x / size in float64, all tokens or a few at a time if there are many."""
-    rows, by = at_once(x), nonzero(size)[:, None, None]
+def _rows(x: Tensor, keep: Tensor | None, scale: Tensor) -> Iterator[Tensor]:
+    """Yields x / scale in float64, all tokens or a few at a time if there are many."""
+    rows = at_once(x)
     kept = [None] * x.shape[-2] if keep is None else keep.split(rows, dim=-1)
     for piece, some in zip(x.split(rows, dim=-2), kept):
-        y = piece if some is None else piece.masked_fill(~some[..., None], 0)
-        yield _on_cpu_of_mps(y) / by  # in float64, as the sizes are
+        y = double(piece if some is None else piece.masked_fill(~some[..., None], 0))
+        yield y / scale[:, None, None] if x.dtype == torch.float64 else y
 
 
 Of = Tensor | Tokens
@@ -204,7 +239,7 @@ def norm(x: Of) -> Tensor:
     Shapes: x (..., N, C) -> (...).
     """
     t = Tokens.of(x)
-    return t.sums[1].sum(dim=-1) * t.size / t.count
+    return t.sums[1].sum(dim=-1) * t.scale / t.count
 
 
 def token_variance(x: Of) -> Tensor:
@@ -218,7 +253,7 @@ def token_variance(x: Of) -> Tensor:
     apart = t.whole() - (t.sums[3] / t.count[..., None])[..., None, :]
     if t.keep is not None:
         apart = apart.masked_fill(~t.keep[..., None].to(apart.device), 0)
-    return apart.square().sum(dim=(-2, -1)) / t.count * t.size.square()
+    return apart.square().sum(dim=(-2, -1)) / t.count * t.scale.square()
 
 
 def max_norm_ratio(x: Of) -> Tensor:
@@ -256,7 +291,7 @@ def effective_rank_without_outliers(x: Of) -> Tensor:
 
     Shapes: x (..., N, C) -> (...); 0 for x = 0.
     """
-    return effective_rank(Tokens.of(x).inliers())
+    return _without_outliers(effective_rank, Tokens.of(x))
 
 
 def mean_share_without_outliers(x: Of) -> Tensor:
@@ -264,7 +299,15 @@ def mean_share_without_outliers(x: Of) -> Tensor:
 
     Shapes: x (..., N, C) -> (...); NaN for x = 0.
     """
-    return mean_share(Tokens.of(x).inliers())
+    return _without_outliers(mean_share, Tokens.of(x))
+
+
+def _without_outliers(measure: Callable[[Of], Tensor], t: Tokens) -> Tensor:
+    """Measures samples with outliers once more, without these."""
+    values = measure(t)
+    return (
+        values if t.inliers is None else values.masked_scatter(t.inliers[0], measure(t.inliers[1]))
+    )
 
 
 def singular_values(x: Of, exact: bool = False) -> Tensor:
@@ -283,9 +326,9 @@ def singular_values(x: Of, exact: bool = False) -> Tensor:
     t = Tokens.of(x)
     if not exact:
         return t.singular_values
-    unit = t.whole().masked_fill(t.size.isnan()[..., None, None], 0.0)
+    unit = t.whole().masked_fill(t.scale.isnan()[..., None, None], 0.0)
     sigma = torch.linalg.svdvals(unit / nonzero(torch.linalg.matrix_norm(unit, keepdim=True)))
-    return sigma.masked_fill(t.size.isnan()[..., None], torch.nan)
+    return sigma.masked_fill(t.scale.isnan()[..., None], torch.nan)
 
 
 def rank(x: Of, eps: float = 1e-3) -> Tensor:
@@ -320,12 +363,12 @@ class Samples:
     def add(self, x: Of) -> "Samples":
         """Adds the samples (B, N, C)."""
         t = Tokens.of(x)
-        size, _, directions, total, _ = t.sums
+        scale, _, directions, total, _ = t.sums
         mean = directions / t.count[:, None]
         self.total = self.total.to(mean) + mean.sum(dim=0)
         self.squares = self.squares.to(mean) + mean.square().sum()
         self.count += len(mean)
-        self.pooled.append((total * (size / t.count)[:, None]).float())
+        self.pooled.append((total * (scale / t.count)[:, None]).float())
         return self
 
     def cosine(self) -> Tensor:
@@ -360,16 +403,12 @@ def rankme(x: Of) -> Tensor:
 
 def double(x: Tensor) -> Tensor:
     """Converts x to float64; on Apple's GPUs, which have no float64, it is moved to the CPU."""
-    return _on_cpu_of_mps(x).double()
+    return (x.cpu() if x.device.type == "mps" else x).double()
 
 
-def _on_cpu_of_mps(x: Tensor) -> Tensor:
-    return x.cpu() if x.device.type == "mps" else x
-
-
-def nonzero(size: Tensor) -> Tensor:
+def nonzero(x: Tensor) -> Tensor:
     """Replaces 0 by 1."""
-    return size.masked_fill(size == 0, 1.0)
+    return x.masked_fill(x == 0, 1.0)
 
 
 def at_once(x: Tensor) -> int:
