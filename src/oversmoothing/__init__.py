@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from oversmoothing.adapters.apply import remove as remove
     from oversmoothing.adapters.apply import restore as restore
     from oversmoothing.adapters.recipe import recipe as recipe
+    from oversmoothing.aggregators.attn_scale import AttnScale as AttnScale
     from oversmoothing.aggregators.base import After as After
     from oversmoothing.aggregators.base import Aggregator as Aggregator
     from oversmoothing.aggregators.base import Context as Context
@@ -48,6 +49,7 @@ __version__ = "0.2.0"
 _HOMES = {  # where each public name is defined
     "adapters.apply": "apply remove restore",
     "adapters.recipe": "recipe",
+    "aggregators.attn_scale": "AttnScale",
     "aggregators.base": "After Aggregator Context Inside Instead",
     "aggregators.centered": "Centered",
     "aggregators.contranorm": "ContraNorm",

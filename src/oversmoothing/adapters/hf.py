@@ -205,7 +205,7 @@ def place(asked: Asked) -> list[Placed]:
             placed.append(in_windows(block, sites.build("inside", dim or width(block)), context))
         elif sites.has("inside"):
             for attention in _checked(attentions, name, choice):
-                inside = sites.build("inside", _head_channels(attention))
+                inside = sites.build("inside", _head_channels(attention), heads=_heads(attention))
                 masked = all(aggregator.can_be_causal for aggregator in inside)
                 known = (attention.config._attn_implementation or "sdpa") in FUNCTIONS
                 site = InsideFunction(inside, context, None if masked and known else current)
@@ -313,6 +313,11 @@ def _checked(attentions: list[nn.Module], name: str, choice: Choice) -> list[nn.
                 "sum to less than 1; choose a method that acts after the mixing"
             )
     return attentions
+
+
+def _heads(attention: nn.Module) -> int:
+    found = (getattr(attention, name, None) for name in ("num_heads", "num_attention_heads"))
+    return next((n for n in found if isinstance(n, int)), attention.config.num_attention_heads)
 
 
 def _head_channels(attention: nn.Module) -> int:

@@ -134,7 +134,7 @@ def place(asked: Asked) -> list[Placed]:
                 )
             _require_inside(factories, attention.embed_dim, f"{name}.{own}".strip("."))
             sites = Sites(factories, attention.embed_dim, type(block).__name__, ("inside",))
-            inside = sites.build("inside", attention.head_dim)
+            inside = sites.build("inside", attention.head_dim, heads=attention.num_heads)
             context = Context(prefix=prefix_of(model, name))
             placed.append(Placed(attention, InsideMultihead(inside, context)))
     return placed

@@ -251,7 +251,8 @@ def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> lis
     found: list[Site] = []
     if sites.has("inside"):
         dim = mixed_channels(conv, sites.factories["inside"])
-        found.append(InsidePropagate(sites.build("inside", dim), current=current))
+        inside = sites.build("inside", dim, heads=getattr(conv, "heads", 1))
+        found.append(InsidePropagate(inside, current=current))
     if sites.has("after") and at.acts_after:
         context = Context(layer=at.layer)
         found.append(AfterConvolution(sites.build("after", out), context, current, dim=out))

@@ -181,5 +181,5 @@ def _in_attention(name: str, attn: nn.Module, sites: Sites, at: At) -> list[Plac
         site = InsteadOfAttention(sites.build("instead", attn.proj.out_features), *at)
     else:
         channels = attn.proj.in_features // attn.num_heads
-        site = InsideAttention(sites.build("inside", channels), at.context)
+        site = InsideAttention(sites.build("inside", channels, heads=attn.num_heads), at.context)
     return [Placed(attn, site)]

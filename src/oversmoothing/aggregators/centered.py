@@ -13,11 +13,11 @@ over the tokens that it sees. The paper has no such case.
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside
-from oversmoothing.aggregators.checks import PADDING, check_finite, like, number
+from oversmoothing.aggregators.checks import check_finite, like, number
+from oversmoothing.aggregators.values import mean_of_seen
 from oversmoothing.errors import InputError
 
 
@@ -98,44 +98,11 @@ class Centered(Inside):
         if self.node_mean is not None:
             mean = self.node_mean(v)
         else:
-            mean = _mean(v, 0 if self.prefix_in_mean else context.prefix, mixed.shape[-2], context)
+            skipped = 0 if self.prefix_in_mean else context.prefix
+            mean = mean_of_seen(v, mixed.shape[-2], context, skipped)
         if self.row_sum and context.row_sum is not None:
             mean = context.row_sum * mean
         return mixed + self.progress * like(self.gamma, mean) * mean
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}, warmup={self.warmup}"
-
-
-def _mean(v: Tensor, skipped: int, num_queries: int, context: Context) -> Tensor:
-    """Returns the mean of the values that each token sees, without the first ``skipped`` ones.
-
-    Causal sums of half-precision values are in float32. A token that sees no values gets 0.
-
-    Raises:
-        InputError: the mask has another number of tokens.
-
-    Shapes: v (..., N, C) -> (..., N_q or 1, C).
-    """
-    N, counted = v.shape[-2], v[..., skipped:, :]
-    precise = torch.promote_types(v.dtype, torch.float32)
-    if context.mask is not None:
-        seen = torch.atleast_2d(context.mask)
-        if seen.shape[-2] not in (1, num_queries):
-            raise InputError(
-                f"context.mask: expected (..., 1, {N}) or (..., {num_queries}, {N}), got "
-                f"{tuple(seen.shape)}; {PADDING}"
-            )
-        if context.causal:
-            seen = seen & seen.new_ones(num_queries, N).tril(N - num_queries)
-        seen = seen[..., skipped:].to(precise)
-        return (seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(v.dtype) @ counted
-    if not context.causal:
-        if skipped < N:
-            return counted.mean(dim=-2, keepdim=True)
-        return torch.zeros_like(v[..., :1, :])
-    if skipped:  # zeros replace the skipped values, so that positions do not change
-        v = F.pad(counted, (0, 0, min(skipped, N), 0))
-    count = (torch.arange(1, N + 1, device=v.device) - skipped).clamp(min=1)[:, None]
-    sums = v.cumsum(dim=-2, dtype=precise)
-    return (sums / count).to(v.dtype)[..., -num_queries:, :]

@@ -325,7 +325,8 @@ def equip(
     attention = layer.get_submodule(layout.attention)
     dim = attention.query.in_features
     if sites.has("inside"):
-        inside = sites.build("inside", dim // attention.num_attention_heads)
+        heads = attention.num_attention_heads
+        inside = sites.build("inside", dim // heads, heads=heads)
         InsideFunction(inside, context, padding).attach(attention)
     if sites.has("instead"):
         InsteadOfFunction(sites.build("instead", dim), context, padding).attach(attention)

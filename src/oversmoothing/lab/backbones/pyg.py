@@ -292,7 +292,8 @@ class Layer(nn.Module):
         self.identity: IdentityMap | None = None
         self.takes_sparse = False
         if sites.has("inside"):
-            inside = like.conv.inside if like else sites.build("inside", mixed)
+            heads = getattr(conv, "heads", 1)
+            inside = like.conv.inside if like else sites.build("inside", mixed, heads=heads)
             InsidePropagate(inside).attach(conv)
         self.after = Chain() if logits else like.after if like else sites.build("after", dim)
 

@@ -104,7 +104,8 @@ def _in_attention(
         for name in PARTS:
             setattr(attention, name, nn.Identity())
     if sites.has("inside"):
-        InsideAttention(sites.build("inside", attention.head_dim), context).attach(attention)
+        inside = sites.build("inside", attention.head_dim, heads=attention.num_heads)
+        InsideAttention(inside, context).attach(attention)
     if sites.has("after") and "after" in here:
         AfterModule(sites.build("after", dim), context).attach(attention)
 

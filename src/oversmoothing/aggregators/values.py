@@ -1,0 +1,51 @@
+"""The terms of attention αV + βMV + γv̄ beside the product: v̄, and the value of a token itself.
+
+They depend on the values alone, so M is not formed and attention stays fused.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.checks import PADDING
+from oversmoothing.errors import InputError
+
+
+def per_head(parameter: Tensor) -> Tensor:
+    """Returns one number for each head, shaped for tokens: (H,) -> (H, 1, 1); of one head (1,)."""
+    return parameter if len(parameter) == 1 else parameter[:, None, None]
+
+
+def mean_of_seen(v: Tensor, num_queries: int, context: Context, skipped: int = 0) -> Tensor:
+    """Returns v̄, the mean of the values that each token sees, without the first ``skipped`` ones.
+
+    Causal sums of half-precision values are in float32. A token that sees no values gets 0.
+
+    Raises:
+        InputError: the mask has another number of tokens.
+
+    Shapes: v (..., N, C) -> (..., N_q or 1, C).
+    """
+    N, counted = v.shape[-2], v[..., skipped:, :]
+    precise = torch.promote_types(v.dtype, torch.float32)
+    if context.mask is not None:
+        seen = torch.atleast_2d(context.mask)
+        if seen.shape[-2] not in (1, num_queries):
+            raise InputError(
+                f"context.mask: expected (..., 1, {N}) or (..., {num_queries}, {N}), got "
+                f"{tuple(seen.shape)}; {PADDING}"
+            )
+        if context.causal:
+            seen = seen & seen.new_ones(num_queries, N).tril(N - num_queries)
+        seen = seen[..., skipped:].to(precise)
+        return (seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(v.dtype) @ counted
+    if not context.causal:
+        if skipped < N:
+            return counted.mean(dim=-2, keepdim=True)
+        return torch.zeros_like(v[..., :1, :])
+    if skipped:  # zeros replace the skipped values, so that positions do not change
+        v = F.pad(counted, (0, 0, min(skipped, N), 0))
+    count = (torch.arange(1, N + 1, device=v.device) - skipped).clamp(min=1)[:, None]
+    sums = v.cumsum(dim=-2, dtype=precise)
+    return (sums / count).to(v.dtype)[..., -num_queries:, :]

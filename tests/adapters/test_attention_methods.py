@@ -1,0 +1,152 @@
+"""Methods for attention in models of every library: where they start, and that they leak nothing."""
+
+import copy
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from applied_models import CASES, MASK, WORDS, Case
+from torch import Tensor, nn
+
+import oversmoothing as osm
+
+CLOSE = {"rtol": 1e-8, "atol": 1e-9}
+X = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(0))
+METHODS = ("attn_scale",)
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def gat() -> nn.Module:
+    return pyg.GAT(5, 8, 3, heads=2)
+
+
+class Strong(Case):
+    """A case in float64 whose large weights make every method matter."""
+
+    def model(self) -> nn.Module:
+        model = super().model().double()
+        for name, parameter in model.named_parameters():
+            if "norm" not in name.lower():
+                nn.init.normal_(parameter, std=0.4)
+        return model
+
+
+def strong(case: Case) -> Strong:
+    inputs = {n: x.double() if x.is_floating_point() else x for n, x in case.inputs.items()}
+    return Strong(case.build, inputs, case.where)
+
+
+MODELS = {
+    **{name: strong(CASES[name]) for name in ("vit", "rope", "bert", "gpt2", "llama", "gat")},
+    "encoder": strong(Case(encoder, {"src": X, "src_key_padding_mask": ~MASK.bool()}, ())),
+}
+EVERY = pytest.mark.parametrize("method", METHODS)
+
+
+def offers(name: str, method: str) -> bool:
+    """Whether a method acts in a model; graph convolutions have few of them."""
+    return name != "gat" or method in ("attn_scale", "shaped_attention")
+
+
+def moved(model: nn.Module, method: str) -> nn.Module:
+    """A model with the method, whose parameters have left the start."""
+    own = {id(p) for p in model.parameters()}
+    osm.apply(model, method)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if id(parameter) not in own:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+@EVERY
+def test_it_starts_as_the_model_and_learns(name: str, method: str) -> None:
+    if not offers(name, method):
+        return
+    case = MODELS[name]
+    plain = case.run(case.model())
+    model = case.model()
+    own = {id(p) for p in model.parameters()}
+    osm.apply(model, method)
+    torch.testing.assert_close(case.run(model), plain, **CLOSE)
+    model.train()
+    case.run(model).square().sum().backward()
+    new = {n: p for n, p in model.named_parameters() if id(p) not in own}
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in new.values()), new.keys()
+    assert not torch.allclose(case.run(moved(case.model(), method)), plain, atol=1e-3)
+    assert torch.equal(case.run(osm.remove(model.eval())), plain)
+
+
+@EVERY
+@torch.no_grad()
+def test_padding_and_later_words_are_not_seen(method: str) -> None:
+    """Generation with a cache, also a static one, gives the same as the whole text."""
+    bert = moved(MODELS["bert"].model(), method)
+    together = bert(WORDS, attention_mask=MASK)[0]
+    torch.testing.assert_close(together[1:, :5], bert(WORDS[1:, :5])[0], **CLOSE)
+    for name in ("gpt2", "llama"):
+        model = moved(MODELS[name].model(), method)
+        full = model(WORDS).logits
+        torch.testing.assert_close(model(WORDS[:, :4]).logits, full[:, :4], **CLOSE)
+        first = model(WORDS[:, :4], use_cache=True)
+        rest = model(WORDS[:, 4:], past_key_values=first.past_key_values).logits
+        torch.testing.assert_close(rest, full[:, 4:], **CLOSE)
+        given = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        kinds = ({}, {"cache_implementation": "static"}, {"use_cache": False})
+        one, static, none = (model.generate(WORDS[:1], **given, **kind) for kind in kinds)
+        assert torch.equal(one, static) and torch.equal(one, none)
+
+
+@EVERY
+@torch.no_grad()
+def test_it_survives_copies_files_compilation_and_export(method: str, tmp_path: Path) -> None:
+    case = MODELS["vit"]
+    model = moved(case.model(), method)
+    expected, file = case.run(model), io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    again = osm.restore(case.model(), osm.recipe(model))
+    again.load_state_dict(model.state_dict())
+    x = case.inputs["x"]
+    for made in (copy.deepcopy(model), torch.load(file, weights_only=False), again):
+        assert torch.equal(made(x), expected)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), expected, **CLOSE)
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected, **CLOSE)
+    text = MODELS["bert"]
+    bert = moved(text.model(), method)
+    bert.save_pretrained(tmp_path)
+    loaded = osm.restore(type(bert).from_pretrained(tmp_path).eval())
+    assert torch.equal(text.run(loaded), text.run(bert))
+
+
+def gradients(model: nn.Module, run: Callable[[], Tensor]) -> dict[str, Tensor]:
+    model.zero_grad()
+    run().square().sum().backward()
+    return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", ["vit", "llama"])
+@EVERY
+def test_gradient_checkpointing_gives_the_same_gradients(name: str, method: str) -> None:
+    case = MODELS[name]
+    model = moved(case.model(), method).train()
+    plain = gradients(model, lambda: case.run(model))
+    if name == "vit":
+        model.set_grad_checkpointing()
+    else:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    for found in (gradients(model, lambda: case.run(model)) for _ in range(2)):
+        assert found.keys() == plain.keys()
+        for parameter, gradient in found.items():
+            torch.testing.assert_close(gradient, plain[parameter], **CLOSE)
