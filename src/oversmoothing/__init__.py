@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.em import EM as EM
     from oversmoothing.aggregators.external import External as External
     from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
+    from oversmoothing.aggregators.feat_scale import FeatScale as FeatScale
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
     from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
     from oversmoothing.aggregators.rezero import ReZero as ReZero
     from oversmoothing.aggregators.self_attention import SelfAttention as SelfAttention
+    from oversmoothing.aggregators.shaped_attention import ShapedAttention as ShapedAttention
     from oversmoothing.aggregators.skip_connections import InitialResidual as InitialResidual
     from oversmoothing.aggregators.skip_connections import Jumping as Jumping
     from oversmoothing.aggregators.skip_connections import Residual as Residual
@@ -58,10 +60,12 @@ _HOMES = {  # where each public name is defined
     "aggregators.em": "EM",
     "aggregators.external": "External",
     "aggregators.external_multihead": "ExternalMultiHead",
+    "aggregators.feat_scale": "FeatScale",
     "aggregators.layernorm": "LayerNorm",
     "aggregators.pairnorm": "PairNorm",
     "aggregators.rezero": "ReZero",
     "aggregators.self_attention": "SelfAttention",
+    "aggregators.shaped_attention": "ShapedAttention",
     "aggregators.skip_connections": "InitialResidual Jumping Residual",
     "diagnosis.callbacks": "LightningCallback Monitor TrainerCallback layer_metrics",
     "diagnosis.diagnose": "diagnose",

@@ -18,8 +18,15 @@ from oversmoothing.errors import InputError
 
 N = 10
 METHODS = (
-    *("centered", "contranorm", "contranorm_d", "em", "external", "external_multihead"),
-    *("layernorm", "pairnorm", "self_attention"),
+    *("attn_scale", "centered", "contranorm", "contranorm_d", "em", "external"),
+    *(
+        "external_multihead",
+        "feat_scale",
+        "layernorm",
+        "pairnorm",
+        "self_attention",
+        "shaped_attention",
+    ),
 )
 WITHOUT_EFFECT = {("external_multihead", "key.bias")}  # a softmax over tokens ignores it
 
@@ -156,7 +163,9 @@ def test_options_out_of_range_are_named(build: Any, options: dict, key: str) -> 
         build(**options)
 
 
-@pytest.mark.parametrize("name", ["centered", "contranorm", "contranorm_d", "pairnorm"])
+@pytest.mark.parametrize(
+    "name", ["centered", "contranorm", "contranorm_d", "feat_scale", "pairnorm"]
+)
 def test_masks_that_an_aggregator_cannot_follow_are_refused(name: str) -> None:
     """A padding mask needs the shape (B, 1, N); norms cannot hide other tokens from each token."""
     hidden = [{"mask": torch.ones(2, N, dtype=torch.bool)}]

@@ -6,6 +6,7 @@ from torch import Tensor
 
 import oversmoothing as osm
 from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.values import own_values
 
 H, N, C = 3, 7, 4
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -48,3 +49,48 @@ def test_attn_scale_scales_what_is_beyond_the_mean(name: str) -> None:
     if name.startswith("causal") and name != "causal mask":
         last = method((M @ V)[..., -2:, :], V, context)
         torch.testing.assert_close(last, expected[..., -2:, :], **EXACT)
+
+
+@EVERY
+def test_shaped_attention_adds_the_token_and_takes_off_the_mean(name: str) -> None:
+    context, seen = CONTEXTS[name]
+    M, U = matrices(seen)
+    method = osm.ShapedAttention(heads=H).double()
+    torch.testing.assert_close(method(M @ V, V, context), M @ V, **EXACT)
+    for parameter in method.parameters():
+        parameter.data = torch.randn(H, generator=RANDOM).double()
+    alpha, beta, gamma = map(by_head, method.parameters())
+    expected = (alpha * torch.eye(N) + beta * M - gamma * U) @ V
+    torch.testing.assert_close(method(M @ V, V, context), expected, **EXACT)
+    if name.startswith("causal"):
+        if name == "causal mask":  # a cache with one place that holds no token yet
+            context = Context(mask=LOWER[-2:])
+        last = method((M @ V)[..., -2:, :], V, context)[:1]
+        torch.testing.assert_close(last, expected[:1, ..., -2:, :], **EXACT)
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_with_weights_of_queries_0_shaped_attention_starts_as_the_identity(name: str) -> None:
+    context, seen = CONTEXTS[name]
+    _, U = matrices(seen)
+    method = osm.ShapedAttention(heads=H, alpha=1.0, beta=1.0, gamma=1.0).double()
+    torch.testing.assert_close(method(U @ V, V, context), V, **EXACT)
+
+
+def test_a_cache_of_fixed_size_ends_in_places_without_tokens() -> None:
+    """The own values are the last that are seen."""
+    places = torch.arange(N) < 4
+    seen = (LOWER & places)[2:4]  # the third and the fourth token
+    assert torch.equal(own_values(V, 2, Context(mask=seen)), V[..., 2:4, :])
+
+
+@pytest.mark.parametrize("name", ["all", "padding"])
+def test_feat_scale_weights_the_mean_and_the_rest_of_every_channel(name: str) -> None:
+    context, seen = CONTEXTS[name]
+    x, (_, U) = V[:, 0], matrices(seen)
+    method = osm.FeatScale(C).double()
+    context = Context(mask=None if context.mask is None else context.mask[:, 0])
+    torch.testing.assert_close(method(x, context), x, **EXACT)
+    s, t = method.s.data, method.t.data = torch.randn(2, C, generator=RANDOM).double()
+    mean = U[:, 0] @ x
+    torch.testing.assert_close(method(x, context), x + s * mean + t * (x - mean), **EXACT)

@@ -2,8 +2,9 @@
 
 .. math:: M' = 11ᵀ/n + (1 + λ)(M − 11ᵀ/n), \\quad M' V = M V + λ (M V − 1 v̄ᵀ)
 
-The uniform attention 11ᵀ/n keeps only the mean of the tokens (a low-pass filter); what M does beyond
-it is scaled by 1 + λ. Where a token does not see all others, v̄ is the mean over those that it sees.
+The uniform attention 11ᵀ/n keeps only the mean of the tokens (a low-pass filter); what M does
+beyond it is scaled by 1 + λ. Where a token does not see all others, v̄ is the mean over those that
+it sees.
 """
 
 from typing import ClassVar
@@ -17,9 +18,9 @@ from oversmoothing.aggregators.values import mean_of_seen, per_head
 
 
 class AttnScale(Inside):
-    """Scales what attention does beyond a mean over all tokens, by 1 + λ with a learned λ per head.
+    """Scales what attention does beyond a mean of all tokens, by 1 + λ with a learned λ per head.
 
-    λ = 0, the start, leaves a network as it is. The cost is one mean of the values; M is not formed.
+    λ = 0, the start, leaves a network as it is. It costs one mean of the values; M is not formed.
     The results equal those of the authors' layer (VITA-Group/ViT-Anti-Oversmoothing, 989559f).
 
     Args:

@@ -17,6 +17,24 @@ def per_head(parameter: Tensor) -> Tensor:
     return parameter if len(parameter) == 1 else parameter[:, None, None]
 
 
+def own_values(v: Tensor, num_queries: int, context: Context) -> Tensor:
+    """Returns the value of every mixed token itself, the last that it sees if some are hidden.
+
+    A cache of fixed size ends in places that hold no token yet.
+
+    Shapes: v (..., N, C) -> (..., N_q, C).
+    """
+    N = v.shape[-2]
+    if num_queries == N or context.mask is None:
+        return v[..., N - num_queries :, :]
+    seen = torch.atleast_2d(context.mask).expand(*context.mask.shape[:-2], num_queries, N)
+    if context.causal:
+        seen = seen & seen.new_ones(num_queries, N).tril(N - num_queries)
+    last = N - 1 - seen.flip(-1).int().argmax(dim=-1)
+    index = last[..., None].expand(*v.shape[:-2], num_queries, v.shape[-1])
+    return v.gather(-2, index)
+
+
 def mean_of_seen(v: Tensor, num_queries: int, context: Context, skipped: int = 0) -> Tensor:
     """Returns v̄, the mean of the values that each token sees, without the first ``skipped`` ones.
 

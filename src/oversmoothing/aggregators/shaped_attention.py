@@ -1,0 +1,56 @@
+"""Shaped attention (Noci et al., The Shaped Transformer, NeurIPS 2023), here in the form of
+He, Hofmann, Simplifying Transformer Blocks, ICLR 2024:
+
+.. math:: (α I + β M − γ 11ᵀ/n) V = α V + β M V − γ 1 v̄ᵀ
+
+Where a token does not see all others, 11ᵀ/n is the uniform attention over those that it sees.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.checks import check_counts, check_finite
+from oversmoothing.aggregators.values import mean_of_seen, own_values, per_head
+
+
+class ShapedAttention(Inside):
+    """Adds the value of the token itself and takes off the mean, with learned α, β, γ per head.
+
+    The defaults α = 0, β = 1, γ = 0 leave a network as it is. The authors train from scratch with
+    α = β = γ = 1 and W_Q = 0: then M = 11ᵀ/n, and the layer starts as the identity on the values.
+    The cost is one mean of the values; M is not formed. The results equal those of the authors'
+    layer (bobby-he/simplified_transformers, 8d4ea796).
+
+    Args:
+        heads: H, the number of α, β and γ each; a network gives it.
+        alpha, beta, gamma: their initial values.
+
+    Raises:
+        InputError: a value is not finite.
+
+    Shapes: mixed (..., H, N, C), v (..., H, N, C) -> (..., H, N, C); without H for one head. With
+    ``context.mask`` or ``context.causal`` mixed may hold only the last N_q tokens.
+    """
+
+    can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
+    reads_mask = True
+    row_sum = False
+
+    def __init__(
+        self, heads: int = 1, alpha: float = 0.0, beta: float = 1.0, gamma: float = 0.0
+    ) -> None:
+        super().__init__()
+        check_counts(heads=heads)
+        for name, value in (("alpha", alpha), ("beta", beta), ("gamma", gamma)):
+            check_finite(name, value)
+            setattr(self, name, nn.Parameter(torch.full((heads,), float(value))))
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
+        own = own_values(v, mixed.shape[-2], context)
+        mean = mean_of_seen(v, mixed.shape[-2], context)
+        alpha, beta, gamma = map(per_head, (self.alpha, self.beta, self.gamma))
+        return alpha * own + beta * mixed - gamma * mean
