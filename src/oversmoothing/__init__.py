@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
     from oversmoothing.aggregators.feat_scale import FeatScale as FeatScale
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
+    from oversmoothing.aggregators.neutreno import NeuTRENO as NeuTRENO
     from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
     from oversmoothing.aggregators.rezero import ReZero as ReZero
     from oversmoothing.aggregators.self_attention import SelfAttention as SelfAttention
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.skip_connections import InitialResidual as InitialResidual
     from oversmoothing.aggregators.skip_connections import Jumping as Jumping
     from oversmoothing.aggregators.skip_connections import Residual as Residual
+    from oversmoothing.aggregators.value_residual import ValueResidual as ValueResidual
     from oversmoothing.diagnosis.callbacks import LightningCallback as LightningCallback
     from oversmoothing.diagnosis.callbacks import Monitor as Monitor
     from oversmoothing.diagnosis.callbacks import TrainerCallback as TrainerCallback
@@ -62,11 +64,13 @@ _HOMES = {  # where each public name is defined
     "aggregators.external_multihead": "ExternalMultiHead",
     "aggregators.feat_scale": "FeatScale",
     "aggregators.layernorm": "LayerNorm",
+    "aggregators.neutreno": "NeuTRENO",
     "aggregators.pairnorm": "PairNorm",
     "aggregators.rezero": "ReZero",
     "aggregators.self_attention": "SelfAttention",
     "aggregators.shaped_attention": "ShapedAttention",
     "aggregators.skip_connections": "InitialResidual Jumping Residual",
+    "aggregators.value_residual": "ValueResidual",
     "diagnosis.callbacks": "LightningCallback Monitor TrainerCallback layer_metrics",
     "diagnosis.diagnose": "diagnose",
     "diagnosis.report": "Report",

@@ -12,10 +12,18 @@ from applied_models import CASES, MASK, WORDS, Case
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.adapters.names import fits
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-9}
 X = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(0))
-METHODS = ("attn_scale", "feat_scale", "shaped_attention")
+METHODS = {  # and the options with which they start as the model, and learn
+    "attn_scale": {},
+    "feat_scale": {},
+    "shaped_attention": {},
+    "neutreno": {"scale": 0.0, "learned": True},
+    "value_residual": {"first": 0.0, "own": 1.0, "learned": True},
+}
+OF_FIRST = ("neutreno", "value_residual")  # the first layer learns nothing
 CAUSAL = ("gpt2", "llama")
 
 
@@ -53,13 +61,17 @@ EVERY = pytest.mark.parametrize("method", METHODS)
 
 def offers(name: str, method: str) -> bool:
     """Whether a method acts in a model."""
-    return name not in {"feat_scale": (*CAUSAL, "encoder")}.get(method, ())
+    return name not in {
+        "feat_scale": (*CAUSAL, "encoder"),
+        "neutreno": ("gat",),
+        "value_residual": ("gat",),
+    }.get(method, ())
 
 
 def moved(model: nn.Module, method: str) -> nn.Module:
     """A model with the method, whose parameters have left the start."""
     own = {id(p) for p in model.parameters()}
-    osm.apply(model, method)
+    osm.apply(model, method, **METHODS[method])
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -77,12 +89,13 @@ def test_it_starts_as_the_model_and_learns(name: str, method: str) -> None:
     plain = case.run(case.model())
     model = case.model()
     own = {id(p) for p in model.parameters()}
-    osm.apply(model, method)
+    osm.apply(model, method, **METHODS[method])
     torch.testing.assert_close(case.run(model), plain, **CLOSE)
     model.train()
     case.run(model).square().sum().backward()
     new = {n: p for n, p in model.named_parameters() if id(p) not in own}
-    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in new.values()), new.keys()
+    learning = [n for n, p in new.items() if p.grad is not None and p.grad.abs().max() > 0]
+    assert len(learning) == len(new) // (2 if method in OF_FIRST else 1), new.keys()
     assert not torch.allclose(case.run(moved(case.model(), method)), plain, atol=1e-3)
     assert torch.equal(case.run(osm.remove(model.eval())), plain)
 
@@ -153,3 +166,65 @@ def test_gradient_checkpointing_gives_the_same_gradients(name: str, method: str)
         assert found.keys() == plain.keys()
         for parameter, gradient in found.items():
             torch.testing.assert_close(gradient, plain[parameter], **CLOSE)
+
+
+@pytest.mark.parametrize("method", OF_FIRST)
+def test_checkpointing_refuses_what_would_give_wrong_gradients(method: str) -> None:
+    """Reentrant checkpoints, and two calls whose layers cannot be told apart; a call without a
+    backward pass is forgotten."""
+    case = MODELS["llama"]
+    model = moved(case.model(), method).train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    case.run(model)  # its graph is gone
+    expected = gradients(model, lambda: case.run(model))
+    two = case.run(model).sum() + case.run(model).sum()
+    with pytest.raises(osm.InputError, match="^model: gradient checkpointing"):
+        two.backward()
+    del two
+    found = gradients(model, lambda: case.run(model))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.enable_input_require_grads()
+    with pytest.raises(osm.InputError, match="^model: gradient checkpointing"):
+        gradients(model, lambda: case.run(model))
+
+
+@pytest.mark.parametrize("method", OF_FIRST)
+def test_a_layer_needs_the_first_one(method: str) -> None:
+    model = moved(MODELS["vit"].model(), method)
+    x = torch.randn(2, 17, 32).double()
+    model.blocks[0](x)
+    with pytest.raises(osm.InputError, match="^model: a layer"):
+        model.blocks[1](x)
+    for build, blocks in ((MODELS["vit"].build, [1]), (MODELS["gat"].build, "all")):
+        with pytest.raises(osm.InputError, match="^(blocks|aggregator)"):
+            osm.apply(build(), method, blocks=blocks)
+
+
+@pytest.mark.parametrize("name", ["vit", "encoder", "llama"])
+@torch.no_grad()
+def test_the_values_of_the_first_layer_reach_the_later_ones(name: str) -> None:
+    """With a = 1 and b = 0 the later ones mix V₁."""
+    case = MODELS[name]
+    model = case.model()
+    values = {"vit": "blocks.*.attn.qkv", "llama": "model.layers.*.self_attn.v_proj"}
+    plain = case.run(model)
+    for method, off in (("neutreno", {"scale": 0.0}), ("value_residual", {"first": 0, "own": 1})):
+        torch.testing.assert_close(case.run(osm.apply(model, method, **off)), plain, **CLOSE)
+        osm.remove(model)
+    if name == "encoder":
+        return
+    osm.apply(model, "value_residual", first=1.0, own=0.0)
+    found = case.run(model)
+    osm.remove(model)
+    layers = [m for n, m in model.named_modules() if fits(n, values[name])]
+    seen: list[Tensor] = []
+
+    def in_place_of(module: nn.Module, args: tuple, out: Tensor) -> Tensor:
+        C = out.shape[-1] // (3 if name == "vit" else 1)
+        seen.append(out[..., -C:])
+        return torch.cat([out[..., :-C], seen[0]], dim=-1)
+
+    for layer in layers:
+        layer.register_forward_hook(in_place_of)
+    torch.testing.assert_close(case.run(model), found, **CLOSE)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from oversmoothing.adapters.attention import share_first_values
 from oversmoothing.adapters.blocks import Asked, choose
 from oversmoothing.adapters.calls import Capture, Current, ungrouped
 from oversmoothing.adapters.names import factories, known, matching, place_after
@@ -211,6 +212,7 @@ def _placed(
     require_prefix(model, placed)
     # A module that blocks share has one site.
     placed = [*{(place.module, type(place.site)): place for place in placed}.values()]
+    share_first_values(model, placed, current)
     return placed + _readers(library, model, names, placed, current)
 
 
@@ -222,10 +224,13 @@ def _readers(
     current: Current,
 ) -> list[Placed]:
     """Returns the hooks that begin and end a call of the model."""
-    sites = [place.site for place in placed if place.site.current is current]
-    found = library.readers(model, names, current) if library and sites else []
-    of_layers = any(isinstance(s, Site) and (s.keeps_call or s.reads_inputs) for s in sites)
-    if not found and of_layers:
+    every = [place.site for place in placed if isinstance(place.site, Site)]
+    sites = [site for site in every if site.current is current]
+    of_values = any(site.reads_values for site in every)
+    found = library.readers(model, names, current) if library and (sites or of_values) else []
+    if not sites:  # nothing reads the groups
+        found = [Placed(m, Capture(current, m, ungrouped)) for m, _ in found]
+    if not found and (of_values or any(s.keeps_call or s.reads_inputs for s in sites)):
         return [Placed(model, Capture(current, model, ungrouped))]
     return found
 

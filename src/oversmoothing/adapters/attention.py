@@ -6,7 +6,8 @@ The subclass runs the module's own code and acts where that code calls
 do not change, and the attention stays fused.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.overrides import TorchFunctionMode
 
+from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.site import Placed, Site, as_leaf
 from oversmoothing.adapters.sites import Chain
 from oversmoothing.aggregators.base import Context
@@ -44,12 +46,34 @@ class SwappingSite(Site):
 
 
 class InsideAttention(SwappingSite):
-    """Acts on the product of M and V in every head."""
+    """Acts on the product of M and V in every head.
+
+    Attributes:
+        first: keeps the values of the first layer; the stack of this layer, and its number there.
+    """
 
     name = "inside"
+    first: tuple[Current, str, int] | None = None
 
     def connect(self, module: nn.Module) -> None:
         module.__class__ = subclass(type(module), Intercepting)
+
+    def before(self, v: Tensor) -> Tensor:
+        """Returns the values to mix in place of v."""
+        if not self.reads_values:
+            return v
+        if isinstance(v, Proxy):
+            return as_leaf(self, v)
+        context = self._with_first(self.context, v, "before")
+        for aggregator in self:
+            v = aggregator.values(v, context)
+        return v
+
+    def _with_first(self, context: Context, v: Tensor, when: str) -> Context:
+        if self.first is None:
+            return context
+        current, stack, layer = self.first
+        return replace(context, first_values=current.first_values(v, f"{when} {stack}", layer))
 
     def mix(self, mixed: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """Applies the aggregators to attention that was computed with these arguments.
@@ -62,12 +86,15 @@ class InsideAttention(SwappingSite):
         if v.shape[:-2] != mixed.shape[:-2]:
             v = v.repeat_interleave(mixed.shape[-3] // v.shape[-3], dim=-3)
         if self.current is not None:  # the groups encode the padding, so no mask is needed
-            return self.act(mixed, v, context=replace(self.context, causal=causal))
-        prefix = self.context.prefix
-        return self(mixed, v, Context(prefix, mask=seen(mask), causal=causal))
+            context = replace(self.context, causal=causal)
+            return self.act(mixed, v, context=self._with_first(context, v, "after"))
+        context = Context(self.context.prefix, mask=seen(mask), causal=causal)
+        return self(mixed, v, self._with_first(context, v, "after"))
 
     def forward(self, x: Tensor, *others: Any) -> Tensor:
-        """Applies every aggregator; without a context, as torch.fx calls it, see ``mix``."""
+        """Applies every aggregator; as torch.fx calls it, see ``mix`` and ``before``."""
+        if not others:
+            return self.before(x)
         return (
             super().forward(x, *others) if isinstance(others[-1], Context) else self.mix(x, *others)
         )
@@ -233,10 +260,37 @@ def _attend(
     is_causal: bool = False,
     **options: Any,
 ) -> Tensor:
+    value = inside.before(value)
     mixed = F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, **options
     )
     return inside.mix(mixed, value, attn_mask, is_causal)
+
+
+def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Current) -> None:
+    """Numbers the attention layers of every stack that read the values of the first one.
+
+    Raises:
+        InputError: a stack has one such layer only.
+    """
+    sites = {id(module): site for module, site in placed if isinstance(site, InsideAttention)}
+    stacks: dict[str, list[InsideAttention]] = {}
+    for name, module in model.named_modules():
+        if (site := sites.get(id(module))) is not None and site.reads_values:
+            stacks.setdefault(re.sub(r"\b\d+\b", "*", name), []).append(site)
+    for stack, layers in stacks.items():
+        if len(layers) == 1:
+            raise InputError(
+                f"blocks: the method reads the values of the first of several layers, and {stack} "
+                "is one; choose more blocks"
+            )
+        if any(site.current is not None for site in layers):
+            raise InputError(
+                "aggregator: a method that reads the values of the first layer cannot be combined "
+                "with one that gets every sentence apart; apply one of them"
+            )
+        for number, site in enumerate(layers, start=1):
+            site.first = (current, stack, number)
 
 
 @cache

@@ -8,8 +8,10 @@ and each group is aggregated apart (``Sentences``, ``Graphs``).
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -158,11 +160,29 @@ def _of_nodes(context: Context, nodes: Tensor) -> Context:
 
 
 class Layers(NamedTuple):
-    """What the layers of a call share: inputs, outputs, and what was drawn for their edges."""
+    """What the layers of a call share.
+
+    Args:
+        inputs, outputs: of the layers so far.
+        drawn: what was drawn for edges.
+        values: of the first layer of every stack.
+        trains: whether the call began with gradients.
+    """
 
     inputs: list[Tensor]
     outputs: list[Tensor]
     drawn: dict[int, tuple[Tensor, Tensor]]
+    values: dict[str, Tensor]
+    trains: bool
+
+
+class Pending:
+    """A call whose backward pass may come."""
+
+
+def _over(pending: "WeakSet[Pending]", call: Pending, gradient: Tensor) -> None:
+    """Marks that the gradient has reached the first layer, so that all later ones are done."""
+    pending.discard(call)
 
 
 class Current:
@@ -179,6 +199,10 @@ class Current:
         self._ambiguous = False  # calls with other groups wait for their backward pass
         self._waiting = False
         self._task = -1  # of autograd, the last that repeated a call
+        self._values: dict[str, Tensor] = {}  # of first layers, in the last call with gradients
+        self._pending: dict[str, WeakSet[Pending]] = {}  # calls whose backward pass may come
+        self._kept: dict[str, Pending] = {}  # the last of them, which gave the values
+        self._reentrant = False  # a layer of the last call ran without gradients
 
     @property
     def groups(self) -> Groups | None:
@@ -208,7 +232,8 @@ class Current:
             groups: of the call.
             trains: whether a backward pass may repeat parts of the call.
         """
-        self._of_thread.groups, self._of_thread.layers = groups, Layers([], [], {})
+        self._of_thread.groups = groups
+        self._of_thread.layers = Layers([], [], {}, {}, trains)
         if not torch.compiler.is_compiling():
             self._of_thread.task = task = torch._C._current_graph_task_id()
             trains = trains and task == -1
@@ -216,6 +241,7 @@ class Current:
             differs = groups is not None or self._trained is not None
             self._ambiguous = self._waiting and (self._ambiguous or differs)
             self._trained, self._waiting = groups, True
+            self._values, self._reentrant = {}, False
 
     def leave(self) -> None:
         """Forgets the groups at the end of a call, so that modules called alone do not see them."""
@@ -235,6 +261,55 @@ class Current:
         """Adds the output of a layer to those of the call."""
         if (layers := self._layers()) is not None:
             layers.outputs.append(x)
+
+    def first_values(self, v: Tensor, stack: str, layer: int) -> Tensor | None:
+        """Returns the values of the first layer of a stack; None in that layer, which gives them.
+
+        A layer that gradient checkpointing repeats gets those of the last call with gradients.
+
+        Raises:
+            InputError: the layer is called alone, or it is not known which call is repeated.
+        """
+        compiles = torch.compiler.is_compiling()
+        layers = getattr(self._of_thread, "layers", None)
+        repeats = layers is None and not compiles and torch._C._current_graph_task_id() != -1
+        if layers is not None and layers.trains and not compiles:
+            self._reentrant |= not torch.is_grad_enabled()
+        if layer == 1:
+            if layers is not None:
+                layers.values[stack] = v
+                if v.requires_grad and not compiles:
+                    self._keep(v, stack)
+            return None
+        if repeats and (self._reentrant or self._others(stack)):
+            raise InputError(
+                "model: gradient checkpointing repeats a layer that needs the values of the first "
+                "one; give use_reentrant=False, do not freeze the first layer, and call backward "
+                "after each call of the model (others under torch.no_grad())"
+            )
+        kept = self._values if repeats else {} if layers is None else layers.values
+        if stack not in kept or kept[stack].shape != v.shape:
+            got = tuple(kept[stack].shape) if stack in kept else "none, since it is called alone"
+            raise InputError(
+                f"model: a layer with values {tuple(v.shape)} needs those of the first layer, got "
+                f"{got}; call the whole model, and choose blocks= whose values have one shape"
+            )
+        return kept[stack]
+
+    def _others(self, stack: str) -> set["Pending"]:
+        """Returns the calls, other than that whose values are kept, that may be repeated."""
+        return {call for call in self._pending.get(stack, ()) if call is not self._kept.get(stack)}
+
+    def _keep(self, v: Tensor, stack: str) -> None:
+        """Keeps the values of a first layer until the backward pass of their call is over.
+
+        A hook that lives as long as their graph says so.
+        """
+        self._values[stack] = v.detach().requires_grad_()
+        pending, call = self._pending.setdefault(stack, WeakSet()), Pending()
+        pending.add(call)
+        self._kept[stack] = call
+        v.register_hook(partial(_over, pending, call))
 
     def drawn(self, edges: Tensor, draw: Callable[[Tensor], Tensor]) -> Tensor:
         """Returns what is drawn for edges, which is the same in all layers of a call."""

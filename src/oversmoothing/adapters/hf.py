@@ -29,7 +29,7 @@ from oversmoothing.adapters.calls import (
 )
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, channels, width
-from oversmoothing.adapters.sites import Sites, scale_branches
+from oversmoothing.adapters.sites import VALUES, Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -104,7 +104,7 @@ class InsideFunction(InsideAttention):
                 f"model: {type(module).__name__} selects its keys inside the attention "
                 "function, where aggregators cannot act; choose one that acts after the attention"
             )
-        function = _function(module, name)
+        function, value = _function(module, name), self.before(value)
         mixed, weights = function(module, query, key, value, attention_mask, **options)
         if name not in FUNCTIONS:  # its padding is that of the model's arguments
             mixed = self.mix(mixed.transpose(1, 2), value, None, bool(self.causal))
@@ -198,7 +198,12 @@ def place(asked: Asked) -> list[Placed]:
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
         attentions, dim = _attentions(block), channels(block, factories)
-        sites = Sites(factories, dim, type(model).__name__, ("inside", "after"))
+        sites = Sites(
+            factories,
+            dim,
+            type(model).__name__,
+            ("inside", "after", *([] if windows(block) else [VALUES])),
+        )
         is_text = any(layout.fits(block) for layout in TEXT_LAYERS)  # begins with CLS
         context = Context(prefix=prefix_of(model, name) or int(is_text))
         if sites.has("inside") and windows(block):

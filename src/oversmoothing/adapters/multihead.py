@@ -15,7 +15,7 @@ from oversmoothing.adapters.blocks import Asked
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import Placed
-from oversmoothing.adapters.sites import Factory, Sites, kind_of
+from oversmoothing.adapters.sites import VALUES, Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -48,6 +48,7 @@ class Multihead(Swapped):
         q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in self._of(given))
         mask = _merged(attn_mask, key_padding_mask, q)
         dropout = self.dropout if self.training else 0.0
+        v = self.inside.before(v)
         mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout)
         mixed = self.inside.mix(mixed, v, mask, causal=False)
         out = self.out_proj(mixed.transpose(1, 2).flatten(2))
@@ -133,7 +134,7 @@ def place(asked: Asked) -> list[Placed]:
                     "add_zero_attn), which is no token of the input; build it without"
                 )
             _require_inside(factories, attention.embed_dim, f"{name}.{own}".strip("."))
-            sites = Sites(factories, attention.embed_dim, type(block).__name__, ("inside",))
+            sites = Sites(factories, attention.embed_dim, type(block).__name__, ("inside", VALUES))
             inside = sites.build("inside", attention.head_dim, heads=attention.num_heads)
             context = Context(prefix=prefix_of(model, name))
             placed.append(Placed(attention, InsideMultihead(inside, context)))

@@ -37,6 +37,7 @@ class Site(Chain):
         name: of the child.
         keeps_call: whether ``current`` is kept in any case.
         reads_inputs: whether an aggregator reads the inputs of the layers.
+        reads_values: whether an aggregator reads the values of the first layer.
     """
 
     name: ClassVar[str]
@@ -51,6 +52,7 @@ class Site(Chain):
         super().__init__(aggregators)
         self.tokenwise = all(getattr(aggregator, "tokenwise", False) for aggregator in aggregators)
         self.reads_inputs = any(aggregator.reads_inputs for aggregator in aggregators)
+        self.reads_values = any(aggregator.reads_values for aggregator in aggregators)
         kept = self.keeps_call or self.reads_inputs or not self.tokenwise
         self.context, self.current = context, current if kept else None
         self.handles: list[RemovableHandle] = []

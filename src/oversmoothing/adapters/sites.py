@@ -22,6 +22,7 @@ from oversmoothing.errors import InputError
 
 SITES = ("inside", "instead", "after")  # of a network, in the order in which they act
 EVERY = (*SITES, "before", "edges")
+VALUES = "values"  # offered by networks that keep the values of their first layer
 Factory = Callable[..., Aggregator]
 
 
@@ -108,10 +109,15 @@ def kind_of(factory: Factory, dim: int) -> type[Aggregator]:
 
 
 def _require(kind: type[Aggregator], host: str, offered: Sequence[str]) -> None:
+    if kind.reads_values and VALUES not in offered:
+        raise InputError(
+            f"aggregator {kind.__name__} needs the values of the first layer, which {host} does "
+            "not keep; put it into a model of timm or transformers with oversmoothing.apply"
+        )
     if kind.site not in offered:
         where = "instead of" if kind.site == "instead" else kind.site
         where = "on the edges of" if kind.site == "edges" else where
         raise InputError(
             f"aggregator {kind.__name__} acts {where} the mixing, and {host} offers "
-            f"only: {', '.join(offered)}; choose an aggregator of one of these sites"
+            f"only: {', '.join(o for o in offered if o != VALUES)}; choose an aggregator of one of these sites"
         )

@@ -16,7 +16,7 @@ from oversmoothing.adapters.blocks import Asked, Choice, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
-from oversmoothing.adapters.sites import Factory, Sites, scale_branches
+from oversmoothing.adapters.sites import SITES, VALUES, Factory, Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -65,7 +65,8 @@ def place(asked: Asked) -> list[Placed]:
     groups = current if _pads(model) else None
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
-        sites = Sites(factories, _channels(name, block), type(model).__name__)
+        offered = SITES if windows(block) else (*SITES, VALUES)
+        sites = Sites(factories, _channels(name, block), type(model).__name__, offered)
         at = At(Context(prefix=prefix_of(model, name)), groups)
         placed += _in_block(name, block, sites, at, where)
     if where == "norms":

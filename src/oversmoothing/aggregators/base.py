@@ -64,6 +64,8 @@ class Context:
         inputs: of the layers so far, this one last; empty if no aggregator reads them.
         outputs: of the layers before, after their aggregators.
         layer: number of the layer among those with this aggregator, from 1.
+        first_values: of the first of the attention layers with this aggregator, of the shape of V;
+            None if this is the first, or if no aggregator reads them.
     """
 
     prefix: int = 0
@@ -75,6 +77,7 @@ class Context:
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     layer: int = 1
+    first_values: Tensor | None = None
 
     @cached_property
     def neighbours(self) -> Neighbours | None:
@@ -102,6 +105,8 @@ class Aggregator(nn.Module):
             batch can be aggregated together.
         reads_inputs: whether ``forward`` reads ``Context.inputs``, as skip connections do. They act
             in layers that keep the number of channels.
+        reads_values: whether it reads ``Context.first_values``, or changes the values before they
+            are mixed; see ``Inside.values``.
         of_branches: whether it acts on a branch before its residual sum, and nowhere else.
         reads_mask: whether ``forward`` supports a padding mask: a ``Context.mask`` (..., 1, N),
             which hides the same tokens from all. If not, sentences are grouped by length and
@@ -115,6 +120,7 @@ class Aggregator(nn.Module):
     can_be_causal: ClassVar[bool] = False
     reads_edges: ClassVar[bool] = True
     reads_inputs: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = False
     of_branches: ClassVar[bool] = False
     reads_mask: bool = False
     tokenwise: ClassVar[bool] = False
@@ -154,6 +160,13 @@ class Inside(Aggregator):
 
     site = "inside"
     adds_mean: ClassVar[bool] = False
+
+    def values(self, v: Tensor, context: Context = PLAIN) -> Tensor:
+        """Returns the values to mix in place of v, if ``reads_values``; by default v.
+
+        Shapes: v (..., N, C) -> (..., N, C).
+        """
+        return v
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         """Returns the tensor that replaces ``mixed``.

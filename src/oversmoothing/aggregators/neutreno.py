@@ -1,0 +1,53 @@
+"""NeuTRENO (Nguyen, Nguyen, Baraniuk, Mitigating Over-smoothing in Transformers via Regularized
+Nonlocal Functionals, NeurIPS 2023).
+
+.. math:: M V_l + λ (V_1 − V_l)
+
+V_1 are the values of the first layer: tokens keep what told them apart there.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.checks import check_finite
+from oversmoothing.aggregators.values import own_values
+
+
+class NeuTRENO(Inside):
+    """Adds λ times what the values of a token have lost since the first layer with this method.
+
+    The first layer stays as it is. λ = 0.6 changes what trained weights compute; ``scale=0`` with
+    ``learned=True`` starts as the network. The cost is one sum; the values of the first layer stay
+    in memory during a call. The results equal those of the authors' layer
+    (tamnguyen9520/NeuTRENO_NeurIPS2024, 8d8cb0d3).
+
+    Args:
+        scale: λ; the authors use 0.6 on ImageNet and 0.2 on WikiText-103.
+        learned: learn λ, one for each layer, from this start.
+
+    Raises:
+        InputError: the scale is not finite.
+
+    Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C). With ``context.mask`` or
+    ``context.causal`` mixed may hold only the last N_q tokens.
+    """
+
+    can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = True
+    tokenwise: ClassVar[bool] = True
+    reads_mask = True
+
+    def __init__(self, scale: float = 0.6, learned: bool = False) -> None:
+        super().__init__()
+        check_finite("scale", scale)
+        self.scale = nn.Parameter(torch.tensor(float(scale))) if learned else scale
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
+        if context.first_values is None:
+            return mixed
+        lost = context.first_values.to(v) - v
+        return mixed + self.scale * own_values(lost, mixed.shape[-2], context)

@@ -1,0 +1,55 @@
+"""Value residual (ResFormer; Zhou et al., Value Residual Learning, ACL 2025).
+
+.. math:: V_l ← a V_1 + b V_l, \\quad \\text{then } M V_l
+
+V_1 are the values of the first layer, before the mixing.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.checks import check_finite
+
+
+class ValueResidual(Inside):
+    """Mixes the values of the first layer with this method into those of the later ones.
+
+    The first layer stays as it is. a = b = ½ changes what trained weights compute; ``first=0,
+    own=1, learned=True`` starts as the network. The cost is one sum before the kernel of the
+    attention; the values of the first layer stay in memory during a call. The results equal those
+    of the authors' layer (Zcchill/Value-Residual-Learning, 95652f64).
+
+    Args:
+        first: a.
+        own: b.
+        learned: learn a and b, one each for every layer, from this start.
+
+    Raises:
+        InputError: a or b is not finite.
+
+    Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C), which is mixed.
+    """
+
+    can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = True
+    tokenwise: ClassVar[bool] = True
+    reads_mask = True
+
+    def __init__(self, first: float = 0.5, own: float = 0.5, learned: bool = False) -> None:
+        super().__init__()
+        for name, value in (("first", first), ("own", own)):
+            check_finite(name, value)
+            start = nn.Parameter(torch.tensor(float(value))) if learned else value
+            setattr(self, name, start)
+
+    def values(self, v: Tensor, context: Context = PLAIN) -> Tensor:
+        if context.first_values is None:
+            return v
+        return self.first * context.first_values.to(v) + self.own * v
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
+        return mixed
