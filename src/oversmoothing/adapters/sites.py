@@ -119,5 +119,6 @@ def _require(kind: type[Aggregator], host: str, offered: Sequence[str]) -> None:
         where = "on the edges of" if kind.site == "edges" else where
         raise InputError(
             f"aggregator {kind.__name__} acts {where} the mixing, and {host} offers "
-            f"only: {', '.join(o for o in offered if o != VALUES)}; choose an aggregator of one of these sites"
+            f"only: {', '.join(own for own in EVERY if own in offered)}; choose an aggregator of "
+            "one of these sites"
         )

@@ -47,10 +47,12 @@ class ShapedAttention(Inside):
         check_counts(heads=heads)
         for name, value in (("alpha", alpha), ("beta", beta), ("gamma", gamma)):
             check_finite(name, value)
-            setattr(self, name, nn.Parameter(torch.full((heads,), float(value))))
+        self.alpha, self.beta, self.gamma = (
+            nn.Parameter(torch.full((heads,), float(value))) for value in (alpha, beta, gamma)
+        )
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         own = own_values(v, mixed.shape[-2], context)
         mean = mean_of_seen(v, mixed.shape[-2], context)
-        alpha, beta, gamma = map(per_head, (self.alpha, self.beta, self.gamma))
+        alpha, beta, gamma = per_head(self.alpha), per_head(self.beta), per_head(self.gamma)
         return alpha * own + beta * mixed - gamma * mean

@@ -41,10 +41,11 @@ class ValueResidual(Inside):
 
     def __init__(self, first: float = 0.5, own: float = 0.5, learned: bool = False) -> None:
         super().__init__()
-        for name, value in (("first", first), ("own", own)):
-            check_finite(name, value)
-            start = nn.Parameter(torch.tensor(float(value))) if learned else value
-            setattr(self, name, start)
+        check_finite("first", first)
+        check_finite("own", own)
+        self.first, self.own = (
+            nn.Parameter(torch.tensor(float(value))) if learned else value for value in (first, own)
+        )
 
     def values(self, v: Tensor, context: Context = PLAIN) -> Tensor:
         if context.first_values is None:
