@@ -36,8 +36,8 @@ PARTS = {
     "task": (),
     "data": (),
     "backbone": None,
-    "aggregator": ("dim",),
-    "then": ("dim",),
+    "aggregator": ("dim", "heads"),
+    "then": ("dim", "heads"),
     "trainer": (),
     "logger": ("folder", "config"),
 }
