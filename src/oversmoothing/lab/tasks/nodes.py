@@ -42,7 +42,8 @@ class FullBatchAdam:
         lr: learning rate.
         weight_decay: L2 penalty of Adam, for all parameters without ``dense_weight_decay``.
         selection: results of each seed are those of the ``last`` epoch, or of the epoch with the
-            highest validation accuracy (``best-val``; the earliest if several are equal).
+            highest validation accuracy or ROC AUC, what the graph is scored by (``best-val``; the
+            earliest if several are equal).
         eval_every: epochs between two evaluations; ``best-val`` chooses among these. The
             last epoch is always evaluated.
         patience: with ``best-val``, number of epochs without a higher validation accuracy after
@@ -130,8 +131,8 @@ class Nodes(Task):
     kinds: ClassVar[dict[str, tuple[Any, str]]] = {
         "data": (
             Graph,
-            "task nodes needs a graph; choose data=cora, citeseer, chameleon, squirrel, sbm, pyg "
-            "or ogb",
+            "task nodes needs a graph; choose data=cora, citeseer, chameleon_filtered, "
+            "squirrel_filtered, actor, minesweeper, sbm, pyg or ogb",
         ),
         "trainer": (FullBatchAdam, "choose trainer=adam or minibatch_cluster"),
     }
@@ -159,6 +160,8 @@ class Nodes(Task):
             parts.trainer.fits(network)
 
     def chance(self, parts: Parts, seed: int) -> dict[str, float]:
+        if parts.data.metric == "roc_auc":
+            return {"test_roc_auc": 50.0}
         [test] = parts.data.masks([seed])["test"]
         return {"test_accuracy": 100 * parts.data.y[test].bincount().max().item() / len(test)}
 
@@ -166,8 +169,8 @@ class Nodes(Task):
         """Trains all networks at once.
 
         Returns:
-            Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, the
-            ``epoch`` they are from, and with ``layer_metrics`` also ``layers`` (metric -> value per
+            Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, likewise
+            ``test_roc_auc``, … if the graph is scored by it, the ``epoch`` they are from, and with ``layer_metrics`` also ``layers`` (metric -> value per
             layer).
         """
         graph, trainer = _held(job.parts, job.device), job.parts.trainer
@@ -177,6 +180,7 @@ class Nodes(Task):
 
 
 MASKS = ("test", "val", "train")
+METRICS = ("accuracy", "roc_auc")
 
 
 class FullBatchLoop:
@@ -253,22 +257,27 @@ class FullBatchLoop:
         seeds = range(len(self.recorder.seeds))
         return [{m: [layer[m][s] for layer in by_layer] for m in measures} for s in seeds]
 
-    def _predictions(self) -> Tensor:
-        """Shapes: -> (S, N), the class of every node."""
-        return self.model().argmax(dim=-1)
+    def _logits(self) -> Tensor:
+        """Shapes: -> (S, N, K)."""
+        return self.model()
 
     @torch.no_grad()
     def _shares(self) -> Tensor:
-        """Returns the shares of nodes with the right class in each mask of each seed, (3, S)."""
-        right = (self._predictions() == self.graph.y).double()
-        means = [right[i, own].mean() for name in MASKS for i, own in enumerate(self.nodes[name])]
-        return torch.stack(means).view(len(MASKS), -1)
+        """Returns the metrics in each mask of each seed, (metrics · 3, S), from 0 to 1."""
+        logits = self._logits()
+        right = (logits.argmax(dim=-1) == self.graph.y).double()
+        own = [(i, nodes) for name in MASKS for i, nodes in enumerate(self.nodes[name])]
+        found = [right[i, nodes].mean() for i, nodes in own]
+        if self.graph.metric == "roc_auc":
+            scores, positive = logits[..., 1] - logits[..., 0], self.graph.y == 1
+            found += [roc_auc(scores[i, nodes], positive[nodes]) for i, nodes in own]
+        return torch.stack(found).view(-1, len(self.nodes["test"]))
 
     def _accuracies(self) -> dict[str, list[float]]:
-        """Returns accuracies in percent, per mask and seed."""
+        """Returns accuracies, and ROC AUC where it counts, in percent, per mask and seed."""
         self.model.eval()
-        percent = (100 * self._right()).tolist()
-        return {f"{name}_accuracy": own for name, own in zip(MASKS, percent)}
+        keys = [f"{name}_{metric}" for metric in METRICS for name in MASKS]
+        return dict(zip(keys, (100 * self._right()).tolist()))
 
     def step(self) -> Tensor:
         """Makes one optimization step; returns the loss (S,) of every seed before it."""
@@ -293,7 +302,8 @@ class FullBatchLoop:
 
     def _select(self, chosen: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
         """Returns the newer evaluation of a seed if it is better and within the patience."""
-        better = now["val_accuracy"] > chosen["val_accuracy"]
+        key = f"val_{self.graph.metric}"
+        better = now[key] > chosen[key]
         late = self.trainer.patience and now["epoch"] - chosen["epoch"] > self.trainer.patience
         return now if better and not late else chosen
 
@@ -316,6 +326,21 @@ class FullBatchLoop:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.chosen = int(state["epoch"]), state["chosen"]
+
+
+def roc_auc(scores: Tensor, positive: Tensor) -> Tensor:
+    """Returns the area under the ROC curve.
+
+    It is the probability that a positive node has a higher score than a negative one, and half of
+    that of a tie (the statistic of Mann and Whitney).
+
+    Shapes: scores (N,), positive (N,), boolean -> ().
+    """
+    ordered = scores.sort().values
+    ranks = sum(torch.searchsorted(ordered, scores, right=side) for side in (False, True))
+    n, N = positive.sum(), len(scores)  # twice the rank among all, counted from 1: ranks + 1
+    above = ((ranks + 1) * positive).sum() - n * (n + 1)
+    return above.double() / (2 * n * (N - n))
 
 
 class Update:
