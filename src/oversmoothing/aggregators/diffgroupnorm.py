@@ -1,6 +1,6 @@
 """Differentiable group normalisation (DGN; Zhou et al., NeurIPS 2020, arXiv:2006.06972, Eq. 4).
 
-.. math:: x + λ \\sum_g BN_g(s_g ⊙ x), \\quad s = softmax(x U + u)
+.. math:: x + λ \\sum_g BN_g(s_g ⊙ x), \\quad s = softmax(x U)
 
 Each token belongs to G groups with the shares s, and each group has its own batch normalisation.
 """
@@ -47,7 +47,7 @@ class DiffGroupNorm(After):
         check_eps(eps)
         if not 0 <= number(momentum) <= 1:
             raise InputError(f"aggregator.momentum: expected 0 to 1, got {momentum!r}")
-        self.group, self.lam = nn.Linear(dim, groups), lam
+        self.group, self.lam = nn.Linear(dim, groups, bias=False), lam
         self.norm = nn.BatchNorm1d(groups * dim, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:

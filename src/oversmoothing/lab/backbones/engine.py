@@ -52,10 +52,11 @@ class Engine(Configured):
         options: see ``GraphOptions``. A dropout of shape (S, 1, 1) has one rate for each network.
             ``init``, the initial weights: ``uniform``: U(±1/√c_out), as in ContraNorm's code, which
             shrinks the features in every layer. The others start with biases of 0. ``glorot``:
-            U(±√(6/(c_in + c_out))), as in torch-geometric. ``normal``: N(0, σ²/c_in), ``orthogonal``:
-            σ times orthonormal rows or columns. ``variance``: their σ². At 2, ReLU layers without
-            mixing keep the size of features (He et al., 2015); mixing needs more, and a GCN does
-            not oversmooth above some σ² (Epping et al., NeurIPS 2024, arXiv:2406.02269).
+            U(±√(6/(c_in + c_out))), as in torch-geometric. ``normal``: N(0, σ²/c_in).
+            ``orthogonal``: σ times orthonormal rows or columns. ``variance``: their σ². At 2, ReLU
+            layers without mixing keep the size of features (He et al., 2015); mixing needs more,
+            and random GCNs do not oversmooth above some σ² (Epping et al., NeurIPS 2024,
+            arXiv:2406.02269).
 
     Raises:
         InputError: an option out of range, or an aggregator that acts instead of the mixing.

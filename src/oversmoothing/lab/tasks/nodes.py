@@ -3,7 +3,7 @@
 import contextlib
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -170,8 +170,8 @@ class Nodes(Task):
 
         Returns:
             Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, likewise
-            ``test_roc_auc``, … if the graph is scored by it, the ``epoch`` they are from, and with ``layer_metrics`` also ``layers`` (metric -> value per
-            layer).
+            ``test_roc_auc``, … if the graph is scored by it, the ``epoch`` they are from, and with
+            ``layer_metrics`` also ``layers`` (metric -> value per layer).
         """
         graph, trainer = _held(job.parts, job.device), job.parts.trainer
         loop = trainer.loop()(network, graph, trainer, job.recorder, self.layer_metrics)
@@ -180,7 +180,6 @@ class Nodes(Task):
 
 
 MASKS = ("test", "val", "train")
-METRICS = ("accuracy", "roc_auc")
 
 
 class FullBatchLoop:
@@ -264,19 +263,19 @@ class FullBatchLoop:
     @torch.no_grad()
     def _shares(self) -> Tensor:
         """Returns the metrics in each mask of each seed, (metrics · 3, S), from 0 to 1."""
-        logits = self._logits()
-        right = (logits.argmax(dim=-1) == self.graph.y).double()
-        own = [(i, nodes) for name in MASKS for i, nodes in enumerate(self.nodes[name])]
-        found = [right[i, nodes].mean() for i, nodes in own]
-        if self.graph.metric == "roc_auc":
-            scores, positive = logits[..., 1] - logits[..., 0], self.graph.y == 1
-            found += [roc_auc(scores[i, nodes], positive[nodes]) for i, nodes in own]
+        logits, y = self._logits(), self.graph.y
+        found = [
+            METRICS[metric](logits[i, own], y[own])
+            for metric in metrics_of(self.graph)
+            for name in MASKS
+            for i, own in enumerate(self.nodes[name])
+        ]
         return torch.stack(found).view(-1, len(self.nodes["test"]))
 
     def _accuracies(self) -> dict[str, list[float]]:
         """Returns accuracies, and ROC AUC where it counts, in percent, per mask and seed."""
         self.model.eval()
-        keys = [f"{name}_{metric}" for metric in METRICS for name in MASKS]
+        keys = [f"{name}_{metric}" for metric in metrics_of(self.graph) for name in MASKS]
         return dict(zip(keys, (100 * self._right()).tolist()))
 
     def step(self) -> Tensor:
@@ -328,19 +327,31 @@ class FullBatchLoop:
             self.epoch, self.chosen = int(state["epoch"]), state["chosen"]
 
 
-def roc_auc(scores: Tensor, positive: Tensor) -> Tensor:
-    """Returns the area under the ROC curve.
+def accuracy(logits: Tensor, y: Tensor) -> Tensor:
+    """Returns the share of nodes with the right class. Shapes: logits (N, K), y (N,) -> ()."""
+    return (logits.argmax(dim=-1) == y).double().mean()
 
-    It is the probability that a positive node has a higher score than a negative one, and half of
-    that of a tie (the statistic of Mann and Whitney).
 
-    Shapes: scores (N,), positive (N,), boolean -> ().
+def roc_auc(logits: Tensor, y: Tensor) -> Tensor:
+    """Returns the area under the ROC curve of two classes.
+
+    It is the probability that a node of class 1 has a higher score than one of class 0, and half
+    that of a tie (the statistic of Mann and Whitney). Shapes: logits (N, 2), y (N,) -> ().
     """
+    scores, positive = logits[:, 1] - logits[:, 0], y == 1
     ordered = scores.sort().values
-    ranks = sum(torch.searchsorted(ordered, scores, right=side) for side in (False, True))
-    n, N = positive.sum(), len(scores)  # twice the rank among all, counted from 1: ranks + 1
-    above = ((ranks + 1) * positive).sum() - n * (n + 1)
+    twice = sum(torch.searchsorted(ordered, scores, right=side) for side in (False, True)) + 1
+    n, N = positive.sum(), len(scores)
+    above = (twice * positive).sum() - n * (n + 1)  # twice the ranks from 1, without the least sum
     return above.double() / (2 * n * (N - n))
+
+
+METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"accuracy": accuracy, "roc_auc": roc_auc}
+
+
+def metrics_of(graph: Graph) -> list[str]:
+    """Returns accuracy, and the metric of the graph if it is another one."""
+    return [*dict.fromkeys(("accuracy", graph.metric))]
 
 
 class Update:
