@@ -5,13 +5,13 @@
     oversmoothing figure cures --plan
     oversmoothing figure cures --study cures_methods
 
-The cells are those of the tables with candidates in ``results/expected``, with the name of the study
-(``cures``, or ``cures_methods``: more methods, searched among 16 candidates each): blocks are
+The cells are those of the tables with candidates in ``results/expected``, with the name of the
+study (``cures``, or ``cures_methods``: more methods, searched among 16 candidates each): blocks are
 graphs, readings networks, columns depths, and rows methods. In each cell, validation accuracy over
 the tuning seeds chooses one candidate, which is run with all seeds.
 
-Cells with results in ``results/<study>.csv`` or in the output folder are skipped. The CSV is written
-after every cell; table and figure are written at the end, also if the study is stopped.
+Cells with results in ``results/<study>.csv`` or in the output folder are skipped. The CSV is
+written after every cell; table and figure are written at the end, also if the study is stopped.
 """
 
 import csv
@@ -517,7 +517,9 @@ def arguments(argv: list[str]) -> Namespace:
     for name in ("graphs", "networks", "methods"):
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {name}")
     parser.add_argument("--layers", nargs="*", type=whole(), default=[], help="only these depths")
-    parser.add_argument("--study", choices=("cures", "cures_methods"), default="cures", help="its cells")
+    parser.add_argument(
+        "--study", choices=("cures", "cures_methods"), default="cures", help="its cells"
+    )
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
