@@ -121,30 +121,30 @@ class Case:
         model: name of its reference curve.
         given: its input.
         measure: diagnoses it.
-        drawn: the measures of its figure.
+        drawn: the measures of its figure; empty: it is on no page, and has no figure and no text.
     """
 
     model: str
     given: str
     measure: Callable[[], osm.Report]
-    drawn: tuple[str, ...] = ("cosine", "effective_rank", "attention_similarity")
+    drawn: tuple[str, ...] = ()
 
 
-OF_GRAPH = ("cosine", "effective_rank", "mad")
+OF_TRANSFORMER = ("cosine", "effective_rank", "attention_similarity")
 CASES = {
     "smollm2": Case(
         "SmolLM2-135M", "news of GLUE's RTE", of_smollm2,
         ("cosine", "effective_rank", "effective_rank_without_outliers", "max_norm_ratio",
          "attention_sink", "attention_similarity"),
     ),
-    "minilm": Case("MiniLM-L6", "sentences of GLUE's MRPC", of_minilm),
-    "deit_photos": Case("DeiT-Ti", "photos of VOC", of_deit),
-    "mobilenetv2": Case(
-        "MobileNetV2", "photos of VOC", of_mobilenetv2, ("cosine", "effective_rank", "mean_share")
+    "minilm": Case("MiniLM-L6", "sentences of GLUE's MRPC", of_minilm, OF_TRANSFORMER),
+    "deit_photos": Case("DeiT-Ti", "photos of VOC", of_deit, OF_TRANSFORMER),
+    "mobilenetv2": Case("MobileNetV2", "photos of VOC", of_mobilenetv2),
+    "gcn2": Case("GCN, 2 layers", "Cora", lambda: of_gcn(2)),
+    "gcn8": Case("GCN, 8 layers", "Cora", lambda: of_gcn(8)),
+    "gcn32": Case(
+        "GCN, 32 layers", "Cora", lambda: of_gcn(32), ("cosine", "effective_rank", "mad")
     ),
-    "gcn2": Case("GCN, 2 layers", "Cora", lambda: of_gcn(2), OF_GRAPH),
-    "gcn8": Case("GCN, 8 layers", "Cora", lambda: of_gcn(8), OF_GRAPH),
-    "gcn32": Case("GCN, 32 layers", "Cora", lambda: of_gcn(32), OF_GRAPH),
     "collapse": Case("24 random post-LN layers", "random tokens", collapse.plain),
 }  # fmt: skip
 
@@ -160,9 +160,9 @@ def main() -> None:
         print(f"\n{name}\n\n{report}", flush=True)
         stem = panels.folder() / name
         report.to_csv(f"{stem}.csv")
-        stem.with_suffix(".txt").write_text(f"{report}\n", encoding="utf-8")
-        figure, _ = report.plot(metrics=CASES[name].drawn)
-        print(f"{stem}.csv", f"{stem}.txt", *save(figure, stem), sep="\n")
+        if CASES[name].drawn:
+            stem.with_suffix(".txt").write_text(f"{report}\n", encoding="utf-8")
+            save(report.plot(metrics=CASES[name].drawn)[0], stem)
     if options.curves:
         lines = [line for name, report in reports.items() for line in curve(CASES[name], report)]
         head = ("model", "input", "samples", "tokens", "layer", "depth", *MEASURES)

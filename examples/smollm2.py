@@ -51,7 +51,7 @@ METRICS = ("cosine", "effective_rank", effective_rank_rest, "stable_rank", stabl
 NAMES = tuple(metric if isinstance(metric, str) else metric.__name__ for metric in METRICS)
 
 
-def lengths(options: Sequence[int] = LENGTHS, starts: Sequence[int] = STARTS) -> None:
+def lengths(options: Sequence[int], starts: Sequence[int] = STARTS) -> None:
     model, tokenizer = real_models.smollm2()
     text = real_models.news(tokenizer)
     last = [f"model.layers.{model.config.num_hidden_layers - 1}", "model.layers.15"]
@@ -130,7 +130,9 @@ def perplexity(rows: Sequence[tuple], γ: float, block: int | str) -> float:
 def main() -> None:
     parser = panels.parser()
     parser.add_argument("study", choices=("lengths", "gamma"))
-    lengths() if parser.parse_args().study == "lengths" else gamma()
+    parser.add_argument("--tokens", type=int, nargs="+", default=LENGTHS, help="of lengths")
+    options = parser.parse_args()
+    lengths(options.tokens) if options.study == "lengths" else gamma()
 
 
 if __name__ == "__main__":
