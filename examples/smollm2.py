@@ -103,10 +103,12 @@ def gamma(in_all: Sequence[float] = IN_ALL, in_one: Sequence[float] = IN_ONE) ->
         osm.remove(model)
         rows += [(γ, block, i, f"{nats:.6g}") for i, nats in enumerate(found)]
         print(γ, block, f"{perplexity(rows, γ, block):.2f}", flush=True)
-    panels.write("smollm2_gamma", ("gamma", "block", "window", "nats"), rows)
+    lines = [(*row, f"{perplexity(rows, *row[:2]):.6g}") for row in rows]
+    panels.write("smollm2_gamma", ("gamma", "block", "window", "nats", "perplexity"), lines)
     depth = range(1, number + 1)
     by_block = {
-        f"γ = {γ:g}": (depth, [perplexity(rows, γ, b) for b in range(number)]) for γ in in_one
+        f"γ = {γ:g}".replace("-", "−"): (depth, [perplexity(rows, γ, b) for b in range(number)])
+        for γ in in_one
     }
     plain = perplexity(rows, 0, "none")
     by_block["no method"] = (depth, [plain] * number)
@@ -115,7 +117,7 @@ def gamma(in_all: Sequence[float] = IN_ALL, in_one: Sequence[float] = IN_ONE) ->
     panels.draw(
         "smollm2_gamma",
         {"γ in one block": by_block, "γ in every block": {"γ in every block": (both, in_every)}},
-        "block (left), γ (right)",
+        "block, or γ",
         log_y=["γ in one block", "γ in every block"],
         dashed=["no method"],
     )
