@@ -29,12 +29,13 @@ def centered_cold(evidence: Evidence) -> Finding:
         γ: [higher[p] for p in found if p[0] == γ and p[1] != "all"] for γ in ("-1", "-0.2", "0.2")
     }
     lowest = min((_perplexity(of), place) for place, of in nats.items())
-    each = "; ".join(f"γ = {γ}: higher in {share(of, 'blocks')}" for γ, of in one.items())
+    each = ", ".join(f"γ = {γ} in {share(of, 'blocks')}" for γ, of in one.items())
+    unsure = ", not significant" * (higher[lowest[1]] is None)
     text = (
-        f"perplexity {_perplexity(plain):.1f} without γ; in all blocks higher in "
-        f"{share(cases, 'γ')}: {low:.1f} and {high:.1f} at γ = ∓0.05, "
-        f"{_perplexity(nats['-0.5', 'all']):.0f} at −0.5; in one block, {each}; lowest "
-        f"{lowest[0]:.1f} (γ = {lowest[1][0]} in block {lowest[1][1]}, not significant)"
+        f"in all blocks higher in {share(cases, 'γ')}: perplexity {_perplexity(plain):.1f} without "
+        f"γ, {low:.1f} and {high:.1f} at γ = ∓0.05, {_perplexity(nats['-0.5', 'all']):.0f} at γ = "
+        f"-0.5; higher in one block: {each}; lowest {lowest[0]:.1f} (γ = {lowest[1][0]} in block "
+        f"{lowest[1][1]}{unsure})"
     )
     return Finding(
         tendency(cases), text.replace("= -", "= −"), f"{len(plain)} windows of 256 tokens"
