@@ -43,8 +43,10 @@ def draw(
     figure = panels[0].figure
     if (report.reference or beside) and axes is None:
         lines = {line.get_label(): line for panel in panels for line in panel.get_lines()}
-        below = {"loc": "outside lower center", "ncols": min(IN_A_ROW, len(panels))}
-        figure.legend(lines.values(), lines, **below, frameon=False)
+        columns = min(IN_A_ROW, len(panels))
+        figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(beside) / columns))
+        look = {"ncols": columns, "fontsize": 8, "frameon": False}
+        figure.legend(lines.values(), lines, loc="outside lower center", **look)
     try:
         if path is not None:
             figure.savefig(path)
