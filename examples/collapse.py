@@ -44,7 +44,9 @@ def main() -> None:
     (folder / "collapse.txt").write_text(f"{report}\n", encoding="utf-8")
     print("\nWith PairNorm:", with_pairnorm().summary())
     try:
-        report.plot(folder / "collapse.png", metrics=["cosine", "effective_rank", "attention_similarity"])
+        report.plot(
+            folder / "collapse.png", metrics=["cosine", "effective_rank", "attention_similarity"]
+        )
     except osm.InputError as error:
         print(error)
 

@@ -80,8 +80,8 @@ def test_printed_reports_on_pages_are_the_recorded_ones(page: str) -> None:
             all(row[1:] == [of[name].get((row[0], metric)) for metric in named] for row in rows)
             for name in of
         ), table
-    summaries = re.findall(r"(?:^> .*\n)+", text, re.M)
-    found = {" ".join(quote.replace("> ", "").split()) for quote in summaries}
+    summaries = re.findall(r"^```text\n(The .*?)```", text, re.M | re.S)
+    found = {" ".join(quote.split()) for quote in summaries}
     texts = {(ROOT / f"results/diagnose/{name}.txt").read_text("utf-8") for name in of}
     assert found <= {text.strip().splitlines()[-1] for text in texts}
 
