@@ -5,6 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+
+import oversmoothing as osm
 
 NOTEBOOK = Path(__file__).parents[1] / "examples/tour.ipynb"
 CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
@@ -28,6 +31,18 @@ def test_every_cell_runs(
     assert float(shares["no method"]) < 1.1 * float(shares["chance"])
     for method in ("LayerNorm and centered, γ = −1", "PairNorm", "initial residual"):
         assert float(shares[method]) > 2 * float(shares["chance"])
+
+
+def test_the_last_cell_measures_a_language_model(capsys: pytest.CaptureFixture) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=50, **sizes, **heads)
+    ids = torch.arange(12)[None]
+    batch = transformers.BatchEncoding({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    names = {"model": transformers.LlamaModel(config), "tokenizer": lambda *_, **__: batch}
+    exec(CODE[-1], names | {"osm": osm, "name": "tiny", "text": "", "curves": len})
+    assert "effective rank" in capsys.readouterr().out
 
 
 def test_it_is_committed_with_what_it_showed() -> None:
